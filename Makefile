@@ -1,0 +1,74 @@
+# Two commands do all on a machine with Python, pip, venv and make: `make run` and `make test`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The first interpreter that will do; 3.12 and 3.11 come first, since every dependency has wheels for them.
+FIT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3.12 python3.11 python3 python3.13 python; do \
+	$$python -c '$(FIT)' 2>/dev/null && { echo $$python; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JOBS ?= 2
+SYSTEM_PACKAGES := redis-server
+TYPED := $(wildcard coordinator tasks)
+
+.PHONY: help run test check bench rough system system-ready lock clean
+
+help: ## print these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(INSTALLED) ## the demo: a small federation on this machine (Ctrl-C ends it)
+	@$(BIN)/coordinator demo $(ARGS)
+
+test: $(INSTALLED) system-ready ## every test, on real servers and workers
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(INSTALLED) ## ruff, mypy --strict and the floors
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy $(TYPED)
+	@$(BIN)/python -m pytest -q tests/test_floors.py
+
+bench: $(INSTALLED) system-ready ## figures beside peers (bench/README.md)
+	@$(BIN)/python -m bench $(ARGS)
+
+rough: $(INSTALLED) system-ready ## tests that kill, pause and cut for minutes
+	@$(BIN)/python -m pytest tests/rough $(ARGS)
+
+system: ## install the system packages the tests need (apt-get)
+	@command -v apt-get >/dev/null || { echo "No apt-get here. Please install: $(SYSTEM_PACKAGES)" >&2; exit 1; }
+	@as=; if [ "$$(id -u)" != 0 ]; then as=sudo; fi; set -ex; \
+	$$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(SYSTEM_PACKAGES)
+
+# Installs what is missing only where that surprises nobody: as root, in CI, in a container, or after a yes.
+system-ready:
+	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || { \
+		agreed=; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			if [ "$$CI" = true ] || [ -e /.dockerenv ] || [ -e /run/.containerenv ]; then agreed=y; \
+			elif [ -t 0 ]; then read -r -p "Install $(SYSTEM_PACKAGES) with apt-get? [y/N] " agreed; fi; \
+		fi; \
+		if [ "$$agreed" = y ]; then $(MAKE) --no-print-directory system; \
+		else echo "The tests need: $(SYSTEM_PACKAGES). Install it yourself or with: make system" >&2; exit 1; fi; }
+
+lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements.txt
+	@$(BIN)/pip install -q --disable-pip-version-check uv
+	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
+		--extra dashboard --extra embedded --extra postgres --extra service --extra dev \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
+
+clean: ## remove the environment and everything made here
+	@rm -rf $(VENV) build dist *.egg-info .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or later with the venv module was found. On Debian or Ubuntu:" \
+		"apt-get install python3-venv. Or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(FIT)' 2>/dev/null || { echo "$(PYTHON) is older than 3.11 or lacks the venv module. On Debian or" \
+		"Ubuntu: apt-get install python3-venv. Or name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (the first time takes a minute) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
