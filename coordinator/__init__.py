@@ -1,0 +1,53 @@
+"""Keyed job coordination for Celery: name what a job works on, and one job at a time works on it, in order."""
+
+from coordinator.current import CurrentJob, current_job
+from coordinator.drafts import Backoff
+from coordinator.errors import (
+    Conflict,
+    CoordinatorError,
+    InvalidJob,
+    LeaseLost,
+    Locked,
+    NoRetry,
+    SettingsError,
+    ShuttingDown,
+    StoreRefused,
+    StoreUnavailable,
+    TimedOut,
+    UnknownJob,
+    WaitTimeout,
+    WouldDeadlock,
+)
+from coordinator.extension import Coordinator
+from coordinator.jobs import Job, Submission
+from coordinator.lanes import Lane
+from coordinator.locks import Lease
+from coordinator.nodes import Node
+from coordinator.settings import Settings
+
+__all__ = [
+    "Backoff",
+    "Conflict",
+    "Coordinator",
+    "CoordinatorError",
+    "CurrentJob",
+    "InvalidJob",
+    "Job",
+    "Lane",
+    "Lease",
+    "LeaseLost",
+    "Locked",
+    "NoRetry",
+    "Node",
+    "Settings",
+    "SettingsError",
+    "ShuttingDown",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Submission",
+    "TimedOut",
+    "UnknownJob",
+    "WaitTimeout",
+    "WouldDeadlock",
+    "current_job",
+]

@@ -1,0 +1,229 @@
+"""The commands that act: put a job in line, wait for it, end it, and an operator's hand on a lane.
+
+Who acts is kept with why: `--by`, unless given user@host.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from coordinator.drafts import WHEN_BUSY
+from coordinator.extension import Coordinator
+from coordinator.jobs import TERMINAL, Job
+from coordinator.session import json_option, with_coordinator
+from coordinator.store import seconds
+from coordinator.tables import as_json, moment, pairs
+
+
+def _me() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _json(kind: type, name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """Reads an option that is a JSON value of this kind."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str) -> Any:
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is not JSON: {error}", ctx, param) from error
+        if not isinstance(found, kind):
+            raise click.BadParameter(f"{value!r} is no {name}", ctx, param)
+        return found
+
+    return read
+
+
+def acts(needs_why: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of whoever acts."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        given: dict[str, Any] = {"required": True} if needs_why else {"default": ""}
+        return click.option("--why", help="Kept.", **given)(
+            click.option("--by", default=_me, help="Who acts, kept too  [user@host].")(function)
+        )
+
+    return add
+
+
+@click.command()
+@click.argument("key")
+@click.argument("task")
+@click.option("--args", "arguments", callback=_json(list, "JSON list"), default="[]", metavar="JSON", help="A list.")
+@click.option("--kwargs", callback=_json(dict, "JSON object"), default="{}", metavar="JSON", help="An object.")
+@click.option("--id", "job_id", help="The job's id: what was submitted under it before is not submitted again.")
+@click.option("--when-busy", type=click.Choice(WHEN_BUSY), default=WHEN_BUSY[0], show_default=True)
+@click.option("--wait", "waits", is_flag=True, help="Until the job is over. Exit status 0 when it succeeded.")
+@json_option
+@with_coordinator
+def submit(
+    coordinator: Coordinator,
+    key: str,
+    task: str,
+    arguments: list[Any],
+    kwargs: dict[str, Any],
+    job_id: str | None,
+    when_busy: str,
+    waits: bool,
+    as_json_: bool,
+) -> None:
+    """Put a job that runs TASK in the lane KEY."""
+    signature = {"task": task, "args": arguments, "kwargs": kwargs, "options": {}}
+    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy)
+    if waits and made.accepted:
+        _until_over(coordinator, made.job_id, None, as_json_)
+    elif as_json_:
+        click.echo(as_json({"id": made.job_id, "outcome": made.outcome, "position": made.position}))
+    elif not made.accepted:
+        click.echo(f"{key} is busy: nothing was submitted")
+    else:
+        click.echo(f"{made.job_id} {made.outcome}" + (f", {made.position} before it" if made.position > 0 else ""))
+    if not made.accepted:
+        raise click.exceptions.Exit(1)
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--timeout", type=float, help="Seconds; the job itself goes on.")
+@json_option
+@with_coordinator
+def wait(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
+    """Wait until a job is over, or held. Exit status 0 when it succeeded."""
+    _until_over(coordinator, job_id, timeout, as_json_)
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@json_option
+@with_coordinator
+def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
+    """Why a job is where it is: from cause to cause, down to a root."""
+    found = coordinator.why(job_id)
+    click.echo(as_json(found) if as_json_ else "\n".join(found))
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@acts(needs_why=False)
+@json_option
+@with_coordinator
+def cancel(coordinator: Coordinator, job_id: str, why: str, by: str, as_json_: bool) -> None:
+    """End a job; a running one once its process was stopped, then it is rolled back."""
+    state = coordinator.cancel(job_id, why=why, by=by)
+    ending = {"running": "is being stopped", "cancelled": "is cancelled"}
+    told = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
+    click.echo(as_json({"id": job_id, "state": state}) if as_json_ else f"{job_id} {told}")
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@acts(needs_why=True)
+@json_option
+@with_coordinator
+def retry(coordinator: Coordinator, job_id: str, why: str, by: str, as_json_: bool) -> None:
+    """Have a held job go on, one that waits for its retry at once, and one that ended badly again, as a new one."""
+    state = coordinator.retry(job_id, why=why, by=by)
+    click.echo(as_json({"id": job_id, "state": state}) if as_json_ else f"{job_id} is {state}")
+
+
+@click.command()
+@click.argument("key")
+@click.option("--holder", default="", metavar="ID", help="Only from this job: who asks twice takes it from no other.")
+@acts(needs_why=True)
+@json_option
+@with_coordinator
+def release(coordinator: Coordinator, key: str, holder: str, why: str, by: str, as_json_: bool) -> None:
+    """Take the lane from whoever holds it: that job ends as cancelled, without rollback; the next goes on at once."""
+    held = coordinator.release(key, why=why, by=by, holder=holder)
+    nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
+    said = f"{key} is taken from job {held}" if held else nobody
+    click.echo(as_json({"key": key, "released": held}) if as_json_ else said)
+
+
+@click.command()
+@click.argument("key")
+@acts(needs_why=True)
+@json_option
+@with_coordinator
+def pause(coordinator: Coordinator, key: str, why: str, by: str, as_json_: bool) -> None:
+    """Have nothing more start in this lane; what was started goes on."""
+    new = coordinator.pause(key, why=why, by=by)
+    said = f"{key} is paused" if new else f"{key} was paused already"
+    click.echo(as_json({"key": key, "paused": new}) if as_json_ else said)
+
+
+@click.command()
+@click.argument("key")
+@acts(needs_why=True)
+@json_option
+@with_coordinator
+def resume(coordinator: Coordinator, key: str, why: str, by: str, as_json_: bool) -> None:
+    """Have a paused lane go on."""
+    was = coordinator.resume(key, why=why, by=by)
+    said = f"{key} goes on" if was else f"{key} was not paused"
+    click.echo(as_json({"key": key, "resumed": was}) if as_json_ else said)
+
+
+COMMANDS = (submit, wait, why, cancel, retry, release, pause, resume)
+
+
+def _until_over(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
+    found = coordinator.wait(job_id, timeout)
+    show(found, as_json_)
+    if found.state != "succeeded":
+        raise click.exceptions.Exit(1)
+
+
+def show(job: Job, as_json_: bool) -> None:
+    if as_json_:
+        click.echo(as_json(job))
+        return
+    error = job.error or {}
+    values = [
+        ("id", job.id),
+        ("state", job.state),
+        ("keys", job.keys),
+        ("task", job.task or "(lock)"),
+        ("step", job.step or None),
+        ("args", job.args),
+        ("kwargs", job.kwargs),
+        ("attempt", job.attempt),
+        ("losses", job.losses or None),
+        ("node", job.node),
+        ("fence", job.fence),
+        ("progress", progress(job)),
+        *((name, moment(at)) for name in ("submitted", "taken", "started", "ended") if (at := getattr(job, name))),
+        ("result", job.result),
+        ("error", _said(job.error)),
+        ("by", error.get("by") and told({"by": error["by"], "at": error.get("at")})),
+        ("rollback", job.rollback),
+        ("fault", _said(job.fault)),
+        *((name, told(act)) for name, act in job.acts.items()),
+        ("traceback", error.get("traceback", "").strip().replace("\n", "\n" + " " * 11)),
+    ]
+    click.echo(pairs(values))
+
+
+def _said(error: Mapping[str, Any] | None) -> str | None:
+    return f"{error.get('type')}: {error.get('message')}" if error else None
+
+
+def progress(job: Job) -> str | None:
+    return f"{job.progress[0]}/{job.progress[1]}" if job.progress else None
+
+
+def told(act: Mapping[str, Any] | None) -> str | None:
+    """Who, when and why."""
+    if act is None:
+        return None
+    when = seconds(act.get("at"))
+    at = f" {moment(datetime.fromtimestamp(when, UTC))}" if when else ""
+    reason = f": {act['why']}" if act.get("why") else ""
+    return f"by {act.get('by')}{at}{reason}"

@@ -1,0 +1,177 @@
+"""Why a job is where it is: a chain of causes, each a sentence, from the job itself down to a root.
+
+A root is something that runs, is due at an instant, was decided by an operator, or is missing from the fleet. A job
+that waits leads to the job in front of its lane; since jobs meet in the same order in all lanes, the chain ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from kombu.utils.json import loads
+
+from coordinator.errors import UnknownJob
+from coordinator.jobs import Job
+from coordinator.lanes import Lane, Lanes
+from coordinator.nodes import Node, Nodes
+from coordinator.store import seconds
+from coordinator.tables import moment
+
+Found = tuple[list[str], str | None]  # what is to be said, and the job that is the cause of that
+
+
+def why(lanes: Lanes, job_id: str) -> list[str]:
+    """Raises UnknownJob for the job itself; one that is gone since ends the chain."""
+    look = Look(lanes)
+    said: list[str] = []
+    seen: set[str] = set()
+    following: str | None = job_id
+    while following is not None and following not in seen:
+        seen.add(following)
+        try:
+            sentences, following = look.cause(lanes.job(following))
+        except UnknownJob:
+            if not said:
+                raise
+            break
+        said += [sentence for sentence in sentences if sentence not in said]
+    return said
+
+
+class Look:
+    """What is asked while one chain is followed; `now`: the server's, in seconds."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
+        self.store = lanes.store
+        whole, micro = self.store.call(lambda: self.store.client.time())
+        self.now = whole + micro / 1e6
+
+    def cause(self, job: Job) -> Found:
+        if job.over:
+            error = f": {_error(job)}" if job.error else ""
+            return [f"job {job.id} is over, {job.state}{error}"], None
+        causes = {
+            "waiting": self._waiting,
+            "ready": self._ready,
+            "scheduled": self._scheduled,
+            "retrying": self._retrying,
+            "parked": self._parked,
+            "held": self._held,
+            "rolling_back": self._rolling_back,
+        }
+        return causes.get(job.state, self._running)(job)
+
+    def _waiting(self, job: Job) -> Found:
+        lanes = [self.lanes.lane(key, 1) for key in job.keys]
+        said, before = [], None
+        for lane in lanes:
+            if lane.jobs and lane.jobs[0] != job.id:
+                before = before or lane.jobs[0]
+                said.append(f"job {job.id} waits behind job {lane.jobs[0]} in lane {lane.key!r}")
+            if lane.paused:
+                said.append(_pause(lane))
+        return said or [f"job {job.id} is in front of its lanes and starts next"], before
+
+    def _ready(self, job: Job, what: str = "is ready") -> Found:
+        (kind,) = self._fields(job, "class")
+        return [f"job {job.id} {what}, and {_lacking(Nodes(self.store).all(), kind.split(chr(10)), job.task)}"], None
+
+    def _running(self, job: Job, what: str = "runs") -> Found:
+        since = f"{self._since(job)}, attempt {job.attempt}"
+        if not job.task:
+            return [f"job {job.id} is a lock in plain code, held for {since}"], None
+        (stop,) = self._fields(job, "stop")
+        said = f"job {job.id} {what} on node {job.node} for {since}"
+        if stop:
+            said += f"; it is being stopped, to end as {stop} ({_error(job)})"
+        if not any(node.name == job.node for node in Nodes(self.store).all()):
+            said += "; that node is not alive: another takes the job when its lease ends"
+        return [said], None
+
+    def _scheduled(self, job: Job) -> Found:
+        return [f"job {job.id} is scheduled for later: {self._due(job)}"], None
+
+    def _retrying(self, job: Job) -> Found:
+        return [f"job {job.id} is tried again {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], None
+
+    def _parked(self, job: Job) -> Found:
+        (handles,) = self._fields(job, "handles")
+        ids = [one for one in loads(handles or "{}").get("ids", ()) if one]
+        said = f"job {job.id} is parked until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
+        return [said], next(self._open(ids), None)
+
+    def _open(self, ids: Sequence[str]) -> Iterator[str]:
+        """Those that are jobs and not over; of an ordinary task only the backend knows."""
+        for one in ids:
+            try:
+                if not self.lanes.job(one).over:
+                    yield one
+            except UnknownJob:
+                continue
+
+    def _held(self, job: Job) -> Found:
+        return [f"job {job.id} is held for an operator, who retries or cancels it: {_error(job)}"], None
+
+    def _rolling_back(self, job: Job) -> Found:
+        at_work = self.store.call(lambda: self.store.client.zscore(self.store.key("leases"), job.id))
+        return self._running(job, "is rolled back") if at_work else self._ready(job, "is to be rolled back")
+
+    def _fields(self, job: Job, *names: str) -> list[str]:
+        found = self.store.call(lambda: self.store.client.hmget(self.store.key("job", job.id), *names))
+        return [(value or b"").decode() for value in found]
+
+    def _since(self, job: Job) -> str:
+        return f"{max(0.0, self.now - job.started.timestamp()):.0f} s" if job.started else "an unknown time"
+
+    def _due(self, job: Job) -> str:
+        at = self.store.call(lambda: self.store.client.zscore(self.store.key("due"), job.id))
+        return "at any moment" if at is None else f"{_instant(at)} (in {max(0.0, at / 1000 - self.now):.0f} s)"
+
+
+def _pause(lane: Lane) -> str:
+    pause = lane.pause or {}
+    return f"lane {lane.key!r} is paused by {pause.get('by')} since {_instant(pause.get('at'))}: {pause.get('why')}"
+
+
+def _lacking(living: list[Node], kind: list[str], task: str) -> str:
+    """What a ready job of this class (app, queue, labels) and task waits for."""
+    if not living:
+        return "no node is alive"
+    app, queue, *labels = kind
+    wanted: list[tuple[str, Callable[[Node], bool]]] = [
+        *([(f"is of the app {app!r}", lambda node: node.app == app)] if app else []),
+        (f"serves the queue {queue!r}", lambda node: queue in node.queues),
+        *((f"has the label {label!r}", partial(_labelled, label)) for label in labels),
+        (f"knows the task {task!r}", lambda node: task in node.tasks),
+        ("takes new work: it drains", lambda node: not node.draining),
+    ]
+    fitting = living
+    for number, (does, test) in enumerate(wanted):
+        left = [node for node in fitting if test(node)]
+        if not left:
+            also = " and ".join(said for said, _ in wanted[:number])
+            return f"no living node {does}" if not also else f"no living node that {also} {does}"
+        fitting = left
+    if free := [node.name for node in fitting if node.running + node.ordinary < node.capacity]:
+        return f"{free[0]} has room for it"
+    busy = ", ".join(f"{node.name} ({node.running + node.ordinary} of {node.capacity})" for node in fitting)
+    return f"every slot of the nodes that may run it is taken: {busy}"
+
+
+def _labelled(label: str, node: Node) -> bool:
+    return label in node.labels
+
+
+def _error(job: Job) -> str:
+    error = job.error or {}
+    by = f" (by {error['by']})" if error.get("by") else ""
+    return f"{error.get('type')}: {error.get('message')}{by}"
+
+
+def _instant(at: Any) -> str:
+    when = seconds(at)
+    return moment(None if when is None else datetime.fromtimestamp(when, UTC))

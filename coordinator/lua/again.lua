@@ -1,0 +1,10 @@
+-- Shared: a job goes back to be taken again.
+-- include leave
+
+-- Again, in its place: it kept the front of its lines, so it goes to the head of the ready list.
+local function put_back(id, job, ...)
+  if job.state ~= 'running' then redis.call('SREM', P .. 'state:' .. job.state, id) end
+  redis.call('HSET', P .. 'job:' .. id, 'state', 'ready', ...)
+  redis.call('LPUSH', P .. 'ready:' .. job.class, id)
+  readied[#readied + 1] = {job.class, job.task}
+end

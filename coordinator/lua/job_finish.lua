@@ -1,0 +1,54 @@
+-- job_finish: record how an attempt ended, leave the lines, admit who is next, and take the next ready job.
+-- KEYS prefix
+-- ARGV id token outcome detail delay one two three node runner next ttl rest app told…
+--   outcome: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left; one: their
+--   bound, '' = the job's own) | conflict | parked | step (one, two, three: class, task, time limit in ms of the next)
+--   detail: JSON of the result, error or handles; next: token of the next taking, '' = none wanted
+--   rest: '1' = the slice is over: ring again where work is ready; told: ids whose results and links were sent
+-- returns {verdict, state, job or false, rung}; verdict: accepted | lost | condemned; asked again: the same
+-- include take
+-- include ending
+local id, token, outcome, detail, delay, one, two, three, node, runner, next, ttl, rest, app = unpack(ARGV, 1, 14)
+local job, verdict, state = read(id, 'said'), 'accepted', nil
+tell_after = 10000
+if #ARGV > 14 then redis.call('ZREM', P .. 'unsent:' .. app, unpack(ARGV, 15)) end
+
+local function over()
+  if job.state == 'ready' then -- put back too early: it was not lost after all
+    redis.call('LREM', P .. 'ready:' .. job.class, 1, id)
+    job.losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
+  end
+  local said = conclude(id, job, outcome, detail, delay, {one, two, three})
+  if not TERMINAL[said] then redis.call('HSET', P .. 'job:' .. id, 'said', said) end
+  return said
+end
+
+if not job or (job.token ~= token and job.last ~= token) then
+  verdict = 'lost'
+elseif job.condemned == token then
+  verdict = 'condemned'
+elseif job.token ~= token then
+  state = job.said -- whatever it is since
+elseif TERMINAL[job.state] then
+  state = job.state
+else
+  state = over()
+end
+local taken = false
+if next ~= '' and verdict ~= 'condemned' then
+  taken = again_or_take(node, runner, next, tonumber(ttl))
+else
+  redis.call('HDEL', P .. 'work:' .. node, runner)
+  rescore(node)
+end
+local served = taken and taken[CLASS]
+if rest == '1' then
+  for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
+    if not served and redis.call('LLEN', P .. 'ready:' .. class) > 0 then
+      bell_for(node, 2000)
+      served = class
+    end
+  end
+end
+ring_readied(2000, served)
+return {verdict, state or '', taken, rung}

@@ -1,0 +1,35 @@
+-- lease_renew: the processes that hold these tokens live.
+-- KEYS prefix
+-- ARGV ttl pairs…
+--   pairs: id and token in turns
+-- returns a list: the token where it is still the job's, '' where another was given it or the job is over
+-- include leave
+local ttl, replies = tonumber(ARGV[1]), {}
+
+local function renew(id, job, token)
+  if job.state == 'ready' then -- put back too early: it was not lost after all
+    redis.call('LREM', P .. 'ready:' .. job.class, 1, id)
+    redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
+    local limit = limits_of(job.limits)[3]
+    local till = limit > 0 and job.started + limit or 0
+    redis.call('HSET', P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
+  end
+  redis.call('HSET', P .. 'job:' .. id, 'state', 'running')
+  for _, key in ipairs(keys_of(job.keys)) do redis.call('SET', P .. 'lock:' .. key, token, 'PX', ttl) end
+  redis.call('ZADD', P .. leases_of(job), now + ttl, id)
+  local since = job.phase == 'rollback' and job.started or job.taken
+  if job.class and not job.stop and since + limits_of(job.limits)[4] < now then
+    redis.call('HSET', P .. 'job:' .. id, 'stop', 'expired', 'error', '"max_lifetime is over"')
+    redis.call('HSET', P .. 'work:' .. job.node, job.runner, token .. ' 1 ' .. id)
+  end
+end
+
+though_full()
+for i = 2, #ARGV, 2 do
+  local id, token = ARGV[i], ARGV[i + 1]
+  local job = read(id, 'started')
+  local ours = job and job.token == token and (job.state == 'running' or job.state == 'ready')
+  if ours then renew(id, job, token) end
+  replies[#replies + 1] = ours and token or ''
+end
+return replies

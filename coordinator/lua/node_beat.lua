@@ -1,0 +1,33 @@
+-- node_beat: a node lives; its load; which of its bells are overdue.
+-- KEYS prefix
+-- ARGV node incarnation ttl fields…
+--   fields: names and values of node:<name> that changed (load ordinary capacity draining events)
+-- returns {'alive' or 'unknown', overdue bells}; unknown = declared dead meanwhile, register again
+-- include node
+local node, incarnation, ttl = unpack(ARGV, 1, 3)
+if redis.call('HGET', P .. 'node:' .. node, 'incarnation') ~= incarnation then return {'unknown', {}} end
+though_full()
+if #ARGV > 3 then redis.call('HSET', P .. 'node:' .. node, unpack(ARGV, 4)) end
+redis.call('ZADD', P .. 'alive', now + ttl, node)
+if redis.call('HGET', P .. 'node:' .. node, 'draining') == '1' then
+  for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
+    redis.call('SREM', P .. 'fits:' .. class, node)
+    redis.call('SREM', P .. 'classes:' .. node, class)
+  end
+end
+local ready = 0
+for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
+  ready = ready + redis.call('LLEN', P .. 'ready:' .. class)
+end
+local overdue = redis.call('ZRANGEBYSCORE', P .. 'rung:' .. node, '-inf', now, 'LIMIT', 0, 64)
+for _, bell in ipairs(overdue) do
+  -- Again after as long as it has waited already, so that a busy node's queue does not fill with copies.
+  local age = now - tonumber(string.match(bell, '^%d+'))
+  if ready > 0 then
+    redis.call('ZADD', P .. 'rung:' .. node, now + math.max(1000, age), bell)
+  else
+    redis.call('ZREM', P .. 'rung:' .. node, bell)
+  end
+end
+rescore(node)
+return {'alive', ready > 0 and overdue or {}}

@@ -1,0 +1,10 @@
+-- runner_take: a doorbell's runner begins: its bell is answered, it is given the next ready job.
+-- KEYS prefix
+-- ARGV node runner bell token ttl
+-- returns {job or false, events, rung}; asked again with the same token: the same job
+-- include take
+local node, runner, bell, token, ttl = unpack(ARGV)
+redis.call('ZREM', P .. 'rung:' .. node, bell)
+local job = again_or_take(node, runner, token, tonumber(ttl))
+ring_readied(2000, job and job[CLASS])
+return {job, redis.call('HGET', P .. 'node:' .. node, 'events') or '0', rung}

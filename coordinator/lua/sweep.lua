@@ -1,0 +1,57 @@
+-- sweep: what is due by the clock: lapsed leases, retries and starts, lifetimes, dead nodes, work beside room.
+-- KEYS prefix
+-- ARGV interval ttl gap
+--   interval: ms that must have passed since the last sweep; ttl: of a lease; gap: a longer silence lets nobody be lost
+-- returns {swept, rung, lost ids, gone nodes}
+-- include lose
+-- include node
+local interval, ttl, gap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local mark = redis.call('HMGET', P .. 'swept', 'last', 'grace')
+local last, grace = tonumber(mark[1] or '0'), tonumber(mark[2] or '0')
+if last <= now and now - last < interval then return {0, rung, {}, {}} end
+if math.abs(now - last) > gap then grace = now + ttl end
+though_full()
+redis.call('HSET', P .. 'swept', 'last', now, 'grace', grace)
+
+local function first_due(set)
+  return redis.call('ZRANGEBYSCORE', P .. set, '-inf', now, 'LIMIT', 0, 100)
+end
+
+local lost, gone = {}, {}
+if now > grace then
+  for _, set in ipairs({'leases', 'locks'}) do
+    for _, id in ipairs(first_due(set)) do
+      local job = read(id)
+      redis.call('ZREM', P .. set, id)
+      if job and job.state == 'running' then
+        lose(id, job, 'lost', '"its lease ended: the process, its warden or its node is gone"')
+        lost[#lost + 1] = id
+      end
+    end
+  end
+  gone = first_due('alive')
+  for _, node in ipairs(gone) do forget(node) end
+end
+
+for _, id in ipairs(first_due('due')) do
+  local job = read(id, 'score')
+  redis.call('ZREM', P .. 'due', id)
+  if job and job.state == 'retrying' then put_back(id, job) end
+  if job and job.state == 'scheduled' then
+    redis.call('SREM', P .. 'state:scheduled', id)
+    redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
+    enter(id, keys_of(job.keys), job.score)
+    admit(keys_of(job.keys)[1])
+  end
+end
+
+for _, id in ipairs(first_due('expiry')) do
+  local job = read(id)
+  redis.call('ZREM', P .. 'expiry', id)
+  if job and not TERMINAL[job.state] and job.state ~= 'running' and job.phase ~= 'rollback' then
+    if job.state == 'ready' then redis.call('LREM', P .. 'ready:' .. job.class, 1, id) end
+    give_up(id, job, 'expired', 'error', job.taken and '"max_lifetime is over"' or '"not started in time"')
+  end
+end
+wake_idle()
+return {1, rung, lost, gone}

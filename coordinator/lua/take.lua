@@ -1,0 +1,45 @@
+-- Shared: give a runner the next ready job that its node may run.
+-- include hand
+
+-- Entries may be stale, too old, or of a task that this node has not registered.
+local function pop(class, node, runner, token, ttl)
+  local list, first = P .. 'ready:' .. class, nil
+  for _ = 1, 16 do
+    local id = redis.call('LPOP', list)
+    local job = id and read(id, 'spec', 'unite')
+    if job and job.state == 'ready' then
+      if job.expires and tonumber(job.expires) < now and not job.taken then
+        leave(id, job, 'expired', 'error', '"not started in time"')
+      else
+        local fits_here = redis.call('SISMEMBER', P .. 'tasks:' .. node, job.task) == 1
+        local taken = fits_here and start(id, job, node, runner, token, ttl)
+        if taken then return taken end
+        redis.call('RPUSH', list, id)
+        if id == first then return end
+        first = first or id
+      end
+    elseif not id then
+      return
+    end
+  end
+end
+
+-- Classes in turns, so that none starves another. A node that drains or is gone has no classes.
+local function take(node, runner, token, ttl)
+  local classes = redis.call('SMEMBERS', P .. 'classes:' .. node)
+  for i = 1, #classes do
+    local taken = pop(classes[(now + i) % #classes + 1], node, runner, token, ttl)
+    if taken then return taken end
+  end
+  redis.call('HDEL', P .. 'work:' .. node, runner)
+  return false
+end
+
+-- The reply may have been lost: the token that the runner was given stays in work:<node> until it is over.
+local function again_or_take(node, runner, token, ttl)
+  local mine = redis.call('HGET', P .. 'work:' .. node, runner)
+  local id = mine and string.sub(mine, 1, #token) == token and string.match(mine, '^%S+ %S+ (.*)$')
+  local job = id and handed(id) or take(node, runner, token, ttl)
+  if not mine or not job then rescore(node) end
+  return job
+end

@@ -1,0 +1,104 @@
+"""Who is alive, what it serves, its room and load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kombu.utils.json import dumps
+
+from coordinator.store import Arg, Store, milliseconds, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A coordinating node at one moment. `load`: of the CPU, 1 = all cores busy; `score`: the lowest is rung next."""
+
+    name: str
+    app: str
+    queues: tuple[str, ...]
+    labels: tuple[str, ...]
+    tasks: tuple[str, ...]
+    capacity: int
+    running: int
+    rung: int
+    ordinary: int
+    load: float
+    score: float | None
+    draining: bool
+    pool: str
+    host: str
+    version: str
+    since: datetime | None
+
+
+class Nodes:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def register(
+        self, name: str, incarnation: str, about: Mapping[str, Any], serves: Iterable[str], tasks: Iterable[str]
+    ) -> tuple[bool, list[Any]]:
+        """False: another living worker has this name. Also the bells of whoever it woke."""
+        ttl = milliseconds(self.store.settings.node_ttl)
+        lists = (dumps(about), dumps(sorted(serves)), dumps(sorted(tasks)))
+        verdict, rung = self.store.run("node_register", name, incarnation, ttl, *lists)
+        return verdict == b"registered", rung
+
+    def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg]) -> list[str] | None:
+        """The overdue bells of this node; None: it was declared dead meanwhile and must register again."""
+        fields = [part for pair in changed.items() for part in pair]
+        ttl = milliseconds(self.store.settings.node_ttl)
+        verdict, bells = self.store.run("node_beat", name, incarnation, ttl, *fields)
+        return [bell.decode() for bell in bells] if verdict == b"alive" else None
+
+    def leave(self, name: str, incarnation: str) -> list[Any]:
+        return self.store.run("node_leave", name, incarnation)[0]  # type: ignore[no-any-return]
+
+    def all(self) -> list[Node]:
+        """The living ones, by name."""
+        return self.store.call(self._read)  # type: ignore[no-any-return]
+
+    def _read(self) -> list[Node]:
+        client, key = self.store.client, self.store.key
+        members: list[Any] = list(client.zrange(key("alive"), 0, -1))
+        names = [name.decode() for name in members]
+        pipeline = client.pipeline(transaction=False)
+        for name in names:
+            pipeline.hgetall(key("node", name))
+            pipeline.smembers(key("serves", name))
+            pipeline.smembers(key("tasks", name))
+            pipeline.hlen(key("work", name))
+            pipeline.zcard(key("rung", name))
+            pipeline.zscore(key("room"), name)
+        found = pipeline.execute()
+        nodes = [_node(name, found[6 * i : 6 * i + 6]) for i, name in enumerate(names)]
+        return sorted((node for node in nodes if node), key=lambda node: node.name)
+
+
+def _node(name: str, found: Sequence[Any]) -> Node | None:
+    about = {field.decode(): value.decode() for field, value in found[0].items()}
+    if not about:
+        return None
+    serves = sorted(what.decode().partition(" ")[::2] for what in found[1])
+    since = seconds(about.get("since"))
+    return Node(
+        name=name,
+        app=next((value for kind, value in serves if kind == "app"), ""),
+        queues=tuple(value for kind, value in serves if kind == "queue"),
+        labels=tuple(value for kind, value in serves if kind == "label"),
+        tasks=tuple(sorted(task.decode() for task in found[2])),
+        capacity=int(about["capacity"]),
+        running=found[3],
+        rung=found[4],
+        ordinary=int(about.get("ordinary", 0)),
+        load=float(about.get("load", 0)),
+        score=found[5],
+        draining=about.get("draining") == "1",
+        pool=about.get("pool", ""),
+        host=about.get("host", ""),
+        version=about.get("version", ""),
+        since=None if since is None else datetime.fromtimestamp(since, UTC),
+    )

@@ -1,0 +1,197 @@
+"""The one door to Redis: the client, the names of the keys, and `run(script)`.
+
+Names are `{<prefix>}:<kind>[:<part>]:<name>`; the caller's text is always last, so nothing needs escaping and nothing
+collides, and the braces put an installation into one cluster slot. A script is one file of `lua/`; a line
+`-- include <file>` in it is replaced by that file, once. Scripts get the prefix as KEYS[1] and derive the names of
+jobs and lanes from it.
+
+No call is retried here: a lost reply is told (`StoreUnavailable`), and each script may be asked again with the same
+token. A client is made per process: after a fork, anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
+from coordinator.settings import Settings
+
+_FRESH = 0.5  # seconds in which an idle connection is trusted to be open
+Arg = str | bytes | int | float
+
+_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
+_INCLUDE = re.compile(r"^-- include (\S+)$", re.MULTILINE)
+
+
+@cache
+def source(script: str) -> str:
+    """The text of `lua/<script>.lua`, its includes put in, each once."""
+    seen: set[str] = set()
+
+    def read(name: str) -> str:
+        if name in seen:
+            return ""
+        seen.add(name)
+        text = resources.files("coordinator").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+        return _INCLUDE.sub(lambda match: read(match.group(1)), text)
+
+    return read(script)
+
+
+class Store:
+    """Redis as one installation of the coordinator sees it. Cheap to make: connects at the first call."""
+
+    def __init__(self, settings: Settings) -> None:
+        if not settings.url:
+            raise SettingsError("no Redis for the coordinator: set COORDINATOR_URL, coordinator_url or url=…")
+        self.settings = settings
+        self.prefix = "{" + settings.prefix + "}:"
+        self._client: redis.Redis | None = None
+        self._idle: list[tuple[redis.Connection, float]] = []
+        self._scripts: dict[str, str] = {}
+        self._pid = 0
+
+    def __reduce__(self) -> tuple[type[Store], tuple[Settings]]:
+        return Store, (self.settings,)
+
+    @property
+    def client(self) -> redis.Redis:
+        """This process's client; commands through it raise redis's own errors (see `call`)."""
+        if self._client is None or self._pid != os.getpid():
+            self._client = self.connect(self.settings.timeout)
+            self._idle, self._scripts = [], {}
+            self._pid = os.getpid()
+        return self._client
+
+    def connect(self, timeout: float) -> redis.Redis:
+        """A client of its own, for calls that block up to `timeout` seconds."""
+        tcp = {} if self.settings.url.startswith("unix") else {"socket_keepalive": True}
+        return redis.Redis.from_url(
+            self.settings.url,
+            socket_timeout=timeout,
+            socket_connect_timeout=min(timeout, self.settings.timeout),
+            retry=Retry(NoBackoff(), 0),
+            **tcp,
+        )
+
+    def key(self, kind: str, *parts: str) -> str:
+        return self.prefix + ":".join((kind, *parts))
+
+    def run(self, script: str, *args: Arg, job_id: str | None = None) -> Any:
+        """Run `lua/<script>.lua` with KEYS[1] = the prefix; its answer as Redis gives it (bytes).
+
+        The hot path: one request on a connection of our own, without what a general client does around it.
+        """
+        return self.call(lambda: self._ask(script, args), job_id=job_id)
+
+    def _ask(self, script: str, args: Sequence[Arg]) -> Any:
+        connection = self._borrow()
+        sha = self._scripts.get(script)
+        try:
+            if sha is None:
+                connection.send_command("SCRIPT", "LOAD", source(script))
+                sha = self._scripts[script] = connection.read_response().decode()
+            connection.send_command("EVALSHA", sha, 1, self.prefix, *args)
+            try:
+                reply = connection.read_response()
+            except redis.exceptions.NoScriptError:
+                connection.send_command("EVAL", source(script), 1, self.prefix, *args)
+                reply = connection.read_response()
+        except redis.exceptions.ResponseError:
+            self._idle.append((connection, time.monotonic()))
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        self._idle.append((connection, time.monotonic()))
+        return reply
+
+    def _borrow(self) -> redis.Connection:
+        client = self.client
+        try:
+            connection, used = self._idle.pop()
+        except IndexError:
+            return cast(redis.Connection, client.connection_pool.make_connection())
+        # Closed by the server meanwhile? Then there is something to read; asking costs a system call.
+        if time.monotonic() - used > _FRESH:
+            try:
+                closed = connection.can_read(timeout=0)
+            except redis.exceptions.ConnectionError:
+                closed = True
+            if closed:
+                connection.disconnect()
+        return connection
+
+    def run_many(self, script: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
+        """Run one script once for each argument list, in one round trip; a refused call's place holds its error."""
+        client = self.client
+
+        def ask() -> list[Any]:
+            sha = client.script_load(source(script))
+            pipeline = client.pipeline(transaction=False)
+            for args in calls:
+                pipeline.execute_command("EVALSHA", sha, 1, self.prefix, *args)
+            return list(pipeline.execute(raise_on_error=False))
+
+        return cast(list[Any], self.call(ask))
+
+    def checked(self, reply: Any, job_id: str | None = None) -> Any:
+        """One of `run_many`'s answers; raises what it holds, as `call` does."""
+
+        def answer() -> Any:
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
+
+        return self.call(answer, job_id)
+
+    def call(self, ask: Callable[[], Any], job_id: str | None = None) -> Any:
+        """Run `ask`, turning redis's connection errors into StoreUnavailable and refusals into StoreRefused."""
+        try:
+            return ask()
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+            raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
+        except redis.exceptions.ResponseError as error:
+            if isinstance(error, _PASSING) or str(error).startswith("BUSY"):
+                raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
+            if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
+                raise StoreRefused(f"Redis at {self.where} refuses writes: {error}", job_id) from error
+            raise
+
+    @property
+    def where(self) -> str:
+        """The address without its password, for messages."""
+        return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), self.settings.url)
+
+    def close(self) -> None:
+        if self._client is not None and self._pid == os.getpid():
+            self._client.close()
+            while self._idle:
+                self._idle.pop()[0].disconnect()
+        self._client = None
+
+
+# redis-py turns a known first word of an error into a class and takes it off the text.
+_PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
+_REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+_REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
+
+
+def milliseconds(seconds: float) -> int:
+    """The one place where seconds become the scripts' milliseconds."""
+    return round(seconds * 1000)
+
+
+def seconds(milliseconds: float | bytes | str | None) -> float | None:
+    """The way back; None and the empty text stay None."""
+    return None if milliseconds in (None, b"", "") else float(milliseconds) / 1000

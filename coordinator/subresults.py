@@ -1,0 +1,95 @@
+"""Sub-results: a job that returns handles of other tasks is parked, holding its lane and no worker, until all ended.
+
+Handles are ids. Of a task its state is in the backend; of a job, in its record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from celery import Celery, current_task, signals
+from celery.result import AsyncResult, GroupResult, ResultSet
+
+from coordinator.current import working
+from coordinator.doorbells import TASK
+from coordinator.errors import CoordinatorError, NoRetry, WouldDeadlock
+from coordinator.jobs import TERMINAL
+from coordinator.lanes import Lanes
+
+logger = logging.getLogger(__name__)
+
+CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
+
+
+def handles_in(value: Any) -> dict[str, Any] | None:
+    """{"ids": [id or None, …], "one": was it a single handle} of an AsyncResult, a GroupResult or a list of them.
+
+    None when there is no handle in it. Raises NoRetry for one that stores no result: nobody would hear its end.
+    """
+    several = isinstance(value, list | tuple)
+    found = list(value) if several else [value]
+    if any(isinstance(one, list | tuple) and any(isinstance(two, AsyncResult) for two in one) for one in found):
+        raise NoRetry("lists of sub-results within a list: return one flat list of them")
+    if not any(isinstance(one, AsyncResult | ResultSet) for one in found):
+        return None
+    if not all(one is None or isinstance(one, AsyncResult | ResultSet) for one in found):
+        raise NoRetry("a list of sub-results may hold results and None, nothing else")
+    flat = list(flattened(found))
+    for one in flat:
+        if one is not None and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
+            raise NoRetry(f"sub-result {one.id} stores no result: its end could not be waited for")
+    return {"ids": [one and one.id for one in flat], "one": isinstance(value, AsyncResult)}
+
+
+def flattened(found: Sequence[Any]) -> Iterator[AsyncResult | None]:
+    """Groups laid flat."""
+    for one in found:
+        if isinstance(one, GroupResult | ResultSet):
+            yield from flattened(one.results)
+        else:
+            yield one
+
+
+def check_deadlock(lanes: Lanes, keys: Sequence[str], ids: Sequence[str | None]) -> None:
+    """Raises WouldDeadlock where a sub-result is a job that waits in a lane which its parent holds."""
+    store, known = lanes.store, [one for one in ids if one]
+
+    def ask() -> list[Any]:
+        pipeline = store.client.pipeline(transaction=False)
+        for one in known:
+            pipeline.hmget(store.key("job", one), "alias", "state", "keys")
+        return pipeline.execute()
+
+    for one, found in zip(known, store.call(ask), strict=True):
+        alias, state, text = ((part or b"").decode() for part in found)
+        if alias:
+            job = lanes.job(alias)
+            state, text = job.state, "\n".join(job.keys)
+        shared = set(text.split("\n")) & set(keys)
+        if shared and state not in TERMINAL:
+            raise WouldDeadlock(f"sub-result {one} waits in the lane {shared.pop()!r}, which this job holds")
+
+
+def tell_parents(app: Celery, lanes: Callable[[], Lanes]) -> None:
+    """Mark what a job publishes with the job's id, and tell the job's node when a worker has done it."""
+
+    def mark(sender: str, headers: Any = None, **_: Any) -> None:
+        """Also what a sub-task publishes: the rest of its chain, the body of its chord."""
+        job = working.get()
+        parent = job.id if job else current_task and getattr(current_task.request, CHILD, None)
+        if parent and sender != TASK and isinstance(headers, dict):
+            headers.setdefault(CHILD, parent)
+
+    def told(task: Any, **_: Any) -> None:
+        parent = getattr(task.request, CHILD, None)
+        if not parent or task.app is not app:
+            return
+        try:
+            lanes().store.run("child_ended", parent)
+        except CoordinatorError as error:
+            logger.info("could not tell job %s of the end of a sub-task; it looks itself: %s", parent, error)
+
+    signals.before_task_publish.connect(mark, weak=False, dispatch_uid=f"coordinator-mark-{id(app)}")
+    signals.task_postrun.connect(told, weak=False, dispatch_uid=f"coordinator-told-{id(app)}")

@@ -1,0 +1,87 @@
+"""`coordinator …` as a process of its own, with all that it starts."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parent.parent
+OURS = ("COORDINATOR_", "CELERY_", "TASKS_", "FLOWER_")
+
+
+def environment(**given: str) -> dict[str, str]:
+    """That of a user who has set nothing but `given`."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return clean | {"PYTHONPATH": str(ROOT)} | given
+
+
+class Command:
+    """`with Command(directory, "up", …) as up`: at the end all of its family is gone, however it went."""
+
+    def __init__(self, directory: Path, *args: str, env: Mapping[str, str] | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._argv = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", *args]
+        self._directory = directory
+        self._env = environment(**(env or {}))
+        self._family: dict[int, psutil.Process] = {}
+
+    def __enter__(self) -> Self:
+        with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
+            self.process = subprocess.Popen(
+                self._argv, cwd=self._directory, env=self._env, stdout=out, stderr=err, start_new_session=True
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.family():
+            one.kill()
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def out(self) -> str:
+        return (self._directory / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self._directory / "err").read_text()
+
+    def says(self, text: str, timeout: float = 40.0) -> None:
+        def said() -> bool:
+            assert self.process.poll() is None or text in self.out, f"it ended:\n{self.out}\n{self.err}"
+            return text in self.out
+
+        wait_until(said, timeout, lambda: f"{text!r} in\n{self.out}\n{self.err}")
+
+    def family(self) -> list[psutil.Process]:
+        """All that it started and that lives still, orphans too where they were seen before."""
+        if self.process.poll() is None:
+            for one in psutil.Process(self.process.pid).children(recursive=True):
+                self._family.setdefault(one.pid, one)
+        return [one for one in self._family.values() if _lives(one)]
+
+    def member(self, word: str) -> psutil.Process:
+        """The one of its own children whose command line has this word."""
+        children = psutil.Process(self.process.pid).children()
+        (found,) = (one for one in children if _lives(one) and word in " ".join(one.cmdline()))
+        return found
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Ask it to end; its exit status."""
+        self.family()
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,112 @@
+"""Settings: where each comes from, and that a slip of the pen is an error with a way out."""
+
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator, Settings, SettingsError
+
+
+def load(given: dict[str, Any] | None = None, conf: dict[str, Any] | None = None, **environ: str) -> Settings:
+    return Settings.load(given or {}, conf or {}, environ)
+
+
+def test_the_constructor_wins_over_the_app_and_the_app_over_the_environment() -> None:
+    everywhere = load({"lock_ttl": 1.5}, {"coordinator_lock_ttl": 2.5}, COORDINATOR_LOCK_TTL="3.5")
+    assert (everywhere.lock_ttl, everywhere.source("lock_ttl")) == (1.5, "constructor")
+    two = load({}, {"coordinator_lock_ttl": 2.5}, COORDINATOR_LOCK_TTL="3.5")
+    assert (two.lock_ttl, two.source("lock_ttl")) == (2.5, "app.conf")
+    one = load(COORDINATOR_LOCK_TTL="3.5")
+    assert (one.lock_ttl, one.source("lock_ttl")) == (3.5, "environment")
+    assert (load().lock_ttl, load().source("lock_ttl")) == (15.0, "default")
+
+
+def test_none_is_no_value() -> None:
+    assert load({"prefix": None}, {"coordinator_prefix": "mine"}).prefix == "mine"
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        (({"lock_tll": 1}, {}, {}), "argument 'lock_tll'; did you mean 'lock_ttl'"),
+        (({}, {"coordinator_nod_ttl": 1}, {}), "'coordinator_nod_ttl'; did you mean 'coordinator_node_ttl'"),
+        (({}, {}, {"COORDINATOR_SWEPT": "1"}), "'COORDINATOR_SWEPT'; did you mean 'COORDINATOR_sweep'"),
+        (({"xyzzy": 1}, {}, {}), "known: url, prefix"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_likely_one(source: tuple[Any, Any, Any], hint: str) -> None:
+    with pytest.raises(SettingsError, match=hint):
+        Settings.load(*source)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"lock_ttl": 0},
+        {"lock_ttl": "soon"},
+        {"prefix": "with{brace}"},
+        {"prefix": "with space"},
+        {"prefix": ""},
+        {"max_losses": -1},
+        {"max_losses": 1.5},
+        {"timeout": 0},
+        {"sweep": float("nan")},
+        {"lock_ttl": 1.0, "sweep": 1.0},
+        {"node_ttl": 0.5, "sweep": 0.5},
+    ],
+    ids=repr,
+)
+def test_a_value_that_does_not_fit_is_refused_and_named(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(given))):
+        load(given)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load().lock_ttl = 1.0
+
+
+def test_a_slow_sweep_is_not_taken_for_an_absence_of_redis() -> None:
+    assert load({"sweep": 0.5}).gap == 2.0
+    assert load({"sweep": 5.0, "lock_ttl": 30.0, "node_ttl": 30.0}).gap == 20.0
+
+
+def test_labels_are_given_as_a_list_or_a_text() -> None:
+    assert load({"labels": ["gpu", "ssd"]}).labels == load(COORDINATOR_LABELS="gpu, ssd").labels == ("gpu", "ssd")
+
+
+def test_a_coordinator_refuses_a_wrong_setting_where_it_is_written() -> None:
+    with pytest.raises(SettingsError, match="lock_ttl"):
+        Coordinator(lock_tll=3)
+
+
+def test_the_redis_of_the_coordinator_is_the_brokers_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COORDINATOR_URL", raising=False)
+    app = Celery("a", broker="redis://127.0.0.1:1/1", set_as_current=False)
+    assert Coordinator(app).settings.url == "redis://127.0.0.1:1/1"
+    other = Celery("b", broker="redis://127.0.0.1:1/1", set_as_current=False)
+    other.conf.coordinator_url = "redis://127.0.0.1:2/0"
+    assert Coordinator(other).settings.url == "redis://127.0.0.1:2/0"
+    third = Celery("c", broker="amqp://127.0.0.1//", set_as_current=False)
+    with pytest.raises(SettingsError, match="COORDINATOR_URL"):
+        _ = Coordinator(third).store
+
+
+def test_an_app_has_one_coordinator_and_a_name() -> None:
+    app = Celery("a", set_as_current=False)
+    Coordinator(app)
+    with pytest.raises(SettingsError, match="already"):
+        Coordinator(app)
+    with pytest.raises(SettingsError, match="name"):
+        Coordinator(Celery(set_as_current=False))
+
+
+def test_the_broker_options_that_a_half_open_connection_needs_are_set_unless_the_app_says_otherwise() -> None:
+    app = Celery("a", broker="redis://127.0.0.1:1/1", backend="redis://127.0.0.1:1/2", set_as_current=False)
+    app.conf.broker_transport_options = {"socket_timeout": 99}
+    Coordinator(app)
+    assert app.conf.broker_transport_options["socket_timeout"] == 99
+    assert app.conf.broker_transport_options["health_check_interval"] == 5
+    assert app.conf.result_backend_transport_options["socket_connect_timeout"] == 5
+    assert app.conf.worker_cancel_long_running_tasks_on_connection_loss is False

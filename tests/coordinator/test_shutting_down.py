@@ -1,0 +1,44 @@
+"""A process that is shutting down refuses to submit, and says so; what still runs in it may."""
+
+import signal
+
+import pytest
+
+from coordinator import Coordinator, ShuttingDown
+from tests.coordinator.mishaps import start, tasks_of
+from tests.fleet import Fleet
+from tests.puppet import Puppet
+from tests.waiting import wait_until
+
+
+def test_after_close_a_submit_is_refused_and_nothing_is_written(coordinator: Coordinator) -> None:
+    node = Puppet(coordinator.store)
+    signature = {"task": "shop.work"}
+    coordinator.submit("a", signature, job_id="before")
+    coordinator.close()
+    with pytest.raises(ShuttingDown):
+        coordinator.submit("a", signature, job_id="after")
+    with pytest.raises(ShuttingDown):
+        coordinator.submit_many([("a", signature)])
+    assert coordinator.counts()["created"] == 1
+    assert coordinator.lane("a").jobs == ("before",)
+    assert node.lanes.cancel("before") == "cancelled"
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_that_shuts_down_refuses_while_the_jobs_that_end_in_it_may_still_submit(
+    fleet: Fleet, pool: str
+) -> None:
+    fleet.configure(sweep=0.1)
+    worker = start(fleet, pool=pool)
+    fleet.coordinator.submit("k", tasks_of(fleet).hands_on.s("job"), job_id="job")
+    wait_until(lambda: fleet.stamps("job", "begin"), 20, fleet.logs)
+    worker.kill(signal.SIGTERM)
+    wait_until(lambda: "Warm shutdown" in worker.log.read_text(), 20, fleet.logs)
+    with fleet.server.client(3) as record:
+        record.set(f"{fleet.prefix}.go", 1)
+    worker.process.wait(30)
+    assert fleet.coordinator.wait("job", 10).result == "started"
+    assert fleet.coordinator.job("job's").state in ("ready", "succeeded"), "as soon as the node was known to drain"
+    assert [stamp.name for stamp in fleet.stamps(what="refused")] == ["worker"]
+    assert fleet.coordinator.counts()["created"] == 2

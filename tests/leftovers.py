@@ -1,0 +1,35 @@
+"""Which keys of an installation nobody owns: what the harness looks for after each test."""
+
+from coordinator.jobs import TERMINAL
+from coordinator.store import Store
+
+# Of the installation, and of its living nodes.
+_LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "alive", "room", "counts")
+_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:")
+
+
+def leftovers(store: Store) -> list[str]:
+    """Keys without a ttl that belong to no job that is still to be done, no line, no schedule."""
+    client = store.client
+    names = [name.decode() for name in client.scan_iter(_escaped(store.prefix) + "*", 1000)]
+    return sorted(name for name in names if client.ttl(name) == -1 and not _owned(store, name[len(store.prefix) :]))
+
+
+def _escaped(prefix: str) -> str:
+    return prefix.replace("[", "\\[")
+
+
+def _owned(store: Store, name: str) -> bool:
+    client = store.client
+    kind = name.partition(":")[0]
+    if name.startswith((*_LASTING, *_OF_NODES, "tick:", "schedule")):
+        return True
+    if kind == "job":
+        state, alias = client.hmget(store.prefix + name, "state", "alias")
+        return bool(alias) or (state or b"").decode() not in TERMINAL
+    if kind == "aliases":
+        state = client.hget(store.key("job", name.partition(":")[2]), "state") or b""
+        return bool(state) and state.decode() not in TERMINAL
+    if kind == "melt":
+        return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
+    return kind in ("line", "ready", "leases", "locks", "due", "expiry", "unsent", "parked", "state", "paused")

@@ -1,0 +1,137 @@
+"""docker-compose.yml, without an engine: what it says, and each of its commands run as a process."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coordinator.embedded import find_server
+
+ROOT = Path(__file__).parent.parent
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+READY = {
+    "redis": "Ready to accept connections",
+    "cn1": r"cn1@\S+ ready",
+    "cn2": r"cn2@\S+ ready",
+    "beat1": "beat: Starting",
+    "beat2": "beat: Starting",
+    "flower": "Visit me at",
+}
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class Composed:
+    """The services as processes of this machine: another port for Redis and Flower, another folder for the data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.redis, self.flower = free_port(), free_port()
+        nodelist = (ROOT / "tests" / "samples" / "nodelist_v2_sample.xml").read_text()
+        (folder / "nodelist.xml").write_text(nodelist.replace('state="up"', 'state="down"'))  # nobody to call on
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def local(self, text: str) -> str:
+        moved = text.replace("redis:6379", f"127.0.0.1:{self.redis}").replace("/data", str(self.folder))
+        return moved.replace("0.0.0.0", "127.0.0.1").replace("5555", str(self.flower))
+
+    def start(self, name: str) -> None:
+        service = SERVICES[name]
+        program, *arguments = [self.local(word) for word in service["command"]]
+        if name == "redis":
+            program = find_server()
+            arguments += ["--port", str(self.redis), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        environment = {key: self.local(value) for key, value in service.get("environment", {}).items()}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        with self.log(name).open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [program, *arguments],
+                cwd=ROOT,
+                env={**os.environ, **environment, "PATH": path},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def up(self, name: str) -> bool:
+        said = self.log(name).read_text()
+        assert self.processes[name].poll() is None, said
+        return re.search(READY[name], said) is not None
+
+    def end(self, name: str) -> int:
+        self.processes[name].send_signal(signal.SIGTERM)
+        return self.processes[name].wait(30)
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Iterator[Composed]:
+    made = Composed(tmp_path)
+    yield made
+    for process in made.processes.values():
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_there_are_redis_two_nodes_two_beats_and_flower() -> None:
+    assert SERVICES.keys() == READY.keys()
+
+
+def test_redis_keeps_everything_and_evicts_nothing() -> None:
+    command = " ".join(SERVICES["redis"]["command"])
+    assert "--appendonly yes" in command
+    assert "--maxmemory-policy noeviction" in command
+
+
+def test_nothing_is_published_beyond_this_machine() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert published == ["127.0.0.1:5555:5555"]
+
+
+def test_services_share_one_redis_and_one_folder_and_wait_for_redis() -> None:
+    ours = [service for name, service in SERVICES.items() if name != "redis"]
+    assert all(service["environment"] == ours[0]["environment"] for service in ours)
+    assert all(service["volumes"] == ["data:/data"] for service in ours)
+    assert all(service["depends_on"] == {"redis": {"condition": "service_healthy"}} for service in ours)
+
+
+def test_the_image_holds_all_that_the_services_import() -> None:
+    kept = (ROOT / ".dockerignore").read_text().split()
+    assert {"!coordinator", "!tasks", "!beat_schedule.py", "!pyproject.toml", "!requirements.txt"} <= set(kept)
+
+
+def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
+    composed.start("redis")
+    eventually(partial(composed.up, "redis"))
+    others = [name for name in SERVICES if name != "redis"]
+    for name in others:
+        composed.start(name)
+    for name in others:
+        eventually(partial(composed.up, name))
+    with urllib.request.urlopen(f"http://127.0.0.1:{composed.flower}/healthcheck", timeout=10) as answer:
+        assert answer.status == 200
+    assert {name: composed.end(name) for name in reversed(SERVICES)} == dict.fromkeys(SERVICES, 0)

@@ -1,0 +1,58 @@
+"""The tests' own proxy does what it says, on a real Redis."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.proxy import Proxy
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as between:
+        yield between
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(proxy.url(7), socket_timeout=0.5, retry=Retry(NoBackoff(), 0)) as through:
+        yield through
+
+
+def test_it_forwards(client: redis.Redis) -> None:
+    assert client.echo("x" * 200_000) == b"x" * 200_000
+
+
+def test_a_lost_reply_is_lost_after_the_server_did_what_was_asked(proxy: Proxy, client: redis.Redis) -> None:
+    client.delete("lost")
+    proxy.lose_reply(containing=b"lost")
+    with pytest.raises(redis.ConnectionError):
+        client.incr("lost")
+    assert proxy.lost.is_set()
+    assert client.get("lost") == b"1"
+
+
+def test_a_swallowed_connection_stays_dead_and_a_new_one_works_after_healing(proxy: Proxy, client: redis.Redis) -> None:
+    client.set("swallowed", "before")
+    proxy.swallow()
+    with pytest.raises(redis.TimeoutError):
+        client.set("swallowed", "during")
+    with pytest.raises(redis.TimeoutError):
+        client.ping()
+    proxy.heal()
+    assert client.get("swallowed") == b"before"
+
+
+def test_a_cut_closes_old_and_new_connections_until_healed(proxy: Proxy, client: redis.Redis) -> None:
+    client.ping()
+    proxy.cut()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    proxy.heal()
+    assert client.ping()

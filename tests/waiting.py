@@ -1,0 +1,13 @@
+"""Waiting for conditions instead of sleeping."""
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
+    """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what or condition}")
+        time.sleep(0.02)
