@@ -1,0 +1,93 @@
+"""The node-list document: from XML to members and back, and new dates into a document whose rest stays as it is."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from lxml import etree
+from pydantic import ValidationError
+
+from tasks import documents, instants
+from tasks.catalog import Dates
+from tasks.member import NAMESPACES, Member, Version
+
+
+class Parsed(NamedTuple):
+    root: etree._Element
+    entries: dict[str, tuple[etree._Element, Member]]
+    problems: list[str]
+
+    @property
+    def members(self) -> list[Member]:
+        return [member for _, member in self.entries.values()]
+
+    @property
+    def dates(self) -> dict[str, Dates]:
+        return {
+            member.identifier: Dates(member.last_harvested, member.last_complete_harvest) for member in self.members
+        }
+
+
+def parse_nodelist(body: bytes) -> Parsed:
+    """Members beside their elements, and a sentence about each entry that is none. Raises documents.Unreadable."""
+    root = documents.parse(body)
+    if root.tag not in {f"{{{namespace}}}nodeList" for namespace in NAMESPACES.values()}:
+        raise documents.Unreadable(f"not a node list but {str(root.tag)[:200]}")
+    parsed = Parsed(root, {}, [])
+    for position, node in enumerate(root.findall("node"), start=1):
+        label = f"entry {position} ({(node.findtext('identifier') or 'no identifier').strip()[:80]})"
+        try:
+            member = Member.from_xml(node)
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            parsed.problems.append(f"{label}: {'; '.join(wrong)}")
+            continue
+        if member.identifier in parsed.entries:
+            parsed.problems.append(f"{label}: its identifier is taken by an entry above")
+        else:
+            parsed.entries[member.identifier] = (node, member)
+    return parsed
+
+
+def write_nodelist(members: Iterable[Member], version: Version = "v2") -> bytes:
+    root = etree.Element(f"{{{NAMESPACES[version]}}}nodeList", nsmap={"d1": NAMESPACES[version]})
+    root.extend([member.to_xml(version) for member in members])
+    etree.indent(root)
+    return _serialize(root)
+
+
+def with_dates(body: bytes, dates: Mapping[str, Dates]) -> bytes:
+    """The document with other dates; itself, byte by byte, where it has them already."""
+    parsed, changed = parse_nodelist(body), False
+    for node_id, (node, member) in parsed.entries.items():
+        times = node.find("synchronization")
+        new = dates.get(node_id)
+        if times is None or new is None:
+            continue  # who has no schedule has no place for dates either
+        old = Dates(member.last_harvested, member.last_complete_harvest)
+        for tag, before, after in zip(("lastHarvested", "lastCompleteHarvest"), old, new, strict=True):
+            if after is not None and after != before:
+                _place(times, tag).text = instants.full(after) if after.microsecond % 1000 else instants.brief(after)
+                changed = True
+    return _serialize(parsed.root) if changed else body
+
+
+def _place(times: etree._Element, tag: str) -> etree._Element:
+    """The element, put where the schema wants it: schedule, lastHarvested, lastCompleteHarvest."""
+    found = times.find(tag)
+    if found is not None:
+        return found
+    made = etree.Element(tag)
+    later = times.find("lastCompleteHarvest")
+    if tag == "lastHarvested" and later is not None:
+        made.tail = times.text
+        later.addprevious(made)
+    else:
+        if len(times):
+            made.tail, times[-1].tail = times[-1].tail, times.text
+        times.append(made)
+    return made
+
+
+def _serialize(root: etree._Element) -> bytes:
+    body = etree.tostring(root.getroottree(), encoding="UTF-8", xml_declaration=False)
+    return b'<?xml version="1.0" encoding="UTF-8"?>\n' + body + b"\n"

@@ -1,0 +1,96 @@
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.catalog import Catalog
+from tasks.harvest import Outcome, harvest
+from tasks.member import Member
+from tasks.membernode import MemberNode
+from tasks.memberserver import MemberServer
+from tasks.nodelist import XmlNodelist, write_nodelist
+from tasks.settings import Settings
+
+START = datetime(2024, 5, 14, 9, 0, tzinfo=UTC)
+SAMPLES = Path(__file__).parent.parent / "samples"
+
+
+def at(seconds: float) -> datetime:
+    """An instant long past."""
+    return START + timedelta(seconds=seconds)
+
+
+@dataclass
+class Federation:
+    """One member, a nodelist that names it, and a catalog: all that a harvest needs."""
+
+    settings: Settings
+    server: MemberServer
+    catalog: Catalog
+    nodelist: XmlNodelist
+    fences: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def node_id(self) -> str:
+        return self.server.member.identifier
+
+    @property
+    def member(self) -> Member:
+        member = self.nodelist.member(self.node_id)
+        assert member is not None
+        return member
+
+    @property
+    def harvested(self) -> set[str]:
+        return {row["pid"] for row in self.catalog.objects(self.node_id, limit=10**6)}
+
+    def with_settings(self, **changed: Any) -> "Federation":
+        return replace(self, settings=self.settings.model_copy(update=changed))
+
+    def harvest(self, **given: Any) -> Outcome:
+        settings = given.setdefault("settings", self.settings)
+        given.setdefault("fence", next(self.fences))
+        with MemberNode(self.server.member, settings) as client:
+            return harvest(self.server.member, client=client, catalog=self.catalog, nodelist=self.nodelist, **given)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Patient with nobody."""
+    return Settings(
+        data_dir=tmp_path,
+        connect_timeout=2,
+        read_timeout=0.5,
+        request_timeout=3,
+        tries=2,
+        try_pause=0.01,
+        page_size=100,
+        listing_limit=8 * 1024 * 1024,
+    )
+
+
+@pytest.fixture
+def catalog(settings: Settings) -> Catalog:
+    return Catalog(settings)
+
+
+@pytest.fixture
+def server() -> Iterator[MemberServer]:
+    with MemberServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: MemberServer, settings: Settings) -> Iterator[MemberNode]:
+    with MemberNode(server.member, settings) as client:
+        yield client
+
+
+@pytest.fixture
+def federation(settings: Settings, server: MemberServer, catalog: Catalog) -> Federation:
+    settings.nodelist.write_bytes(write_nodelist([server.member]))
+    return Federation(settings, server, catalog, XmlNodelist(catalog.engine, settings.nodelist))
