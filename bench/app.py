@@ -1,0 +1,37 @@
+"""The app of the benchmarks: a task that counts, as an ordinary task and as a keyed job; and one that does nothing."""
+
+import os
+
+import redis
+from celery import Celery
+
+from coordinator import Coordinator
+from coordinator.attempt import Tracers
+from coordinator.events import Events
+from coordinator.nodes import Nodes
+from coordinator.runner import Runner
+
+__all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "runner"]
+
+URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
+
+app = Celery("bench", broker=f"{URL}/1")
+app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64, coordinator_url=f"{URL}/0")
+coordinator = Coordinator(app)
+counter = redis.Redis.from_url(f"{URL}/2")
+
+
+@app.task
+def count() -> None:
+    counter.incr("done")
+
+
+@app.task
+def keep(text: str) -> None:
+    """Nothing: what is left is the coordinator's own cost."""
+
+
+def runner(node: str) -> Runner:
+    """A runner in this process whose slice never ends."""
+    coordinator.settings.__dict__["slice"] = 1e9
+    return Runner(app, coordinator.core, node, Tracers(app, node), Events(app, node))

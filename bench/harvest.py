@@ -1,0 +1,108 @@
+"""How fast is a harvest, beside a bare concurrent httpx loop on the same member node? Does its memory stay level?
+
+The member node is the demo's, in a process of its own. Each run is a process of its own, too: its peak memory is told.
+`python -m bench.harvest ours|bare MEMBER.json` is one such run.
+"""
+
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from tasks.catalog import Catalog
+from tasks.harvest import harvest
+from tasks.member import Member
+from tasks.membernode import MemberNode
+from tasks.nodelist import XmlNodelist, write_nodelist
+from tasks.objects import read_listing
+from tasks.settings import Settings
+
+OBJECTS = 20_000
+CONNECTIONS = 8
+
+
+def main(rounds: int = 3) -> None:
+    few = one("ours", OBJECTS // 4)
+    figures = {name: [one(name, OBJECTS) for _ in range(rounds)] for name in ("ours", "bare")}
+    rates = {name: [OBJECTS / seconds for seconds, _ in runs] for name, runs in figures.items()}
+    ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["bare"], strict=True))
+    print(f"harvest          {statistics.median(rates['ours']):7.0f} objects/s   x {ratio:.2f} of the bare loop")
+    print(f"bare httpx loop  {statistics.median(rates['bare']):7.0f} objects/s")
+    peak = statistics.median(peak for _, peak in figures["ours"])
+    print(f"peak memory      {few[1]:.0f} MB for {OBJECTS // 4} objects, {peak:.0f} MB for {OBJECTS}")
+
+
+def one(name: str, objects: int) -> tuple[float, float]:
+    """Seconds and MB of one run in a process of its own."""
+    with member(objects) as described, tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(described)
+        file.flush()
+        argv = [sys.executable, "-m", "bench.harvest", name, file.name]
+        seconds, peak = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+        return float(seconds), float(peak)
+
+
+@contextmanager
+def member(objects: int) -> Iterator[str]:
+    argv = [sys.executable, "-m", "tasks.memberserver", "--objects", str(objects)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        yield process.stdout.readline()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def run(name: str, described: str) -> None:
+    node = Member.model_validate_json(described)
+    with tempfile.TemporaryDirectory() as directory:
+        began = time.perf_counter()
+        found = ours(node, Path(directory)) if name == "ours" else bare(node)
+        seconds = time.perf_counter() - began
+    if found % (OBJECTS // 4):
+        raise SystemExit(f"{name} fetched {found} objects")
+    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def ours(node: Member, directory: Path) -> int:
+    settings = Settings(data_dir=directory, connections=CONNECTIONS)
+    catalog = Catalog(settings)
+    settings.nodelist.write_bytes(write_nodelist([node]))
+    nodelist = XmlNodelist(catalog.engine, settings.nodelist)
+    with MemberNode(node, settings) as client:
+        outcome = harvest(node, client=client, catalog=catalog, nodelist=nodelist, fence=1, settings=settings)
+    return outcome.stored
+
+
+def bare(node: Member) -> int:
+    """All pages of the listing by offset, then the system metadata of all, by as many threads as connections."""
+    base = f"{node.base_url}/v2"
+    with (
+        httpx.Client(limits=httpx.Limits(max_connections=CONNECTIONS)) as client,
+        ThreadPoolExecutor(CONNECTIONS) as pool,
+    ):
+        pids: list[str] = []
+        while True:
+            query = {"fromDate": "1900-01-01T00:00:00Z", "start": len(pids), "count": 1000}
+            page = read_listing([client.get(f"{base}/object", params=query).content])
+            pids += [entry.pid for entry in page.entries]
+            if len(pids) >= page.total:
+                break
+        return sum(pool.map(lambda pid: bool(client.get(f"{base}/meta/{quote(pid, safe='')}").content), pids))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        run(sys.argv[1], Path(sys.argv[2]).read_text())
+    else:
+        main()

@@ -1,0 +1,81 @@
+"""Does size matter? One hot key with many waiting, 100,000 lanes in flight beside it, and what a waiting job weighs.
+
+One runner in this process, so that what is measured is the hand-over: finish a job, take the next one of its lane.
+"""
+
+import os
+import time
+import uuid
+from typing import Any
+
+from bench.servers import redis_server
+
+WAITERS = 10_000
+LANES = 100_000
+TEXT = "x" * 100
+
+
+def main() -> None:
+    with redis_server("--appendonly", "yes") as url:
+        os.environ["BENCH_REDIS"] = url
+        from bench import app as bench  # it reads the address of this run's Redis
+
+        register(bench)
+        print(f"bytes a waiting job with {len(TEXT)} bytes of arguments: {weight(bench):.0f}")
+        once, twice = drain(bench, WAITERS), drain(bench, 2 * WAITERS)
+        print(f"{WAITERS} on one key      {WAITERS / once:8.0f} jobs/s")
+        rate = 2 * WAITERS / twice
+        print(f"{2 * WAITERS} on one key      {rate:8.0f} jobs/s   time x {twice / once:.2f} for twice as many")
+        fill(bench, LANES)
+        beside = drain(bench, WAITERS)
+        print(f"beside {LANES} lanes   {WAITERS / beside:8.0f} jobs/s   hand-over x {beside / once:.2f}")
+        print(f"keys left of drained lanes: {left(bench)}")
+
+
+def register(bench: Any) -> None:
+    """A node that serves the queue `celery` and has room for nobody: nothing is rung."""
+    tasks = ["bench.app.count", "bench.app.keep"]
+    about = {"app": "bench", "capacity": 0.5, "ordinary": 0, "load": 0}
+    bench.coordinator.store.settings.__dict__["node_ttl"] = 86400.0
+    nodes = bench.Nodes(bench.coordinator.store)
+    nodes.register("bench", uuid.uuid4().hex, about, ["app bench", "queue celery"], tasks)
+
+
+def weight(bench: Any) -> float:
+    """Of 10,000 jobs that wait in one lane, behind one that nobody serves."""
+    client = bench.coordinator.store.client
+    before = client.info("memory")["used_memory"]
+    jobs = bench.coordinator.submit_many(("weight", bench.keep.s(TEXT).set(queue="nowhere")) for _ in range(WAITERS))
+    found = (client.info("memory")["used_memory"] - before) / WAITERS
+    for job in jobs:
+        client.unlink(bench.coordinator.store.key("job", job.job_id))
+    client.delete(bench.coordinator.store.key("line", "weight"), bench.coordinator.store.key("ready", "bench\nnowhere"))
+    return float(found)
+
+
+def fill(bench: Any, lanes: int) -> None:
+    for start in range(0, lanes, 10_000):
+        jobs = ((f"lane/{number}", bench.keep.s(TEXT).set(queue="nowhere")) for number in range(start, start + 10_000))
+        bench.coordinator.submit_many(jobs)
+
+
+def drain(bench: Any, jobs: int) -> float:
+    """Seconds to work off so many jobs of one key."""
+    bench.coordinator.submit_many(("hot", bench.keep.s(TEXT)) for _ in range(jobs))
+    began = time.perf_counter()
+    done = bench.runner("bench").run("bell")
+    seconds = time.perf_counter() - began
+    if done != jobs:
+        raise SystemExit(f"worked off {done} of {jobs} jobs")
+    return seconds
+
+
+def left(bench: Any) -> int:
+    """Keys of the hot lane, but for the finished jobs' records, which are kept for an hour."""
+    store = bench.coordinator.store
+    names = ("line:hot", "lock:hot", "ready:bench\ncelery", "leases", "work:bench")
+    return sum(bool(store.client.exists(store.prefix + name)) for name in names)
+
+
+if __name__ == "__main__":
+    main()
