@@ -35,6 +35,7 @@ class Settings(BaseModel):
     keep_success: float = Field(3600.0, gt=0, description="how long a succeeded job can be looked at")
     keep_failure: float = Field(14 * 86400.0, gt=0, description="how long any other finished job can be looked at")
     misfire_grace: float = Field(3600.0, ge=0, description="how late a tick that no beat fired may still be fired")
+    long_run: float = Field(30.0, gt=0, description="age at which a running job is warned about, then doubling")
     max_payload: int = Field(1024 * 1024, ge=1024, description="bytes of a job's task, arguments and options")
 
     @field_validator("labels", mode="before")

@@ -81,7 +81,7 @@ class Warden:
         self.nodes = Nodes(store)
         self.notices = notices
         self.parked = parked
-        self.long_runs = LongRuns()
+        self.long_runs = LongRuns(self.settings.long_run)
         self.doorbells = doorbells
         self.charge = charge
         self.changed: dict[str, Any] = {}
@@ -158,8 +158,9 @@ class Warden:
             elif condition == "alive":
                 living.append(held)
         self._renew(living)
-        for held, age in self.long_runs.due(living):
+        for held in self.long_runs.due(living, now / 1000):
             job = self.lanes.job(held.job_id)
+            age = now / 1000 - (job.started.timestamp() if job.started else 0)
             logger.warning("job %s (%s) runs for %d s on %s", job.id, job.key, age, self.charge.node)
 
     def _renew(self, living: list[Held]) -> None:
@@ -237,20 +238,17 @@ class Warden:
 
 
 class LongRuns:
-    """Who has been running for 30 s, and again each time that doubles."""
+    """Whose run is seen at its `first` age (s), and again each time that doubles."""
 
-    def __init__(self, first: float = 30.0) -> None:
+    def __init__(self, first: float) -> None:
         self._first = first
         self._seen: dict[str, tuple[float, float]] = {}
 
-    def due(self, living: list[Held]) -> list[tuple[Held, float]]:
-        """Those to be warned about now, with their age in seconds."""
-        now = time.monotonic()
+    def due(self, living: list[Held], now: float) -> list[Held]:
+        """Those to be warned about; `now` in seconds."""
         self._seen = {held.token: self._seen.get(held.token, (now, now + self._first)) for held in living}
-        found = []
-        for held in living:
-            began, at = self._seen[held.token]
-            if now >= at:
-                found.append((held, now - began))
-                self._seen[held.token] = (began, now + (now - began))
+        found = [held for held in living if now >= self._seen[held.token][1]]
+        for held in found:
+            began = self._seen[held.token][0]
+            self._seen[held.token] = (began, now + (now - began))
         return found

@@ -20,7 +20,8 @@ app.conf.task_default_queue = "depot"
 
 coordinator = Coordinator(app)
 
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
+# Longer than what is waited for in it: redis-py gives up after 5 s.
+_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=90)
 _name = os.environ["TEST_PREFIX"]
 _STAMP = """local t = redis.call('TIME')
 local at = string.format('%.0f', t[1] * 1000000 + t[2])

@@ -1,46 +1,52 @@
 """Long runs are warned about while they run, each time their age has doubled."""
 
 import logging
-from itertools import pairwise
+import re
 
 import pytest
 
 from coordinator import processes
 from coordinator.warden import Held, LongRuns
 from tests.coordinator.test_warden import warden_of
+from tests.fleet import Fleet
 from tests.puppet import Puppet
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
 ONE = Held("1.1.a", "token-1", 0, "one")
+NEXT = Held("1.1.a", "token-2", 0, "one")
 
 
 def test_a_run_is_due_at_its_first_age_and_then_each_time_that_doubles() -> None:
-    runs, ages = LongRuns(0.1), list[float]()
-    assert runs.due([ONE]) == []
-
-    def looked() -> bool:
-        ages.extend(age for _, age in runs.due([ONE]))
-        return len(ages) == 4
-
-    wait_until(looked, 10)
-    assert ages[0] >= 0.1
-    assert all(later >= 2 * sooner for sooner, later in pairwise(ages)), ages
+    runs = LongRuns(30)
+    assert [age for age in range(300) if runs.due([ONE], 1000.0 + age)] == [30, 60, 120, 240]
 
 
 def test_each_taking_is_a_run_of_its_own() -> None:
-    runs, warned = LongRuns(0.1), list[str]()
-    second = Held("1.1.a", "token-2", 0, "one")
+    runs = LongRuns(30)
+    found = [(age, held.token) for age in range(80) for held in runs.due([ONE if age < 35 else NEXT], age)]
+    assert found == [(30, "token-1"), (65, "token-2")]
 
-    def looked(held: Held) -> bool:
-        warned.extend(held.token for held, _ in runs.due([held]))
-        return bool(warned)
 
-    wait_until(lambda: looked(ONE), 10)
-    assert warned == ["token-1"]
-    assert runs.due([second]) == []
-    wait_until(lambda: looked(second) and len(warned) == 2, 10)
-    assert warned == ["token-1", "token-2"]
+def test_on_a_fleet_a_long_run_is_warned_about_while_it_lasts_and_a_short_one_is_not(fleet: Fleet) -> None:
+    fleet.configure(sweep=0.05, long_run=1)
+    worker = fleet.worker(app="depot")
+    submit = fleet.depot.coordinator.submit
+    long = submit("ledger", fleet.depot.held.s("long")).job_id
+    short = submit("other", fleet.depot.work.s("short")).job_id
+
+    def ages() -> list[int]:
+        found = re.findall(rf"job {long} \(ledger\) runs for (\d+) s on {worker.name}", fleet.logs())
+        return [int(age) for age in found]
+
+    wait_until(lambda: len(ages()) == 2, 20, fleet.logs)
+    assert fleet.depot.coordinator.job(long).state == "running"
+    fleet.go("long")
+    assert fleet.depot.coordinator.wait(long, 20).state == "succeeded"
+    first, second = ages()
+    assert first >= 1
+    assert second >= 2 * first
+    assert f"job {short}" not in fleet.logs()
 
 
 def test_the_warden_names_key_job_age_and_node(

@@ -1,7 +1,9 @@
 """A resource, its holder and its line when Redis and the fleet restart, and when Redis is full."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import chain, group
@@ -76,6 +78,43 @@ def test_a_redis_that_restarts_under_a_holder_and_a_hundred_waiters_costs_nobody
     job = coordinator.job(holder)
     assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
     assert [stamp.name for stamp in fleet.stamps(what="end")] == ["holder", *(f"w{i}" for i in range(100))]
+
+
+def test_a_redis_that_restarts_leaves_every_counter_as_it_was(own_fleet: Fleet, own_redis: RedisServer) -> None:
+    fleet, depot = own_fleet, own_fleet.depot
+    coordinator, submit = depot.coordinator, depot.coordinator.submit
+    fleet.worker(concurrency=3, app="depot")
+    later: dict[str, Any] = {"not_before": datetime.now(UTC) + timedelta(hours=1)}
+    stands: dict[str, tuple[Any, dict[str, Any]]] = {
+        "succeeded": (depot.work.s("good"), {}),
+        "failed": (depot.fail.s("bad"), {"max_attempts": 2, "retry_delay": 0}),
+        "rolled_back": (depot.fail.s("undone"), {"rollback": depot.work.si("undo")}),
+        "held": (depot.fail.s("kept"), {"on_failure": "hold"}),
+        "retrying": (depot.fail.s("again"), {"max_attempts": 2, "retry_delay": 3600}),
+        "parked": (depot.spread.s("parked", [["held", "sub"]]), {}),
+        "scheduled": (depot.work.s("later"), later),
+        "ready": (depot.work.s("elsewhere").set(queue="nobody"), {}),
+        "running": (depot.held.s("holder"), {}),
+    }
+    jobs = {state: submit(f"key/{state}", task, **more).job_id for state, (task, more) in stands.items()}
+    jobs["waiting"] = submit("key/running", depot.work.s("waiter")).job_id
+    wait_until(lambda: all(coordinator.job(one).state == state for state, one in jobs.items()), 20, fleet.logs)
+    fleet.begun("holder", "sub")
+    before = coordinator.counts()
+    assert {name: before[name] for name in jobs} == dict.fromkeys(jobs, 1)
+    assert (before["created"], before["retries"], before["losses"]) == (10, 2, 0)
+    own_redis.kill()
+    own_redis.start()
+    coordinator.store.close()  # what it was connected to is gone
+    assert coordinator.counts() == before
+    for name in ("sub", "holder"):
+        fleet.go(name)
+    for state in ("parked", "running", "waiting"):
+        assert coordinator.wait(jobs[state], 30).state == "succeeded"
+    for state in ("held", "retrying", "scheduled", "ready"):
+        assert coordinator.cancel(jobs[state]) == "cancelled"
+    after = {"succeeded": 4, "failed": 1, "rolled_back": 1, "cancelled": 4, "created": 10, "retries": 2}
+    assert {name: number for name, number in coordinator.counts().items() if number} == after
 
 
 def test_scripts_that_were_flushed_are_loaded_again(own_fleet: Fleet, own_redis: RedisServer) -> None:
