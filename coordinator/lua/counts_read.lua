@@ -1,7 +1,7 @@
 -- counts_read: how many jobs there are in each state, and what was counted over time, at one moment.
 -- KEYS prefix
 -- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
--- include ring
+-- include record
 local all = redis.call('HGETALL', P .. 'counts')
 local count = {created = 0, retries = 0, losses = 0, faults = 0}
 for i = 1, #all, 2 do count[all[i]] = tonumber(all[i + 1]) end
@@ -14,17 +14,15 @@ count.ready, count.running = 0, redis.call('ZCARD', P .. 'leases')
 for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes')) do
   count.ready = count.ready + redis.call('LLEN', P .. 'ready:' .. class)
 end
-for _, state in ipairs({'scheduled', 'retrying', 'parked', 'held', 'rolling_back'}) do
+for _, state in ipairs(APART) do
   count[state] = redis.call('SCARD', P .. 'state:' .. state)
 end
 for _, id in ipairs(redis.call('SMEMBERS', P .. 'state:rolling_back')) do
   local where = redis.call('ZSCORE', P .. 'leases', id) and 'running' or 'ready'
   count[where] = count[where] - 1
 end
-count.waiting = live
-for _, state in ipairs({'ready', 'running', 'scheduled', 'retrying', 'parked', 'held', 'rolling_back'}) do
-  count.waiting = count.waiting - count[state]
-end
+count.waiting = live - count.ready - count.running
+for _, state in ipairs(APART) do count.waiting = count.waiting - count[state] end
 local reply = {}
 for name, number in pairs(count) do
   reply[#reply + 1] = name

@@ -41,9 +41,7 @@ elseif TERMINAL[job.state] and job.state ~= 'succeeded' and job.class then
   redis.call('HINCRBY', P .. 'counts', job.state, -1)
   anew()
   redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires')
-  local front = enter(id, keys_of(job.keys), redis.call('INCR', P .. 'sequence'))
-  redis.call('HSET', name, 'state', 'waiting')
-  if front then admit(keys_of(job.keys)[1]) end
+  join(id, keys_of(job.keys), redis.call('INCR', P .. 'sequence'))
 end
 ring_readied(2000)
 return {redis.call('HGET', name, 'state'), rung}

@@ -33,3 +33,10 @@ local function admit(key)
   redis.call('RPUSH', P .. 'turn:' .. id, fence)
   redis.call('PEXPIRE', P .. 'turn:' .. id, job[6])
 end
+
+-- A job that stood apart takes its place in all its lines.
+local function join(id, keys, score)
+  redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
+  enter(id, keys, score)
+  admit(keys[1])
+end

@@ -21,6 +21,8 @@ local function read(id, ...)
   return job.state and job or nil
 end
 
+-- States of jobs that nobody acts for and that are not in line simply to wait: kept as sets, by which they are counted.
+local APART = {'scheduled', 'collected', 'retrying', 'parked', 'held', 'rolling_back'}
 local TERMINAL = {succeeded = true, failed = true, rolled_back = true, double_fault = true, cancelled = true,
   expired = true}
 
@@ -40,7 +42,6 @@ end
 -- Leases of jobs, and of locks in plain code: two sets, so that each can be counted.
 local function leases_of(job) return job.class and 'leases' or 'locks' end
 
--- States in which a job holds its lane and no worker, and rolling_back: kept as sets, by which they are counted.
 local function into(id, state)
   redis.call('SADD', P .. 'state:' .. state, id)
   redis.call('HSET', P .. 'job:' .. id, 'state', state, 'seldom', 1)
@@ -50,9 +51,7 @@ end
 local function away(id, job)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'expiry', id)
-  for _, state in ipairs({'scheduled', 'retrying', 'parked', 'held', 'rolling_back'}) do
-    redis.call('SREM', P .. 'state:' .. state, id)
-  end
+  for _, state in ipairs(APART) do redis.call('SREM', P .. 'state:' .. state, id) end
   -- What of its sub-results is still at work is to be stopped: its app's wardens look at once.
   if job.state == 'parked' then redis.call('ZADD', P .. 'parked:' .. app_of(job), 0, id) end
 end

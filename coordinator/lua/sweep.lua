@@ -39,9 +39,7 @@ for _, id in ipairs(first_due('due')) do
   if job and job.state == 'retrying' then put_back(id, job) end
   if job and job.state == 'scheduled' then
     redis.call('SREM', P .. 'state:scheduled', id)
-    redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
-    enter(id, keys_of(job.keys), job.score)
-    admit(keys_of(job.keys)[1])
+    join(id, keys_of(job.keys), job.score)
   end
 end
 

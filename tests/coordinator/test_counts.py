@@ -17,7 +17,7 @@ from tests.fleet import Fleet
 from tests.puppet import Puppet, Taken
 from tests.waiting import wait_until
 
-LIVE = ("waiting", "scheduled", "ready", "running", "retrying", "parked", "held", "rolling_back")
+LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "node:", "serves:",
            "tasks:", "work:", "rung:")  # fmt: skip
 
