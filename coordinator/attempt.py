@@ -100,7 +100,7 @@ class Tracers:
             "ignore_result": True,
             "hostname": self._hostname,
             "correlation_id": work.id,
-            "headers": work.laid.get("headers"),
+            "headers": work.laid.get("headers") or {},  # with None, Celery would look for them among all these
             "shadow": work.laid.get("shadow"),
             "timelimit": (work.time_limit, work.laid.get("soft")),
             "delivery_info": {"exchange": "", "routing_key": work.queue, "priority": 0, "redelivered": work.losses > 0},

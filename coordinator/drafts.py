@@ -112,36 +112,35 @@ def draft(
     if start and when_busy != "queue":
         raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
     plan = orders.plan(signature, options, place.app, place.usual, wanted)
-    text = _encode(signature["task"], _spec(options, plan, place, wanted), settings.max_payload)
-    first = plan.first
-    fields: list[Arg] = [
-        "class",
-        first.kind,
-        "task",
-        first.task,
-        "spec",
-        text,
-        "limits",
-        _limits(settings, first.limit, wanted),
-    ]
+    text, first = _encode(signature["task"], _spec(options, plan, place, wanted), settings.max_payload), plan.first
+    limits = _limits(settings, first.limit, wanted)
+    fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
     if place.tell or options.get("link") or options.get("link_error"):
         fields += ["tell", 1]
-    if plan.number:
-        fields += ["step", plan.number, "seldom", 1]
-    if wanted.rollback is not None:
-        fields += ["undo", plan.undo]
-    if checks.one_of("on_failure", wanted.on_failure, ON_FAILURE) == "hold":
-        fields += ["hold", 1]
     if when_busy == "defer":
         same = (first.kind, first.task, text, *sorted(wanted.unite), *found)
         fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
     if wanted.unite:
         fields += ["unite", dumps({name: texts or None for name, texts in plan.united.items()})]
-    if options.get("expires") is not None:
-        fields += ["expires", checks.epoch_ms(checks.moment("expires", options["expires"])), "seldom", 1]
+    if rare := _rare(options, plan, wanted):
+        fields += ["seldom", 1, *rare]
     number = checks.priority(_first(wanted.priority, options.get("priority")))
     job_id = checks.check_id(_first(wanted.job_id, options.get("task_id")))
     return Draft(job_id, found, when_busy, number, checks.epoch_ms(start) if start else 0, tuple(fields))
+
+
+def _rare(options: Mapping[str, Any], plan: orders.Plan, wanted: Options) -> list[Arg]:
+    """What few jobs have: lua/record.lua looks for it only where `seldom` is set."""
+    fields: list[Arg] = []
+    if plan.number:
+        fields += ["step", plan.number]
+    if wanted.rollback is not None:
+        fields += ["undo", plan.undo]
+    if checks.one_of("on_failure", wanted.on_failure, ON_FAILURE) == "hold":
+        fields += ["hold", 1]
+    if options.get("expires") is not None:
+        fields += ["expires", checks.epoch_ms(checks.moment("expires", options["expires"]))]
+    return fields
 
 
 def _limits(settings: Settings, hard: int, wanted: Options) -> str:

@@ -134,7 +134,7 @@ class Coordinator:
             place = Place(self.app.main, tell, self._usual)
         made = draft(self.settings, keys, signature, place, wanted)
         if job := current_job():
-            made = replace(made, fields=(*made.fields, "parent", job.id))
+            made = replace(made, fields=(*made.fields, "seldom", 1, "parent", job.id))
         return made
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ was given the job, nothing of ours counts. `condemned`: the warden is about to s
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid
@@ -45,7 +46,8 @@ class Runner:
         self.lanes = lanes
         self.store: Store = lanes.store
         self.node = node
-        self.id = f"{processes.identity()}.{uuid.uuid4().hex[:12]}"
+        self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
+        self.id = f"{processes.identity()}.{self._random[:12]}"
         self._tracers = tracers
         self._events = events
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -53,7 +55,7 @@ class Runner:
 
     def run(self, bell: str) -> int:
         """Work until the slice is over or nothing is ready; how many attempts were made."""
-        token, count = uuid.uuid4().hex, 0
+        token, count = self._token(), 0
         until = time.monotonic() + self.store.settings.slice
         given, events, rung = self._insist("runner_take", self.node, self.id, bell, token, self._ttl)
         self._events.enabled = events == b"1"
@@ -62,7 +64,7 @@ class Runner:
             while given:
                 work, count = work_of(given, token), count + 1
                 outcome = self._attempt(work)
-                token = uuid.uuid4().hex if time.monotonic() < until else ""
+                token = self._token() if time.monotonic() < until else ""
                 given = self._finish(work, outcome, token)
         except BaseException as error:
             self._abandon(error)
@@ -71,6 +73,10 @@ class Runner:
         if self._told:
             self._insist("notices_told", self.app.main, *self._told)
         return count
+
+    def _token(self) -> str:
+        """Another for each taking, all of one length: 96 random bits, and a number."""
+        return f"{self._random}{next(self._numbers):08x}"
 
     def _attempt(self, work: Work) -> Outcome:
         self._events.started(work)

@@ -1,7 +1,7 @@
 -- counts_read: how many jobs there are in each state, and what was counted over time, at one moment.
 -- KEYS prefix
 -- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
--- include record
+-- include apart
 local all = redis.call('HGETALL', P .. 'counts')
 local count = {created = 0, retries = 0, losses = 0, faults = 0}
 for i = 1, #all, 2 do count[all[i]] = tonumber(all[i + 1]) end

@@ -11,7 +11,7 @@ local function advance(id, job, value, then_class, then_task, then_limit)
   for i = 1, #limits do limits[i] = string.format('%.0f', limits[i]) end
   job.class, job.task = then_class, then_task
   know(job.class)
-  put_back(id, job, 'class', job.class, 'task', job.task, 'limits', table.concat(limits, ' '), 'seldom', 1)
+  put_back(id, job, 'class', job.class, 'task', job.task, 'limits', table.concat(limits, ' '))
   return 'ready'
 end
 

@@ -18,7 +18,8 @@ local function handed(id)
 end
 
 local function start(id, job, node, runner, token, ttl)
-  local keys, name, limit = keys_of(job.keys), P .. 'job:' .. id, limits_of(job.limits)[3]
+  local keys, name = keys_of(job.keys), P .. 'job:' .. id
+  local limit = tonumber(string.match(job.limits, '^%S+ %S+ (%S+)'))
   if not lock_all(keys, token, ttl) then return false end
   local attempt, fence = (job.attempt or 0) + 1, next_fence()
   redis.call('HSET', name, 'state', 'running', 'token', token, 'fence', fence, 'attempt', attempt,
@@ -29,6 +30,7 @@ local function start(id, job, node, runner, token, ttl)
   redis.call('HSET', P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
   if job.melt then unmelt(id, job, keys) end
   if job.expires then redis.call('ZREM', P .. 'expiry', id) end
-  return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
-    job.class, job.tell or false, job.seldom and more_of(id) or false}
+  local given = redis.call('HMGET', name, 'spec', 'unite')
+  return {id, job.keys, job.task, given[1], attempt, job.losses or false, fence, job.limits, given[2], job.class,
+    job.tell or false, job.seldom and more_of(id) or false}
 end

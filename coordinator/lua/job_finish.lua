@@ -7,32 +7,29 @@
 --   rest: '1' = the slice is over: ring again where work is ready; told: ids whose results and links were sent
 -- returns {verdict, state, job or false, rung}; verdict: accepted | lost | condemned; asked again: the same
 -- include take
--- include ending
 local id, token, outcome, detail, delay, one, two, three, node, runner, next, ttl, rest, app = unpack(ARGV, 1, 14)
-local job, verdict, state = read(id, 'said'), 'accepted', nil
+local job, verdict, state = read(id), 'accepted', nil
 tell_after = 10000
 if #ARGV > 14 then redis.call('ZREM', P .. 'unsent:' .. app, unpack(ARGV, 15)) end
 
-local function over()
-  if job.state == 'ready' then -- put back too early: it was not lost after all
-    redis.call('LREM', P .. 'ready:' .. job.class, 1, id)
-    job.losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
-  end
-  local said = conclude(id, job, outcome, detail, delay, {one, two, three})
-  if not TERMINAL[said] then redis.call('HSET', P .. 'job:' .. id, 'said', said) end
-  return said
-end
-
-if not job or (job.token ~= token and job.last ~= token) then
+if job and job.token == token and job.state == 'running' and outcome == 'succeeded' and not job.seldom then
+  state = leave(id, job, 'succeeded', 'result', detail)
+elseif not job or (job.token ~= token and job.last ~= token) then
   verdict = 'lost'
 elseif job.condemned == token then
   verdict = 'condemned'
 elseif job.token ~= token then
-  state = job.said -- whatever it is since
+  state = redis.call('HGET', P .. 'job:' .. id, 'said') -- whatever it is since
 elseif TERMINAL[job.state] then
   state = job.state
-else
-  state = over()
+else -- what most jobs do not need is put together only here
+-- include ending
+  if job.state == 'ready' then -- put back too early: it was not lost after all
+    redis.call('LREM', P .. 'ready:' .. job.class, 1, id)
+    job.losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
+  end
+  state = conclude(id, job, outcome, detail, delay, {one, two, three})
+  if not TERMINAL[state] then redis.call('HSET', P .. 'job:' .. id, 'said', state) end
 end
 local taken = false
 if next ~= '' and verdict ~= 'condemned' then

@@ -19,7 +19,7 @@ local function anew()
     redis.call('HDEL', name, 'value')
     job.task, job.class = task, class
   end
-  redis.call('HSET', name, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
+  note(id, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
   redis.call('HDEL', name, 'stop', 'ends', 'rollback', 'fault', 'conflicts')
 end
 

@@ -19,7 +19,7 @@ local function renew(id, job, token)
   redis.call('ZADD', P .. leases_of(job), now + ttl, id)
   local since = job.phase == 'rollback' and job.started or job.taken
   if job.class and not job.stop and since + limits_of(job.limits)[4] < now then
-    redis.call('HSET', P .. 'job:' .. id, 'stop', 'expired', 'error', '"max_lifetime is over"')
+    note(id, 'stop', 'expired', 'error', '"max_lifetime is over"')
     redis.call('HSET', P .. 'work:' .. job.node, job.runner, token .. ' 1 ' .. id)
   end
 end
@@ -27,7 +27,7 @@ end
 though_full()
 for i = 2, #ARGV, 2 do
   local id, token = ARGV[i], ARGV[i + 1]
-  local job = read(id, 'started')
+  local job = read(id)
   local ours = job and job.token == token and (job.state == 'running' or job.state == 'ready')
   if ours then renew(id, job, token) end
   replies[#replies + 1] = ours and token or ''

@@ -1,6 +1,6 @@
 -- Shared: a job ends.
 -- include lane
--- include record
+-- include apart
 
 -- Result and links of a job with `tell` are owed: unsent:<app> says from when another node may send them.
 local tell_after = 0

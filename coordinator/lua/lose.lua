@@ -14,10 +14,11 @@ local function lose(id, job, how, detail, delay)
     return give_up(id, job, 'failed', 'error', detail)
   end
   redis.call('HINCRBY', P .. 'counts', 'losses', 1)
+  note(id)
   local losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', 1)
   if losses > limits_of(job.limits)[2] then return give_up(id, job, 'failed', 'error', detail) end
   -- The record keeps the token: until somebody else is given the job, its holder may still finish it.
-  put_back(id, job, 'seldom', 1)
+  put_back(id, job)
   redis.call('ZADD', P .. 'expiry', 'NX', job.taken + limits_of(job.limits)[4], id)
   return 'ready'
 end

@@ -8,16 +8,17 @@ local app, pause = unpack(ARGV)
 local parked, found = P .. 'parked:' .. app, {}
 though_full()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', parked, '-inf', now, 'LIMIT', 0, 100)) do
-  local job = read(id, 'handles', 'till')
+  local job = read(id)
+  local handles, till = unpack(redis.call('HMGET', P .. 'job:' .. id, 'handles', 'till'))
   if job and job.state == 'parked' then
-    local till = tonumber(job.till)
+    till = tonumber(till)
     redis.call('ZADD', parked, till > now and math.min(now + pause, till) or now + pause, id)
-    found[#found + 1] = {id, job.last, job.handles, till > 0 and till <= now and 1 or 0}
+    found[#found + 1] = {id, job.last, handles, till > 0 and till <= now and 1 or 0}
   else
     redis.call('ZREM', parked, id)
-    if job and job.handles then
+    if job and handles then
       redis.call('HDEL', P .. 'job:' .. id, 'handles')
-      found[#found + 1] = {id, '', job.handles, 2}
+      found[#found + 1] = {id, '', handles, 2}
     end
   end
 end

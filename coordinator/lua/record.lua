@@ -8,21 +8,28 @@ local function limits_of(text)
   return limits
 end
 
-local FIELDS = {'state', 'keys', 'limits', 'token', 'attempt', 'losses', 'class', 'task', 'melt', 'seldom', 'aliases',
-  'node', 'runner', 'stop', 'condemned', 'taken', 'expires', 'tell', 'last', 'phase', 'ends', 'undo', 'hold', 'forgiven',
+-- Fields that only a job has of which there is more to look at (`seldom`) than of one that simply runs.
+local USUAL = {'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node', 'runner', 'started', 'taken',
+  'tell', 'melt', 'seldom'}
+local RARE = {'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'hold', 'forgiven',
   'conflicts', 'parent'}
-local function read(id, ...)
-  local names = {...}
-  for i = 1, #FIELDS do names[#names + 1] = FIELDS[i] end
-  local job = {}
-  for i, value in ipairs(redis.call('HMGET', P .. 'job:' .. id, unpack(names))) do
-    if value then job[names[i]] = value end
+local function read(id)
+  local name = P .. 'job:' .. id
+  local found = redis.call('HMGET', name, unpack(USUAL))
+  if not found[1] then return nil end
+  local job = {state = found[1], keys = found[2], limits = found[3], token = found[4] or nil, attempt = found[5] or nil,
+    class = found[6] or nil, task = found[7] or nil, node = found[8] or nil, runner = found[9] or nil,
+    started = found[10] or nil, taken = found[11] or nil, tell = found[12] or nil, melt = found[13] or nil,
+    seldom = found[14] or nil}
+  if job.seldom then
+    for i, value in ipairs(redis.call('HMGET', name, unpack(RARE))) do job[RARE[i]] = value or nil end
   end
-  return job.state and job or nil
+  return job
 end
 
--- States of jobs that nobody acts for and that are not in line simply to wait: kept as sets, by which they are counted.
-local APART = {'scheduled', 'collected', 'retrying', 'parked', 'held', 'rolling_back'}
+-- Writes fields, some of them rare ones.
+local function note(id, ...) redis.call('HSET', P .. 'job:' .. id, 'seldom', 1, ...) end
+
 local TERMINAL = {succeeded = true, failed = true, rolled_back = true, double_fault = true, cancelled = true,
   expired = true}
 
@@ -36,22 +43,8 @@ end
 local function undone(id, job)
   local name = P .. 'job:' .. id
   job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
-  redis.call('HSET', name, 'phase', 'undone', 'task', job.task, 'class', job.class)
+  note(id, 'phase', 'undone', 'task', job.task, 'class', job.class)
 end
 
 -- Leases of jobs, and of locks in plain code: two sets, so that each can be counted.
 local function leases_of(job) return job.class and 'leases' or 'locks' end
-
-local function into(id, state)
-  redis.call('SADD', P .. 'state:' .. state, id)
-  redis.call('HSET', P .. 'job:' .. id, 'state', state, 'seldom', 1)
-  return state
-end
-
-local function away(id, job)
-  redis.call('ZREM', P .. 'due', id)
-  redis.call('ZREM', P .. 'expiry', id)
-  for _, state in ipairs(APART) do redis.call('SREM', P .. 'state:' .. state, id) end
-  -- What of its sub-results is still at work is to be stopped: its app's wardens look at once.
-  if job.state == 'parked' then redis.call('ZADD', P .. 'parked:' .. app_of(job), 0, id) end
-end

@@ -9,5 +9,5 @@ local mine = redis.call('HGET', P .. 'work:' .. node, runner)
 if not mine or string.sub(mine, 1, #token) ~= token then return 0 end
 if redis.call('HGET', P .. 'job:' .. id, 'token') ~= token then return 0 end
 redis.call('HDEL', P .. 'job:' .. id, 'condemned') -- so that a full Redis does not refuse the next line
-redis.call('HSET', P .. 'job:' .. id, 'condemned', token)
+redis.call('HSET', P .. 'job:' .. id, 'condemned', token, 'seldom', 1)
 return 1

@@ -34,12 +34,12 @@ if now > grace then
 end
 
 for _, id in ipairs(first_due('due')) do
-  local job = read(id, 'score')
+  local job = read(id)
   redis.call('ZREM', P .. 'due', id)
   if job and job.state == 'retrying' then put_back(id, job) end
   if job and job.state == 'scheduled' then
     redis.call('SREM', P .. 'state:scheduled', id)
-    join(id, keys_of(job.keys), job.score)
+    join(id, keys_of(job.keys), redis.call('HGET', P .. 'job:' .. id, 'score'))
   end
 end
 

@@ -6,7 +6,7 @@ local function pop(class, node, runner, token, ttl)
   local list, first = P .. 'ready:' .. class, nil
   for _ = 1, 16 do
     local id = redis.call('LPOP', list)
-    local job = id and read(id, 'spec', 'unite')
+    local job = id and read(id)
     if job and job.state == 'ready' then
       if job.expires and tonumber(job.expires) < now and not job.taken then
         leave(id, job, 'expired', 'error', '"not started in time"')

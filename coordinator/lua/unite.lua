@@ -30,6 +30,6 @@ local function melt_into(id, alias, unite)
   if unite and held[1] then redis.call('HSET', name, 'unite', united(held[1], unite)) end
   redis.call('HSET', P .. 'job:' .. alias, 'alias', id)
   redis.call('RPUSH', P .. 'aliases:' .. id, alias)
-  redis.call('HSET', name, 'aliases', 1)
+  note(id, 'aliases', 1)
   return id
 end
