@@ -23,16 +23,15 @@ from coordinator.tables import moment
 Found = tuple[list[str], str | None]  # what is to be said, and the job that is the cause of that
 
 
-def why(lanes: Lanes, job_id: str) -> list[str]:
+def why(look: Look, job_id: str) -> list[str]:
     """Raises UnknownJob for the job itself; one that is gone since ends the chain."""
-    look = Look(lanes)
     said: list[str] = []
     seen: set[str] = set()
     following: str | None = job_id
     while following is not None and following not in seen:
         seen.add(following)
         try:
-            sentences, following = look.cause(lanes.job(following))
+            sentences, following = look.cause(look.lanes.job(following))
         except UnknownJob:
             if not said:
                 raise
@@ -88,9 +87,12 @@ class Look:
         said = f"job {job.id} {what} on node {job.node} for {since}"
         if stop:
             said += f"; it is being stopped, to end as {stop} ({_error(job)})"
-        if not any(node.name == job.node for node in Nodes(self.store).all()):
+        if not self._alive(job):
             said += "; that node is not alive: another takes the job when its lease ends"
         return [said], None
+
+    def _alive(self, job: Job) -> bool:
+        return any(node.name == job.node for node in Nodes(self.store).all())
 
     def _scheduled(self, job: Job) -> Found:
         return [f"job {job.id} is scheduled for later: {self._due(job)}"], None

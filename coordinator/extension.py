@@ -197,7 +197,7 @@ class Coordinator:
 
     def why(self, job_id: str) -> list[str]:
         """Why a job is where it is: a chain of causes, each a sentence, down to a root."""
-        return causes.why(self.core, job_id)
+        return causes.why(causes.Look(self.core), job_id)
 
     def counts(self) -> dict[str, int]:
         return self.core.counts()

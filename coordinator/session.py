@@ -63,6 +63,10 @@ class Session:
             raise click.ClickException(f"the app {self.app_name!r} has no coordinator: give it Coordinator(app)")
         return found
 
+    def close(self) -> None:
+        if "coordinator" in vars(self) and "store" in vars(self.coordinator):  # else it never asked
+            self.coordinator.store.close()
+
 
 def _broken(name: str, error: Exception) -> click.ClickException:
     return click.ClickException(f"the app {name!r} cannot be imported: {type(error).__name__}: {error}")
@@ -103,6 +107,7 @@ class Commands(click.Group):
 def session_of(ctx: click.Context) -> Session:
     if ctx.obj is None:
         ctx.obj = Session(ctx.params.get("app"))
+        ctx.call_on_close(ctx.obj.close)
     return ctx.obj  # type: ignore[no-any-return]
 
 

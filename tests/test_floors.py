@@ -19,7 +19,7 @@ FLOORS = (
     {"drafts", "work"},
     {"lanes", "overview", "sorter", "replicas", "routing"},
     {"causes", "current"},
-    {"locks"},
+    {"locks", "memory"},
     {"doorbells", "ingress", "known", "notices"},
     {"subresults"},
     {"attempt"},
