@@ -80,6 +80,14 @@ class Command:
         return self.process.wait(30)
 
 
+def gone(pid: int) -> bool:
+    """Whether the process is no more; a zombie that its new parent has not buried yet is no more."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def _lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

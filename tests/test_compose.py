@@ -3,12 +3,10 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,8 @@ import pytest
 import yaml
 
 from coordinator.embedded import find_server
+from tests.servers import free_port
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -28,18 +28,6 @@ READY = {
     "beat2": "beat: Starting",
     "flower": "Visit me at",
 }
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 class Composed:
@@ -126,12 +114,12 @@ def test_the_image_holds_all_that_the_services_import() -> None:
 
 def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
     composed.start("redis")
-    eventually(partial(composed.up, "redis"))
+    wait_until(partial(composed.up, "redis"), 60)
     others = [name for name in SERVICES if name != "redis"]
     for name in others:
         composed.start(name)
     for name in others:
-        eventually(partial(composed.up, name))
+        wait_until(partial(composed.up, name), 60)
     with urllib.request.urlopen(f"http://127.0.0.1:{composed.flower}/healthcheck", timeout=10) as answer:
         assert answer.status == 200
     assert {name: composed.end(name) for name in reversed(SERVICES)} == dict.fromkeys(SERVICES, 0)

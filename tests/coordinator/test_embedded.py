@@ -7,8 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from coordinator.embedded import DirectoryTaken, EmbeddedRedis, EmbeddedUnavailable, find_server
+from tests.commands import gone
+from tests.waiting import wait_until
 
 STARTER = """
 import sys, time
@@ -28,21 +29,6 @@ server.start()
 print(server.pid, server.url, flush=True)
 time.sleep(600)
 """
-
-
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    """Whether the process is no more; a zombie that its new parent has not buried yet is no more."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.fixture
@@ -103,7 +89,7 @@ def test_a_killed_server_comes_back_under_the_same_url_with_its_data(tmp_path: P
         with redis.Redis.from_url(url) as client:
             client.set("kept", "yes")
         os.kill(server.pid, signal.SIGKILL)
-        eventually(lambda: not server.pid)
+        wait_until(lambda: not server.pid)
         server.start()
         assert server.url == url
         with redis.Redis.from_url(url) as client:

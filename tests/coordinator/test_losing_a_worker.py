@@ -59,10 +59,10 @@ def test_a_killed_pool_process_costs_its_job_two_seconds_and_no_place_in_line(fl
 @pytest.mark.parametrize("whom", ["worker", "worker and warden"])
 def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None:
     fleet.configure(**SHORT)
-    first = fleet.worker("first")
-    job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job", 4))
+    first = fleet.worker("first", app="depot")
+    job = fleet.depot.coordinator.submit("ledger", fleet.depot.held.s("job"))
     begun(fleet, "job")
-    other = fleet.worker("other")
+    other = fleet.worker("other", app="depot")
     everyone = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
     if whom == "worker":
         first.kill()
@@ -73,6 +73,7 @@ def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None
     again = begun(fleet, "job", 2)[1]
     assert (again.at - killed) / 1e6 < 2 + 2
     assert again.attempt == 2
+    fleet.go("job")
     found = fleet.coordinator.wait(job.job_id, 30)
     assert (found.state, found.node, len(fleet.stamps("job", "end"))) == ("succeeded", other.name, 1)
     wait_until(lambda: fleet.nodes() == [other.name], 10)
@@ -132,17 +133,18 @@ def test_a_job_that_kills_its_process_again_and_again_ends_as_failed(fleet: Flee
 def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fleet: Fleet) -> None:
     """The later process has inherited the worker's end of the warden's input; the kernel ends it with the worker."""
     fleet.configure(**SHORT)
-    first = fleet.worker("first", concurrency=1)
+    first = fleet.worker("first", concurrency=1, app="depot")
     old = first.children()[0]
     old.kill()
     wait_until(lambda: [one for one in first.children() if one.pid != old.pid], 20)
-    job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job", 8))
+    job = fleet.depot.coordinator.submit("ledger", fleet.depot.held.s("job"))
     begun(fleet, "job")
-    other = fleet.worker("other")
+    other = fleet.worker("other", app="depot")
     os.kill(first.pid, signal.SIGKILL)
     killed = server_us(fleet)
     again = begun(fleet, "job", 2)[1]
     assert (again.at - killed) / 1e6 < 4
+    fleet.go("job")
     assert fleet.coordinator.wait(job.job_id, 30).node == other.name
 
 

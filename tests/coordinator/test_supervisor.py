@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,8 @@ import pytest
 
 from coordinator import supervisor as module
 from coordinator.supervisor import ChildSpec, Supervisor
+from tests.commands import gone
+from tests.waiting import wait_until
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
 DEAF = (
@@ -43,25 +44,10 @@ class Clock:
         return self.now
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    """Whether the process is no more; a zombie that its new parent has not buried yet is no more."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def said(supervisor: Supervisor, index: int = 0) -> str:
     """What a child wrote, once it wrote anything."""
     log = supervisor.children[index].log_file
-    eventually(lambda: log.exists() and log.read_text())
+    wait_until(lambda: log.exists() and log.read_text())
     return log.read_text()
 
 
@@ -80,7 +66,7 @@ def test_a_child_that_dies_is_started_again_after_a_second(tmp_path: Path) -> No
         first, second = supervisor.children
         before, other = first.pid, second.pid
         os.kill(before, signal.SIGKILL)
-        eventually(first.dead)
+        wait_until(first.dead)
         supervisor.step()
         assert first.pid == 0
         clock.now += 0.9
@@ -99,7 +85,7 @@ def test_the_waits_double_up_to_thirty_seconds_and_begin_anew_after_a_minute_ali
         """Whole seconds until the next start."""
         clock.now += alive
         os.kill(child.pid, signal.SIGKILL)
-        eventually(child.dead)
+        wait_until(child.dead)
         supervisor.step()
         died = clock.now
         while not child.pid:
@@ -117,7 +103,7 @@ def test_a_program_that_is_not_there_is_tried_again_and_its_log_says_so(tmp_path
     clock = Clock()
     with Supervisor([ChildSpec("one", ["/no/such/program"])], tmp_path, clock) as supervisor:
         child = supervisor.children[0]
-        eventually(child.dead)
+        wait_until(child.dead)
         assert "cannot start /no/such/program: No such file or directory" in said(supervisor)
         supervisor.step()
         clock.now += 1
@@ -130,10 +116,10 @@ def test_what_a_dead_child_leaves_behind_is_killed_before_its_next_life(tmp_path
         grandchild = int(said(supervisor))
         child = supervisor.children[0]
         os.kill(child.pid, signal.SIGKILL)
-        eventually(child.dead)
+        wait_until(child.dead)
         assert not gone(grandchild)
         supervisor.step()
-        eventually(lambda: gone(grandchild))
+        wait_until(lambda: gone(grandchild))
 
 
 def test_children_are_stopped_in_reverse_order(tmp_path: Path) -> None:
@@ -153,7 +139,7 @@ def test_children_are_stopped_in_reverse_order(tmp_path: Path) -> None:
 def test_stopping_leaves_nothing_behind_and_starts_nothing_again(tmp_path: Path) -> None:
     with Supervisor([ChildSpec("one", PARENT), ChildSpec("two", SLEEP)], tmp_path) as supervisor:
         pids = [int(said(supervisor)), *[child.pid for child in supervisor.children]]
-    eventually(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: all(gone(pid) for pid in pids))
     assert [child.pid for child in supervisor.children] == [0, 0]
 
 
@@ -205,9 +191,9 @@ def test_the_children_of_a_killed_supervisor_die_with_it(tmp_path: Path) -> None
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         pids = [int(pid) for pid in process.stdout.readline().split()]
-        eventually(lambda: [psutil.Process(pid).name() for pid in pids] == ["sleep", "sleep"])
+        wait_until(lambda: [psutil.Process(pid).name() for pid in pids] == ["sleep", "sleep"])
         process.kill()
-    eventually(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: all(gone(pid) for pid in pids))
 
 
 def test_it_goes_on_looking_until_told_to_stop(tmp_path: Path) -> None:
@@ -216,7 +202,7 @@ def test_it_goes_on_looking_until_told_to_stop(tmp_path: Path) -> None:
         child = supervisor.children[0]
 
         def stop_in_the_third_life() -> None:
-            eventually(lambda: child.starts == 3)
+            wait_until(lambda: child.starts == 3)
             stop.set()
 
         watcher = threading.Thread(target=stop_in_the_third_life)
