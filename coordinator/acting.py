@@ -10,6 +10,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import update_wrapper
 from typing import Any
 
 import click
@@ -20,6 +21,8 @@ from coordinator.jobs import TERMINAL, Job
 from coordinator.session import json_option, with_coordinator
 from coordinator.store import seconds
 from coordinator.tables import as_json, moment, pairs
+
+Shown = tuple[dict[str, Any], str]  # for programs; for people
 
 
 def _me() -> str:
@@ -41,14 +44,19 @@ def _json(kind: type, name: str) -> Callable[[click.Context, click.Parameter, st
     return read
 
 
-def acts(needs_why: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of whoever acts."""
+def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Callable[..., Shown]], click.Command]:
+    """A command by which somebody acts on that argument; its function says what came of it."""
+    why: dict[str, Any] = {"required": True} if needs_why else {"default": ""}
 
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        given: dict[str, Any] = {"required": True} if needs_why else {"default": ""}
-        return click.option("--why", help="Kept.", **given)(
-            click.option("--by", default=_me, help="Who acts, kept too  [user@host].")(function)
-        )
+    def add(function: Callable[..., Shown]) -> click.Command:
+        def act(coordinator: Coordinator, as_json_: bool, **given: Any) -> None:
+            value, text = function(coordinator, **given)
+            click.echo(as_json(value) if as_json_ else text)
+
+        command: Any = json_option(with_coordinator(update_wrapper(act, function)))
+        command = click.option("--by", default=_me, help="Who acts, kept too  [user@host].")(command)
+        command = click.option("--why", help="Kept.", **why)(command)
+        return click.command()(click.argument(argument, metavar=metavar)(command))
 
     return add
 
@@ -109,66 +117,43 @@ def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(found) if as_json_ else "\n".join(found))
 
 
-@click.command()
-@click.argument("job_id", metavar="ID")
-@acts(needs_why=False)
-@json_option
-@with_coordinator
-def cancel(coordinator: Coordinator, job_id: str, why: str, by: str, as_json_: bool) -> None:
+@acts("job_id", "ID", needs_why=False)
+def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
     """End a job; a running one once its process was stopped, then it is rolled back."""
     state = coordinator.cancel(job_id, why=why, by=by)
     ending = {"running": "is being stopped", "cancelled": "is cancelled"}
     told = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
-    click.echo(as_json({"id": job_id, "state": state}) if as_json_ else f"{job_id} {told}")
+    return {"id": job_id, "state": state}, f"{job_id} {told}"
 
 
-@click.command()
-@click.argument("job_id", metavar="ID")
-@acts(needs_why=True)
-@json_option
-@with_coordinator
-def retry(coordinator: Coordinator, job_id: str, why: str, by: str, as_json_: bool) -> None:
+@acts("job_id", "ID")
+def retry(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
     """Have a held job go on, one that waits for its retry at once, and one that ended badly again, as a new one."""
     state = coordinator.retry(job_id, why=why, by=by)
-    click.echo(as_json({"id": job_id, "state": state}) if as_json_ else f"{job_id} is {state}")
+    return {"id": job_id, "state": state}, f"{job_id} is {state}"
 
 
-@click.command()
-@click.argument("key")
+@acts("key", "KEY")
 @click.option("--holder", default="", metavar="ID", help="Only from this job: who asks twice takes it from no other.")
-@acts(needs_why=True)
-@json_option
-@with_coordinator
-def release(coordinator: Coordinator, key: str, holder: str, why: str, by: str, as_json_: bool) -> None:
+def release(coordinator: Coordinator, key: str, holder: str, why: str, by: str) -> Shown:
     """Take the lane from whoever holds it: that job ends as cancelled, without rollback; the next goes on at once."""
     held = coordinator.release(key, why=why, by=by, holder=holder)
     nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
-    said = f"{key} is taken from job {held}" if held else nobody
-    click.echo(as_json({"key": key, "released": held}) if as_json_ else said)
+    return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
 
 
-@click.command()
-@click.argument("key")
-@acts(needs_why=True)
-@json_option
-@with_coordinator
-def pause(coordinator: Coordinator, key: str, why: str, by: str, as_json_: bool) -> None:
+@acts("key", "KEY")
+def pause(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
     """Have nothing more start in this lane; what was started goes on."""
     new = coordinator.pause(key, why=why, by=by)
-    said = f"{key} is paused" if new else f"{key} was paused already"
-    click.echo(as_json({"key": key, "paused": new}) if as_json_ else said)
+    return {"key": key, "paused": new}, f"{key} is paused" if new else f"{key} was paused already"
 
 
-@click.command()
-@click.argument("key")
-@acts(needs_why=True)
-@json_option
-@with_coordinator
-def resume(coordinator: Coordinator, key: str, why: str, by: str, as_json_: bool) -> None:
+@acts("key", "KEY")
+def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
     """Have a paused lane go on."""
     was = coordinator.resume(key, why=why, by=by)
-    said = f"{key} goes on" if was else f"{key} was not paused"
-    click.echo(as_json({"key": key, "resumed": was}) if as_json_ else said)
+    return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
 
 
 COMMANDS = (submit, wait, why, cancel, retry, release, pause, resume)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks import instants
-from tasks.catalog import Catalog, Cursor, Failed, Fetched, StaleFence, Wanted
+from tasks.catalog import Catalog, Cursor, Dates, Failed, Fetched, StaleFence, Wanted
 from tasks.fetching import Fetcher
 from tasks.listing import Pages
 from tasks.member import Member
@@ -131,8 +131,7 @@ class _Run:
         outcome = self._end(newest, complete)
         written = self.nodelist.harvested(
             self.node_id,
-            last_harvested=newest,
-            last_complete=self.began if complete else None,
+            Dates(newest, self.began if complete else None),
             fence=self.fence,
             started_from=self.said.harvested_until,
         )

@@ -52,15 +52,7 @@ class Nodelist(Protocol):
         """Another one as soon as anything in the list is."""
         ...
 
-    def harvested(
-        self,
-        node_id: str,
-        *,
-        last_harvested: datetime | None = None,
-        last_complete: datetime | None = None,
-        fence: int,
-        started_from: datetime | None = None,
-    ) -> bool:
+    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> bool:
         """Move a member's dates forward; never back. Raises StaleFence when a greater fence was seen.
 
         `started_from` is the last_harvested that the run began with: where the list says otherwise by now, an operator
@@ -100,18 +92,10 @@ class XmlNodelist:
         """The SHA-256 of the document."""
         return _digest(self._current()[0])
 
-    def harvested(
-        self,
-        node_id: str,
-        *,
-        last_harvested: datetime | None = None,
-        last_complete: datetime | None = None,
-        fence: int,
-        started_from: datetime | None = None,
-    ) -> bool:
+    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> bool:
         self._refresh()
-        dates = Dates(*(None if date is None else instants.floor(date) for date in (last_harvested, last_complete)))
-        written = record_harvest(self._engine, node_id, dates, fence=fence, started_from=started_from)
+        floored = Dates(*(None if date is None else instants.floor(date) for date in dates))
+        written = record_harvest(self._engine, node_id, floored, fence=fence, started_from=started_from)
         self._refresh()
         return written
 

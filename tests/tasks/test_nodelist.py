@@ -65,7 +65,7 @@ def test_a_member_says_when_and_whether_it_is_to_be_synchronized(nodelist: XmlNo
 def test_a_harvest_changes_the_dates_in_the_document_and_nothing_else(nodelist: XmlNodelist, path: Path) -> None:
     edit(path, "<name>River", '<!-- ours --><future kind="x">1</future><name>River')
     before = path.read_text(encoding="utf-8")
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
+    nodelist.harvested(A, Dates(LATER), fence=1)
     expected = before.replace("2024-05-14T09:31:07.412+00:00", "2024-06-01T00:00:00.000Z")
     assert path.read_text(encoding="utf-8") == expected
     assert last_harvested(nodelist) == LATER
@@ -75,8 +75,8 @@ def test_a_harvest_changes_the_dates_in_the_document_and_nothing_else(nodelist: 
 def test_dates_of_a_member_that_had_none_stand_where_the_schema_wants_them(nodelist: XmlNodelist, path: Path) -> None:
     edit(path, "<lastHarvested>2023-12-31T23:59:59.999+00:00</lastHarvested>", "")
     edit(path, "<lastCompleteHarvest>1900-01-01T00:00:00.000+00:00</lastCompleteHarvest>", "")
-    nodelist.harvested(B, last_complete=LATER, fence=1)
-    nodelist.harvested(B, last_harvested=HARVESTED, fence=1)
+    nodelist.harvested(B, Dates(None, LATER), fence=1)
+    nodelist.harvested(B, Dates(HARVESTED), fence=1)
     node, member = parse_nodelist(path.read_bytes()).entries[B]
     assert [child.tag for child in node.findall("synchronization/*")] == [
         "schedule",
@@ -87,8 +87,8 @@ def test_dates_of_a_member_that_had_none_stand_where_the_schema_wants_them(nodel
 
 
 def test_last_harvested_moves_forward_only_and_a_reset_moves_it_back(nodelist: XmlNodelist) -> None:
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
-    nodelist.harvested(A, last_harvested=HARVESTED, fence=2)
+    nodelist.harvested(A, Dates(LATER), fence=1)
+    nodelist.harvested(A, Dates(HARVESTED), fence=2)
     assert last_harvested(nodelist) == LATER
     nodelist.reset(A)
     assert last_harvested(nodelist) == instants.NEVER
@@ -97,19 +97,19 @@ def test_last_harvested_moves_forward_only_and_a_reset_moves_it_back(nodelist: X
 
 
 def test_a_smaller_fence_is_refused_and_writes_nothing(nodelist: XmlNodelist, path: Path) -> None:
-    nodelist.harvested(A, last_harvested=HARVESTED, fence=7)
+    nodelist.harvested(A, Dates(HARVESTED), fence=7)
     before = path.read_bytes()
     with pytest.raises(StaleFence) as refused:
-        nodelist.harvested(A, last_harvested=LATER, fence=6)
+        nodelist.harvested(A, Dates(LATER), fence=6)
     assert (refused.value.member, refused.value.fence, refused.value.seen) == (A, 6, 7)
     assert (path.read_bytes(), last_harvested(nodelist)) == (before, HARVESTED)
 
 
 def test_a_run_that_began_before_a_reset_does_not_undo_it(nodelist: XmlNodelist) -> None:
     nodelist.reset(A)
-    assert not nodelist.harvested(A, last_harvested=LATER, fence=1, started_from=HARVESTED)
+    assert not nodelist.harvested(A, Dates(LATER), fence=1, started_from=HARVESTED)
     assert last_harvested(nodelist) == instants.NEVER
-    assert nodelist.harvested(A, last_harvested=LATER, fence=1, started_from=instants.NEVER)
+    assert nodelist.harvested(A, Dates(LATER), fence=1, started_from=instants.NEVER)
 
 
 def test_each_invalid_entry_is_named_in_one_warning_and_left_out(
@@ -119,7 +119,7 @@ def test_each_invalid_entry_is_named_in_one_warning_and_left_out(
     edit(path, "urn:node:mnTestB", "urn:node:cnTestA")
     with caplog.at_level(logging.WARNING):
         assert [member.identifier for member in nodelist.members()] == ["urn:node:cnTestA"]
-        nodelist.harvested("urn:node:cnTestA", last_harvested=LATER, fence=1)
+        nodelist.harvested("urn:node:cnTestA", Dates(LATER), fence=1)
         assert len(nodelist.members()) == 1
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 2
@@ -129,7 +129,7 @@ def test_each_invalid_entry_is_named_in_one_warning_and_left_out(
 
 
 def test_an_edit_by_hand_is_read_in_and_its_reset_obeyed(nodelist: XmlNodelist, path: Path) -> None:
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
+    nodelist.harvested(A, Dates(LATER), fence=1)
     version = nodelist.version()
     edit(path, "2024-06-01T00:00:00.000Z", "1900-01-01T00:00:00Z")
     edit(path, "Alpine Plot Archive", "Alpine Archive")
@@ -155,7 +155,7 @@ def test_a_late_writer_writes_the_newest(nodelist: XmlNodelist, catalog: Catalog
     early, late = XmlNodelist(catalog.engine, path), XmlNodelist(catalog.engine, path)
     early.version()
     record_harvest(catalog.engine, A, Dates(LATER), fence=1)
-    late.harvested(B, last_harvested=LATER, fence=1)
+    late.harvested(B, Dates(LATER), fence=1)
     assert path.read_text(encoding="utf-8").count("2024-06-01T00:00:00.000Z") == 2
     assert early.version() == late.version() == nodelist.version()
 
@@ -168,7 +168,7 @@ def test_many_writers_at_once_lose_no_date(catalog: Catalog, path: Path) -> None
     def write(engine: Engine, node_id: str) -> None:
         nodelist = XmlNodelist(engine, path)
         for fence in range(1, 6):
-            nodelist.harvested(node_id, last_harvested=LATER.replace(second=fence), fence=fence)
+            nodelist.harvested(node_id, Dates(LATER.replace(second=fence)), fence=fence)
 
     threads = [threading.Thread(target=write, args=(catalog.engine, node_id)) for node_id in ids]
     for thread in threads:
@@ -197,7 +197,7 @@ def test_a_crash_at_any_step_of_writing_is_not_taken_for_an_edit(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", crash)
         with pytest.raises(OSError, match="power"):
-            nodelist.harvested(A, last_harvested=LATER, fence=1)
+            nodelist.harvested(A, Dates(LATER), fence=1)
     newest = LATER.replace(month=7)
     record_harvest(catalog.engine, A, Dates(newest), fence=2)
     assert last_harvested(XmlNodelist(catalog.engine, path)) == newest
@@ -207,7 +207,7 @@ def test_a_crash_at_any_step_of_writing_is_not_taken_for_an_edit(
 def test_an_old_copy_on_another_host_does_not_bring_old_dates_back(
     nodelist: XmlNodelist, catalog: Catalog, tmp_path: Path
 ) -> None:
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
+    nodelist.harvested(A, Dates(LATER), fence=1)
     copy = tmp_path / "copy.xml"
     copy.write_bytes((SAMPLES / "nodelist_v2_sample.xml").read_bytes())
     assert last_harvested(XmlNodelist(catalog.engine, copy)) == LATER
@@ -219,7 +219,7 @@ def test_a_half_copied_document_is_not_overwritten_and_the_last_good_one_serves(
     version, whole = nodelist.version(), path.read_bytes()
     path.write_bytes(whole[:1500])
     assert nodelist.version() == version
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
+    nodelist.harvested(A, Dates(LATER), fence=1)
     assert path.read_bytes() == whole[:1500]
     assert len([record for record in caplog.records if "cannot be read" in record.getMessage()]) == 1
     path.write_bytes(whole)
@@ -236,7 +236,7 @@ def test_without_any_document_there_is_a_clear_error(catalog: Catalog, tmp_path:
 
 
 def test_an_import_without_dates_keeps_those_there_are(nodelist: XmlNodelist, tmp_path: Path) -> None:
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
+    nodelist.harvested(A, Dates(LATER), fence=1)
     fresh = [
         member.model_copy(update={"last_harvested": None, "last_complete_harvest": None})
         for member in nodelist.members()
@@ -263,7 +263,7 @@ def test_what_is_no_node_list_is_refused(body: bytes) -> None:
 
 def test_the_document_keeps_its_permissions(nodelist: XmlNodelist, path: Path) -> None:
     os.chmod(path, 0o640)
-    nodelist.harvested(A, last_harvested=LATER, fence=1)
+    nodelist.harvested(A, Dates(LATER), fence=1)
     assert path.stat().st_mode & 0o777 == 0o640
 
 
