@@ -5,11 +5,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-
-import pytest
+from typing import Self
 
 from tests.coordinator.beats import Beats, instant_of, without_gap
 from tests.servers import RedisServer
@@ -65,31 +63,38 @@ class Processes:
         self.started.append(beat)
         return beat
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for beat in self.started:
+            beat.kill()
+
     def logs(self) -> str:
         return "\n".join(beat.log.read_text() for beat in self.started)
 
 
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
+def test_beats_that_are_killed_while_a_schedule_changes_fire_each_tick_once(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    fire_each_tick_once(redis_server, prefix, tmp_path, seconds=14)
 
 
-@pytest.fixture
-def processes(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Processes]:
-    processes = Processes(redis_server, prefix, tmp_path)
-    yield processes
-    for beat in processes.started:
-        beat.kill()
+def fire_each_tick_once(server: RedisServer, prefix: str, directory: Path, seconds: int) -> None:
+    """Two beats over 20 entries with a tick each 2 s; one at a time is killed at random, one schedule changes."""
+    beats = Beats(server, prefix)
+    with Processes(server, prefix, directory) as processes:
+        play(beats, processes, seconds)
 
 
-def test_beats_that_are_killed_while_a_schedule_changes_fire_each_tick_once(beats: Beats, processes: Processes) -> None:
+def play(beats: Beats, processes: Processes, seconds: int) -> None:
     chance = random.Random()
     processes.write("0/2")
     pair = [processes.start(), processes.start()]
     wait_until(lambda: all(beats.tick(node) for node in NODES))
     began = beats.now()
     changed: datetime | None = None
-    while beats.now() < began + timedelta(seconds=14):
+    while beats.now() < began + timedelta(seconds=seconds):
         pause = beats.now() + timedelta(seconds=chance.uniform(0.5, 2.5))
         wait_until(lambda pause=pause: beats.now() > pause)  # type: ignore[misc]
         victim = chance.randrange(2)

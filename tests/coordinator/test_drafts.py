@@ -188,6 +188,17 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         Coordinator(url="redis://127.0.0.1:1/0").submit("a", add.s(1, 2), max_atempts=3)
 
 
+def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:
+    with pytest.raises(InvalidJob, match=r"shop\.work: argument .*fast.* is not JSON: object"):
+        sketch("a", kwargs={"slow": 1, "fast": object()})
+    with pytest.raises(InvalidJob, match=r"shop\.work: argument .*1.* is not JSON: object"):
+        sketch("a", args=(1, object()))
+    small = {"max_payload": 2048}
+    assert sketch("a", args=("x" * 1900,), settings=small).keys == ("a",)
+    with pytest.raises(InvalidJob, match=r"20\d\d bytes of arguments; at most 2048 \(setting max_payload\)"):
+        sketch("a", args=("x" * 2048,), settings=small)
+
+
 def test_arguments_that_kombu_can_say_come_back_as_they_were() -> None:
     when = datetime(2030, 1, 1, tzinfo=UTC)
     assert '"__type__"' in fields_of(sketch("a", args=(when,)))["spec"]

@@ -10,6 +10,7 @@ from celery import chain, group
 
 from coordinator import StoreRefused
 from tests.fleet import Fleet
+from tests.leftovers import leftovers
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
@@ -22,6 +23,8 @@ def own_fleet(own_redis: RedisServer, redis_server: RedisServer, tmp_path: Path)
     with Fleet(redis_server, own_redis.fresh_prefix(), tmp_path, **FAST) as fleet:
         fleet.environ["COORDINATOR_URL"] = own_redis.url(0)
         yield fleet
+        store = fleet.depot.coordinator.store
+        wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
 
 
 @pytest.mark.parametrize("at", ["work", "the next step", "rest between attempts", "its sub-results"])

@@ -30,7 +30,7 @@ def test_a_rollback_that_fails_is_a_double_fault_said_once_and_the_next_job_runs
         assert (job.state, job.rollback, cause(job), job.attempt) == ("double_fault", "failed", "ValueError", 2)
         wait_until(lambda how=how: double_faults(fleet, f"bad-{how}"), 10, fleet.logs)  # type: ignore[misc]
         assert len(lines := double_faults(fleet, f"bad-{how}")) == 1
-        assert all(part in lines[0] for part in (f"key/{how}", f"ValueError: {how}", fault)), lines
+        assert all(part in lines[0] for part in ("ERROR", f"key/{how}", f"ValueError: {how}", fault)), lines
         assert [stamp.what for stamp in fleet.stamps(how)] == ["begin", "undone"]
         (undone,), (begun,) = fleet.stamps(how, "undone"), fleet.stamps(f"next-{how}", "begin")
         assert (begun.at - undone.at) / 1e6 < 5

@@ -74,8 +74,10 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def catalog(settings: Settings) -> Catalog:
-    return Catalog(settings)
+def catalog(settings: Settings) -> Iterator[Catalog]:
+    catalog = Catalog(settings)
+    yield catalog
+    catalog.engine.dispose()
 
 
 @pytest.fixture

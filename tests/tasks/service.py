@@ -14,6 +14,7 @@ from tasks.memberserver import MemberServer
 from tasks.nodelist import XmlNodelist, write_nodelist
 from tasks.settings import Settings
 from tests.commands import ROOT, environment
+from tests.leftovers import leftovers
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
@@ -91,4 +92,7 @@ class Service:
             for one in [*psutil.Process(process.pid).children(recursive=True), process]:
                 one.kill()
             process.wait()
-        self.coordinator.store.close()
+        store = self.coordinator.store
+        wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
+        store.close()
+        self.catalog.engine.dispose()

@@ -12,6 +12,7 @@ import pytest
 
 from tasks import instants
 from tasks.memberserver import MemberServer, Reply, Request, failure
+from tasks.nodelist import write_nodelist
 from tests.servers import RedisServer
 from tests.tasks.service import QUEUE, Service
 from tests.waiting import wait_until
@@ -156,6 +157,34 @@ def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
         reasons = [json.loads(line)["reason"] for line in broker.lrange(f"{QUEUE}.dead", 0, -1)]
     assert any("urn:node:nobody" in reason for reason in reasons)
     assert any("member" in reason for reason in reasons)
+
+
+def test_who_asks_from_python_can_wait_for_what_comes_of_it(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    service.node("one")
+    job_id = service.shell(f"import tasks; print(tasks.refresh({A!r}, reason='a test'))")
+    job = service.ended(job_id)
+    assert (job.state, job.keys, job.result["stored"]) == ("succeeded", (f"sync/{A}",), 30)
+
+
+def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_is_a_new_version(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    ticks = (
+        "from tasks.members import entries; version, found = entries(); "
+        "print(version, *((one.name, one.when_busy, one.schedule.expression) for one in found))"
+    )
+    both = service.shell(ticks)
+    for name in (A, B):
+        assert f"('sync/{name}', 'defer', '" in both
+    down = members[0].member.model_copy(update={"state": "down"})
+    service.settings.nodelist.write_bytes(write_nodelist([down, members[1].member]))
+    one = service.shell(ticks)
+    assert (f"sync/{A}" in one, f"sync/{B}" in one) == (False, True)
+    assert one.split()[0] != both.split()[0]
 
 
 def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(
