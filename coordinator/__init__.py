@@ -5,6 +5,7 @@ from coordinator.drafts import Backoff
 from coordinator.errors import (
     Conflict,
     CoordinatorError,
+    DuplicateOrder,
     InvalidJob,
     LeaseLost,
     Locked,
@@ -24,6 +25,7 @@ from coordinator.lanes import Lane
 from coordinator.locks import Lease
 from coordinator.nodes import Node
 from coordinator.settings import Settings
+from coordinator.sorter import Sorter, Sorting
 
 __all__ = [
     "Backoff",
@@ -31,6 +33,7 @@ __all__ = [
     "Coordinator",
     "CoordinatorError",
     "CurrentJob",
+    "DuplicateOrder",
     "InvalidJob",
     "Job",
     "Lane",
@@ -42,6 +45,8 @@ __all__ = [
     "Settings",
     "SettingsError",
     "ShuttingDown",
+    "Sorter",
+    "Sorting",
     "StoreRefused",
     "StoreUnavailable",
     "Submission",

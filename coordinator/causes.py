@@ -17,6 +17,7 @@ from coordinator.errors import UnknownJob
 from coordinator.jobs import Job
 from coordinator.lanes import Lane, Lanes
 from coordinator.nodes import Node, Nodes
+from coordinator.sorter import Sorters
 from coordinator.store import seconds
 from coordinator.tables import moment
 
@@ -57,6 +58,7 @@ class Look:
             "waiting": self._waiting,
             "ready": self._ready,
             "scheduled": self._scheduled,
+            "collected": self._collected,
             "retrying": self._retrying,
             "parked": self._parked,
             "held": self._held,
@@ -97,6 +99,18 @@ class Look:
     def _scheduled(self, job: Job) -> Found:
         return [f"job {job.id} is scheduled for later: {self._due(job)}"], None
 
+    def _collected(self, job: Job) -> Found:
+        (told,) = self._fields(job, "sorter")
+        name, _, sort_key = told.partition("\n")
+        member = f"{sort_key}\0{job.id}"
+        if self.store.call(lambda: self.store.client.zscore(self.store.key("batch", name), member)) is not None:
+            said = f"is among the orders that the sorter {name!r} is putting in line"
+        else:
+            due = Sorters(self.store).look(name).due
+            when = self._at(None if due is None else due.timestamp() * 1000)
+            said = f"is held by the sorter {name!r} until no more come: {when}"
+        return [f"job {job.id} {said}" + ("" if Nodes(self.store).all() else "; no node is alive to do it")], None
+
     def _retrying(self, job: Job) -> Found:
         return [f"job {job.id} is tried again {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], None
 
@@ -130,7 +144,9 @@ class Look:
         return f"{max(0.0, self.now - job.started.timestamp()):.0f} s" if job.started else "an unknown time"
 
     def _due(self, job: Job) -> str:
-        at = self.store.call(lambda: self.store.client.zscore(self.store.key("due"), job.id))
+        return self._at(self.store.call(lambda: self.store.client.zscore(self.store.key("due"), job.id)))
+
+    def _at(self, at: float | None) -> str:
         return "at any moment" if at is None else f"{_instant(at)} (in {max(0.0, at / 1000 - self.now):.0f} s)"
 
 

@@ -82,6 +82,16 @@ def lanes(coordinator: Coordinator, prefix: str, state: str | None, as_json_: bo
 @cli.command()
 @json_option
 @with_coordinator
+def sorters(coordinator: Coordinator, as_json_: bool) -> None:
+    """The sorters that hold orders: how many, and when they put them in line unless more come."""
+    found = coordinator.sorters()
+    rows = ((one.name, one.collected, one.flushing, one.first, one.due) for one in found)
+    click.echo(as_json(found) if as_json_ else table(("sorter", "collected", "flushing", "first", "due"), rows))
+
+
+@cli.command()
+@json_option
+@with_coordinator
 def nodes(coordinator: Coordinator, as_json_: bool) -> None:
     """The coordinating nodes that are alive."""
     found = coordinator.nodes()

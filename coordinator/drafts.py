@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -82,6 +82,14 @@ class Options:
     start_at: int = 0
     needs: Collection[str] = ()
     unite: Mapping[str, Collection[str] | None] = field(default_factory=dict)
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    try:
+        return Options(**given)
+    except TypeError as error:
+        known = ", ".join(name.name for name in fields(Options))
+        raise InvalidJob(f"{str(error).rpartition('__ ')[2] or error}; options of submit: {known}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 CoordinatorError
 ├── SettingsError         a setting is unknown or out of range
 ├── InvalidJob            a submit that can never work; nothing was written
+├── DuplicateOrder        a sorter's order whose id another one has
 ├── StoreUnavailable      Redis did not answer in time: unknown whether it was done
 ├── StoreRefused          Redis answered that it will not (out of memory, read-only)
 ├── UnknownJob            no record under this id (never was, or its retention is over)
@@ -29,6 +30,14 @@ class SettingsError(CoordinatorError, ValueError):
 
 class InvalidJob(CoordinatorError, ValueError):
     """Raised by `submit` before anything is written; the text names the part that is wrong and the way out."""
+
+
+class DuplicateOrder(CoordinatorError, ValueError):
+    """Raised by `sorter.add` while another job is kept under the order's id, `job_id`; nothing was written."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"an order is kept as job {job_id!r} already: another id, or ask again once it is gone")
+        self.job_id = job_id
 
 
 class StoreUnavailable(CoordinatorError, ConnectionError):

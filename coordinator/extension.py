@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,8 +18,8 @@ from coordinator import causes, orders, worker
 from coordinator.attempt import Tracers
 from coordinator.current import current_job
 from coordinator.doorbells import REDIS_SCHEMES, TASK, Doorbells
-from coordinator.drafts import Draft, Options, Place, Usual, check_signature, draft
-from coordinator.errors import InvalidJob, SettingsError, ShuttingDown
+from coordinator.drafts import Draft, Place, Usual, check_signature, draft, options_of
+from coordinator.errors import SettingsError, ShuttingDown
 from coordinator.events import Events
 from coordinator.inbox import Inbox, M, register
 from coordinator.jobs import Job, Submission
@@ -31,6 +31,7 @@ from coordinator.notices import Notices, has_results
 from coordinator.parked import Parked
 from coordinator.runner import Runner
 from coordinator.settings import Settings
+from coordinator.sorter import Sorter, Sorters, Sorting
 from coordinator.store import Store
 from coordinator.subresults import tell_parents
 from coordinator.warden import Companion
@@ -100,6 +101,10 @@ class Coordinator:
     def _locks(self) -> Locks:
         return Locks(self.store, self.core)
 
+    @cached_property
+    def _sorters(self) -> Sorters:
+        return Sorters(self.store)
+
     @property
     def _bound(self) -> Celery:
         if self.app is None:
@@ -118,11 +123,7 @@ class Coordinator:
         return self.core.submit_many([self._draft(job[0], job[1], job[2] if len(job) > 2 else {}) for job in jobs])
 
     def _draft(self, keys: str | Sequence[str], signature: Mapping[str, Any], options: Mapping[str, Any]) -> Draft:
-        try:
-            wanted = Options(**options)
-        except TypeError as error:
-            known = ", ".join(name.name for name in fields(Options))
-            raise InvalidJob(f"{str(error).rpartition('__ ')[2] or error}; options of submit: {known}") from error
+        wanted = options_of(options)
         given = check_signature(signature)
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
@@ -213,6 +214,19 @@ class Coordinator:
 
     def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> AbstractContextManager[Lease]:
         return self._locks.lock(name, ttl, wait)
+
+    def sorter(
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
+    ) -> Sorter:
+        """Orders that are held until no new one came for `idle_timeout` s, or `max_wait` s after the first.
+
+        Then they are put in line, sorted by their ids; `order`: alphabetical, or natural (2 before 10).
+        """
+        return Sorter(self._sorters, self._draft, name, idle_timeout, max_wait, order)
+
+    def sorters(self) -> list[Sorting]:
+        """Those that hold orders."""
+        return self._sorters.all()
 
     def companion(self, make: Callable[[str], Companion]) -> None:
         """Have every node's warden start `make(node)` beside it."""

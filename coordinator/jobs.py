@@ -19,7 +19,7 @@ class Submission:
     """What became of a submit. `accepted`: work under `job_id` is kept (all outcomes but `skipped`).
 
     `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
-    waiting job it melted into), duplicate. `position`: 0 = in front, -1 = not in line (yet).
+    waiting job it melted into), duplicate, collected (by a sorter). `position`: 0 = in front, -1 = not in line (yet).
     """
 
     job_id: str

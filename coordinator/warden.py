@@ -4,7 +4,8 @@
     watch     renews the leases of runners whose processes live; a gone one's job is put back at once
     limits    stops the process whose job is past its limit, or was cancelled: condemned first, so that the kill hits
               nothing else
-    sweep     lapsed leases, retries that are due, dead nodes, idle room (any node's warden; one at a time does it)
+    sweep     lapsed leases, retries that are due, dead nodes, idle room (any node's warden; one at a time does it);
+              then sorters that are due
     notices   results and links that nobody sent
     companions  what extensions add (the inbox)
 
@@ -32,6 +33,7 @@ from coordinator.lanes import Lanes
 from coordinator.nodes import Nodes
 from coordinator.notices import Notices, log_double_fault
 from coordinator.parked import Parked
+from coordinator.sorter import STEP
 from coordinator.store import Store, milliseconds
 
 logger = logging.getLogger(__name__)
@@ -216,13 +218,21 @@ class Warden:
 
     def sweep(self) -> None:
         interval, ttl = milliseconds(self.settings.sweep * 0.9), milliseconds(self.settings.lock_ttl)
-        _, rung, lost, gone = self.store.run("sweep", interval, ttl, milliseconds(self.settings.gap))
+        _, rung, lost, gone, due = self.store.run("sweep", interval, ttl, milliseconds(self.settings.gap))
         self.lanes.ring_all(rung)
         for job_id in lost:
             logger.warning("job %s: its lease ended", job_id.decode())
             self._look_for_fault(job_id.decode())
         for node in gone:
             logger.warning("node %s is dead", node.decode())
+        self.flush(due)
+
+    def flush(self, due: int) -> None:
+        """Sorters that are due. For half a sweep at most, since leases are to be renewed; the next look goes on."""
+        until = time.monotonic() + self.settings.sweep / 2
+        while due and time.monotonic() < until:
+            due, rung = self.store.run("sorter_flush", STEP)
+            self.lanes.ring_all(rung)
 
     def leave(self) -> None:
         """The worker is gone: stop what its processes still do, put it back, sign off."""

@@ -4,7 +4,7 @@ from coordinator.jobs import TERMINAL
 from coordinator.store import Store
 
 # Of the installation, and of its living nodes.
-_LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "alive", "room", "counts")
+_LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "seen:")
 _OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:")
 
 
@@ -13,6 +13,17 @@ def leftovers(store: Store) -> list[str]:
     client = store.client
     names = [name.decode() for name in client.scan_iter(_escaped(store.prefix) + "*", 1000)]
     return sorted(name for name in names if client.ttl(name) == -1 and not _owned(store, name[len(store.prefix) :]))
+
+
+def _collecting(store: Store, kind: str, sorter: str) -> bool:
+    """What a sorter has is about orders that it holds."""
+    if kind == "sorters":
+        names = [name.decode() for name in store.client.zrange(store.key("sorters"), 0, -1)]
+        return all(store.client.exists(store.key("collected", name), store.key("batch", name)) for name in names)
+    if kind == "sorter":
+        return bool(store.client.exists(store.key("collected", sorter)))
+    ids = [member.partition(b"\0")[2].decode() for member in store.client.zrange(store.key(kind, sorter), 0, -1)]
+    return all(store.client.hget(store.key("job", job_id), "state") == b"collected" for job_id in ids)
 
 
 def _escaped(prefix: str) -> str:
@@ -32,4 +43,6 @@ def _owned(store: Store, name: str) -> bool:
         return bool(state) and state.decode() not in TERMINAL
     if kind == "melt":
         return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
+    if kind in ("collected", "batch", "sorter", "sorters"):
+        return _collecting(store, kind, name.partition(":")[2])
     return kind in ("line", "ready", "leases", "locks", "due", "expiry", "unsent", "parked", "state", "paused")

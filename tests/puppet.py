@@ -97,7 +97,7 @@ class Puppet:
         client, mark = self.store.client, self.store.key("swept")
         seconds, micro = client.time()
         client.hset(mark, mapping={"last": seconds * 1000 + micro // 1000 - 500, "grace": 0})
-        _, _, lost, gone = self.store.run("sweep", 0, ttl, 2000)
+        _, _, lost, gone, _ = self.store.run("sweep", 0, ttl, 2000)
         return [one.decode() for one in lost], [one.decode() for one in gone]
 
     def lapse(self, *job_ids: str) -> None:

@@ -15,6 +15,7 @@ FLOORS = (
     {"settings", "embedded", "supervisor", "quartz"},
     {"store"},
     {"jobs", "checks", "nodes", "entries"},
+    {"arrivals"},
     {"orders"},
     {"drafts", "work"},
     {"lanes", "overview", "sorter", "replicas", "routing"},

@@ -2,13 +2,13 @@
 -- KEYS prefix
 -- ARGV interval ttl gap
 --   interval: ms that must have passed since the last sweep; ttl: of a lease; gap: a longer silence lets nobody be lost
--- returns {swept, rung, lost ids, gone nodes}
+-- returns {swept, rung, lost ids, gone nodes, how many sorters are due}
 -- include lose
 -- include node
 local interval, ttl, gap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local mark = redis.call('HMGET', P .. 'swept', 'last', 'grace')
 local last, grace = tonumber(mark[1] or '0'), tonumber(mark[2] or '0')
-if last <= now and now - last < interval then return {0, rung, {}, {}} end
+if last <= now and now - last < interval then return {0, rung, {}, {}, 0} end
 if math.abs(now - last) > gap then grace = now + ttl end
 though_full()
 redis.call('HSET', P .. 'swept', 'last', now, 'grace', grace)
@@ -52,4 +52,4 @@ for _, id in ipairs(first_due('expiry')) do
   end
 end
 wake_idle()
-return {1, rung, lost, gone}
+return {1, rung, lost, gone, redis.call('ZCOUNT', P .. 'sorters', '-inf', now)}
