@@ -190,7 +190,7 @@ class Sorter:
             raise InvalidJob(f"signature {signature!r} is a task: give task.s(…), or a function of the path")
         if isinstance(signature, Mapping):
             check_signature(signature)
-        options_of(options)
+        _check_options(options)
 
         def take(order_id: str, file: File) -> str:
             named = key if isinstance(key, str) or not callable(key) else key(file.path)
@@ -204,16 +204,13 @@ class Sorter:
     def _order(
         self, order_id: str, key: Any, signature: Any, options: Mapping[str, Any], path: bytes = b"", identity: str = ""
     ) -> Order:
-        if "job_id" in options:
-            raise InvalidJob("job_id: of an order, it is made of the sorter's name and the order's id")
+        _check_options(options)
         if not isinstance(order_id, str) or not checks.printable(order_id):
             raise InvalidJob(f"order_id {order_id!r}: give text that is not empty, without control characters")
         job_id = f"{self.name}/{order_id}"
         if len(job_id.encode()) > 512:
             raise InvalidJob(f"order_id {order_id[:40]!r}… is too long: with the sorter's name, at most 511 bytes")
         draft = self._draft(key, signature, {**options, "job_id": job_id})
-        if draft.when_busy != "queue":
-            raise InvalidJob(f"when_busy={draft.when_busy!r}: a sorter's orders all stand in line")
         sort_key = natural(order_id) if self._natural else order_id
         return Order(draft, self.name, sort_key, self._idle, self._longest, path, identity)
 
@@ -226,6 +223,13 @@ def natural(text: str) -> str:
         return f"{len(number):03}{number}"
 
     return _DIGITS.sub(measured, text)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    if "job_id" in options:
+        raise InvalidJob("job_id: of an order, it is made of the sorter's name and the order's id")
+    if (when_busy := options_of(options).when_busy) != "queue":
+        raise InvalidJob(f"when_busy={when_busy!r}: a sorter's orders all stand in line")
 
 
 def _checked_name(name: str) -> str:

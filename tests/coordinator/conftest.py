@@ -2,7 +2,8 @@
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Sorter
+from coordinator.store import Store
 from tests.puppet import Puppet
 
 
@@ -12,3 +13,13 @@ def node(coordinator: Coordinator) -> Puppet:
     puppet = Puppet(coordinator.store)
     puppet.up()
     return puppet
+
+
+@pytest.fixture
+def store(coordinator: Coordinator) -> Store:
+    return coordinator.store
+
+
+@pytest.fixture
+def orders(coordinator: Coordinator) -> Sorter:
+    return coordinator.sorter("orders")
