@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kombu.utils.json import dumps, loads
@@ -21,7 +21,8 @@ from coordinator.jobs import TERMINAL, Job, Submission, parse
 from coordinator.lanes import Lane, Lanes
 from coordinator.store import milliseconds
 
-_STATES = ("waiting", "scheduled", "ready", "running", "retrying", "parked", "held", "rolling_back", *TERMINAL)
+_APART = ("scheduled", "collected", "retrying", "parked", "held", "rolling_back")
+_STATES = ("waiting", "ready", "running", *_APART, *TERMINAL)
 
 
 class Memory(Lanes):
@@ -42,8 +43,7 @@ class Memory(Lanes):
         return [self.job(job_id) for job_id in self._asked]
 
     def submit(self, draft: Draft) -> Submission:
-        given = [part if isinstance(part, str) else str(part) for part in draft.fields]
-        record = dict(zip(given[::2], given[1::2], strict=True))
+        record = _record(draft)
         if draft.id in self._records:
             return Submission(draft.id, "duplicate", -1)
         busy = any(self._stood.get(key) or key in self._paused for key in draft.keys)
@@ -61,6 +61,31 @@ class Memory(Lanes):
 
     def submit_many(self, drafts: Iterable[Draft]) -> list[Submission]:
         return [self.submit(draft) for draft in drafts]
+
+    def collect(self, draft: Draft, fields: Mapping[str, str]) -> bool:
+        """Hold an order until `flush`; False: its id is taken."""
+        if draft.id in self._records:
+            return False
+        self._records[draft.id] = {**_record(draft), **fields, "state": "collected", "submitted": now()}
+        self._records[draft.id]["keys"] = "\n".join(draft.keys)
+        self._asked.append(draft.id)
+        return True
+
+    def collected(self) -> dict[str, list[str]]:
+        """What each sorter holds, sorted."""
+        found: dict[str, list[str]] = {}
+        held = (one for one in self._records.items() if one[1].get("state") == "collected")
+        for job_id, record in sorted(held, key=lambda one: (f"{one[1]['sorter']}\0{one[0]}").encode()):
+            found.setdefault(record["sorter"].partition("\n")[0], []).append(job_id)
+        return found
+
+    def flush(self, *sorters: str) -> None:
+        """Put in line what these sorters hold, or all."""
+        for name, ids in self.collected().items():
+            for job_id in ids if name in sorters or not sorters else ():
+                record = self._records[job_id]
+                self._stand(job_id, tuple(record["keys"].split("\n")), record)
+        self._run_what_may()
 
     def job(self, job_id: str) -> Job:
         record = self._records.get(job_id)
@@ -84,7 +109,7 @@ class Memory(Lanes):
     def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
         """A job at work goes on."""
         job = self.job(job_id)
-        if job.state in ("waiting", "held"):
+        if job.state in ("waiting", "held", "collected"):
             self._leave(job.id, "cancelled", dumps({"type": "Cancelled", "message": why, "by": by}))
             self._run_what_may()
         return self.job(job_id).state
@@ -192,7 +217,8 @@ class Memory(Lanes):
         if detail:
             record["result" if state == "succeeded" else "error"] = detail
         for key in record["keys"].split("\n"):
-            self._stood[key].remove(job_id)
+            if job_id in self._stood.get(key, ()):
+                self._stood[key].remove(job_id)
 
 
 class _Look(causes.Look):
@@ -205,11 +231,20 @@ class _Look(causes.Look):
     def _alive(self, job: Job) -> bool:
         return True
 
+    def _collected(self, job: Job) -> causes.Found:
+        name = self.memory.field(job.id, "sorter").partition("\n")[0]
+        return [f"job {job.id} is held by the sorter {name!r} until the test flushes it"], None
+
     def _rolling_back(self, job: Job) -> causes.Found:
         return self._running(job, "is rolled back")
 
     def _fields(self, job: Job, *names: str) -> list[str]:
         return [self.memory.field(job.id, name) for name in names]
+
+
+def _record(draft: Draft) -> dict[str, str]:
+    given = [part if isinstance(part, str) else str(part) for part in draft.fields]
+    return dict(zip(given[::2], given[1::2], strict=True))
 
 
 def _act(why: str, by: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@
 What holds on a fleet holds here: one job at a time on a key, in order. So a job that is submitted to a key whose job is
 at work (or whose lock is held) runs once that is over, is skipped, or melts, as `when_busy` says. Attempts follow each
 other at once; links and error links are called in place. A task's error is the job's, not the submitter's. Delays,
-priorities and result backends are left out. All of it belongs in one thread.
+priorities and result backends are left out. What a sorter holds is put in line by `jobs.flush()`: here no time passes.
+All of it belongs in one thread.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coordinator.errors import LeaseLost, Locked, SettingsError
 from coordinator.extension import Coordinator
 from coordinator.locks import Lease
 from coordinator.memory import Memory, now
+from coordinator.memory_sorters import SortersInMemory
 from coordinator.notices import send
 from coordinator.parked import at_once
 from coordinator.runner import undoing_of
@@ -50,6 +52,7 @@ def coordinator_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Coordinator],
         in_place = InPlace(coordinator.app)
         monkeypatch.setitem(vars(coordinator), "core", in_place)
         monkeypatch.setitem(vars(coordinator), "_locks", in_place)
+        monkeypatch.setitem(vars(coordinator), "_sorters", SortersInMemory(in_place))
         monkeypatch.setitem(vars(coordinator), "why", in_place.why)
         return in_place
 

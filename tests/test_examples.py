@@ -68,6 +68,18 @@ def test_interfaces_of_a_port_are_bound_in_order_ports_in_parallel_and_what_fail
     assert lines[-1] == "both ports were created at the same time: yes"
 
 
+def test_what_arrives_in_any_order_is_worked_on_in_the_order_of_its_names() -> None:
+    lines = shown("sorter.py")
+    assert lines[:2] == [
+        "held: stock/2-by-hand, stock/3.xml, stock/9.xml, stock/10.xml",
+        "stock/3.xml is cancelled",
+    ]
+    loaded = [line.partition(" ")[0] for line in lines if line.endswith(" is loaded")]
+    assert loaded == ["2-by-hand", "9.xml", "10.xml", "1.xml"]
+    assert "held: stock/1.xml" in lines
+    assert lines[-1] == "the last one is succeeded"
+
+
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
     assert f'shown("{name}")' in Path(__file__).read_text()

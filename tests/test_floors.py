@@ -21,6 +21,7 @@ FLOORS = (
     {"lanes", "overview", "sorter", "replicas", "routing"},
     {"causes", "current"},
     {"locks", "memory"},
+    {"memory_sorters"},
     {"doorbells", "ingress", "known", "notices"},
     {"subresults"},
     {"attempt"},

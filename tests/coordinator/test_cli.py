@@ -79,6 +79,20 @@ def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[
     assert "stock/7" in call("lanes").stdout
 
 
+def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
+    assert loaded(call("sorters", "--json")) == []
+    task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
+    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task)
+    (held,) = loaded(call("sorters", "--json"))
+    assert (held["name"], held["collected"], held["flushing"]) == ("stock", 1, 0)
+    heads, row = call("sorters").stdout.splitlines()
+    assert heads.split() == ["SORTER", "COLLECTED", "FLUSHING", "FIRST", "DUE"]
+    assert row.startswith("stock ")
+    assert "is held by the sorter 'stock'" in call("why", "stock/7").stdout
+    assert call("why", "stock/7").stdout.rstrip().endswith("no node is alive to do it")
+    coordinator.cancel("stock/7")
+
+
 def test_status_counts_jobs_and_says_what_is_wrong(call: Call, waiting: list[str]) -> None:
     result = call("status")
     assert "2 ready, 1 waiting" in result.stdout
