@@ -141,6 +141,15 @@ def test_two_that_flush_at_once_put_each_order_in_line_once(store: Store, orders
     assert names(node.order()) == given
 
 
+def test_an_order_whose_record_is_gone_holds_up_no_other(store: Store, orders: Sorter, node: Puppet) -> None:
+    add(orders, "a", "b", "c")
+    store.client.delete(store.key("job", "orders/b"))
+    store.client.srem(store.key("state", "collected"), "orders/b")
+    overdue(store)
+    assert flush(store) == 1
+    assert names(node.order()) == ["a", "c"]
+
+
 def test_two_sorters_never_mix(coordinator: Coordinator, store: Store, node: Puppet) -> None:
     one, two = coordinator.sorter("one"), coordinator.sorter("two", 20)
     for order_id in ("c", "a", "b"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, InvalidJob, ShuttingDown, Sorter, StoreUnavailable
-from coordinator.arrivals import File, Watch, order_ids
+from coordinator.arrivals import Watch
 from coordinator.sorter import Sorters
 from tests.waiting import wait_until
 
@@ -205,11 +205,6 @@ def test_names_that_are_no_text_or_too_long_become_orders_too(
     assert os.fsencode(coordinator.job(r"orders/caf\xe9").args[0]) == os.fsencode(inbox) + b"/caf\xe9"
 
 
-def test_ids_of_a_file_are_its_name_then_its_time_then_a_number() -> None:
-    ids = order_ids(File(Path("/in/a.xml"), "1 2 3", 2))
-    assert [next(ids) for _ in range(4)] == ["a.xml", "a.xml@2", "a.xml@2+2", "a.xml@2+3"]
-
-
 def test_a_file_of_which_no_order_can_be_made_is_told_once_and_holds_up_no_other(
     orders: Sorter, inbox: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,20 +226,26 @@ def test_a_file_of_which_no_order_can_be_made_is_told_once_and_holds_up_no_other
     assert names(orders) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("away", [True, False], ids=["it was away", "a while has passed"])
 def test_what_redis_has_forgotten_is_added_again(
-    coordinator: Coordinator, orders: Sorter, inbox: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, orders: Sorter, inbox: Path, monkeypatch: pytest.MonkeyPatch, away: bool
 ) -> None:
     """It may have been restored from an older file."""
-    watch = watcher(orders, inbox)
+    watch, store = watcher(orders, inbox), coordinator.store
     (inbox / "a").touch()
     look(watch)
     coordinator.cancel("orders/a")
-    store = coordinator.store
     store.client.delete(store.key("seen", "orders"), store.key("job", "orders/a"))
     look(watch)
     assert names(orders) == []
-    monkeypatch.setattr("coordinator.arrivals._REMEMBER_AGAIN", 0.0)
-    watch._ask_at = 0.0
+    if away:
+        (inbox / "b").touch()
+        monkeypatch.setattr(Sorters, "hold", lambda *_: (_ for _ in ()).throw(StoreUnavailable("away")))
+        look(watch)
+        monkeypatch.undo()
+        (inbox / "b").unlink()
+    else:
+        watch._ask_at = 0.0
     look(watch)
     assert names(orders) == ["a"]
 
