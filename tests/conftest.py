@@ -45,7 +45,7 @@ def prefix(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterato
 @pytest.fixture
 def coordinator(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
     """A plain client."""
-    client = Coordinator(url=redis_server.url(0), prefix=prefix)
+    client = Coordinator(url=redis_server.url(0), prefix=prefix, timeout=10)
     yield client
     client.store.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import psutil
+import pytest
 from celery import _state
 from kombu import pools
 
@@ -107,6 +108,9 @@ class Fleet:
             shared = set(_state._on_app_finalizers)
             self._apps[name] = importlib.import_module(f"tests.apps.{name}")
             _state._on_app_finalizers = shared
+            with pytest.MonkeyPatch.context() as patch:  # patient with a loaded machine, unlike its nodes
+                patch.setenv("COORDINATOR_TIMEOUT", self.environ.get("COORDINATOR_TIMEOUT", "10"))
+                assert self._apps[name].coordinator.settings
         return self._apps[name]
 
     @property
