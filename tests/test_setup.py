@@ -1,16 +1,26 @@
 """What a fresh clone offers before anything is installed."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 TARGETS = ("run", "test", "check", "bench", "rough", "system", "lock", "clean")
 
 
-def make(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *args], cwd=ROOT, capture_output=True, text=True, timeout=60)
+def make(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    argv = [shutil.which("make") or "make", *args]
+    return subprocess.run(argv, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, timeout=60)
+
+
+def program(path: Path, does: str) -> None:
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
 
 
 def test_make_alone_prints_its_targets() -> None:
@@ -21,14 +31,28 @@ def test_make_alone_prints_its_targets() -> None:
 
 def test_a_python_that_will_not_do_is_told_with_a_way_out(tmp_path: Path) -> None:
     without_venv = tmp_path / "python"
-    without_venv.write_text(f"#!/bin/sh\nexec {sys.executable} -S -c 'import no_venv_here' \n")
-    without_venv.chmod(0o755)
+    program(without_venv, f"exec {sys.executable} -c 'import no_such_module'")
     for python, told in ((str(without_venv), "lacks the venv module"), ("", "with the venv module was found")):
         done = make("run", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}")
         assert done.returncode != 0
         assert told in done.stderr
         assert "apt-get install python3-venv" in done.stderr
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("user", ["0", "1000"])
+def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_named(tmp_path: Path, user: str) -> None:
+    program(tmp_path / "id", f"echo {user}")
+    program(tmp_path / "apt-get", f"echo $* >> {tmp_path / 'asked'}")
+    (tmp_path / "env").symlink_to("/usr/bin/env")
+    done = make("system-ready", PATH=str(tmp_path), CI="true")
+    if user == "0":
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "asked").read_text().splitlines()[-1].endswith("redis-server")
+    else:
+        assert done.returncode != 0
+        assert "The tests need: redis-server. Install it yourself or with: make system" in done.stderr
+        assert not (tmp_path / "asked").exists()
 
 
 def test_versions_are_pinned_with_hashes_and_no_address_is_named() -> None:
