@@ -31,7 +31,7 @@ def keep(text: str) -> None:
     """Nothing: what is left is the coordinator's own cost."""
 
 
-def runner(node: str) -> Runner:
-    """A runner in this process whose slice never ends."""
-    coordinator.settings.__dict__["slice"] = 1e9
+def runner(node: str, slice: float = 1e9) -> Runner:
+    """A runner in this process whose slice never ends, or after so many seconds."""
+    coordinator.settings.__dict__["slice"] = slice
     return Runner(app, coordinator.core, node, Tracers(app, node), Events(app, node))

@@ -49,7 +49,9 @@ def weight(bench: Any) -> float:
     found = (client.info("memory")["used_memory"] - before) / WAITERS
     for job in jobs:
         client.unlink(bench.coordinator.store.key("job", job.job_id))
-    client.delete(bench.coordinator.store.key("line", "weight"), bench.coordinator.store.key("ready", "bench\nnowhere"))
+    names = (("line", "weight"), ("ready", "bench\nnowhere"), ("group", "\nbench\nnowhere"))
+    client.delete(*(bench.coordinator.store.key(*name) for name in names))
+    client.zrem(bench.coordinator.store.key("lanes"), "weight")
     return float(found)
 
 
@@ -73,7 +75,7 @@ def drain(bench: Any, jobs: int) -> float:
 def left(bench: Any) -> int:
     """Keys of the hot lane, but for the finished jobs' records, which are kept for an hour."""
     store = bench.coordinator.store
-    names = ("line:hot", "lock:hot", "ready:bench\ncelery", "leases", "work:bench")
+    names = ("line:hot", "lock:hot", "ready:bench\ncelery", "group:\nbench\ncelery", "lanes", "leases", "work:bench")
     return sum(bool(store.client.exists(store.prefix + name)) for name in names)
 
 

@@ -7,6 +7,7 @@ from coordinator.errors import (
     CoordinatorError,
     DuplicateOrder,
     InvalidJob,
+    LaneFull,
     LeaseLost,
     Locked,
     NoRetry,
@@ -21,7 +22,7 @@ from coordinator.errors import (
 )
 from coordinator.extension import Coordinator
 from coordinator.jobs import Job, Submission
-from coordinator.lanes import Lane
+from coordinator.line import Lane
 from coordinator.locks import Lease
 from coordinator.nodes import Node
 from coordinator.settings import Settings
@@ -37,6 +38,7 @@ __all__ = [
     "InvalidJob",
     "Job",
     "Lane",
+    "LaneFull",
     "Lease",
     "LeaseLost",
     "Locked",

@@ -18,6 +18,7 @@ import click
 from coordinator.drafts import WHEN_BUSY
 from coordinator.extension import Coordinator
 from coordinator.jobs import TERMINAL, Job
+from coordinator.lanes import ENDS
 from coordinator.session import json_option, with_coordinator
 from coordinator.store import seconds
 from coordinator.tables import as_json, moment, pairs
@@ -126,11 +127,32 @@ def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
     return {"id": job_id, "state": state}, f"{job_id} {told}"
 
 
+_to = click.option("--to", type=click.Choice(ENDS), default=ENDS[0], show_default=True, help="Of its priority.")
+
+
 @acts("job_id", "ID")
-def retry(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
+@_to
+def retry(coordinator: Coordinator, job_id: str, to: str, why: str, by: str) -> Shown:
     """Have a held job go on, one that waits for its retry at once, and one that ended badly again, as a new one."""
-    state = coordinator.retry(job_id, why=why, by=by)
+    state = coordinator.retry(job_id, to=to, why=why, by=by)
     return {"id": job_id, "state": state}, f"{job_id} is {state}"
+
+
+@acts("job_id", "ID")
+@click.option("--priority", type=int, help="-255 to 255, greater goes first.")
+@_to
+def move(coordinator: Coordinator, job_id: str, priority: int | None, to: str, why: str, by: str) -> Shown:
+    """Give a job that waits another place in all its lanes."""
+    state = coordinator.move(job_id, priority=priority, to=to, why=why, by=by)
+    return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"
+
+
+@acts("key", "KEY")
+@click.argument("number", metavar="N", type=int)
+def limit(coordinator: Coordinator, key: str, number: int, why: str, by: str) -> Shown:
+    """Let N jobs of this lane run at once; 1 is usual, at 0 nothing starts. What was started goes on."""
+    before = coordinator.set_limit(key, number, why=why, by=by)
+    return {"key": key, "limit": number, "before": before}, f"{number} at once in {key}, {before} before"
 
 
 @acts("key", "KEY")
@@ -156,7 +178,7 @@ def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
     return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
 
 
-COMMANDS = (submit, wait, why, cancel, retry, release, pause, resume)
+COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume)
 
 
 def _until_over(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
@@ -179,6 +201,8 @@ def show(job: Job, as_json_: bool) -> None:
         ("step", job.step or None),
         ("args", job.args),
         ("kwargs", job.kwargs),
+        ("priority", job.priority or None),
+        ("weight", job.weight if job.weight != "1" else None),
         ("attempt", job.attempt),
         ("losses", job.losses or None),
         ("node", job.node),

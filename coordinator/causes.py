@@ -15,7 +15,8 @@ from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import Job
-from coordinator.lanes import Lane, Lanes
+from coordinator.lanes import Lanes
+from coordinator.line import Lane
 from coordinator.nodes import Node, Nodes
 from coordinator.sorter import Sorters
 from coordinator.store import seconds
@@ -72,9 +73,12 @@ class Look:
         for lane in lanes:
             if lane.jobs and lane.jobs[0] != job.id:
                 before = before or lane.jobs[0]
-                said.append(f"job {job.id} waits behind job {lane.jobs[0]} in lane {lane.key!r}")
+                several = f", of which {lane.limit} may run at once" if lane.limit > 1 else ""
+                said.append(f"job {job.id} waits behind job {lane.jobs[0]} in lane {lane.key!r}{several}")
             if lane.paused:
                 said.append(_pause(lane))
+            if lane.limit == 0:
+                said.append(_closed(lane))
         return said or [f"job {job.id} is in front of its lanes and starts next"], before
 
     def _ready(self, job: Job, what: str = "is ready") -> Found:
@@ -153,6 +157,11 @@ class Look:
 def _pause(lane: Lane) -> str:
     pause = lane.pause or {}
     return f"lane {lane.key!r} is paused by {pause.get('by')} since {_instant(pause.get('at'))}: {pause.get('why')}"
+
+
+def _closed(lane: Lane) -> str:
+    by = lane.limited or {}
+    return f"lane {lane.key!r} has the limit 0, set by {by.get('by')} at {_instant(by.get('at'))}: {by.get('why')}"
 
 
 def _lacking(living: list[Node], kind: list[str], task: str) -> str:

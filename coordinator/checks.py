@@ -93,6 +93,18 @@ def priority(value: Any) -> int:
     return value
 
 
+def group(key: str, value: Any) -> str:
+    if not isinstance(value, str) or _CONTROL.search(value):
+        raise InvalidJob(f"fair_by gives text without control characters for the key {key!r}, not {value!r}")
+    return value
+
+
+def weight(value: Any) -> str:
+    if value != "all":
+        raise InvalidJob(f'weight is 1 or "all", not {value!r}')
+    return str(value)
+
+
 def limit(name: str, value: Any) -> float | None:
     if value is None:
         return None

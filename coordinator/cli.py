@@ -66,14 +66,20 @@ def jobs(coordinator: Coordinator, key: str, state: str, most: int, as_json_: bo
 @cli.command()
 @click.argument("prefix", default="")
 @click.option("--state", help="Only those whose first job is in this state.")
+@click.option("--most", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--after", default="", metavar="KEY", help="The last key of the page before.")
 @json_option
 @with_coordinator
-def lanes(coordinator: Coordinator, prefix: str, state: str | None, as_json_: bool) -> None:
-    """The lanes that are not empty, or paused, of keys that begin with PREFIX."""
-    found = coordinator.lanes(prefix, state)
-    heads = ("key", "state", "in line", "first", "held by", "paused")
+def lanes(coordinator: Coordinator, prefix: str, state: str | None, most: int, after: str, as_json_: bool) -> None:
+    """The lanes that are not empty, paused, or with a limit of their own, of keys that begin with PREFIX."""
+    found = coordinator.lanes(prefix, state, most, after)
+    heads = ("key", "state", "in line", "first", "held by", "limit", "paused")
     rows = (
-        (lane.key, lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder, acting.told(lane.pause))
+        (
+            *(lane.key, lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder),
+            f"{lane.limit} {acting.told(lane.limited)}" if lane.limited else None,
+            acting.told(lane.pause),
+        )
         for lane in found
     )
     click.echo(as_json(found) if as_json_ else table(heads, rows))

@@ -37,10 +37,20 @@ class Draft:
     when_busy: str
     priority: int
     not_before: int
+    room: Arg
     fields: tuple[Arg, ...]
 
     def script_args(self, delay: int) -> tuple[Arg, ...]:
-        return (self.id, "\n".join(self.keys), self.when_busy, self.priority, self.not_before, delay, *self.fields)
+        return (
+            self.id,
+            "\n".join(self.keys),
+            self.when_busy,
+            self.priority,
+            self.not_before,
+            delay,
+            self.room,
+            *self.fields,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,9 @@ class Options:
     max_losses: runs that may be lost with their process. retry_delay: seconds, a list of them (the last one repeats),
     or a Backoff. retry_on: exceptions that are optimistic conflicts, as `Conflict` is. rollback: a signature, run once
     when a started job will not succeed. on_failure: `release` the lane, or `hold` it for an operator. max_lifetime:
-    from the first taking. start_at: the step of a chain to begin with, from 0. needs: labels that its node must have.
+    from the first taking. max_waiting: refused with LaneFull where so many wait in one of its lanes. start_at: the
+    step of a chain to begin with, from 0. needs: labels that its node must have. weight: in a lane with a limit, 1, or
+    "all": it runs alone.
     unite: {argument: texts or None}: where a job melts into another, the texts are united; None, everything, wins.
     """
 
@@ -78,9 +90,11 @@ class Options:
     time_limit: float | None = None
     soft_time_limit: float | None = None
     max_lifetime: float | None = None
+    max_waiting: int | None = None
     not_before: datetime | None = None
     start_at: int = 0
     needs: Collection[str] = ()
+    weight: int | str = 1
     unite: Mapping[str, Collection[str] | None] = field(default_factory=dict)
 
 
@@ -108,6 +122,7 @@ class Place:
     app: str
     tell: bool
     usual: Callable[[Mapping[str, Any]], Usual]
+    fair_by: Callable[[str], str] | None = None
 
 
 def draft(
@@ -130,11 +145,17 @@ def draft(
         fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
     if wanted.unite:
         fields += ["unite", dumps({name: texts or None for name, texts in plan.united.items()})]
-    if rare := _rare(options, plan, wanted):
+    rare = _rare(options, plan, wanted)
+    if place.fair_by:
+        rare += ["group", checks.group(found[0], place.fair_by(found[0]))]
+    if rare:
         fields += ["seldom", 1, *rare]
     number = checks.priority(_first(wanted.priority, options.get("priority")))
+    if number:
+        fields += ["priority", number]
+    room = "" if wanted.max_waiting is None else checks.count("max_waiting", wanted.max_waiting)
     job_id = checks.check_id(_first(wanted.job_id, options.get("task_id")))
-    return Draft(job_id, found, when_busy, number, checks.epoch_ms(start) if start else 0, tuple(fields))
+    return Draft(job_id, found, when_busy, number, checks.epoch_ms(start) if start else 0, room, tuple(fields))
 
 
 def _rare(options: Mapping[str, Any], plan: orders.Plan, wanted: Options) -> list[Arg]:
@@ -146,6 +167,8 @@ def _rare(options: Mapping[str, Any], plan: orders.Plan, wanted: Options) -> lis
         fields += ["undo", plan.undo]
     if checks.one_of("on_failure", wanted.on_failure, ON_FAILURE) == "hold":
         fields += ["hold", 1]
+    if wanted.weight != 1:
+        fields += ["weight", checks.weight(wanted.weight)]
     if options.get("expires") is not None:
         fields += ["expires", checks.epoch_ms(checks.moment("expires", options["expires"]))]
     return fields

@@ -3,6 +3,7 @@
 CoordinatorError
 ├── SettingsError         a setting is unknown or out of range
 ├── InvalidJob            a submit that can never work; nothing was written
+├── LaneFull              a submit with `max_waiting`, and so many wait; nothing was written
 ├── DuplicateOrder        a sorter's order whose id another one has
 ├── StoreUnavailable      Redis did not answer in time: unknown whether it was done
 ├── StoreRefused          Redis answered that it will not (out of memory, read-only)
@@ -37,6 +38,16 @@ class DuplicateOrder(CoordinatorError, ValueError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"an order is kept as job {job_id!r} already: another id, or ask again once it is gone")
+        self.job_id = job_id
+
+
+class LaneFull(CoordinatorError):
+    """Raised by `submit` when `max_waiting` jobs wait in a lane already; nothing was written."""
+
+    def __init__(self, key: str, waiting: int, job_id: str) -> None:
+        super().__init__(f"{waiting} jobs wait in lane {key!r} already")
+        self.key = key
+        self.waiting = waiting
         self.job_id = job_id
 
 

@@ -24,7 +24,8 @@ from coordinator.events import Events
 from coordinator.inbox import Inbox, M, register
 from coordinator.jobs import Job, Submission
 from coordinator.known import check_known
-from coordinator.lanes import Lane, Lanes
+from coordinator.lanes import Lanes
+from coordinator.line import Lane
 from coordinator.locks import Lease, Locks
 from coordinator.nodes import Node, Nodes
 from coordinator.notices import Notices, has_results
@@ -45,10 +46,16 @@ class Coordinator:
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
     (`COORDINATOR_*`).
+
+    Ready jobs are taken in turns between the groups of their keys. `fair_by` gives the group of a job's first key; by
+    default it is what stands before the key's first `/`, and keys without one are one group.
     """
 
-    def __init__(self, app: Celery | None = None, **settings: Any) -> None:
+    def __init__(
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None, **settings: Any
+    ) -> None:
         self.app = app
+        self._fair_by = fair_by
         self._given = settings
         self._usuals: dict[str, Usual] = {}
         self._results: dict[str, bool] = {}
@@ -128,11 +135,11 @@ class Coordinator:
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
         if self.app is None:
-            place = Place("", True, lambda step: Usual("celery"))
+            place = Place("", True, lambda step: Usual("celery"), self._fair_by)
         else:
             last = orders.tasks_of(signature)[-1] if signature.get("subtask_type") else signature
             tell = self._tells(last["task"]) and not given.get("ignore_result")
-            place = Place(self.app.main, tell, self._usual)
+            place = Place(self.app.main, tell, self._usual, self._fair_by)
         made = draft(self.settings, keys, signature, place, wanted)
         if job := current_job():
             made = replace(made, fields=(*made.fields, "seldom", 1, "parent", job.id))
@@ -184,8 +191,16 @@ class Coordinator:
     def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> str:
         return self.core.cancel(job_id, why=why, by=by or socket.gethostname())
 
-    def retry(self, job_id: str, *, why: str = "", by: str | None = None) -> str:
-        return self.core.retry(job_id, why=why, by=by or socket.gethostname())
+    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str | None = None) -> str:
+        return self.core.retry(job_id, to=to, why=why, by=by or socket.gethostname())
+
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str | None = None
+    ) -> str:
+        return self.core.move(job_id, priority=priority, to=to, why=why, by=by or socket.gethostname())
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
+        return self.core.set_limit(key, limit, why=why, by=by or socket.gethostname())
 
     def release(self, key: str, *, why: str, by: str | None = None, holder: str = "") -> str | None:
         return self.core.release(key, why=why, by=by or socket.gethostname(), holder=holder)
@@ -206,8 +221,8 @@ class Coordinator:
     def lane(self, key: str, most: int = 100) -> Lane:
         return self.core.lane(key, most)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000) -> list[Lane]:
-        return self.core.lanes(prefix, state, most)
+    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        return self.core.lanes(prefix, state, most, after)
 
     def nodes(self) -> list[Node]:
         return Nodes(self.store).all()

@@ -36,8 +36,8 @@ class Job:
     """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
 
     `step`: of a chain, the one at work; args and kwargs are its own. `rollback`: done or failed, once it was run;
-    `fault`: why it failed. `acts`: what an operator did to it or its lane, retried or resumed: {why, by, at (ms)}; of a
-    job that was cancelled or released, `error` says that.
+    `fault`: why it failed. `acts`: what an operator did to it or its lane, retried, moved or resumed: {why, by, at
+    (ms)}; of a job that was cancelled or released, `error` says that.
     """
 
     id: str
@@ -58,6 +58,8 @@ class Job:
     error: dict[str, Any] | None
     progress: tuple[int, int] | None
     step: int = 0
+    priority: int = 0
+    weight: str = "1"
     rollback: str | None = None
     fault: dict[str, Any] | None = None
     acts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -104,9 +106,11 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         error=_cause(text.get("error")),
         progress=(int(done), int(total)) if total else None,
         step=number,
+        priority=int(text.get("priority", 0)),
+        weight=text.get("weight", "1"),
         rollback=text.get("rollback"),
         fault=_cause(text.get("fault")),
-        acts={name: loads(text[name]) for name in ("retried", "resumed") if name in text},
+        acts={name: loads(text[name]) for name in ("retried", "resumed", "moved") if name in text},
     )
 
 

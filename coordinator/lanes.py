@@ -7,16 +7,16 @@ there is none (a plain client), the node's warden rings at its next look.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from kombu.utils.json import loads
 
-from coordinator import checks
+from coordinator import checks, line
 from coordinator.drafts import Draft
-from coordinator.errors import UnknownJob, WaitTimeout
+from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
 from coordinator.jobs import Job, Submission, parse
+from coordinator.line import Lane
 from coordinator.nodes import Nodes
 from coordinator.store import Store, milliseconds
 
@@ -24,26 +24,8 @@ Ring = Callable[[str, str], None]
 
 _RING_AGAIN = 2.0  # seconds after which the node's warden rings, should our doorbell be lost
 _CHUNK = 200
-PAUSED = "\1paused"  # stands in front of a paused line (lua/lane.lua)
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A lane at one moment: the ids in line, the first one first (at most as many as asked for), and how many.
-
-    `pause`: {why, by, at (ms)} of who paused it.
-    """
-
-    key: str
-    jobs: tuple[str, ...]
-    length: int
-    state: str
-    holder: str | None
-    pause: dict[str, Any] | None = None
-
-    @property
-    def paused(self) -> bool:
-        return self.pause is not None
+ENDS = ("back", "front")
+MAX_LIMIT = 1000
 
 
 class Lanes:
@@ -69,7 +51,9 @@ class Lanes:
         return done
 
     def _submitted(self, draft: Draft, reply: Any) -> Submission:
-        outcome, position, _id, _fence, rung = reply
+        outcome, position, found, _fence, rung = reply
+        if outcome == b"full":
+            raise LaneFull(found.decode(), position, draft.id)
         self.ring_all(rung)
         return Submission(draft.id, outcome.decode(), position)
 
@@ -120,12 +104,41 @@ class Lanes:
         """
         return self._acted("job_cancel", job_id, why, by)
 
-    def retry(self, job_id: str, *, why: str = "", by: str = "") -> str:
-        """A held job goes on, a retrying one at once; a failed one joins its lines anew. Its state after the call."""
-        return self._acted("job_retry", job_id, why, by)
+    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
+        """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front
+        of those of its priority. Its state after the call.
+        """
+        return self._acted("job_retry", job_id, why, by, checks.one_of("to", to, ENDS))
 
-    def _acted(self, script: str, job_id: str, why: str, by: str) -> str:
-        state, rung = self.store.run(script, job_id, why, by, job_id=job_id)
+    def move(self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "") -> str:
+        """Give a job that was not started another place in all its lines: back or front of those of its priority.
+
+        Its state after the call. Raises InvalidJob where it was started, or stands in no line.
+        """
+        number = "" if priority is None else checks.priority(priority)
+        args = (job_id, number, checks.one_of("to", to, ENDS), why, by)
+        state, moved, rung = self.store.run("job_move", *args, job_id=job_id)
+        if not state:
+            raise UnknownJob(job_id)
+        if not moved:
+            raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
+        self.ring_all(rung)
+        return cast(str, state.decode())
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
+        """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
+
+        Raising it starts waiters at once, lowering it stops nobody. The limit before.
+        """
+        number = checks.count("limit", limit)
+        if number > MAX_LIMIT:
+            raise InvalidJob(f"limit is a whole number from 0 to {MAX_LIMIT}, not {limit}")
+        before, rung = self.store.run("lane_limit", checks.check_keys(key)[0], number, why, by)
+        self.ring_all(rung)
+        return int(before)
+
+    def _acted(self, script: str, job_id: str, why: str, by: str, *more: str) -> str:
+        state, rung = self.store.run(script, job_id, why, by, *more, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)
         self.ring_all(rung)
@@ -157,62 +170,14 @@ class Lanes:
         return {name.decode(): number for name, number in zip(found[::2], found[1::2], strict=True)}
 
     def lane(self, key: str, most: int = 100) -> Lane:
-        line = self.store.key("line", checks.check_keys(key)[0])
-        return self._look([(key, line)], most)[0]
+        return line.look(self.store, checks.check_keys(key), most)[0]
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000) -> list[Lane]:
-        """Lanes not empty, or paused, by key, which begins with `prefix`; `state`: of the first job in line."""
-        found: list[Lane] = []
-        page: list[tuple[str, str]] = []
-        for line in self._lines(prefix):
-            page.append((line[len(self.store.key("line", "")) :], line))
-            if len(page) == _CHUNK:
-                found += [lane for lane in self._look(page, 1) if _there(lane) and state in (None, lane.state)]
-                page = []
-            if len(found) >= most:
-                break
-        found += [lane for lane in self._look(page, 1) if _there(lane) and state in (None, lane.state)]
-        return sorted(found, key=lambda lane: lane.key)[:most]
+    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        """Lanes not empty, paused, or with a limit of their own, by key, which begins with `prefix`.
 
-    def _lines(self, prefix: str) -> Iterator[str]:
-        escaped = "".join("\\" + c if c in "*?[]\\^" else c for c in self.store.key("line", prefix))
-        cursor, seen = 0, set()
-        while True:
-            cursor, names = self.store.call(lambda at=cursor: self.store.client.scan(at, escaped + "*", 1000))  # type: ignore[misc]
-            for name in names:
-                if name not in seen:
-                    seen.add(name)
-                    yield name.decode()
-            if cursor == 0:
-                return
-
-    def _look(self, lines: Sequence[tuple[str, str]], most: int) -> list[Lane]:
-        def ask() -> list[Any]:
-            pipeline = self.store.client.pipeline(transaction=False)
-            for _, line in lines:
-                pipeline.zrange(line, 0, most)
-                pipeline.zcard(line)
-            found = pipeline.execute()
-            for ids in found[::2]:
-                first = ids[1:] if ids[:1] == [PAUSED.encode()] else ids
-                name = first[0].decode() if first else ""
-                pipeline.hmget(self.store.key("job", name), "state", "node")
-            for key, _ in lines:
-                pipeline.hget(self.store.key("paused"), key)
-            return [found, pipeline.execute()]
-
-        found, heads = self.store.call(ask)
-        lanes = []
-        for i, (key, _) in enumerate(lines):
-            ids = tuple(job_id.decode() for job_id in found[2 * i])
-            paused = ids[:1] == (PAUSED,)
-            ids = ids[paused:]
-            state, node = ((part.decode() if part else "") for part in heads[i])
-            holder = f"{ids[0]} on {node}" if state == "running" and node else ids[0] if state == "running" else None
-            length, state = found[2 * i + 1] - paused, state if ids else "empty"
-            pause = loads(heads[len(lines) + i] or b"{}") if paused else None
-            lanes.append(Lane(key, ids[:most], length, state, holder, pause))
-        return lanes
+        `state`: of the first job in line. `after`: the last key of the page before.
+        """
+        return line.lanes(self.store, prefix, state, most, after)
 
     def tasks_of(self, app: str) -> set[str] | None:
         """The tasks that living nodes of this app have; None: none of them lives."""
@@ -229,8 +194,3 @@ class Lanes:
         found = self.store.call(lambda: ask(self.store.key("job", job_id), "token", "state", "condemned"))
         current, state, condemned = found
         return bool(current == token.encode() and state in (b"running", b"ready") and condemned != current)
-
-
-def _there(lane: Lane) -> bool:
-    """It may have become empty since its name was read."""
-    return bool(lane.length) or lane.paused

@@ -80,7 +80,7 @@ class Locks:
         deadline = since + wait
         fields = ("limits", "0 0 0 0 5000 5000", "token", token, "ttl", milliseconds(ttl))
         busy = "queue" if wait else "skip"
-        args = (job_id, key, busy, 0, 0, 0, *fields)
+        args = (job_id, key, busy, 0, 0, 0, "", *fields)
         try:
             outcome, _, holder, fence, rung = self._insist(lambda: self.store.run("lock_take", *args), deadline)
             self.lanes.ring_all(rung)
@@ -112,17 +112,17 @@ class Locks:
     def _turn(self, job_id: str, deadline: float) -> tuple[bytes | None, float]:
         """Wait until the lane's scripts say that it is our turn; the fence (None when time is up), and since when."""
         client = self.store.connect(self.store.settings.timeout + 1.0)
-        turn, since = self.store.key("turn", job_id), time.monotonic()
+        turn = self.store.key("turn", job_id)
         try:
             while True:
+                left = max(0.01, min(1.0, deadline - time.monotonic()))
+                self.store.call(lambda left=left: client.blpop([turn], timeout=left))  # type: ignore[misc]
                 asked = time.monotonic()
                 state, fence = self.store.run("lock_wait", job_id)
                 if state != b"waiting":
-                    return (bytes(fence) if state == b"running" else None), since
-                since, left = asked, deadline - time.monotonic()
-                if left <= 0:
-                    return None, since
-                self.store.call(lambda left=left: client.blpop([turn], timeout=max(0.01, min(1.0, left))))  # type: ignore[misc]
+                    return (bytes(fence) if state == b"running" else None), asked
+                if asked >= deadline:
+                    return None, asked
         finally:
             client.close()
 

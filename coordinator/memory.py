@@ -16,9 +16,10 @@ from kombu.utils.json import dumps, loads
 from coordinator import causes
 from coordinator.checks import check_keys
 from coordinator.drafts import Draft
-from coordinator.errors import UnknownJob, WaitTimeout
+from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
 from coordinator.jobs import TERMINAL, Job, Submission, parse
-from coordinator.lanes import Lane, Lanes
+from coordinator.lanes import Lanes
+from coordinator.line import Lane
 from coordinator.store import milliseconds
 
 _APART = ("scheduled", "collected", "retrying", "parked", "held", "rolling_back")
@@ -31,6 +32,7 @@ class Memory(Lanes):
         self._stood: dict[str, list[str]] = {}
         self._asked: list[str] = []
         self._paused: dict[str, dict[str, Any]] = {}
+        self._limits: dict[str, tuple[int, dict[str, Any]]] = {}
         self._counted: Counter[str] = Counter()
 
     @abstractmethod
@@ -52,6 +54,10 @@ class Memory(Lanes):
         if busy and draft.when_busy == "defer" and (other := self._like(draft.keys[0], record)):
             self._melt(other, draft.id, record)
             return Submission(draft.id, "coalesced", self._stood[draft.keys[0]].index(other))
+        for key in draft.keys if draft.room != "" else ():
+            waiting = sum(self._records[one]["state"] == "waiting" for one in self._stood.get(key, ()))
+            if waiting >= int(draft.room):
+                raise LaneFull(key, waiting, draft.id)
         self._stand(draft.id, draft.keys, record)
         self._asked.append(draft.id)
         position = max(self._stood[key].index(draft.id) for key in draft.keys)
@@ -114,12 +120,13 @@ class Memory(Lanes):
             self._run_what_may()
         return self.job(job_id).state
 
-    def retry(self, job_id: str, *, why: str = "", by: str = "") -> str:
+    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
         job = self.job(job_id)
         if job.state == "held" or (job.over and job.state != "succeeded"):
             self._records[job.id]["retried"] = dumps(_act(why, by))
             if job.over:
                 self._stand(job.id, job.keys, self._records[job.id])
+                self._place(job, to)
             else:
                 self._run(job.id)
             self._run_what_may()
@@ -149,6 +156,32 @@ class Memory(Lanes):
             self._run_what_may()
         return was
 
+    def move(self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "") -> str:
+        """To the back or the front of those that wait; priorities are left out."""
+        job = self.job(job_id)
+        if job.state != "waiting":
+            raise InvalidJob(f"job {job.id} is {job.state}: only one that waits can be moved")
+        self._records[job.id]["moved"] = dumps(_act(why, by))
+        self._place(job, to)
+        self._run_what_may()
+        return self.job(job_id).state
+
+    def _place(self, job: Job, to: str) -> None:
+        for key in job.keys:
+            line = self._stood[key]
+            line.remove(job.id)
+            begun = sum("taken" in self._records[one] and one != job.id for one in line)
+            line.insert(begun if to == "front" else len(line), job.id)
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
+        """At 0 nothing starts; else, in place, one job is at work at a time all the same."""
+        (key,) = check_keys(key)
+        before, _ = self._limits.pop(key, (1, {}))
+        if limit != 1:
+            self._limits[key] = (limit, _act(why, by))
+        self._run_what_may()
+        return before
+
     def counts(self) -> dict[str, int]:
         """Locks in plain code are no jobs; nothing is lost here."""
         states = Counter(self.job(one).state for one, record in self._records.items() if "spec" in record)
@@ -165,11 +198,12 @@ class Memory(Lanes):
         line = self._stood.get(key, [])
         state = self._records[line[0]]["state"] if line else "empty"
         holder = line[0] if state == "running" else None
-        return Lane(key, tuple(line[:most]), len(line), state, holder, self._paused.get(key))
+        limit, who = self._limits.get(key, (1, None))
+        return Lane(key, tuple(line[:most]), len(line), state, holder, self._paused.get(key), limit, who)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000) -> list[Lane]:
-        names = {*self._paused, *(key for key, line in self._stood.items() if line)}
-        found = (self.lane(key, 1) for key in sorted(names) if key.startswith(prefix))
+    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        names = {*self._paused, *self._limits, *(key for key, line in self._stood.items() if line)}
+        found = (self.lane(key, 1) for key in sorted(names) if key.startswith(prefix) and key > after)
         return [lane for lane in found if state in (None, lane.state)][:most]
 
     def tasks_of(self, app: str) -> set[str] | None:
@@ -208,8 +242,9 @@ class Memory(Lanes):
 
     def _may_run(self, job_id: str) -> bool:
         record = self._records[job_id]
-        first = all(self._stood[key][0] == job_id and key not in self._paused for key in record["keys"].split("\n"))
-        return record["state"] == "waiting" and first
+        keys = record["keys"].split("\n")
+        halted = any(key in self._paused or self._limits.get(key, (1,))[0] == 0 for key in keys)
+        return record["state"] == "waiting" and not halted and all(self._stood[key][0] == job_id for key in keys)
 
     def _leave(self, job_id: str, state: str, detail: str = "") -> None:
         record = self._records[job_id]

@@ -9,8 +9,8 @@
 What holds on a fleet holds here: one job at a time on a key, in order. So a job that is submitted to a key whose job is
 at work (or whose lock is held) runs once that is over, is skipped, or melts, as `when_busy` says. Attempts follow each
 other at once; links and error links are called in place. A task's error is the job's, not the submitter's. Delays,
-priorities and result backends are left out. What a sorter holds is put in line by `jobs.flush()`: here no time passes.
-All of it belongs in one thread.
+priorities, limits above 1 and result backends are left out. What a sorter holds is put in line by `jobs.flush()`: here
+no time passes. All of it belongs in one thread.
 """
 
 from __future__ import annotations

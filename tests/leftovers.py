@@ -4,7 +4,8 @@ from coordinator.jobs import TERMINAL
 from coordinator.store import Store
 
 # Of the installation, and of its living nodes.
-_LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "seen:")
+_LASTING = ("fence", "sequence", "fronts", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "seen:")
+_OPEN = ("line", "lanes", "limits", "paused", "ready", "group", "leases", "locks", "due", "expiry", "unsent", "parked", "state")
 _OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:")
 
 
@@ -45,4 +46,4 @@ def _owned(store: Store, name: str) -> bool:
         return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
     if kind in ("collected", "batch", "sorter", "sorters"):
         return _collecting(store, kind, name.partition(":")[2])
-    return kind in ("line", "ready", "leases", "locks", "due", "expiry", "unsent", "parked", "state", "paused")
+    return kind in _OPEN

@@ -92,6 +92,9 @@ class Puppet:
         bells: Any = self.store.client.zrange(self.store.key("rung", self.name), 0, -1)
         return [bell.decode() for bell in bells]
 
+    def ready(self) -> list[str]:
+        return ready_jobs(self.store)
+
     def sweep(self, ttl: int = 60000) -> tuple[list[str], list[str]]:
         """As one of a steady row of sweeps; who was lost, which nodes are gone."""
         client, mark = self.store.client, self.store.key("swept")
@@ -114,6 +117,15 @@ class Puppet:
             found.append(taken.id)
             self.finish(taken)
         return found
+
+
+def ready_jobs(store: Store, kind: str = "shop\ncelery") -> list[str]:
+    """In no order; and each group that has some stands in its turn, once."""
+    client: Any = store.client
+    groups = client.lrange(store.key("ready", kind), 0, -1)
+    there = {name for name in client.scan_iter(store.key("group", "*")) if name.decode().endswith("\n" + kind)}
+    assert sorted(store.key("group", f"{group.decode()}\n{kind}").encode() for group in groups) == sorted(there)
+    return [job_id.decode() for name in there for job_id in client.lrange(name, 0, -1)]
 
 
 def _taken(given: Any, token: str, runner: str) -> Taken | None:

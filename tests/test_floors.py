@@ -14,7 +14,7 @@ FLOORS = (
     {"envelopes", "errors", "leash", "processes", "tables", "version"},
     {"settings", "embedded", "supervisor", "quartz"},
     {"store"},
-    {"jobs", "checks", "nodes", "entries"},
+    {"jobs", "checks", "nodes", "entries", "line"},
     {"arrivals"},
     {"orders"},
     {"drafts", "work"},

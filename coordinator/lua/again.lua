@@ -5,6 +5,6 @@
 local function put_back(id, job, ...)
   if job.state ~= 'running' then redis.call('SREM', P .. 'state:' .. job.state, id) end
   redis.call('HSET', P .. 'job:' .. id, 'state', 'ready', ...)
-  redis.call('LPUSH', P .. 'ready:' .. job.class, id)
+  put(id, job.class, group_of(job), true)
   readied[#readied + 1] = {job.class, job.task}
 end

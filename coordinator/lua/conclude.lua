@@ -5,7 +5,7 @@
 local function let_go(id, job, ...)
   redis.call('ZREM', P .. 'leases', id)
   local token = job.token or ''
-  if token ~= '' then unlock_all(keys_of(job.keys), token) end
+  if token ~= '' then unlock_all(keys_of(job.keys), token, job.slots) end
   note(id, 'token', '', 'last', token ~= '' and token or job.last or '', ...)
   redis.call('HDEL', P .. 'job:' .. id, 'condemned')
   redis.call('ZADD', P .. 'expiry', 'NX', job.taken + limits_of(job.limits)[4], id)

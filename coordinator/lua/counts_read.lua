@@ -2,6 +2,7 @@
 -- KEYS prefix
 -- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
 -- include apart
+-- include ready
 local all = redis.call('HGETALL', P .. 'counts')
 local count = {created = 0, retries = 0, losses = 0, faults = 0}
 for i = 1, #all, 2 do count[all[i]] = tonumber(all[i + 1]) end
@@ -12,7 +13,7 @@ for _, outcome in ipairs({'succeeded', 'failed', 'rolled_back', 'double_fault', 
 end
 count.ready, count.running = 0, redis.call('ZCARD', P .. 'leases')
 for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes')) do
-  count.ready = count.ready + redis.call('LLEN', P .. 'ready:' .. class)
+  count.ready = count.ready + count_ready(class, -1)
 end
 for _, state in ipairs(APART) do
   count[state] = redis.call('SCARD', P .. 'state:' .. state)

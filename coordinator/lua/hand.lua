@@ -20,7 +20,7 @@ end
 local function start(id, job, node, runner, token, ttl)
   local keys, name = keys_of(job.keys), P .. 'job:' .. id
   local limit = tonumber(string.match(job.limits, '^%S+ %S+ (%S+)'))
-  if not lock_all(keys, token, ttl) then return false end
+  if not lock_all(id, keys, token, ttl, job.slots) then return false end
   local attempt, fence = (job.attempt or 0) + 1, next_fence()
   redis.call('HSET', name, 'state', 'running', 'token', token, 'fence', fence, 'attempt', attempt,
     'node', node, 'runner', runner, 'started', now, 'taken', job.taken or now)

@@ -18,7 +18,7 @@ if job.state == 'running' and job.class then
   end
   return {'running', rung}
 end
-if job.state == 'ready' then redis.call('LREM', P .. 'ready:' .. job.class, 1, id) end
+if job.state == 'ready' then drop(id, job) end
 local state = give_up(id, job, 'cancelled', 'error', detail)
 ring_readied(2000)
 return {state, rung}

@@ -25,7 +25,7 @@ elseif TERMINAL[job.state] then
 else -- what most jobs do not need is put together only here
 -- include ending
   if job.state == 'ready' then -- put back too early: it was not lost after all
-    redis.call('LREM', P .. 'ready:' .. job.class, 1, id)
+    drop(id, job)
     job.losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
   end
   state = conclude(id, job, outcome, detail, delay, {one, two, three})
@@ -41,7 +41,7 @@ end
 local served = taken and taken[CLASS]
 if rest == '1' then
   for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
-    if not served and redis.call('LLEN', P .. 'ready:' .. class) > 0 then
+    if not served and any_ready(class) then
       bell_for(node, 2000)
       served = class
     end

@@ -1,9 +1,10 @@
--- job_retry: a held job goes on, a retrying one at once, one that ended badly again, at the end of its lines.
+-- job_retry: a held job goes on, a retrying one at once, one that ended badly again.
 -- KEYS prefix
--- ARGV id why by
+-- ARGV id why by to
+--   to: of one that ended: back | front of those of its priority
 -- returns {state or '', rung}: the state after the call; '' = no such job
 -- include conclude
-local id, why, by = unpack(ARGV)
+local id, why, by, to = unpack(ARGV)
 id = redis.call('HGET', P .. 'job:' .. id, 'alias') or id
 local job, name = read(id), P .. 'job:' .. id
 if not job then return {'', rung} end
@@ -40,8 +41,8 @@ elseif TERMINAL[job.state] and job.state ~= 'succeeded' and job.class then
   end
   redis.call('HINCRBY', P .. 'counts', job.state, -1)
   anew()
-  redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires')
-  join(id, keys_of(job.keys), redis.call('INCR', P .. 'sequence'))
+  redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score')
+  join(id, keys_of(job.keys), new_score(redis.call('HGET', name, 'priority') or 0, to))
 end
 ring_readied(2000)
 return {redis.call('HGET', name, 'state'), rung}

@@ -1,37 +1,40 @@
 -- Shared: whose turn it is.
--- include line
+-- include front
 -- include locking
-local readied = {}
--- One bell for each job that became ready, less one of the class of which the caller takes or rings one itself.
-local function ring_readied(delay, served)
-  for _, one in ipairs(readied) do
-    if one[1] == served then served = nil else ring(one[1], one[2], delay) end
-  end
-end
+-- include ready
 
-local function ready(id, class, task)
-  redis.call('RPUSH', P .. 'ready:' .. class, id)
-  readied[#readied + 1] = {class, task}
-end
-
--- The first in line becomes ready when it stands in front in all its lines.
-local function admit(key)
-  local id = redis.call('ZRANGE', P .. 'line:' .. key, 0, 0)[1]
-  if not id then return end
+-- It becomes ready if it may; a lock in plain code is granted where it stands.
+local function admit_one(id, marked)
   local name = P .. 'job:' .. id
-  local job = redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'token', 'ttl')
+  local job = redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'group', 'weight', 'token', 'ttl')
   if job[1] ~= 'waiting' then return end
-  local keys = keys_of(job[2])
-  if #keys > 1 and not in_front(id, keys) then return end
+  local keys, good = keys_of(job[2]), true
+  if marked or #keys > 1 then good, marked = in_front(id, keys, job[6]) end
+  if not good then return end
   if job[3] then
     redis.call('HSET', name, 'state', 'ready')
-    return ready(id, job[3], job[4])
+    make_ready(id, {keys = job[2], class = job[3], task = job[4], group = job[5]})
+  else
+    local fence = grant(id, keys, job[7], tonumber(job[8]))
+    if not fence then return end
+    redis.call('HSET', name, 'state', 'running', 'fence', fence, 'attempt', 1, 'taken', now, 'started', now)
+    redis.call('RPUSH', P .. 'turn:' .. id, fence)
+    redis.call('PEXPIRE', P .. 'turn:' .. id, job[8])
   end
-  local fence = grant(id, keys, job[5], tonumber(job[6]))
-  if not fence then return end
-  redis.call('HSET', name, 'state', 'running', 'fence', fence, 'attempt', 1, 'taken', now, 'started', now)
-  redis.call('RPUSH', P .. 'turn:' .. id, fence)
-  redis.call('PEXPIRE', P .. 'turn:' .. id, job[6])
+  if marked then pin(id, keys) end
+end
+
+-- A place in front became free: whoever may start now, does.
+local function admit(key)
+  local line = P .. 'line:' .. key
+  local id = redis.call('ZRANGE', line, 0, 0)[1]
+  if not id then return redis.call('ZREM', P .. 'lanes', key) end
+  if not is_mark(id) then return admit_one(id) end
+  if redis.call('ZSCORE', line, PAUSED) then return end
+  for _, one in ipairs(redis.call('ZRANGE', line, redis.call('ZCOUNT', line, '-inf', '-inf'), limit_of(key))) do
+    admit_one(one, true)
+    if weight_of(one) then return end
+  end
 end
 
 -- A job that stood apart takes its place in all its lines.
@@ -39,4 +42,15 @@ local function join(id, keys, score)
   redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
   enter(id, keys, score)
   admit(keys[1])
+end
+
+-- Ready, but it may not start after all: back to its place; whoever stood behind it elsewhere may be first now.
+local function unready(id, job)
+  drop(id, job)
+  redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
+  local keys, score = keys_of(job.keys), redis.call('HGET', P .. 'job:' .. id, 'score')
+  if not score then return end
+  redis.call('HDEL', P .. 'job:' .. id, 'score')
+  for _, key in ipairs(keys) do redis.call('ZADD', P .. 'line:' .. key, 'XX', score, id) end
+  for _, key in ipairs(keys) do admit(key) end
 end

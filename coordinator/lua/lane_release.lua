@@ -5,11 +5,11 @@
 -- returns {id or '', rung}; '' = nobody held it
 -- include conclude
 local key, why, by, holder = unpack(ARGV)
-local first = holder_of(key)
+local first = holder ~= '' and redis.call('ZSCORE', P .. 'line:' .. key, holder) and holder or holder_of(key)
 local job = first and read(first)
 if not job or not job.taken or (holder ~= '' and holder ~= first) then return {'', rung} end
 though_full()
-if job.state == 'ready' then redis.call('LREM', P .. 'ready:' .. job.class, 1, first) end
+if job.state == 'ready' then drop(first, job) end
 if job.state == 'running' and job.class and redis.call('HEXISTS', P .. 'work:' .. job.node, job.runner) == 1 then
   redis.call('HSET', P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. first)
 end

@@ -3,9 +3,11 @@
 -- include lose
 
 local function end_lapsed(key)
-  local id = holder_of(key)
-  local till = id and redis.call('ZSCORE', P .. 'locks', id)
-  if not till or tonumber(till) >= now then return end
-  local job = read(id)
-  if job and not job.class and job.state == 'running' then lose(id, job, 'lost', '"its lease ended"') end
+  local marks = marks_of(key)
+  local last = marks == 0 and 0 or marks + limit_of(key) - 1
+  for _, id in ipairs(redis.call('ZRANGE', P .. 'line:' .. key, marks, last)) do
+    local till = redis.call('ZSCORE', P .. 'locks', id)
+    local job = till and tonumber(till) < now and read(id)
+    if job and not job.class and job.state == 'running' then lose(id, job, 'lost', '"its lease ended"') end
+  end
 end

@@ -6,16 +6,29 @@
 -- include leave
 local ttl, replies = tonumber(ARGV[1]), {}
 
+-- Each lock is its own again; where that of a key with a limit was given away, another slot of it.
+local function relock(id, keys, token, slots)
+  local held, moved = slots_of(slots), false
+  for i, key in ipairs(keys) do
+    local name = lock_name(key, held[i] or 1)
+    local other = redis.call('GET', name)
+    local slot = other and other ~= token and lock_one(key, token, ttl)
+    if not slot then redis.call('SET', name, token, 'PX', ttl) end
+    held[i], moved = slot or held[i] or 1, moved or slot
+  end
+  if moved then note(id, 'slots', table.concat(held, ' ')) end
+end
+
 local function renew(id, job, token)
   if job.state == 'ready' then -- put back too early: it was not lost after all
-    redis.call('LREM', P .. 'ready:' .. job.class, 1, id)
+    drop(id, job)
     redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
     local limit = limits_of(job.limits)[3]
     local till = limit > 0 and job.started + limit or 0
     redis.call('HSET', P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
   end
   redis.call('HSET', P .. 'job:' .. id, 'state', 'running')
-  for _, key in ipairs(keys_of(job.keys)) do redis.call('SET', P .. 'lock:' .. key, token, 'PX', ttl) end
+  relock(id, keys_of(job.keys), token, job.slots)
   redis.call('ZADD', P .. leases_of(job), now + ttl, id)
   local since = job.phase == 'rollback' and job.started or job.taken
   if job.class and not job.stop and since + limits_of(job.limits)[4] < now then

@@ -36,7 +36,7 @@ local function leave(id, job, state, ...)
   redis.call('ZREM', P .. leases_of(job), id)
   if job.melt then unmelt(id, job, keys) end
   if job.seldom then away(id, job) end
-  if job.token then unlock_all(keys, job.token) end
+  if job.token then unlock_all(keys, job.token, job.slots) end
   redis.call('HSET', name, 'state', state, 'ended', now, ...)
   local limits = limits_of(job.limits)
   local keep = state == 'succeeded' and limits[5] or limits[6]

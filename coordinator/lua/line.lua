@@ -1,37 +1,35 @@
 -- Shared: lines. line:<key> is a sorted set of job ids; a job has one score in all its lines.
--- include ring
+-- include marks
 
--- Stands in front of a paused line; no job has such an id.
-local PAUSED = '\1paused'
-
-local function holder_of(key)
-  local heads = redis.call('ZRANGE', P .. 'line:' .. key, 0, 1)
-  return heads[1] == PAUSED and heads[2] or heads[1]
+-- (priority, sequence) as one number: a greater priority first, then who came first. to: back | front of its priority.
+local function new_score(priority, to)
+  local sequence = to == 'front' and -redis.call('INCR', P .. 'fronts') or redis.call('INCR', P .. 'sequence')
+  return string.format('%.0f', sequence - priority * 17592186044416)
 end
 
-local function in_front(id, keys)
-  for _, key in ipairs(keys) do
-    if redis.call('ZRANGE', P .. 'line:' .. key, 0, 0)[1] ~= id then return false end
-  end
-  return true
+-- Whoever was started stays in front of all its lines: from then nobody overtakes it.
+local function pin(id, keys)
+  local score = redis.call('ZSCORE', P .. 'line:' .. keys[1], id)
+  if score ~= '-inf' then redis.call('HSET', P .. 'job:' .. id, 'score', score) end
+  for _, key in ipairs(keys) do redis.call('ZADD', P .. 'line:' .. key, '-inf', id) end
 end
 
--- Into all its lines. Who was admitted before is pinned in front: from then nobody overtakes it.
+-- Into all its lines. Is it in front of all? Second: has one of them a mark?
 local function enter(id, keys, score)
-  local first = true
+  local first, marked = true, false
   for _, key in ipairs(keys) do
     local line = P .. 'line:' .. key
     redis.call('ZADD', line, score, id)
-    local heads = redis.call('ZRANGE', line, 0, 2)
-    if heads[1] == PAUSED then
-      table.remove(heads, 1)
-      first = false
-    end
-    if heads[1] == id and heads[2] and redis.call('HGET', P .. 'job:' .. heads[2], 'state') ~= 'waiting' then
-      redis.call('ZADD', line, '-inf', heads[2])
-      first = false
-    end
+    local heads = redis.call('ZRANGE', line, 0, 1)
     first = first and heads[1] == id
+    if not heads[2] then
+      redis.call('ZADD', P .. 'lanes', 0, key)
+    elseif is_mark(heads[1]) then
+      marked = true
+    elseif heads[1] == id and redis.call('HGET', P .. 'job:' .. heads[2], 'state') ~= 'waiting' then
+      pin(heads[2], {key})
+      first = false
+    end
   end
-  return first
+  return first, marked
 end

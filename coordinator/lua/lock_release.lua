@@ -11,6 +11,7 @@ local line = P .. 'line:' .. about[3]
 local ids = redis.call('ZRANGE', line, 0, 1)
 if about[1] == 'running' and ids[1] == id and not ids[2] then -- nobody stands behind: few commands do
   redis.call('DEL', line)
+  redis.call('ZREM', P .. 'lanes', about[3])
   redis.call('ZREM', P .. 'locks', id)
   if redis.call('GET', P .. 'lock:' .. about[3]) == token then redis.call('DEL', P .. 'lock:' .. about[3]) end
   redis.call('HSET', name, 'state', 'succeeded')

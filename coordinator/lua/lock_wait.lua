@@ -1,4 +1,4 @@
--- lock_wait: may the waiter go on? Says so with its fence where its turn has come.
+-- lock_wait: may the waiter go on? Where its turn has come it begins with the full ttl.
 -- KEYS prefix
 -- ARGV id
 -- returns {state or '', fence or ''}
@@ -8,6 +8,16 @@ local job = read(id)
 if job and job.state == 'waiting' then
   for _, key in ipairs(keys_of(job.keys)) do end_lapsed(key) end
   ring_readied(0)
+  job = read(id)
 end
-local found = redis.call('HMGET', P .. 'job:' .. id, 'state', 'fence')
-return {found[1] or '', found[2] or ''}
+if not job then return {'', ''} end
+local found = redis.call('HMGET', P .. 'job:' .. id, 'fence', 'ttl')
+if job.state == 'running' then
+  local slots = slots_of(job.slots)
+  for i, key in ipairs(keys_of(job.keys)) do
+    local name = lock_name(key, slots[i] or 1)
+    if redis.call('GET', name) == job.token then redis.call('PEXPIRE', name, found[2]) end
+  end
+  redis.call('ZADD', P .. 'locks', now + found[2], id)
+end
+return {job.state, found[1] or ''}

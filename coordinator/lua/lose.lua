@@ -5,7 +5,7 @@
 local function lose(id, job, how, detail, delay)
   if job.node and job.runner then redis.call('HDEL', P .. 'work:' .. job.node, job.runner) end
   redis.call('ZREM', P .. leases_of(job), id)
-  unlock_all(keys_of(job.keys), job.token)
+  unlock_all(keys_of(job.keys), job.token, job.slots)
   if not job.class then return leave(id, job, 'failed', 'error', detail) end
   if job.stop and job.phase ~= 'rollback' then return give_up(id, job, job.stop) end
   if job.phase == 'rollback' then return give_up(id, job, 'failed', 'error', detail) end

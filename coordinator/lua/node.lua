@@ -18,13 +18,15 @@ end
 
 -- The task of the first ready job that some living node knows; whoever none knows goes behind, so as not to hide it.
 local function ready_task(class, nodes)
-  local list = P .. 'ready:' .. class
-  for _ = 1, math.min(redis.call('LLEN', list), 64) do
-    local task = redis.call('HGET', P .. 'job:' .. redis.call('LINDEX', list, 0), 'task') or ''
+  for _ = 1, math.min(count_ready(class, 64), 64) do
+    local group = redis.call('LINDEX', P .. 'ready:' .. class, 0)
+    local id = redis.call('LINDEX', group_list(class, group), 0)
+    local task = redis.call('HGET', P .. 'job:' .. id, 'task') or ''
     for _, node in ipairs(nodes) do
       if redis.call('SISMEMBER', P .. 'tasks:' .. node, task) == 1 then return task end
     end
-    redis.call('RPUSH', list, redis.call('LPOP', list))
+    shift(class)
+    put(id, class, group)
   end
 end
 
@@ -40,7 +42,7 @@ end
 -- Ready work that no bell is on its way for, beside nodes with room: ring them.
 local function wake_idle()
   for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes')) do
-    local idle = redis.call('LLEN', P .. 'ready:' .. class)
+    local idle = count_ready(class, 64)
     if idle > 0 then
       local nodes = redis.call('SMEMBERS', P .. 'fits:' .. class)
       for _, node in ipairs(nodes) do idle = idle - fresh_bells(node) end

@@ -15,19 +15,19 @@ if redis.call('HGET', P .. 'node:' .. node, 'draining') == '1' then
     redis.call('SREM', P .. 'classes:' .. node, class)
   end
 end
-local ready = 0
+local ready = false
 for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
-  ready = ready + redis.call('LLEN', P .. 'ready:' .. class)
+  ready = ready or any_ready(class)
 end
 local overdue = redis.call('ZRANGEBYSCORE', P .. 'rung:' .. node, '-inf', now, 'LIMIT', 0, 64)
 for _, bell in ipairs(overdue) do
   -- Again after as long as it has waited already, so that a busy node's queue does not fill with copies.
   local age = now - tonumber(string.match(bell, '^%d+'))
-  if ready > 0 then
+  if ready then
     redis.call('ZADD', P .. 'rung:' .. node, now + math.max(1000, age), bell)
   else
     redis.call('ZREM', P .. 'rung:' .. node, bell)
   end
 end
 rescore(node)
-return {'alive', ready > 0 and overdue or {}}
+return {'alive', ready and overdue or {}}

@@ -12,7 +12,7 @@ end
 local USUAL = {'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node', 'runner', 'started', 'taken',
   'tell', 'melt', 'seldom'}
 local RARE = {'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'hold', 'forgiven',
-  'conflicts', 'parent'}
+  'conflicts', 'parent', 'slots', 'group'}
 local function read(id)
   local name = P .. 'job:' .. id
   local found = redis.call('HMGET', name, unpack(USUAL))

@@ -16,7 +16,7 @@ end
 local function let_go(id)
   local job = redis.call('HMGET', P .. 'job:' .. id, 'state', 'keys', 'priority', 'not_before')
   if job[1] ~= 'collected' then return end
-  local score = string.format('%.0f', redis.call('INCR', P .. 'sequence') - (job[3] or 0) * 17592186044416)
+  local score = new_score(job[3] or 0, 'back')
   redis.call('SREM', P .. 'state:collected', id)
   if job[4] and tonumber(job[4]) > now then
     into(id, 'scheduled')

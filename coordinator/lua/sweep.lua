@@ -47,7 +47,7 @@ for _, id in ipairs(first_due('expiry')) do
   local job = read(id)
   redis.call('ZREM', P .. 'expiry', id)
   if job and not TERMINAL[job.state] and job.state ~= 'running' and job.phase ~= 'rollback' then
-    if job.state == 'ready' then redis.call('LREM', P .. 'ready:' .. job.class, 1, id) end
+    if job.state == 'ready' then drop(id, job) end
     give_up(id, job, 'expired', 'error', job.taken and '"max_lifetime is over"' or '"not started in time"')
   end
 end

@@ -3,9 +3,9 @@
 
 -- Entries may be stale, too old, or of a task that this node has not registered.
 local function pop(class, node, runner, token, ttl)
-  local list, first = P .. 'ready:' .. class, nil
+  local first = nil
   for _ = 1, 16 do
-    local id = redis.call('LPOP', list)
+    local id, group = shift(class)
     local job = id and read(id)
     if job and job.state == 'ready' then
       if job.expires and tonumber(job.expires) < now and not job.taken then
@@ -14,7 +14,7 @@ local function pop(class, node, runner, token, ttl)
         local fits_here = redis.call('SISMEMBER', P .. 'tasks:' .. node, job.task) == 1
         local taken = fits_here and start(id, job, node, runner, token, ttl)
         if taken then return taken end
-        redis.call('RPUSH', list, id)
+        put(id, class, group)
         if id == first then return end
         first = first or id
       end

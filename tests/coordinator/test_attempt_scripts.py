@@ -55,13 +55,13 @@ def test_an_end_told_again_is_answered_the_same_and_counted_once(
     node.submit("a", job_id="j", **options)
     taken = node.must_take()
     assert tell(node, taken, outcome) == ("accepted", state)
-    counts, ready = node.lanes.counts(), node.store.client.llen(node.store.key("ready", "shop\ncelery"))
+    counts, ready = node.lanes.counts(), node.ready()
     for other in (outcome, "succeeded"):
         assert tell(node, taken, other) == ("accepted", state)
         assert (node.lose(taken), node.renew(taken)) == ("", [False])
     assert state_of(node) == state
     assert node.lanes.counts() == counts
-    assert node.store.client.llen(node.store.key("ready", "shop\ncelery")) == ready
+    assert node.ready() == ready
     end(node)
 
 

@@ -10,7 +10,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.jobs import TERMINAL
 from tests.leftovers import leftovers
-from tests.puppet import Puppet, Taken
+from tests.puppet import Puppet, Taken, ready_jobs
 
 KEYS = ("a", "b", "c", "d")
 ADMITTED = ("ready", "running", "retrying")
@@ -32,7 +32,11 @@ class World:
         self.acts = [
             *[self.submit] * 5, *[self.take] * 4, *[self.finish] * 4, *[self.lapse] * 2, self.raised, self.lose,
             self.renew, self.cancel, self.sweep, self.lock, self.unlock, self.silence, self.condemn,
+            self.limit, self.limit, self.pause, self.resume, self.resume, self.move, self.move,
         ]  # fmt: skip
+        self.limits = dict.fromkeys(KEYS, 1)
+        self.paused: set[str] = set()
+        self.at_once = dict.fromkeys(KEYS, 1)
 
     def submit(self) -> None:
         keys = self.chance.sample(KEYS, self.chance.choice([1, 1, 1, 2, 3]))
@@ -42,6 +46,7 @@ class World:
             keys, when_busy=busy, priority=self.chance.choice([0, 0, 0, 9, -9]), not_before=later,
             max_attempts=self.chance.choice([1, 3]), max_losses=2, tell=self.chance.random() < 0.3,
             options={"expires": 3600} if self.chance.random() < 0.2 else {},
+            weight=self.chance.choice([1, 1, 1, "all"]),
         )  # fmt: skip
         if found.outcome in ("started", "queued"):
             self.jobs.append(found.job_id)
@@ -81,8 +86,13 @@ class World:
             self.store.client.zadd(self.store.key("leases"), {one: 1}, xx=True)
             if self.store.client.hget(self.store.key("job", one), "state") == b"running":
                 for key in self.nodes[0].lanes.job(one).keys:
-                    self.store.client.delete(self.store.key("lock", key))
+                    self.unlocked(key, self.store.client.hget(self.store.key("job", one), "token"))
             self.nodes[0].sweep()
+
+    def unlocked(self, key: str, token: Any) -> None:
+        for name in (self.store.key("lock", key), *self.store.client.scan_iter(self.store.key("slot", "*", key))):
+            if self.store.client.get(name) == token:
+                self.store.client.delete(name)
 
     def renew(self) -> None:
         if one := self.some():
@@ -109,11 +119,32 @@ class World:
         self.nodes[0].sweep()
         node.up(capacity=8)
 
+    def limit(self) -> None:
+        key, limit = self.chance.choice(KEYS), self.chance.choice([0, 1, 1, 2, 3])
+        assert self.nodes[0].lanes.set_limit(key, limit) == self.limits[key]
+        self.limits[key] = limit
+
+    def pause(self) -> None:
+        key = self.chance.choice(KEYS)
+        assert self.nodes[0].lanes.pause(key) is (key not in self.paused)
+        self.paused.add(key)
+
+    def resume(self) -> None:
+        key = self.chance.choice(KEYS)
+        assert self.nodes[0].lanes.resume(key) is (key in self.paused)
+        self.paused.discard(key)
+
+    def move(self) -> None:
+        waiting = [name for name, job in self.records().items() if job["state"] in ("waiting", "scheduled")]
+        if waiting:
+            to, priority = self.chance.choice(["back", "front"]), self.chance.choice([None, 0, 9, -9])
+            self.nodes[0].lanes.move(self.chance.choice(waiting), priority=priority, to=to)
+
     def lock(self) -> None:
         job_id, token = f"lock-{len(self.locks)}", f"token-{len(self.locks)}"
         busy = self.chance.choice(["queue", "skip"])
         fields = ("limits", "0 0 0 0 5000 5000", "token", token, "ttl", 60000)
-        outcome = self.store.run("job_submit", job_id, self.chance.choice(KEYS), busy, 0, 0, 0, *fields)[0]
+        outcome = self.store.run("job_submit", job_id, self.chance.choice(KEYS), busy, 0, 0, 0, "", *fields)[0]
         if outcome != b"skipped":
             self.locks[job_id] = token
 
@@ -132,7 +163,7 @@ class World:
 
     def line(self, key: str) -> list[str]:
         found: Any = self.store.client.zrange(self.store.key("line", key), 0, -1)
-        return [job_id.decode() for job_id in found]
+        return [job_id.decode() for job_id in found if not job_id.startswith(b"\1")]
 
     def check(self) -> None:
         records = self.records()
@@ -140,24 +171,38 @@ class World:
         for key, line in lines.items():
             admitted = [one for one in line if records[one]["state"] in ADMITTED]
             assert admitted == line[: len(admitted)], "who was admitted stands in front"
-            assert len(admitted) <= 1, "one at a time"
-            held: Any = self.store.client.get(self.store.key("lock", key))
-            assert not held or (admitted and records[admitted[0]].get("token") == held.decode()), (
-                "no lock without owner"
-            )
-        ready: Any = self.store.client.lrange(self.store.key("ready", "shop\ncelery"), 0, -1)
-        counted = Counter(job_id.decode() for job_id in ready)
+            self.at_once[key] = max(self.limits[key], min(self.at_once[key], len(admitted)))
+            assert len(admitted) <= self.at_once[key], "no more at once than the limit"
+            assert len(admitted) == 1 or not any("weight" in records[one] for one in admitted), "all runs alone"
+            names: Any = self.store.client.keys(self.store.key("slot", "*", key))
+            held: Any = self.store.client.mget(self.store.key("lock", key), *names)
+            tokens = [token.decode() for token in held if token]
+            assert set(tokens) <= {records[one].get("token") for one in admitted}, "no lock without owner"
+            assert len(set(tokens)) == len(tokens), "one lock each"
+            indexed = self.store.client.zscore(self.store.key("lanes"), key) is not None
+            assert indexed == bool(self.store.client.exists(self.store.key("line", key)))
+        ready = ready_jobs(self.store)
+        counted = Counter(ready)
         assert counted == Counter(name for name, job in records.items() if job["state"] == "ready")
         for name, job in records.items():
             keys = job["keys"].split("\n")
             standing = [name in lines[key] for key in keys]
             assert standing == [job["state"] not in (*TERMINAL, "scheduled")] * len(keys), (name, job["state"])
-            stuck = job["state"] == "waiting" and all(lines[key][0] == name for key in keys)
-            assert not stuck, f"{name} is in front everywhere and waits"
+            stuck = job["state"] == "waiting" and all(self.may_start(name, lines[key], key, records) for key in keys)
+            assert not stuck, f"{name} may start everywhere and waits"
         assert self.fences == sorted(set(self.fences)), "fences grow"
+
+    def may_start(self, name: str, line: list[str], key: str, records: dict[str, dict[str, str]]) -> bool:
+        ahead = line[: line.index(name)]
+        if key in self.paused or len(ahead) >= self.limits[key]:
+            return False
+        return not ahead or not any("weight" in records[one] for one in (*ahead, name))
 
     def drain(self) -> None:
         """Let everything come to its end."""
+        for key in KEYS:
+            self.nodes[0].lanes.resume(key)
+            self.nodes[0].lanes.set_limit(key, 1)
         for _ in range(3 * len(self.jobs) + 3 * len(self.locks) + 10):
             self.unlock()
             held: Any = self.store.client.zrange(self.store.key("leases"), 0, -1)

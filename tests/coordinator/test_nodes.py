@@ -140,11 +140,11 @@ def test_a_stranger_in_the_ready_list_does_not_keep_its_node_busy(node: Puppet) 
 
 
 def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) -> None:
-    ready = node.store.key("ready", "shop\ncelery")
     node.submit("a", job_id="j")
-    node.store.client.lpush(ready, "never-was", "nor-this")
+    node.store.client.lpush(node.store.key("group", "\nshop\ncelery"), "never-was", "nor-this")
     assert node.order() == ["j"]
-    assert node.store.client.exists(ready) == 0
+    assert node.ready() == []
+    assert node.store.client.exists(node.store.key("ready", "shop\ncelery")) == 0
 
 
 def test_a_bell_that_was_lost_is_rung_again_under_its_name_and_seldomer_each_time(node: Puppet) -> None:

@@ -1,0 +1,19 @@
+-- Shared: keys, and the number that orders all takings.
+-- include ring
+
+local function keys_of(text)
+  local keys = {}
+  for key in string.gmatch(text, '[^\n]+') do keys[#keys + 1] = key end
+  return keys
+end
+
+-- max(last + 1, server time in µs): grows over restarts, cut files and failovers.
+local function next_fence()
+  local fence = string.format('%.0f', time[1] * 1000000 + time[2])
+  local last = redis.call('SET', P .. 'fence', fence, 'GET')
+  if last and tonumber(last) >= tonumber(fence) then
+    fence = string.format('%.0f', last + 1)
+    redis.call('SET', P .. 'fence', fence)
+  end
+  return fence
+end

@@ -1,0 +1,23 @@
+-- Shared: marks that an operator puts in front of a line, or takes away.
+-- include apart
+-- include lane
+
+-- In a line with a mark all that were started are pinned: the one that was is pinned now.
+local function mark(key, which)
+  local line = P .. 'line:' .. key
+  local head = redis.call('ZRANGE', line, 0, 0)[1]
+  if head and not is_mark(head) and redis.call('HGET', P .. 'job:' .. head, 'state') ~= 'waiting' then
+    pin(head, {key})
+  end
+  redis.call('ZADD', line, '-inf', which)
+  redis.call('ZADD', P .. 'lanes', 0, key)
+end
+
+-- Those that are ready and were never taken go back to their places.
+local function call_back(key)
+  local line = P .. 'line:' .. key
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '-inf')) do
+    local job = not is_mark(id) and read(id)
+    if job and job.state == 'ready' and not job.taken then unready(id, job) end
+  end
+end

@@ -1,0 +1,55 @@
+-- Shared: what is ready, by class, in turns between groups of keys. ready:<class> lists the groups that have something,
+-- each once, who is next first; group:<group>\n<class> lists their jobs in order.
+-- include ring
+
+-- Unless its submit named another: what its first key begins with, up to a slash; keys without one are one group.
+local function group_of(job) return job.group or string.match(job.keys, '^([^/\n]*)/') or '' end
+
+local function group_list(class, group) return P .. 'group:' .. group .. '\n' .. class end
+
+local function put(id, class, group, at_head)
+  local push = at_head and 'LPUSH' or 'RPUSH'
+  if redis.call(push, group_list(class, group), id) == 1 then redis.call(push, P .. 'ready:' .. class, group) end
+end
+
+-- The next one, and its group, which goes behind the others.
+local function shift(class)
+  local group = redis.call('LPOP', P .. 'ready:' .. class)
+  if not group then return end
+  local list = group_list(class, group)
+  local id = redis.call('LPOP', list)
+  if redis.call('EXISTS', list) == 1 then redis.call('RPUSH', P .. 'ready:' .. class, group) end
+  return id, group
+end
+
+-- It is not to be taken any more.
+local function drop(id, job)
+  local group = group_of(job)
+  local list = group_list(job.class, group)
+  redis.call('LREM', list, 1, id)
+  if redis.call('EXISTS', list) == 0 then redis.call('LREM', P .. 'ready:' .. job.class, 1, group) end
+end
+
+local function any_ready(class) return redis.call('EXISTS', P .. 'ready:' .. class) == 1 end
+
+-- How many, as far as the first `most` groups go.
+local function count_ready(class, most)
+  local count = 0
+  for _, group in ipairs(redis.call('LRANGE', P .. 'ready:' .. class, 0, most)) do
+    count = count + redis.call('LLEN', group_list(class, group))
+  end
+  return count
+end
+
+local readied = {}
+-- One bell for each job that became ready, less one of the class of which the caller takes or rings one itself.
+local function ring_readied(delay, served)
+  for _, one in ipairs(readied) do
+    if one[1] == served then served = nil else ring(one[1], one[2], delay) end
+  end
+end
+
+local function make_ready(id, job)
+  put(id, job.class, group_of(job))
+  readied[#readied + 1] = {job.class, job.task}
+end
