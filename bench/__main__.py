@@ -1,4 +1,4 @@
-"""`make bench`: all of them, or those named: keyed, locks, size, harvest."""
+"""`make bench`: all of them, or those named: see bench/README.md."""
 
 import importlib
 import platform
@@ -7,7 +7,7 @@ import sys
 import celery
 import redis
 
-NAMES = ("keyed", "locks", "size", "harvest")
+NAMES = ("keyed", "locks", "contended", "size", "many", "fairness", "harvest")
 
 
 def main() -> None:

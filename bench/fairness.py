@@ -1,0 +1,44 @@
+"""A flood of 100,000 jobs of one group: how long does a light group wait, beside when it is alone?
+
+One runner in this process, each job the same work: the light group's twenty jobs, alone, and behind the flood.
+"""
+
+import os
+import statistics
+from typing import Any
+
+from bench.servers import redis_server
+from bench.size import register
+
+FLOOD, LIGHT = 100_000, 20
+
+
+def main() -> None:
+    with redis_server() as url:
+        os.environ["BENCH_REDIS"] = url
+        from bench import app as bench  # it reads the address of this run's Redis
+
+        register(bench)
+        waits(bench)
+        alone = [waits(bench) for _ in range(5)]
+        for start in range(0, FLOOD, 10_000):
+            jobs = ((f"flood/{number}", bench.keep.s("")) for number in range(start, start + 10_000))
+            bench.coordinator.submit_many(jobs)
+        beside = [waits(bench) for _ in range(5)]
+        one, other = statistics.median(alone), statistics.median(beside)
+        print(f"the light group alone           {one * 1000:8.2f} ms")
+        print(f"behind {FLOOD:,} of another   {other * 1000:8.2f} ms   x {other / one:.2f}")
+
+
+def waits(bench: Any) -> float:
+    """Seconds until the last of the light group's jobs has ended, from when the runner begins."""
+    coordinator = bench.coordinator
+    jobs = coordinator.submit_many((f"light/{number}", bench.keep.s("")) for number in range(LIGHT))
+    began = coordinator.store.client.time()
+    bench.runner("bench", slice=0.2).run("bell")
+    ended = [coordinator.job(job.job_id).ended for job in jobs]
+    return float(max(end.timestamp() for end in ended) - (began[0] + began[1] / 1e6))
+
+
+if __name__ == "__main__":
+    main()
