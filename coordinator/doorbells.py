@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
+from typing import Any
 
 from celery import Celery
 from kombu.connection import Connection
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 TASK = "coordinator.run"
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://")
+
+# What a half-open connection needs to be noticed; an app's own settings win.
+_TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 5}
 
 _NO_LIMIT = 366 * 86400
 _ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
@@ -56,3 +60,14 @@ class Doorbells:
                 )
         except Exception as error:
             logger.warning("could not ring %s: %s; its warden will", node, error)
+
+
+def merge_transport(sender: Celery, **_: Any) -> None:
+    """Once the app knows its broker and its backend."""
+    conf = sender.conf
+    for url, name in (
+        (conf.broker_url, "broker_transport_options"),
+        (conf.result_backend, "result_backend_transport_options"),
+    ):
+        if str(url or "").startswith(REDIS_SCHEMES):
+            conf[name] = {**_TRANSPORT, **(conf[name] or {})}

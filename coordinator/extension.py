@@ -17,7 +17,7 @@ from celery.app.task import Task
 from coordinator import causes, orders, worker
 from coordinator.attempt import Tracers
 from coordinator.current import current_job
-from coordinator.doorbells import REDIS_SCHEMES, TASK, Doorbells
+from coordinator.doorbells import REDIS_SCHEMES, TASK, Doorbells, merge_transport
 from coordinator.drafts import Draft, Place, Usual, check_signature, draft, options_of
 from coordinator.errors import SettingsError, ShuttingDown
 from coordinator.events import Events
@@ -36,9 +36,6 @@ from coordinator.sorter import Sorter, Sorters, Sorting
 from coordinator.store import Store
 from coordinator.subresults import tell_parents
 from coordinator.warden import Companion
-
-# What a half-open connection needs to be noticed; an app's own settings win.
-_TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 5}
 
 
 class Coordinator:
@@ -269,7 +266,7 @@ class Coordinator:
                 "worker_consumer": worker.CONSUMER,
             }
         )
-        app.on_after_configure.connect(_merge_transport, weak=False)
+        app.on_after_configure.connect(merge_transport, weak=False)
         tracers: dict[str, tuple[Tracers, Events]] = {}
 
         def run(task: Task, bell: str) -> int:
@@ -290,13 +287,3 @@ class Coordinator:
         )
         worker.bind(app)
         tell_parents(app, lambda: self.core)
-
-
-def _merge_transport(sender: Celery, **_: Any) -> None:
-    conf = sender.conf
-    for url, name in (
-        (conf.broker_url, "broker_transport_options"),
-        (conf.result_backend, "result_backend_transport_options"),
-    ):
-        if str(url or "").startswith(REDIS_SCHEMES):
-            conf[name] = {**_TRANSPORT, **(conf[name] or {})}

@@ -230,6 +230,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
         raise InvalidJob("job_id: of an order, it is made of the sorter's name and the order's id")
     if (when_busy := options_of(options).when_busy) != "queue":
         raise InvalidJob(f"when_busy={when_busy!r}: a sorter's orders all stand in line")
+    if options_of(options).max_waiting is not None:
+        raise InvalidJob("max_waiting looks at the lane now, a sorter's orders enter it later: set it on submit alone")
 
 
 def _checked_name(name: str) -> str:

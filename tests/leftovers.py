@@ -5,7 +5,21 @@ from coordinator.store import Store
 
 # Of the installation, and of its living nodes.
 _LASTING = ("fence", "sequence", "fronts", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "seen:")
-_OPEN = ("line", "lanes", "limits", "paused", "ready", "group", "leases", "locks", "due", "expiry", "unsent", "parked", "state")
+_OPEN = (
+    "line",
+    "lanes",
+    "limits",
+    "paused",
+    "ready",
+    "group",
+    "leases",
+    "locks",
+    "due",
+    "expiry",
+    "unsent",
+    "parked",
+    "state",
+)
 _OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:")
 
 

@@ -205,6 +205,8 @@ class World:
             self.nodes[0].lanes.set_limit(key, 1)
         for _ in range(3 * len(self.jobs) + 3 * len(self.locks) + 10):
             self.unlock()
+            for node in self.nodes:
+                node.up(capacity=8)  # they do not beat, and a slow machine takes longer than they live
             held: Any = self.store.client.zrange(self.store.key("leases"), 0, -1)
             for job_id in held:
                 if not job_id.startswith(b"lock-"):
