@@ -6,9 +6,8 @@
 local function mark(key, which)
   local line = P .. 'line:' .. key
   local head = redis.call('ZRANGE', line, 0, 0)[1]
-  if head and not is_mark(head) and redis.call('HGET', P .. 'job:' .. head, 'state') ~= 'waiting' then
-    pin(head, {key})
-  end
+  local job = head and not is_mark(head) and redis.call('HMGET', P .. 'job:' .. head, 'state', 'keys')
+  if job and job[1] ~= 'waiting' then pin(head, keys_of(job[2])) end
   redis.call('ZADD', line, '-inf', which)
   redis.call('ZADD', P .. 'lanes', 0, key)
 end

@@ -1,4 +1,5 @@
 -- Shared: lines. line:<key> is a sorted set of job ids; a job has one score in all its lines.
+-- include fence
 -- include marks
 
 -- (priority, sequence) as one number: a greater priority first, then who came first. to: back | front of its priority.
@@ -26,9 +27,12 @@ local function enter(id, keys, score)
       redis.call('ZADD', P .. 'lanes', 0, key)
     elseif is_mark(heads[1]) then
       marked = true
-    elseif heads[1] == id and redis.call('HGET', P .. 'job:' .. heads[2], 'state') ~= 'waiting' then
-      pin(heads[2], {key})
-      first = false
+    elseif heads[1] == id then
+      local other = redis.call('HMGET', P .. 'job:' .. heads[2], 'state', 'keys')
+      if other[1] ~= 'waiting' then
+        pin(heads[2], keys_of(other[2]))
+        first = false
+      end
     end
   end
   return first, marked

@@ -33,7 +33,8 @@ local function any_busy(keys)
   for _, key in ipairs(keys) do
     local marks = marks_of(key)
     local length = redis.call('ZCARD', P .. 'line:' .. key) - marks
-    if marks == 0 and length > 0 or marks > 0 and length >= limit_of(key) then return true end
+    if length > 0 and marks == 0 or marks > 0 and length >= limit_of(key) then return true end
+    if marks > 0 and redis.call('ZSCORE', P .. 'line:' .. key, PAUSED) then return true end
   end
   return false
 end

@@ -155,7 +155,9 @@ class World:
                 return
 
     def records(self) -> dict[str, dict[str, str]]:
-        return {name: self._record(name) for name in (*self.jobs, *self.locks)}
+        """What is kept; of a lock that failed that is not for long."""
+        found = ((name, self._record(name)) for name in (*self.jobs, *self.locks))
+        return {name: record for name, record in found if record}
 
     def _record(self, name: str) -> dict[str, str]:
         found: Any = self.store.client.hgetall(self.store.key("job", name))

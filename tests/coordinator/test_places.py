@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import Coordinator, InvalidJob, UnknownJob
 from tests.fleet import Fleet
-from tests.puppet import Puppet
+from tests.puppet import Puppet, sketch
 from tests.waiting import wait_until
 
 
@@ -213,3 +213,22 @@ def test_a_thousand_jobs_over_several_of_ten_keys_all_end_and_never_two_on_one(f
                 busy[key] = stamp.name
     assert busy == {}
     assert coordinator.lanes() == []
+
+
+def test_one_that_was_overtaken_in_one_lane_and_paused_meets_others_in_one_order(node: Puppet) -> None:
+    node.submit(["a", "b"], job_id="j")
+    node.submit("a", job_id="k", priority=5)
+    node.lanes.pause("a")
+    node.submit(["a", "b"], job_id="l", priority=5)
+    node.lanes.resume("a")
+    assert node.order() == ["k", "l", "j"]
+
+
+def test_a_paused_lane_in_which_nobody_stands_is_held_by_nobody(node: Puppet) -> None:
+    node.lanes.pause("a")
+    assert node.store.run("job_submit", *sketch("a", job_id="j", when_busy="skip").script_args(0))[:3] == [
+        b"skipped", -1, b"j",
+    ]  # fmt: skip
+    node.submit("a", job_id="j")
+    node.lanes.resume("a")
+    assert node.order() == ["j"]
