@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordinator import Coordinator, DuplicateOrder, InvalidJob, Sorter, StoreUnavailable
+from coordinator import Coordinator, DuplicateOrder, InvalidJob, Sorter, StoreRefused, StoreUnavailable
 from coordinator.store import Store
 from tests.coordinator.batches import add, flush, names, overdue, signature
 from tests.puppet import Puppet
+from tests.servers import RedisServer
 
 
 def test_an_order_is_held_visible_and_in_no_line(coordinator: Coordinator, orders: Sorter, node: Puppet) -> None:
@@ -199,3 +200,21 @@ def test_an_order_that_cannot_work_is_refused_and_nothing_is_written(
     with pytest.raises(InvalidJob, match=says):
         orders.add(order_id, given.pop("key"), given.pop("signature"), **given)
     assert list(store.client.scan_iter(store.prefix.replace("[", "\\[") + "*")) == []
+
+
+def test_a_full_redis_refuses_an_order_and_lets_go_of_those_it_has(own_redis: RedisServer) -> None:
+    coordinator = Coordinator(url=own_redis.url(0), prefix="own")
+    node, sorter = Puppet(coordinator.store), coordinator.sorter("orders")
+    node.up()
+    add(sorter, "b", "a")
+    overdue(coordinator.store)
+    with own_redis.client() as client:
+        client.config_set("maxmemory", 1)
+        with pytest.raises(StoreRefused):
+            add(sorter, "c")
+        assert coordinator.cancel("orders/b") == "cancelled"
+        flush(coordinator.store)
+        assert names(node.order()) == ["a"]
+        client.config_set("maxmemory", 0)
+    assert (coordinator.counts()["created"], coordinator.sorters()) == (2, [])
+    coordinator.store.close()
