@@ -139,7 +139,10 @@ def test_watchers_killed_while_files_arrive_leave_one_order_for_each(coordinator
         for turn in range(4):
             watches.append(start())
             for name in given[turn * 50 : turn * 50 + 50]:
-                (inbox / name).write_text(name)
+                (inbox / f".{name}").write_text(name)
+                (inbox / f".{name}").rename(
+                    inbox / name
+                )  # whole: a writer that pauses between two looks has two orders
             wait_until(lambda turn=turn: len(sorter.orders(1000)) > turn * 50 + 10, 20)  # type: ignore[misc]
             ended.append(watches.pop(0))
             ended[-1].kill()
