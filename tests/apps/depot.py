@@ -21,7 +21,7 @@ app.conf.task_default_queue = "depot"
 coordinator = Coordinator(app)
 
 # Longer than what is waited for in it: redis-py gives up after 5 s.
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=90)
+_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=120)
 _name = os.environ["TEST_PREFIX"]
 _STAMP = """local t = redis.call('TIME')
 local at = string.format('%.0f', t[1] * 1000000 + t[2])
@@ -86,7 +86,7 @@ def stumble(before: list[str], name: str, until: int, deadly: bool = False) -> l
 def held(name: str, fail: bool = False) -> str:
     """Works until the test says that it may end."""
     stamp(name, "begin")
-    _log.blpop([f"{_name}.go.{name}"], 60)
+    _log.blpop([f"{_name}.go.{name}"], 110)
     stamp(name, "end")
     if fail:
         raise ValueError(name)
@@ -99,7 +99,7 @@ def guarded(name: str) -> int:
     job = current_job()
     assert job
     stamp(name, "begin")
-    _log.blpop([f"{_name}.go.{name}"], 60)
+    _log.blpop([f"{_name}.go.{name}"], 110)
     done = int(_log.eval(_WRITE, 1, f"{_name}.guarded", job.fence))
     stamp(name, "written" if done else "refused")
     return done

@@ -146,7 +146,7 @@ def test_a_node_that_joins_a_busy_fleet_takes_from_what_is_ready_at_once(fleet: 
     for name in ("long", "gate"):
         depot.coordinator.submit(name, depot.held.s(name))
     fleet.begun("long", "gate")
-    jobs = [(f"k{i % 200}", depot.work.s(f"{i % 200}.{i // 200}", 0.1)) for i in range(220)]
+    jobs = [(f"k{i % 200}", depot.work.s(f"{i % 200}.{i // 200}", 0.25)) for i in range(220)]
     found = depot.coordinator.submit_many(jobs)
     two = fleet.worker("two", 2, app="depot")
     seconds, micro = fleet.coordinator.store.client.time()
