@@ -16,7 +16,7 @@ if job.state == 'running' then
   local slots = slots_of(job.slots)
   for i, key in ipairs(keys_of(job.keys)) do
     local name = lock_name(key, slots[i] or 1)
-    if redis.call('GET', name) == job.token then redis.call('PEXPIRE', name, found[2]) end
+    if (redis.call('GET', name) or job.token) == job.token then redis.call('SET', name, job.token, 'PX', found[2]) end
   end
   redis.call('ZADD', P .. 'locks', now + found[2], id)
 end

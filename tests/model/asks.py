@@ -1,0 +1,131 @@
+"""What the machine submits: the script's arguments by way of a real draft, and the same job as the model knows it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from coordinator.drafts import Draft, Options, Place, Usual, draft
+from coordinator.settings import Settings
+from tests.model import record
+
+KINDS = ("shop\ncelery", "shop\nother")
+LIFETIME, KEEP_SUCCESS, KEEP_FAILURE = 600_000, 1_200_000, 3_600_000
+STEPS = ("celery", "other", "celery")
+_SETTINGS = Settings(url="redis://-", keep_success=KEEP_SUCCESS / 1000, keep_failure=KEEP_FAILURE / 1000)
+
+# What a submit may ask for beside its keys; those of two are put together.
+FLAVOURS: dict[str, dict[str, Any]] = {
+    "bare": {},
+    "twice": {"max_attempts": 2},
+    "fragile": {"max_losses": 0},
+    "undo": {"undo": "shop.other"},
+    "elsewhere": {"undo": "shop.other", "back": "other"},
+    "hold": {"hold": True},
+    "order": {"steps": STEPS},
+    "limited": {"limit": 20_000},
+    "later": {"later": 30_000},
+    "hurried": {"within": 30_000},
+    "skip": {"when_busy": "skip"},
+    "defer": {"when_busy": "defer"},
+    "united": {"when_busy": "defer", "unite": ("x",)},
+    "united too": {"when_busy": "defer", "unite": ("y",)},
+    "all": {"when_busy": "defer", "unite": None},
+    "tell": {"tell": True},
+    "child": {"child": True},
+    "conflicts": {"conflicts": 19},
+    "strange": {"task": "shop.other"},
+    "moved": {"queue": "other"},
+    "alone": {"weight": "all"},
+    "room": {"room": 1},
+}
+
+
+class Ask:
+    """One submit: `args` of the script job_submit, `job` for the model."""
+
+    def __init__(self, name: str, keys: tuple[str, ...], priority: int, now: int, parent: str, **asked: Any) -> None:
+        self.busy, self.room = asked.get("when_busy", "queue"), asked.get("room")
+        if self.busy != "queue":
+            asked.pop("later", None)
+        steps = asked.get("steps", ())
+        if steps:
+            asked.pop("unite", None)
+        self.asked, self.name, self.keys, self.priority, self.now = asked, name, keys, priority, now
+        made = self._draft(steps)
+        extra: list[Any] = ["parent", parent] if asked.get("child") and parent else []
+        if "conflicts" in asked:
+            extra += ["conflicts", asked["conflicts"]]
+        if extra:
+            extra += ["seldom", 1]
+        self.args = (*made.script_args(0), *extra)
+        fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
+        self.job = self._job(steps, str(fields.get("melt", "")), parent if extra[:1] == ["parent"] else "")
+
+    def _draft(self, steps: tuple[str, ...]) -> Draft:
+        asked = self.asked
+        options = {"queue": asked.get("queue", "celery")}
+        if "within" in asked:
+            options["expires"] = _instant(self.now + asked["within"])
+        one: dict[str, Any] = {"task": asked.get("task", "shop.work"), "args": (), "kwargs": {}}
+        signature = one | {"options": options}
+        if steps:
+            tasks = [one | {"options": {"queue": queue}} for queue in steps]
+            options.pop("queue")
+            signature |= {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
+        undo = {"task": asked.get("undo"), "options": {"queue": asked.get("back", "celery")}}
+        wanted = Options(
+            when_busy=self.busy,
+            job_id=self.name,
+            priority=self.priority,
+            max_attempts=asked.get("max_attempts"),
+            max_losses=asked.get("max_losses"),
+            max_lifetime=LIFETIME / 1000,
+            time_limit=asked.get("limit", 0) / 1000 or None,
+            rollback=undo if undo["task"] else None,
+            on_failure="hold" if asked.get("hold") else "release",
+            not_before=_instant(self.now + asked["later"]) if "later" in asked else None,
+            weight=asked.get("weight", 1),
+            max_waiting=asked.get("room"),
+            unite={"what": asked["unite"]} if "unite" in asked else {},
+        )
+        place = Place("shop", bool(asked.get("tell")), lambda step: Usual("celery"))
+        return draft(_SETTINGS, list(self.keys), signature, place, wanted)
+
+    def _job(self, steps: tuple[str, ...], melt: str, parent: str) -> record.Job:
+        asked = self.asked
+        task, limit = asked.get("task", "shop.work"), asked.get("limit", 0)
+        places = [record.Place(f"shop\n{queue}", task, limit) for queue in steps or (asked.get("queue", "celery"),)]
+        united = asked.get("unite", ())
+        undo = record.Place(f"shop\n{asked.get('back', 'celery')}", asked["undo"], limit) if "undo" in asked else None
+        return record.Job(
+            id=self.name,
+            keys=self.keys,
+            priority=self.priority,
+            alone=asked.get("weight") == "all",
+            place=places[0],
+            steps=tuple(places) if steps else (),
+            max_attempts=asked.get("max_attempts", 1),
+            max_losses=asked.get("max_losses", 3),
+            lifetime=LIFETIME,
+            keep_success=KEEP_SUCCESS,
+            keep_failure=KEEP_FAILURE,
+            undo=undo,
+            hold=asked.get("hold", False),
+            tell=asked.get("tell", False),
+            parent=parent,
+            conflicts=asked.get("conflicts", 0),
+            expires=self.now + asked["within"] if "within" in asked else None,
+            not_before=self.now + asked["later"] if "later" in asked else 0,
+            melt=melt,
+            unite=(None if united is None else frozenset(united)) if "unite" in asked else frozenset(),
+        )
+
+
+def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
+    """A lock in plain code: arguments of lock_take after `when_busy`, and the model's job."""
+    token = f"of {name}"
+    fields = (0, 0, 0, "", "limits", "0 0 0 0 5000 5000", "token", token, "ttl", ttl)
+    return fields, record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl)
+
+
+def _instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

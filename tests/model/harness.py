@@ -1,0 +1,202 @@
+"""The scripts on a real Redis beside the model: each call is made on both, then all that there is is compared."""
+
+import itertools
+import uuid
+from typing import Any, NamedTuple
+
+from kombu.utils.json import dumps
+
+from coordinator.lanes import Lanes
+from coordinator.settings import Settings
+from tests.model.clock import Clocked, Mutation
+from tests.model.history import History
+from tests.model.invariants import broken
+from tests.model.lanes import Node
+from tests.model.mirror import differences
+from tests.model.operators import Model
+from tests.model.raw import Dump
+from tests.model.record import Job
+
+TTL, NODE_TTL = 60_000, 120_000
+TASKS = {"one": ("shop.work", "shop.other"), "two": ("shop.work",)}
+QUEUES = {"one": ("celery", "other"), "two": ("celery",)}
+
+
+class Taking(NamedTuple):
+    id: str
+    token: str
+    node: str
+    runner: str
+
+
+class Harness:
+    """`again`: each call is made twice; `takings`: all there ever were."""
+
+    def __init__(self, url: str, mutation: Mutation | None = None) -> None:
+        settings = Settings(url=url, prefix=f"m{uuid.uuid4().hex[:8]}", node_ttl=NODE_TTL / 1000, timeout=60)
+        self.store = Clocked(settings, mutation)
+        self.lanes = Lanes(self.store)
+        self.model = Model()
+        self.history = History()
+        self.again = False
+        self.takings: list[Taking] = []
+        self._numbers = itertools.count(1)
+        for name in TASKS:
+            self.model.nodes[name] = Node(name, frozenset(QUEUES[name]), frozenset(TASKS[name]))
+            self.register(name, "first")
+
+    def close(self) -> None:
+        self.store.forget()
+        self.store.close()
+
+    def new(self, what: str) -> str:
+        return f"{what}{next(self._numbers):03}"
+
+    def call(self, script: str, *args: Any, then: Any = ...) -> Any:
+        """The answer, bytes made text. A repeated call answers the same, or `then`, and changes nothing."""
+        answer = _text(self.store.run(script, *args))
+        if self.again:
+            before = self.dump().stable()
+            second = _text(self.store.run(script, *args))
+            expected = answer if then is ... else then
+            assert _quiet(script, second) == _quiet(script, expected), f"{script} asked again: {second}, not {expected}"
+            changed = _changed(before, self.dump().stable())
+            assert not changed, f"{script} asked again changed {changed}"
+        return answer
+
+    def dump(self) -> Dump:
+        return Dump(self.store.client, self.store.prefix)
+
+    def check(self) -> None:
+        dump = self.dump()
+        for node in self.model.nodes.values():
+            node.lapse = node.lapse if node.work else None
+        self.adopt_order(dump)
+        wrong = broken(dump) + differences(self.model, dump)
+        assert not wrong, "\n".join(wrong)
+        self.history.look(dump)
+        counts = self.model.counted()
+        assert self.lanes.counts() == counts
+
+    def adopt_order(self, dump: Dump) -> None:
+        """Looking for work that fits may turn ready lists round; nothing else changes their order."""
+        for kind, groups in self.model.queues.items():
+            turns = dump.held.get(f"ready:{kind}", [])
+            if sorted(turns) == sorted(groups):
+                self.model.queues[kind] = {group: groups[group] for group in turns}
+            for group, queue in groups.items():
+                found = dump.held.get(f"group:{group}\n{kind}", [])
+                if found in [queue[i:] + queue[:i] for i in range(len(queue))]:
+                    queue[:] = found
+
+    # Takings
+
+    def taken(self, given: Any, token: str, node: str, runner: str) -> None:
+        """What the model says to the answer of a taking."""
+        model = self.model
+        records, before = self.dump().records(), model.queued()
+        for name in before:
+            if model.stale(name) and records.get(name, {}).get("state") == "expired":
+                model.pass_over(name)
+        name = given[0] if given else None
+        late = {name for name in model.queued() if name not in before}
+        job = model.take(model.nodes[node], runner, token, TTL, name, late)
+        if job:
+            told = {"attempt": job.attempt, "losses": job.losses, "fence": job.fence}
+            assert [int(given[at] or 0) for at in (4, 5, 6)] == list(told.values()), f"{given} should say {told}"
+            assert given[2] == (job.place and job.place.task)
+            if token not in [taking.token for taking in self.takings]:
+                self.takings.append(Taking(job.id, token, node, runner))
+
+    def take(self, node: str) -> None:
+        self.again = self.again and not any(map(self.model.stale, self.model.queued()))
+        runner, token = self.new("r"), self.new("t")
+        given = self.call("runner_take", node, runner, "", token, TTL)[0]
+        self.taken(given, token, node, runner)
+
+    def finish(self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
+        """`chain`: take the next with it."""
+        model, job = self.model, self.model.jobs.get(taking.id)
+        self.again = self.again and not any(map(model.stale, model.queued()))
+        more: tuple[Any, ...] = ("" if bound is None else bound, "", "")
+        if outcome == "step":
+            left = job.steps[job.step + 1 :] if job and job.token == taking.token and not job.phase else ()
+            outcome = "step" if left else "succeeded"
+            more = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
+        told = [name for name in model.owed if name != taking.id][:1]
+        token = self.new("t") if chain else ""
+        detail = "handles" if outcome == "parked" else '"detail"'
+        answer = self.call(
+            "job_finish", taking.id, taking.token, outcome, detail, delay, *more,
+            taking.node, taking.runner, token, TTL, "" if token else "1", "shop", *told,
+        )  # fmt: skip
+        model.told(told)
+        model.tell_after = 10_000
+        verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound)
+        assert answer[:2] == [verdict, state], f"should be {verdict}, {state}, is {answer[:2]}"
+        if token and verdict != "condemned":
+            self.taken(answer[2], token, taking.node, taking.runner)
+        else:
+            assert not answer[2]
+            model.nodes[taking.node].work.pop(taking.runner, None)
+        model.tell_after = 0
+
+    # Nodes
+
+    def register(self, name: str, incarnation: str) -> None:
+        about = dumps({"app": "shop", "capacity": 4, "ordinary": 0, "load": 0})
+        serves = dumps(["app shop", *(f"queue {queue}" for queue in QUEUES[name])])
+        answer = self.call("node_register", name, incarnation, NODE_TTL, about, serves, dumps(TASKS[name]))
+        assert answer[0] == self.model.register(name, incarnation, NODE_TTL)
+
+    def beat(self, name: str, incarnation: str, draining: bool) -> None:
+        expected = self.model.beat(name, incarnation, NODE_TTL, draining)
+        answer = self.call("node_beat", name, incarnation, NODE_TTL, "draining", int(draining))
+        assert answer[0] == expected
+
+    def beat_all(self) -> None:
+        """Their workers live, or are started again."""
+        for node in self.model.nodes.values():
+            if node.alive:
+                self.beat(node.name, node.incarnation, node.draining)
+            else:
+                self.register(node.name, "first")
+
+    def submit(self, job: Job, args: tuple[Any, ...], when_busy: str, room: int | None = None) -> None:
+        script = "lock_take" if job.plain else "job_submit"
+        expected = self.model.submit(job, when_busy, room)
+        if self.model.jobs.get(job.id) is job:
+            self.history.came(job.id, job.priority)
+        again, self.again = self.again, False
+        answer = self.call(script, *args)
+        assert answer[:4] == [expected.outcome, expected.position, expected.of, expected.fence], (
+            f"should be {expected}, is {answer[:4]}"
+        )
+        if again:
+            before = self.dump().stable()
+            second = self.call(script, *args)[:4]
+            known = self.model.submit(job, when_busy, room)
+            assert second == [known.outcome, known.position, known.of, known.fence], second
+            assert not (changed := _changed(before, self.dump().stable())), f"{script} asked again changed {changed}"
+
+
+def _text(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return [_text(part) for part in answer]
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _quiet(script: str, answer: Any) -> Any:
+    """Without bells, and without what a repeated taking says more."""
+    if script == "runner_take":
+        return answer[0] and [str(part) for part in answer[0][:11]]
+    if script == "job_finish":
+        return [*answer[:2], answer[2] and [str(part) for part in answer[2][:11]]]
+    bells = {"job_submit": 4, "lock_take": 4, "sweep": 1}.get(script, -1)
+    rung = isinstance(answer, list) and script not in ("notices_take", "lease_renew", "lock_wait", "parked_take")
+    return [part for place, part in enumerate(answer) if place != bells % len(answer)] if rung else answer
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    return {name: (before.get(name), after.get(name)) for name in names}

@@ -1,0 +1,217 @@
+"""Everything that can be called, in any order: a state machine that drives the scripts and the plain model alike."""
+
+from random import Random
+from typing import Any
+
+from hypothesis.stateful import invariant
+
+from tests.model import asks
+from tests.model.clock import Mutation
+from tests.model.harness import TTL, Harness, Taking
+from tests.model.steps import Stepping, act
+
+A, B, C = "g/a", "g/b", "h/c"
+KEYS = [(A,), (A,), (B,), (C,), (A, B), (B, A), (B, C), (A, B, C)]
+PICK = range(1000)
+BOTH = [False, True]
+KEY = [A, B, C]
+NODE = ["one", "one", "two"]
+ENDS = ["succeeded", "succeeded", "step", "raised", "raised", "failed", "parked", "conflict"]
+DELAY = [0, 5_000]
+ENDS_OF_LINE = ["back", "back", "front"]
+
+
+def queued(machine: "Machine") -> bool:
+    return bool(machine.model.queued())
+
+
+def at_work(machine: "Machine") -> bool:
+    return any(machine.counts(one) for one in machine.on.takings)
+
+
+def taken(machine: "Machine") -> bool:
+    return bool(machine.on.takings)
+
+
+def idle(machine: "Machine") -> bool:
+    return any(job.state in ("retrying", "held") or job.over for job in machine.model.jobs.values())
+
+
+def _flavours(chance: Random) -> list[str]:
+    return chance.sample(sorted(asks.FLAVOURS), chance.choice([1, 2, 3]))
+
+
+def _picks(chance: Random) -> list[int]:
+    return [chance.choice(PICK) for _ in range(chance.choice([1, 1, 2, 3]))]
+
+
+class Machine(Stepping):
+    url = ""
+    mutation: Mutation | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = Harness(self.url, self.mutation)
+        self.model = self.on.model
+
+    @property
+    def again(self) -> bool:  # type: ignore[override]
+        return self.on.again
+
+    @again.setter
+    def again(self, twice: bool) -> None:
+        self.on.again = twice
+
+    def teardown(self) -> None:
+        self.on.close()
+
+    @invariant()
+    def all_is_as_the_model_says_and_every_invariant_holds(self) -> None:
+        self.on.check()
+
+    # Who is meant
+
+    def some(self, names: list[Any], pick: int) -> Any:
+        return names[-1 - pick % min(len(names), 5)]
+
+    def taking(self, pick: int) -> Taking:
+        """Mostly one that counts, sometimes one that was succeeded."""
+        current = [one for one in self.on.takings if self.counts(one)]
+        others = self.on.takings or [Taking("nobody", "none", "one", "none")]
+        return self.some(current if current and pick % 7 else others, pick)
+
+    def counts(self, taking: Taking) -> bool:
+        job = self.model.jobs.get(taking.id)
+        return bool(job and job.token == taking.token and not job.over)
+
+    def any_job(self, pick: int, *states: str) -> str:
+        fit = [name for name, job in self.model.jobs.items() if not states or job.state in states]
+        return self.some([*(self.model.alias if pick % 9 == 0 else ()), *fit] or ["nobody"], pick)
+
+    # Submitting
+
+    @act(14, keys=KEYS, priority=[0, 0, 0, 5, -5],
+         flavours=_flavours, pick=PICK)  # fmt: skip
+    def submit(self, keys: tuple[str, ...], priority: int, flavours: list[str], pick: int) -> None:
+        asked: dict[str, Any] = {}
+        for flavour in flavours:
+            asked |= asks.FLAVOURS[flavour]
+        ask = asks.Ask(self.on.new("j"), keys, priority, self.model.now, self.any_job(pick), **asked)
+        self.on.submit(ask.job, ask.args, ask.busy, ask.room)
+
+    @act(pick=PICK, keys=KEYS)
+    def submit_a_known_id(self, pick: int, keys: tuple[str, ...]) -> None:
+        ask = asks.Ask(self.any_job(pick), keys, 0, self.model.now, "")
+        self.on.submit(ask.job, ask.args, "queue")
+
+    # Runners
+
+    @act(24, queued, 1, node=NODE)
+    def take(self, node: str) -> None:
+        self.on.take(node)
+
+    @act(24, at_work, 1, pick=PICK, outcome=ENDS, delay=DELAY, bound=[None, None, 0, 3],
+         chain=BOTH)  # fmt: skip
+    def finish(self, pick: int, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
+        self.on.finish(self.taking(pick), outcome, delay, bound, chain)
+
+    @act(when=taken, pick=PICK)
+    def progress(self, pick: int) -> None:
+        taking = self.taking(pick)
+        job = self.model.jobs.get(taking.id)
+        expected = int(bool(job and job.token == taking.token))
+        assert self.on.call("job_progress", taking.id, taking.token, "1/2") == expected
+
+    # Wardens
+
+    @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "timed_out"], delay=DELAY, condemned=BOTH)
+    def lose(self, pick: int, how: str, delay: int, condemned: bool) -> None:
+        one = self.taking(pick)
+        if condemned:
+            node = self.model.nodes[one.node]
+            expected = self.model.condemn(node, one.runner, one.token, one.id)
+            assert self.on.call("runner_condemn", one.node, one.runner, one.token, one.id) == expected
+        if not condemned or delay:
+            expected_state = self.model.lost(one.id, one.token, how, delay)
+            assert self.on.call("job_lose", one.id, one.token, how, '"gone"', delay, then=["", []])[0] == expected_state
+
+    @act(3, at_work, picks=_picks)
+    def renew(self, picks: list[int]) -> None:
+        those = [self.taking(pick) for pick in picks]
+        pairs = [part for one in those for part in (one.id, one.token)]
+        expected = [self.model.renew(one.id, one.token, TTL) for one in those]
+        assert self.on.call("lease_renew", TTL, *pairs) == expected
+
+    @act(when=taken, pick=PICK)
+    def drop_work(self, pick: int) -> None:
+        one = self.taking(pick)
+        expected = self.model.drop(self.model.nodes[one.node], one.runner, one.token)
+        assert self.on.call("work_drop", one.node, one.runner, one.token, then=0) == expected
+
+    @act(2, steady=BOTH)
+    def sweep(self, steady: bool) -> None:
+        self._sweep(10**13 if steady else 2_000)
+
+    def _sweep(self, gap: int) -> None:
+        expected = self.model.sweep(0, TTL, gap)
+        swept, _, lost, gone, _ = self.on.call("sweep", 0, TTL, gap, then=[1, [], [], [], 0])
+        assert (swept, lost, gone) == expected
+
+    @act(4, part="time", ms=[1, 1_000, 6_000, 31_000, 61_000, 61_000, 130_000, 610_000, 3_700_000],
+         beaten=range(5), swept=range(3))  # fmt: skip
+    def time(self, ms: int, beaten: int, swept: int) -> None:
+        self.model.jump(ms)
+        assert self.on.store.jump(ms) == self.model.now
+        if beaten:
+            self.on.beat_all()
+        if swept:
+            self._sweep(10**13)
+
+    # Operators
+
+    @act(2, part="operators", pick=PICK)
+    def cancel(self, pick: int) -> None:
+        name = self.any_job(pick)
+        expected = self.model.cancel(name)
+        assert self.on.call("job_cancel", name, "why", "who")[0] == expected
+
+    @act(5, idle, 1, part="operators", pick=PICK, ended=BOTH, to=ENDS_OF_LINE)
+    def retry(self, pick: int, ended: bool, to: str) -> None:
+        states = ("held", "retrying", "failed", "cancelled", "rolled_back", "double_fault", "expired") if ended else ()
+        name = self.any_job(pick, *states)
+        job = self.model.job(name)
+        if job and job.over and job.state != "succeeded" and job.place:
+            self.on.history.again(job.id, job.priority, to)
+        expected = self.model.retry(name, to)
+        assert self.on.call("job_retry", name, "why", "who", to)[0] == expected
+
+    @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE)
+    def move(self, pick: int, priority: int | None, to: str) -> None:
+        self.again = False  # moved again: behind, or before, all others once more
+        name = self.any_job(pick, "waiting", "scheduled")
+        expected = self.model.move(name, priority, to)
+        if expected[1]:
+            job = self.model.job(name)
+            self.on.history.moved(job.id, job.priority, to)
+        answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who")
+        assert answer[:2] == list(expected)
+
+    @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
+    def set_limit(self, key: str, limit: int) -> None:
+        expected = self.model.set_limit(key, limit)
+        assert self.on.call("lane_limit", key, limit, "why", "who", then=[limit, []])[0] == expected
+
+    @act(part="operators", key=KEY, named=BOTH, pick=PICK)
+    def release(self, key: str, named: bool, pick: int) -> None:
+        first = next((job.id for job in self.model.line(key)), "")
+        holder = (first if pick % 3 else self.any_job(pick)) if named or self.again else ""
+        expected = self.model.release(key, holder)
+        assert self.on.call("lane_release", key, "why", "who", holder, then=["", []] if holder else ...)[0] == expected
+
+    @act(part="operators", key=KEY)
+    def pause(self, key: str) -> None:
+        assert self.on.call("lane_pause", key, "why", "who", then=0) == self.model.pause(key)
+
+    @act(part="operators", key=KEY)
+    def resume(self, key: str) -> None:
+        assert self.on.call("lane_resume", key, "why", "who", then=[0, []])[0] == self.model.resume(key)

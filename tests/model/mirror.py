@@ -1,0 +1,92 @@
+"""The model's state and the one in Redis, each as the same plain dicts, to be compared."""
+
+from json import loads
+from typing import Any
+
+from tests.model.operators import Model
+from tests.model.raw import Dump
+from tests.model.record import Job
+
+PAUSED, LIMIT = "\1paused", "\1limit"
+_NUMBERS = ("attempt", "losses", "forgiven", "conflicts", "step", "fence")
+_TEXTS = ("state", "token", "last", "phase", "stop", "condemned", "rollback", "handles")
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    lines = {key: [LIMIT] for key, limit in model.limits.items() if limit != 1}
+    lines |= {key: [*lines.get(key, []), PAUSED] for key in model.paused}
+    for key in {key for job in model.jobs.values() for key in job.keys}:
+        if names := [job.id for job in model.line(key)]:
+            lines[key] = lines.get(key, []) + names
+    living = model.jobs.values()
+    return {
+        "jobs": {job.id: _job(job) for job in living},
+        "aliases": dict(model.alias),
+        "lines": lines,
+        "ready": {kind: list(groups) for kind, groups in model.queues.items() if groups},
+        "groups": {f"{group}\n{kind}": queue for kind in model.queues for group, queue in model.queues[kind].items()},
+        "locks": {f"{slot}:{key}": token for (key, slot), (token, _) in model.locks.items()},
+        "lanes": dict.fromkeys(lines, 0),
+        "leases": {job.id: job.lease for job in living if job.state == "running"},
+        "due": {job.id: job.due for job in living if job.state in ("retrying", "scheduled")},
+        "work": {node.name: _work(node.work) for node in model.nodes.values() if node.work},
+        "owed": dict(model.owed),
+        "looks": dict(model.looks),
+        "alive": {node.name: node.alive for node in model.nodes.values() if node.alive},
+        "counts": {name: number for name, number in model.counts.items() if number},
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(job, name) for name in (*_NUMBERS, *_TEXTS)}
+    found |= {"taken": job.taken, "melts": bool(job.melt), "keys": "\n".join(job.keys)}
+    found |= {"class": job.place.kind if job.place else None, "task": job.place.task if job.place else None}
+    found["unite"] = None if job.unite is None else sorted(job.unite)
+    return found
+
+
+def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:
+    return {runner: " ".join(map(str, entry)) for runner, entry in work.items()}
+
+
+def of_redis(dump: Dump) -> dict[str, Any]:
+    records = dump.under("job")
+    return {
+        "jobs": {name: _record(record) for name, record in records.items() if "state" in record},
+        "aliases": {name: record["alias"] for name, record in records.items() if "alias" in record},
+        "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
+        "ready": dump.under("ready"),
+        "groups": dump.under("group"),
+        "locks": {f"1:{key}": token for key, token in dump.under("lock").items()} | dump.under("slot"),
+        "lanes": dump.scores("lanes"),
+        "leases": {**dump.scores("leases"), **dump.scores("locks")},
+        "due": dump.scores("due"),
+        "work": dump.under("work"),
+        "owed": dump.scores("unsent:shop"),
+        "looks": dump.scores("parked:shop"),
+        "alive": dump.scores("alive"),
+        "counts": {name: int(number) for name, number in dump.held.get("counts", {}).items() if number != "0"},
+    }
+
+
+def _record(record: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: int(record.get(name, 0)) for name in _NUMBERS}
+    found |= {name: record.get(name, "") for name in _TEXTS}
+    found |= {"taken": int(record["taken"]) if "taken" in record else None, "melts": "melt" in record}
+    found["unite"] = loads(record.get("unite", '{"what": []}'))["what"]
+    found["unite"] = sorted(found["unite"]) if found["unite"] is not None else None
+    return found | {"keys": record["keys"], "class": record.get("class"), "task": record.get("task")}
+
+
+def differences(model: Model, dump: Dump) -> list[str]:
+    ours, theirs = of_model(model), of_redis(dump)
+    found = []
+    for part in ours:
+        for name in sorted({*ours[part], *theirs[part]}):
+            want, got = ours[part].get(name), theirs[part].get(name)
+            if want != got:
+                if isinstance(want, dict) and isinstance(got, dict):
+                    want = {field: value for field, value in want.items() if value != got.get(field)}
+                    got = {field: got.get(field) for field in want}
+                found.append(f"{part} {name}: should be {want}, is {got}")
+    return found

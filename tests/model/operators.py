@@ -1,0 +1,272 @@
+"""The plain model: an operator's hand, wardens, and what the clock brings."""
+
+from tests.model.attempts import Attempts
+from tests.model.lanes import Node
+from tests.model.record import Job
+
+FORGOTTEN = 3_600_000  # ms for which the work of a node that is gone stays noted
+OVER = 1  # the deadline of a runner that is to be stopped
+
+
+class Model(Attempts):
+    def cancel(self, name: str) -> str:
+        job = self.job(name)
+        if not job:
+            return ""
+        if job.over:
+            return job.state
+        if job.phase == "rollback":
+            return "rolling_back"
+        if job.state == "running" and job.place:
+            job.stop = "cancelled"
+            self.to_be_stopped(job)
+            return "running"
+        self.unqueue(job)
+        return self.give_up(job, "cancelled")
+
+    def to_be_stopped(self, job: Job) -> None:
+        node = self.nodes[job.node]
+        if job.runner in node.work:
+            node.work[job.runner] = (job.token, OVER, job.id)
+
+    def retry(self, name: str, to: str) -> str:
+        job = self.job(name)
+        if not job:
+            return ""
+        if job.state == "retrying":
+            self.put_back(job)
+        elif job.state == "held":
+            self._anew(job)
+            job.taken = self.now
+            self.put_back(job)
+        elif job.over and job.state != "succeeded" and job.place:
+            self.owed.pop(job.id, None)
+            self.counts[job.state] -= 1
+            self._anew(job)
+            job.taken = job.expires = None
+            job.token = job.last = job.condemned = ""
+            self.enter(job, self.next_order(job.priority, to))
+        return job.state
+
+    def _anew(self, job: Job) -> None:
+        """All attempts and losses are before it again; an order that was undone begins at its first step."""
+        if job.rollback == "done" and job.steps:
+            job.step, job.place = 0, job.steps[0]
+        job.forgiven, job.losses, job.conflicts = job.attempt, 0, 0
+        job.phase = job.stop = job.ends = job.rollback = ""
+
+    def release(self, key: str, holder: str) -> str:
+        line = self.line(key)
+        job = next((job for job in line if job.id == holder), line[0] if line else None)
+        if not job or job.taken is None or holder not in ("", job.id):
+            return ""
+        self.unqueue(job)
+        if job.state == "running" and job.place:
+            self.to_be_stopped(job)
+        if job.phase == "rollback":
+            self.undone(job, "failed")
+        self.leave(job, "cancelled")
+        return job.id
+
+    def pause(self, key: str) -> int:
+        if key in self.paused:
+            return 0
+        self.paused.add(key)
+        self._call_back(key)
+        return 1
+
+    def set_limit(self, key: str, limit: int) -> int:
+        before = self.limit(key)
+        self.limits[key] = limit
+        if limit < before:
+            self._call_back(key)
+        self.admit(key)
+        return before
+
+    def _call_back(self, key: str) -> None:
+        """Who is ready and was never taken goes back to its place; others may be first in its lanes now."""
+        for job in self.line(key):
+            if job.state == "ready" and job.taken is None:
+                self.unqueue(job)
+                job.state = "waiting"
+                for each in job.keys:
+                    self.admit(each)
+
+    def move(self, name: str, priority: int | None, to: str) -> tuple[str, int]:
+        job = self.job(name)
+        if not job or job.state not in ("waiting", "scheduled"):
+            return (job.state, 0) if job else ("", 0)
+        job.priority = job.priority if priority is None else priority
+        job.order = self.next_order(job.priority, to)
+        if job.state == "waiting":
+            for key in job.keys:
+                self.admit(key)
+        return job.state, 1
+
+    def resume(self, key: str) -> int:
+        if key not in self.paused:
+            return 0
+        self.paused.remove(key)
+        self.admit(key)
+        return 1
+
+    # Wardens
+
+    def renew(self, name: str, token: str, ttl: int) -> str:
+        job = self.jobs.get(name)
+        if not job or job.token != token or job.state not in ("running", "ready"):
+            return ""
+        if job.state == "ready":  # put back too early
+            self.unqueue(job)
+            job.losses -= 1
+            till = job.started + job.place.limit if job.place and job.place.limit else 0
+            self.nodes[job.node].work[job.runner] = (token, till, name)
+        job.state, job.lease = "running", self.now + ttl
+        self._relock(job, token)
+        since = job.started if job.phase == "rollback" else job.taken
+        if job.place and not job.stop and since is not None and since + job.lifetime < self.now:
+            job.stop = "expired"
+            self.nodes[job.node].work[job.runner] = (token, OVER, name)
+        return token
+
+    def begin(self, job: Job) -> None:
+        """Who waited for a lock goes on, with the full ttl."""
+        job.lease = self.now + job.ttl
+        for place in zip(job.keys, job.slots, strict=True):
+            if self.locks.get(place, (job.token, 0))[0] == job.token:
+                self.locks[place] = (job.token, job.lease)
+
+    def _relock(self, job: Job, token: str) -> None:
+        """Each lock is its own again; where another was given it meanwhile, another of that lane."""
+        slots = []
+        for key, slot in zip(job.keys, job.slots, strict=True):
+            taken = self.locks.get((key, slot), (token, 0))[0] != token
+            slots.append((self.free_slot(key) or slot) if taken else slot)
+            self.locks[key, slots[-1]] = (token, job.lease)
+        job.slots = tuple(slots)
+
+    def condemn(self, node: Node, runner: str, token: str, name: str) -> int:
+        job = self.jobs.get(name)
+        if not job or job.token != token or node.work.get(runner, ("",))[0] != token:
+            return 0
+        job.condemned = token
+        return 1
+
+    def lost(self, name: str, token: str, how: str, delay: int) -> str:
+        job = self.jobs.get(name)
+        return self.lose(job, how, delay) if job and job.token == token and job.state == "running" else ""
+
+    def drop(self, node: Node, runner: str, token: str) -> int:
+        if node.work.get(runner, ("",))[0] != token:
+            return 0
+        del node.work[runner]
+        return 1
+
+    # Sub-results and notices
+
+    def child_ended(self, parent: str) -> int:
+        job = self.jobs.get(parent)
+        if not job or job.state != "parked":
+            return 0
+        self.looks[parent] = 0
+        return 1
+
+    def parked(self, pause: int) -> list[tuple[str, str, int]]:
+        """(id, last token, what) of those to be looked at now."""
+        found = []
+        for _, name in sorted((at, name) for name, at in self.looks.items() if at <= self.now):
+            job = self.jobs.get(name)
+            if job and job.state == "parked":
+                late = 0 < job.till <= self.now
+                self.looks[name] = min(self.now + pause, job.till) if job.till > self.now else self.now + pause
+                found.append((name, job.last, int(late)))
+            else:
+                del self.looks[name]
+                if job and job.handles:
+                    job.handles = ""
+                    found.append((name, "", 2))
+        return found
+
+    def unpark(self, name: str, last: str, outcome: str, delay: int) -> str:
+        job = self.jobs.get(name)
+        if not job or job.state != "parked" or job.last != last:
+            return ""
+        self.look_again(job)
+        job.handles = ""
+        return self.conclude(job, outcome, delay, None)
+
+    def notices(self) -> list[str]:
+        due = [name for _, name in sorted((at, name) for name, at in self.owed.items() if at <= self.now)]
+        for name in due:
+            if name in self.jobs:
+                self.owed[name] = self.now + 10_000
+            else:
+                del self.owed[name]
+        return [name for name in due if name in self.jobs]
+
+    def told(self, names: list[str]) -> int:
+        return sum(self.owed.pop(name, None) is not None for name in names)
+
+    # Nodes
+
+    def register(self, name: str, incarnation: str, ttl: int) -> str:
+        node = self.nodes[name]
+        other = node.incarnation or (node.gone[0] if node.gone[1] > self.now else "")
+        if other and other != incarnation and node.alive > self.now:
+            return "taken"
+        node.lapse, node.gone, node.draining = None, ("", 0), False
+        if other != incarnation:
+            node.work = {}
+        node.incarnation, node.alive = incarnation, self.now + ttl
+        node.classes = {kind for kind in self.kinds if node.serves(kind)}
+        return "registered"
+
+    def beat(self, name: str, incarnation: str, ttl: int, draining: bool) -> str:
+        node = self.nodes[name]
+        if node.incarnation != incarnation:
+            return "unknown"
+        node.alive, node.draining = self.now + ttl, draining
+        if draining:
+            node.classes = set()
+        return "alive"
+
+    def forget(self, node: Node) -> None:
+        node.gone = (node.incarnation, self.now + FORGOTTEN)
+        node.lapse = self.now + FORGOTTEN if node.work else None
+        node.incarnation, node.alive, node.classes = "", 0, set()
+
+    # The clock
+
+    def sweep(self, interval: int, ttl: int, gap: int) -> tuple[int, list[str], list[str]]:
+        """(swept, the lost, the nodes that are gone)"""
+        if self.now - self.swept < interval:
+            return 0, [], []
+        if self.now - self.swept > gap:
+            self.grace = self.now + ttl
+        self.swept = self.now
+        lost, gone = ([], []) if self.now <= self.grace else self._lapsed()
+        waiting = [(job.due, job.id) for job in self.jobs.values() if job.state in ("retrying", "scheduled")]
+        for _, name in sorted(one for one in waiting if one[0] <= self.now):
+            job = self.jobs[name]
+            if job.state == "retrying":
+                self.put_back(job)
+            else:
+                self.enter(job, job.order)
+        over = [(job.expiry, job.id) for job in self.jobs.values() if job.expiry is not None and job.expiry <= self.now]
+        for _, name in sorted(over):
+            if self.jobs[name].expiry is not None:
+                self.unqueue(self.jobs[name])
+                self.give_up(self.jobs[name], "expired")
+        return 1, lost, gone
+
+    def _lapsed(self) -> tuple[list[str], list[str]]:
+        lost = []
+        for plain in (False, True):
+            due = [(job.lease, job.id) for job in self.jobs.values() if job.state == "running" and job.plain == plain]
+            for _, name in sorted(one for one in due if one[0] <= self.now):
+                self.lose(self.jobs[name], "lost")
+                lost.append(name)
+        gone = sorted((node.alive, node.name) for node in self.nodes.values() if 0 < node.alive <= self.now)
+        for _, name in gone:
+            self.forget(self.nodes[name])
+        return lost, [name for _, name in gone]

@@ -1,0 +1,70 @@
+"""All keys of an installation as Redis holds them, in one round trip. Imports nothing of the coordinator."""
+
+from typing import Any
+
+_READ = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if string.sub(key, 1, #KEYS[1]) == KEYS[1] then
+    local kind, held = redis.call('TYPE', key).ok, nil
+    if kind == 'string' then held = {redis.call('GET', key)}
+    elseif kind == 'hash' then held = redis.call('HGETALL', key)
+    elseif kind == 'set' then held = redis.call('SMEMBERS', key)
+    elseif kind == 'list' then held = redis.call('LRANGE', key, 0, -1)
+    else held = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
+    found[#found + 1] = {string.sub(key, #KEYS[1] + 1), kind, redis.call('PTTL', key), held}
+  end
+end
+return found
+"""
+
+
+class Dump:
+    """`held`: name without prefix -> str, dict, set, list, or for a sorted set a list of (member, score) in order.
+
+    `fading`: the names that have a ttl.
+    """
+
+    def __init__(self, client: Any, prefix: str) -> None:
+        self.held: dict[str, Any] = {}
+        self.fading: set[str] = set()
+        for name, kind, ttl, held in client.eval(_READ, 1, prefix):
+            parts = [part.decode() for part in held]
+            text = name.decode()
+            self.held[text] = _shaped(kind.decode(), parts)
+            if ttl >= 0:
+                self.fading.add(text)
+
+    def under(self, kind: str) -> dict[str, Any]:
+        """What is held by the keys `<kind>:<name>`, by name."""
+        return {name[len(kind) + 1 :]: held for name, held in self.held.items() if name.startswith(kind + ":")}
+
+    def records(self) -> dict[str, dict[str, str]]:
+        """Of jobs, without aliases."""
+        return {name: record for name, record in self.under("job").items() if "state" in record}
+
+    def scores(self, name: str) -> dict[str, float]:
+        return dict(self.held.get(name, ()))
+
+    def stable(self) -> dict[str, Any]:
+        """What a repeated call must leave as it is: all but the clock and the doorbells.
+
+        A look for work that fits may turn a ready list round: each begins with its least name here.
+        """
+        loose = ("clock", "ends", "bells", "room", "rung:", "swept")
+        found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
+        for name, queue in found.items():
+            if name.startswith(("ready:", "group:")):
+                first = queue.index(min(queue))
+                found[name] = queue[first:] + queue[:first]
+        return found
+
+
+def _shaped(kind: str, parts: list[str]) -> Any:
+    if kind == "string":
+        return parts[0]
+    if kind == "hash":
+        return dict(zip(parts[::2], parts[1::2], strict=True))
+    if kind == "zset":
+        return [(member, float(score)) for member, score in zip(parts[::2], parts[1::2], strict=True)]
+    return set(parts) if kind == "set" else parts

@@ -1,0 +1,105 @@
+"""The plain model's words: what a job is, what is asked for with it."""
+
+from dataclasses import dataclass, field
+
+BEGINNING = 1_700_000_000_000  # ms: when a model, and its clock, begin
+TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and what a taking runs: class, task, time limit (ms, 0 = none)."""
+
+    kind: str
+    task: str
+    limit: int = 0
+
+
+@dataclass(eq=False)
+class Job:
+    """`steps`: of an order, its places; `plain`: a lock in plain code; times are ms; `order`: lower goes first.
+
+    `alone`: of weight `all`. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
+    `unite`: None = everything.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    place: Place | None
+    order: tuple[int, int] = (0, 0)
+    priority: int = 0
+    alone: bool = False
+    steps: tuple[Place, ...] = ()
+    max_attempts: int = 1
+    max_losses: int = 3
+    lifetime: int = 0
+    keep_success: int = 5000
+    keep_failure: int = 5000
+    undo: Place | None = None
+    hold: bool = False
+    tell: bool = False
+    parent: str = ""
+    expires: int | None = None
+    not_before: int = 0
+    melt: str = ""
+    unite: frozenset[str] | None = frozenset()
+    ttl: int = 0
+
+    state: str = "waiting"
+    token: str = ""
+    last: str = ""
+    said: str = ""
+    fence: int = 0
+    attempt: int = 0
+    losses: int = 0
+    forgiven: int = 0
+    conflicts: int = 0
+    node: str = ""
+    runner: str = ""
+    taken: int | None = None
+    started: int = 0
+    ended: int = 0
+    due: int = 0
+    lease: int = 0
+    step: int = 0
+    phase: str = ""
+    ends: str = ""
+    rollback: str = ""
+    stop: str = ""
+    condemned: str = ""
+    own: Place | None = None
+    slots: tuple[int, ...] = ()
+    handles: str = ""
+    till: int = 0
+    aliases: list[str] = field(default_factory=list)
+
+    @property
+    def plain(self) -> bool:
+        return self.place is None
+
+    @property
+    def over(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def group(self) -> str:
+        """Ready jobs are taken in turns between groups: what the first key begins with."""
+        return self.keys[0].rpartition("/")[0]
+
+    @property
+    def lined(self) -> bool:
+        return not self.over and self.state != "scheduled"
+
+    @property
+    def kept_until(self) -> int:
+        return self.ended + (self.keep_success if self.state == "succeeded" else self.keep_failure)
+
+    @property
+    def expiry(self) -> int | None:
+        """When the sweep ends it, as long as nobody acts for it."""
+        if self.plain or self.over or self.state == "running" or self.phase == "rollback":
+            return None
+        return self.taken + self.lifetime if self.taken is not None else self.expires
+
+    def attempts_left(self) -> bool:
+        return self.attempt - self.losses - self.forgiven < self.max_attempts

@@ -1,0 +1,63 @@
+"""How a machine chooses its next step: by weights that follow its state, so that most steps do something.
+
+Hypothesis gives each step its chance, and takes steps away when it shrinks; what a step draws comes from that.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+Step = Callable[..., None]
+Choice = Sequence[Any] | Callable[[Random], Any]
+
+
+def always(machine: Any) -> bool:
+    return True
+
+
+def act(
+    often: int = 1, when: Callable[[Any], bool] = always, seldom: int = 0, part: str = "", **given: Choice
+) -> Callable[[Step], Step]:
+    """A step: its weight, and its weight where `when` does not hold; its part; its arguments are one of each."""
+
+    def marked(step: Step) -> Step:
+        step.act = (often, when, seldom, part, given)  # type: ignore[attr-defined]
+        return step
+
+    return marked
+
+
+class Stepping(RuleBasedStateMachine):
+    """`again`: the calls of this step are made twice; `without`: parts that this example does not have."""
+
+    again: bool
+    parts = ("locks", "nodes", "time", "operators", "limits")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.without: set[str] = set()
+        steps = {name: getattr(type(self), name) for name in dir(type(self)) if not name.startswith("_")}
+        self.acts = {name: step.act for name, step in steps.items() if hasattr(step, "act")}
+
+    @initialize(chance=st.randoms(use_true_random=True))
+    def leave_out(self, chance: Random) -> None:
+        self.without = {part for part in self.parts if chance.random() < 0.3}
+
+    @rule(chance=st.randoms(use_true_random=True))
+    def step(self, chance: Random) -> None:
+        weights = {
+            name: often if when(self) else seldom
+            for name, (often, when, seldom, part, _) in self.acts.items()
+            if part not in self.without
+        }
+        (name,) = chance.choices(list(weights), list(weights.values()))
+        choices = self.acts[name][-1]
+        given = {what: one(chance) if callable(one) else chance.choice(one) for what, one in choices.items()}
+        self.again = chance.random() < 0.25
+        note(f"{name}({', '.join(f'{what}={one!r}' for what, one in given.items())}){' twice' if self.again else ''}")
+        getattr(self, name)(**given)
+        self.again = False

@@ -1,0 +1,94 @@
+"""The lane proved against a plain model: whatever is called in whatever order, both say and hold the same."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from coordinator.settings import Settings
+from coordinator.store import source
+from tests.model.clock import Clocked, assembled
+from tests.model.wholes import Whole
+from tests.servers import RedisServer
+from tests.test_floors import imports
+
+LUA = Path(__file__).parents[2] / "coordinator" / "lua"
+SCRIPTS = {path.stem for path in LUA.glob("*.lua") if not path.read_text().startswith("-- Shared: ")}
+
+# Scripts that the machine does not drive, and why.
+APART = {
+    "counts_read": "read after each step and held against the model",
+    "tick_take": "schedules: no lane is touched; tests/coordinator/test_scheduler.py",
+    "tick_done": "schedules: no lane is touched; tests/coordinator/test_scheduler.py",
+    "schedule_follow": "schedules: no lane is touched; tests/coordinator/test_schedule_versions.py",
+    "sorter_add": "holds orders before they stand in any line; tests/coordinator/test_sorter.py",
+    "sorter_flush": "holds orders before they stand in any line; tests/coordinator/test_sorter.py",
+    "sorter_forget": "holds orders before they stand in any line; tests/coordinator/test_sorter.py",
+    "inbox_take": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
+    "inbox_adopt": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
+    "inbox_refuse": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
+}
+
+BOUNDED = settings(
+    max_examples=200,
+    stateful_step_count=60,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, *([Phase.shrink] if os.environ.get("MODEL_SHRINK") else [])],
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+
+
+@pytest.mark.timeout(600)
+def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServer) -> None:
+    used: set[str] = set()
+
+    class Here(Whole):
+        url = redis_server.url(9)
+
+        def teardown(self) -> None:
+            used.update(self.on.store.used)
+            super().teardown()
+
+    run_state_machine_as_test(Here, settings=BOUNDED)  # type: ignore[no-untyped-call]
+    assert used | {"counts_read"} == SCRIPTS - set(APART) | {"counts_read"}
+
+
+def test_every_script_is_driven_by_the_machine_or_named_with_a_reason() -> None:
+    called = Path(__file__).with_name("machine.py").read_text() + Path(__file__).with_name("wholes.py").read_text()
+    called += Path(__file__).with_name("harness.py").read_text()
+    driven = {name for name in SCRIPTS if f'"{name}"' in called}
+    assert driven | set(APART) == SCRIPTS
+    assert not driven & set(APART)
+
+
+@pytest.mark.parametrize(
+    "module", ["record", "lanes", "attempts", "operators", "raw", "invariants", "history", "mirror"]
+)
+def test_the_model_and_the_invariants_share_nothing_with_the_coordinator(module: str) -> None:
+    used = set(imports(Path(__file__).with_name(f"{module}.py")))
+    assert {name.split(".")[0] for name in used} <= {"collections", "dataclasses", "json", "tests", "typing"}
+    assert not any(name.startswith(("tests.model.clock", "tests.model.harness", "tests.puppet")) for name in used)
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
+def test_the_machine_runs_the_same_text_as_the_store(script: str) -> None:
+    assert assembled(script) == source(script)
+
+
+def test_time_passes_only_where_the_test_says_so(redis_server: RedisServer) -> None:
+    store = Clocked(Settings(url=redis_server.url(9), prefix=redis_server.fresh_prefix()))
+    try:
+        store.client.set(store.prefix + "lock:a", "token", px=100_000)
+        store.client.zadd(store.prefix + "ends", {store.prefix + "lock:a": store.jump(0) + 50})
+        store.jump(49)
+        assert store.client.exists(store.prefix + "lock:a")
+        store.jump(1)
+        assert not store.client.exists(store.prefix + "lock:a")
+    finally:
+        store.forget()
+        store.close()

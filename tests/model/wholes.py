@@ -1,0 +1,116 @@
+"""The whole machine: what is parked and told, locks in plain code, nodes that come and go."""
+
+from tests.model import asks
+from tests.model.harness import TTL
+from tests.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
+from tests.model.steps import act
+
+
+def parked(machine: Machine) -> bool:
+    return any(job.state == "parked" for job in machine.model.jobs.values())
+
+
+def owing(machine: Machine) -> bool:
+    return bool(machine.model.owed)
+
+
+def locked(machine: Machine) -> bool:
+    return any(job.plain for job in machine.model.jobs.values())
+
+
+class Whole(Machine):
+    # Parked jobs and notices
+
+    @act(2, parked, pick=PICK)
+    def child_ended(self, pick: int) -> None:
+        name = self.any_job(pick, "parked")
+        assert self.on.call("child_ended", name) == self.model.child_ended(name)
+
+    @act(pause=[1_000, 10_000])
+    def look_at_parked(self, pause: int) -> None:
+        expected = self.model.parked(pause)
+        found = self.on.call("parked_take", "shop", pause, then=[])
+        assert sorted((name, last, what) for name, last, _, what in found) == sorted(expected)
+
+    @act(
+        6,
+        parked,
+        pick=PICK,
+        outcome=["succeeded", "step", "raised", "failed"],
+        delay=DELAY,
+        late=BOTH,
+    )
+    def unpark(self, pick: int, outcome: str, delay: int, late: bool) -> None:
+        job = self.model.jobs[self.some([job.id for job in self.model.jobs.values() if job.state == "parked"], pick)]
+        left = job.steps[job.step + 1 :]
+        outcome = "succeeded" if outcome == "step" and not left else outcome
+        more = (left[0].kind, left[0].task, left[0].limit) if outcome == "step" else ("", "", "")
+        last = "of another" if late and pick % 4 == 0 else job.last
+        expected = self.model.unpark(job.id, last, outcome, delay)
+        answer = self.on.call("job_unpark", job.id, last, outcome, '"detail"', delay, *more, then=["", []])
+        assert answer[0] == expected
+
+    @act()
+    def take_notices(self) -> None:
+        expected = self.model.notices()
+        assert sorted(self.on.call("notices_take", "shop", then=[])) == sorted(expected)
+
+    @act(4, owing, pick=PICK)
+    def told(self, pick: int) -> None:
+        name = self.some(list(self.model.owed), pick)
+        assert self.on.call("notices_told", "shop", name, then=0) == self.model.told([name])
+
+    # Locks in plain code
+
+    @act(3, part="locks", key=KEY, busy=["queue", "queue", "skip"])
+    def lock(self, key: str, busy: str) -> None:
+        name = self.on.new("l")
+        fields, job = asks.lock(name, key, TTL)
+        self.on.submit(job, (name, key, busy, *fields), busy)
+
+    def _lock(self, pick: int) -> str:
+        return self.some([job.id for job in self.model.jobs.values() if job.plain], pick)
+
+    @act(3, locked, part="locks", pick=PICK, other=range(5))
+    def unlock(self, pick: int, other: int) -> None:
+        job = self.model.jobs[self._lock(pick)]
+        token = job.token if other else "of another"
+        over, ours = job.over, job.token == token
+        if ours and not over:
+            self.model.leave(job, "succeeded")
+        expected = "released" if ours and job.state == "succeeded" else "lost"
+        assert self.on.call("lock_release", job.id, token)[0] == expected
+
+    @act(when=locked, part="locks", pick=PICK)
+    def wait_for_lock(self, pick: int) -> None:
+        job = self.model.jobs[self._lock(pick)]
+        if job.state == "waiting":
+            for key in job.keys:
+                self.model.end_lapsed(key)
+        if job.state == "running":
+            self.model.begin(job)
+        assert self.on.call("lock_wait", job.id) == [job.state, str(job.fence or "")]
+
+    @act(when=locked, part="locks", pick=PICK)
+    def renew_lock(self, pick: int) -> None:
+        job = self.model.jobs[self._lock(pick)]
+        expected = self.model.renew(job.id, job.token, TTL)
+        assert self.on.call("lease_renew", TTL, job.id, job.token) == [expected]
+
+    # Nodes
+
+    @act(part="nodes", node=NODE, incarnation=["first", "first", "second"])
+    def register(self, node: str, incarnation: str) -> None:
+        self.on.register(node, incarnation)
+
+    @act(part="nodes", node=NODE, draining=range(6), other=range(6))
+    def beat(self, node: str, draining: int, other: int) -> None:
+        self.on.beat(node, (self.model.nodes[node].incarnation if other else "") or "nobody", draining == 5)
+
+    @act(part="nodes", node=NODE, other=range(3))
+    def leave(self, node: str, other: int) -> None:
+        known = self.model.nodes[node]
+        incarnation = (known.incarnation if other == 1 else "") or "nobody"
+        if incarnation == known.incarnation:
+            self.model.forget(known)
+        self.on.call("node_leave", node, incarnation)

@@ -1,0 +1,34 @@
+"""The machine of tests/model for long: `make rough`. A seed that fails is told and can be run again alone."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.wholes import Whole
+from tests.servers import RedisServer
+
+pytestmark = [pytest.mark.rough, pytest.mark.timeout(3600)]
+
+EXAMPLES, STEPS = 400, 120
+SEED = int(os.environ.get("MODEL_SEED", "0")) or int.from_bytes(os.urandom(4), "big")
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_lanes_do_what_the_model_does_for_long(redis_server: RedisServer, number: int) -> None:
+    print(f"MODEL_SEED={SEED}, number {number}")
+    long = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+
+    class Here(Whole):
+        url = redis_server.url(9)
+
+    run_state_machine_as_test(seed(SEED + number)(Here), settings=long)  # type: ignore[no-untyped-call]
