@@ -16,7 +16,9 @@ __all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "runner"]
 URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
 
 app = Celery("bench", broker=f"{URL}/1")
-app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64, coordinator_url=f"{URL}/0")
+app.conf.update(
+    task_ignore_result=True, worker_prefetch_multiplier=64, worker_disable_prefetch=False, coordinator_url=f"{URL}/0"
+)
 coordinator = Coordinator(app)
 counter = redis.Redis.from_url(f"{URL}/2")
 
@@ -34,4 +36,4 @@ def keep(text: str) -> None:
 def runner(node: str, slice: float = 1e9) -> Runner:
     """A runner in this process whose slice never ends, or after so many seconds."""
     coordinator.settings.__dict__["slice"] = slice
-    return Runner(app, coordinator.core, node, Tracers(app, node), Events(app, node))
+    return Runner(app, coordinator.core, node, coordinator.incarnation, Tracers(app, node), Events(app, node))

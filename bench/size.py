@@ -5,7 +5,6 @@ One runner in this process, so that what is measured is the hand-over: finish a 
 
 import os
 import time
-import uuid
 from typing import Any
 
 from bench.servers import redis_server
@@ -38,7 +37,7 @@ def register(bench: Any) -> None:
     about = {"app": "bench", "capacity": 0.5, "ordinary": 0, "load": 0}
     bench.coordinator.store.settings.__dict__["node_ttl"] = 86400.0
     nodes = bench.Nodes(bench.coordinator.store)
-    nodes.register("bench", uuid.uuid4().hex, about, ["app bench", "queue celery"], tasks)
+    nodes.register("bench", bench.coordinator.incarnation, about, ["app bench", "queue celery"], tasks)
 
 
 def weight(bench: Any) -> float:

@@ -19,6 +19,7 @@ from coordinator.drafts import WHEN_BUSY
 from coordinator.extension import Coordinator
 from coordinator.jobs import TERMINAL, Job
 from coordinator.lanes import ENDS
+from coordinator.nodes import Node
 from coordinator.session import json_option, with_coordinator
 from coordinator.store import seconds
 from coordinator.tables import as_json, moment, pairs
@@ -178,6 +179,57 @@ def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
     return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
 
 
+@acts("node", "NODE")
+def drain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
+    """Give a node nothing new; what runs there ends, or is handed over after a while. Until `undrain`."""
+    new = coordinator.drain(node, why=why, by=by)
+    unknown = "" if node in [one.name for one in coordinator.nodes()] else "; no node of that name is alive now"
+    return {"node": node, "drained": new}, f"{node} {'drains' if new else 'was drained already'}{unknown}"
+
+
+@acts("node", "NODE")
+def undrain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
+    """Give a drained node work again."""
+    was = coordinator.undrain(node, why=why, by=by)
+    return {"node": node, "undrained": was}, f"{node} {'takes work again' if was else 'was not drained'}"
+
+
+@click.command("show")
+@click.argument("name", metavar="NODE")
+@json_option
+@with_coordinator
+def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
+    """A node in full: what it serves, how busy it is, and when it was last chosen, and why."""
+    found = [node for node in coordinator.nodes() if node.name == name]
+    if not found:
+        raise click.ClickException(f"no node {name} is alive")
+    node = found[0]
+    if as_json_:
+        click.echo(as_json(node))
+        return
+    choices = [("chosen", _choice(choice)) for choice in node.choices]
+    named = {name: getattr(node, name) for name in node.__slots__ if name not in ("choices", "drained", "since")}
+    since = ("since", moment(node.since) if node.since else None)
+    click.echo(pairs([*named.items(), since, ("drained", told(node.drained)), *choices]))
+
+
+def _choice(choice: Mapping[str, Any]) -> str:
+    """Why it was this node that was rung."""
+    app, queue, *labels = choice["class"].split("\n")
+    wanted = " ".join([queue, *labels]) + (f" of {app}" if app else "")
+    beside = f", before {choice['next']} with {float(choice['next_score']):.3f}" if choice.get("next") else ""
+    passed = f", after {choice['passed']} less busy that do not fit" if choice["passed"] else ""
+    at = moment(datetime.fromtimestamp(choice["at"] / 1000, UTC))
+    return f"{at} for {wanted}: score {choice['score']:.3f}{beside}{passed}"
+
+
+def drained(node: Node) -> str:
+    if node.drained:
+        return f"drained {told(node.drained)}"
+    return "draining: it ends" if node.draining else ""
+
+
+NODE_COMMANDS = (show_node, drain, undrain)
 COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume)
 
 

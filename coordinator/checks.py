@@ -41,6 +41,12 @@ def check_id(job_id: str | None) -> str:
     return job_id
 
 
+def check_node(name: str) -> str:
+    if not isinstance(name, str) or not printable(name) or len(name.encode()) > 512:
+        raise InvalidJob(f"node {name!r}: give 1 to 512 bytes of text without control characters")
+    return name
+
+
 def moment(name: str, value: Any) -> datetime:
     """Seconds from now, a datetime, or an ISO text."""
     try:

@@ -95,16 +95,22 @@ def sorters(coordinator: Coordinator, as_json_: bool) -> None:
     click.echo(as_json(found) if as_json_ else table(("sorter", "collected", "flushing", "first", "due"), rows))
 
 
-@cli.command()
+@cli.group(invoke_without_command=True)
 @json_option
 @with_coordinator
 def nodes(coordinator: Coordinator, as_json_: bool) -> None:
-    """The coordinating nodes that are alive."""
+    """The coordinating nodes that are alive; one of them in full, or drained."""
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     found = coordinator.nodes()
-    heads = ("node", "slots", "running", "rung", "ordinary", "load", "pool", "queues", "since", "")
-    fields = ("name", "capacity", "running", "rung", "ordinary", "load", "pool", "queues", "since")
-    rows = ((*(getattr(node, name) for name in fields), "draining" if node.draining else "") for node in found)
+    heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "pool", "queues", "labels", "")
+    fields = ("name", "capacity", "running", "rung", "ordinary", "load", "memory", "score", "pool", "queues", "labels")
+    rows = ((*(getattr(node, name) for name in fields), acting.drained(node)) for node in found)
     click.echo(as_json(found) if as_json_ else table(heads, rows))
+
+
+for command in acting.NODE_COMMANDS:
+    nodes.add_command(command)
 
 
 @cli.command()

@@ -65,6 +65,8 @@ class Doorbells:
 def merge_transport(sender: Celery, **_: Any) -> None:
     """Once the app knows its broker and its backend."""
     conf = sender.conf
+    if str(conf.broker_url or "").startswith(REDIS_SCHEMES):
+        conf.add_defaults({"worker_disable_prefetch": True})  # ordinary tasks go to free slots only
     for url, name in (
         (conf.broker_url, "broker_transport_options"),
         (conf.result_backend, "result_backend_transport_options"),

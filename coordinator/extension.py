@@ -37,6 +37,10 @@ from coordinator.store import Store
 from coordinator.subresults import tell_parents
 from coordinator.warden import Companion
 
+_RUNNER = {
+    "shared": False, "bind": True, "ignore_result": True, "send_events": False, "acks_late": False, "rate_limit": None,
+}  # fmt: skip
+
 
 class Coordinator:
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
@@ -56,6 +60,7 @@ class Coordinator:
         self._given = settings
         self._usuals: dict[str, Usual] = {}
         self._results: dict[str, bool] = {}
+        self.incarnation = ""  # of the worker in this process, or that forked it
         self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.companions: list[Callable[[str], Companion]] = []
         self.schedule_sources: list[Callable[[], Any]] = []
@@ -224,6 +229,17 @@ class Coordinator:
     def nodes(self) -> list[Node]:
         return Nodes(self.store).all()
 
+    def drain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+        """Give this node nothing new; what runs there ends, or is handed over after `drain_timeout`, without a loss.
+
+        Also one of that name that comes later, until `undrain`. False: it was drained already.
+        """
+        return self.core.drain(node, True, why=why, by=by or socket.gethostname())
+
+    def undrain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+        """Whatever waits for such a node rings it. False: it was not drained."""
+        return self.core.drain(node, False, why=why, by=by or socket.gethostname())
+
     def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> AbstractContextManager[Lease]:
         return self._locks.lock(name, ttl, wait)
 
@@ -273,17 +289,8 @@ class Coordinator:
             node = task.request.hostname
             if node not in tracers:
                 tracers[node] = (Tracers(app, node), Events(app, node))
-            return Runner(app, self.core, node, *tracers[node]).run(bell)
+            return Runner(app, self.core, node, self.incarnation, *tracers[node]).run(bell)
 
-        app.task(
-            run,
-            name=TASK,
-            shared=False,
-            bind=True,
-            ignore_result=True,
-            send_events=False,
-            acks_late=False,
-            rate_limit=None,
-        )
+        app.task(run, name=TASK, **_RUNNER)
         worker.bind(app)
         tell_parents(app, lambda: self.core)

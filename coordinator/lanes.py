@@ -164,6 +164,12 @@ class Lanes:
         self.ring_all(rung)
         return bool(was)
 
+    def drain(self, node: str, on: bool, *, why: str = "", by: str = "") -> bool:
+        """Give a node of that name nothing new, or again. False: it was so already."""
+        changed, rung = Nodes(self.store).drain(checks.check_node(node), on, why, by)
+        self.ring_all(rung)
+        return changed
+
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state, ended in each outcome, were `created`; and `retries`, `losses`, `faults`."""
         found = self.store.run("counts_read")

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kombu.utils.json import dumps
+from kombu.utils.json import dumps, loads
 
 from coordinator.store import Arg, Store, milliseconds, seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A coordinating node at one moment. `load`: of the CPU, 1 = all cores busy; `score`: the lowest is rung next."""
+    """A coordinating node at one moment.
+
+    `load`, `memory`: what is used, of 1. `score`: the lowest is rung next, from 1 on nobody; None: it drains.
+    `drained`: {why, by, at (ms)} of the operator who drains it. `choices`: the last times it was rung as the least
+    busy, the latest first: {at (ms), score, class, next, next_score (who was second), passed (how many less busy ones
+    did not fit)}.
+    """
 
     name: str
     app: str
@@ -26,12 +32,23 @@ class Node:
     rung: int
     ordinary: int
     load: float
+    memory: float
     score: float | None
     draining: bool
+    drained: dict[str, Any] | None
+    choices: tuple[dict[str, Any], ...]
     pool: str
     host: str
     version: str
     since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a node is told: which of its bells are overdue, and for how long (s) it has been draining, if it is."""
+
+    bells: list[str]
+    drains: float | None
 
 
 class Nodes:
@@ -47,12 +64,19 @@ class Nodes:
         verdict, rung = self.store.run("node_register", name, incarnation, ttl, *lists)
         return verdict == b"registered", rung
 
-    def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg]) -> list[str] | None:
-        """The overdue bells of this node; None: it was declared dead meanwhile and must register again."""
+    def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg]) -> Beat | None:
+        """None: it was declared dead meanwhile and must register again."""
         fields = [part for pair in changed.items() for part in pair]
         ttl = milliseconds(self.store.settings.node_ttl)
-        verdict, bells = self.store.run("node_beat", name, incarnation, ttl, *fields)
-        return [bell.decode() for bell in bells] if verdict == b"alive" else None
+        verdict, bells, drains = self.store.run("node_beat", name, incarnation, ttl, *fields)
+        if verdict != b"alive":
+            return None
+        return Beat([bell.decode() for bell in bells], None if drains < 0 else drains / 1000)
+
+    def drain(self, name: str, on: bool, why: str, by: str) -> tuple[bool, list[Any]]:
+        """Whether that changed anything, and the bells of whoever it woke."""
+        changed, rung = self.store.run("node_drain", name, int(on), why, by)
+        return bool(changed), rung
 
     def leave(self, name: str, incarnation: str) -> list[Any]:
         return self.store.run("node_leave", name, incarnation)[0]  # type: ignore[no-any-return]
@@ -73,8 +97,10 @@ class Nodes:
             pipeline.hlen(key("work", name))
             pipeline.zcard(key("rung", name))
             pipeline.zscore(key("room"), name)
+            pipeline.hget(key("drained"), name)
+            pipeline.lrange(key("chosen", name), 0, -1)
         found = pipeline.execute()
-        nodes = [_node(name, found[6 * i : 6 * i + 6]) for i, name in enumerate(names)]
+        nodes = [_node(name, found[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
         return sorted((node for node in nodes if node), key=lambda node: node.name)
 
 
@@ -95,8 +121,11 @@ def _node(name: str, found: Sequence[Any]) -> Node | None:
         rung=found[4],
         ordinary=int(about.get("ordinary", 0)),
         load=float(about.get("load", 0)),
+        memory=float(about.get("memory", 0)),
         score=found[5],
-        draining=about.get("draining") == "1",
+        draining=about.get("closed") == "1",
+        drained=loads(found[6]) if found[6] else None,
+        choices=tuple(loads(choice) for choice in found[7]),
         pool=about.get("pool", ""),
         host=about.get("host", ""),
         version=about.get("version", ""),

@@ -41,11 +41,14 @@ _LAST_WAIT = 2.0  # for the kill that is on its way: it must not hit whatever th
 class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
-    def __init__(self, app: Celery, lanes: Lanes, node: str, tracers: Tracers, events: Events) -> None:
+    def __init__(
+        self, app: Celery, lanes: Lanes, node: str, incarnation: str, tracers: Tracers, events: Events
+    ) -> None:
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
         self.node = node
+        self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
         self._tracers = tracers
@@ -57,7 +60,7 @@ class Runner:
         """Work until the slice is over or nothing is ready; how many attempts were made."""
         token, count = self._token(), 0
         until = time.monotonic() + self.store.settings.slice
-        given, events, rung = self._insist("runner_take", self.node, self.id, bell, token, self._ttl)
+        given, events, rung = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         self._events.enabled = events == b"1"
         self.lanes.ring_all(rung)
         try:

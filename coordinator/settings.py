@@ -29,6 +29,7 @@ class Settings(BaseModel):
     heartbeat: float = Field(2.0, ge=0.05, description="how often a node says that it lives")
     sweep: float = Field(0.5, ge=0.02, description="how often the warden looks at what is due")
     slice: float = Field(5.0, gt=0, description="how long one doorbell's runner goes on")
+    drain_timeout: float = Field(300.0, ge=0, description="how long jobs of a draining node may go on there")
     retry_delay: float = Field(1.0, ge=0, description="first wait between attempts, doubling, at most 300")
     max_losses: int = Field(3, ge=0, description="lost runs before a job ends as failed")
     max_lifetime: float = Field(86400.0, gt=0, description="from a job's first taking to its expiry")

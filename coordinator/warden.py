@@ -38,6 +38,8 @@ from coordinator.store import Store, milliseconds
 
 logger = logging.getLogger(__name__)
 
+BRAKE = 0.95  # of CPU or memory: who uses more comes behind those that are less than half full
+
 
 class Companion(Protocol):
     """Something that lives beside the warden in its process: started once, stopped at the end, never raises."""
@@ -91,6 +93,7 @@ class Warden:
         self._refused = False
         self._renewed: dict[str, float] = {}
         self._next_load = 0.0
+        self._drained = False  # for too long: what still runs is handed over
 
     def hear(self, line: Mapping[str, Any]) -> None:
         """What the worker says: fields of the node that changed, or a job's id to cancel."""
@@ -128,14 +131,20 @@ class Warden:
             return
         if time.monotonic() >= self._next_load:
             self._next_load = time.monotonic() + self.settings.heartbeat
-            self.changed["load"] = round((psutil.cpu_percent() or 0.0) / 100, 3)
-        bells = self.nodes.beat(charge.node, charge.incarnation, self.changed)
+            load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+            self.changed |= {
+                "load": round(load, 3),
+                "memory": round(memory, 3),
+                "braked": int(max(load, memory) > BRAKE),
+            }
+        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed)
         self.changed = {}
-        if bells is None:
+        if beat is None:
             logger.warning("node %s was declared dead; registering again", charge.node)
             self._registered = False
             return self.beat()
-        for bell in bells:
+        self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
+        for bell in beat.bells:
             self.doorbells.ring(charge.node, bell)
 
     def held(self) -> list[Held]:
@@ -155,7 +164,7 @@ class Warden:
             condition = processes.condition(held.process)
             if condition == "gone":
                 self._lose(held, "lost", f"the process {held.process} on {self.charge.node} is gone")
-            elif held.till and held.till < now and self._stop(held):
+            elif (held.till and held.till < now and self._stop(held)) or (self._drained and self._hand_over(held)):
                 continue
             elif condition == "alive":
                 living.append(held)
@@ -197,6 +206,17 @@ class Warden:
         logger.warning("job %s: stopped its process %s: %s", held.job_id, held.process, why)
         detail = {"type": "TimedOut", "module": "coordinator.errors", "message": "went past its time_limit"}
         self._lose(held, "timed_out", detail)
+        return True
+
+    def _hand_over(self, held: Held) -> bool:
+        """Its node drains, and it took too long: another node goes on with it. A rollback, which runs once, may end;
+        so may what shares its process with others.
+        """
+        if held.process == self.charge.worker or self.lanes.job(held.job_id).state == "rolling_back":
+            return False
+        if self.store.run("runner_condemn", self.charge.node, held.runner, held.token, held.job_id) == 1:
+            processes.kill(held.process)
+            self._lose(held, "handed", f"handed over: {self.charge.node} drains")
         return True
 
     def _lose(self, held: Held, how: str, detail: Any) -> None:

@@ -57,7 +57,6 @@ class WardenStep(bootsteps.StartStopStep):
         self._process: subprocess.Popen[bytes] | None = None
         self._timer: Any = None
         self._told: dict[str, Any] = {}
-        self._incarnation = uuid.uuid4().hex
         self._draining = False
         signals.worker_shutting_down.connect(self._drain, weak=False)
 
@@ -92,7 +91,7 @@ class WardenStep(bootsteps.StartStopStep):
         events = c.event_dispatcher is not None and c.event_dispatcher.enabled
         capacity = max(1, int(getattr(c.pool, "num_processes", None) or 1))
         told = {"capacity": capacity, "ordinary": ordinary, "events": int(events)}
-        return told | ({"draining": 1} if self._draining else {})
+        return told | ({"ending": 1} if self._draining else {})
 
     def _spawn(self, c: Any) -> subprocess.Popen[bytes]:
         app = self.coordinated
@@ -104,13 +103,14 @@ class WardenStep(bootsteps.StartStopStep):
             "pid": os.getpid(),
             "version": VERSION,
         }
+        labels = app.coordinator.settings.labels
         queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
         charge = {
             "node": c.hostname,
-            "incarnation": self._incarnation,
+            "incarnation": app.coordinator.incarnation,
             "worker": processes.identity(),
             "about": about,
-            "serves": [f"app {app.main}", *(f"queue {name}" for name in queues)],
+            "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
             "tasks": [CANVAS, *(name for name in app.tasks if not name.startswith(("celery.", "coordinator.")))],
         }
         process = subprocess.Popen(
@@ -138,7 +138,7 @@ class WardenStep(bootsteps.StartStopStep):
         """A warm shutdown began: nothing new, what runs may end."""
         self._draining = True
         self.coordinated.coordinator.close()
-        self.tell({"draining": 1})
+        self.tell({"ending": 1})
 
 
 def bind(app: Celery) -> None:
@@ -146,11 +146,13 @@ def bind(app: Celery) -> None:
     step = type("WardenStep", (WardenStep,), {"coordinated": app, "__module__": __name__})
     app.steps["consumer"].add(step)
 
-    def own_queue(sender: str, instance: Any, **_: Any) -> None:
+    def begin(sender: str, instance: Any, **_: Any) -> None:
+        """Before its pool is there: whoever it forks knows which worker it is of."""
         if instance.app is app:
+            app.coordinator.incarnation = uuid.uuid4().hex
             app.amqp.queues.select_add(queue_of(sender))
 
-    signals.celeryd_after_setup.connect(own_queue, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
+    signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
 
 
 def locate(app: Celery) -> str:

@@ -10,6 +10,7 @@ _OPEN = (
     "lanes",
     "limits",
     "paused",
+    "drained",
     "ready",
     "group",
     "leases",
@@ -20,7 +21,7 @@ _OPEN = (
     "parked",
     "state",
 )
-_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:")
+_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:")
 
 
 def leftovers(store: Store) -> list[str]:

@@ -45,6 +45,7 @@ class Puppet:
         self.store = store
         self.name = name
         self.ttl = ttl
+        self.incarnation = "a"
         self.lanes = Lanes(store)
         self.nodes = Nodes(store)
         self._numbers = itertools.count(1)
@@ -52,6 +53,7 @@ class Puppet:
     def up(
         self, capacity: int = 4, tasks: tuple[str, ...] = TASKS, queue: str = "celery", incarnation: str = "a"
     ) -> bool:
+        self.incarnation = incarnation
         about = {"app": "shop", "capacity": capacity, "ordinary": 0, "load": 0}
         return self.nodes.register(self.name, incarnation, about, ["app shop", f"queue {queue}"], tasks)[0]
 
@@ -61,7 +63,7 @@ class Puppet:
     def take(self, token: str | None = None, runner: str | None = None, bell: str = "") -> Taken | None:
         number = next(self._numbers)
         token, runner = token or f"{self.name}-token-{number:04}", runner or f"{self.name}-runner-{number}"
-        given = self.store.run("runner_take", self.name, runner, bell, token, self.ttl)[0]
+        given = self.store.run("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)[0]
         return _taken(given, token, runner)
 
     def must_take(self) -> Taken:

@@ -8,3 +8,7 @@ local function put_back(id, job, ...)
   put(id, job.class, group_of(job), true)
   readied[#readied + 1] = {job.class, job.task}
 end
+
+local function attempts_left(job, most)
+  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or limits_of(job.limits)[1])
+end

@@ -1,5 +1,13 @@
 -- Shared: what follows when an attempt is over, however it ended.
 -- include again
+-- include class
+
+-- Its rollback is over, well or not: the record names the job's own task and class again.
+local function undone(id, job)
+  local name = P .. 'job:' .. id
+  job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
+  note(id, 'phase', 'undone', 'task', job.task, 'class', job.class)
+end
 
 -- Nobody acts for the job any more; the token stays known, to answer its holder again.
 local function let_go(id, job, ...)
@@ -48,8 +56,4 @@ local function give_up(id, job, state, ...)
   into(id, 'rolling_back')
   put_back(id, job, 'task', job.task, 'class', job.class)
   return 'rolling_back'
-end
-
-local function attempts_left(job, most)
-  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or limits_of(job.limits)[1])
 end

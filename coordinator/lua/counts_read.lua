@@ -2,7 +2,7 @@
 -- KEYS prefix
 -- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
 -- include apart
--- include ready
+-- include drop
 local all = redis.call('HGETALL', P .. 'counts')
 local count = {created = 0, retries = 0, losses = 0, faults = 0}
 for i = 1, #all, 2 do count[all[i]] = tonumber(all[i + 1]) end

@@ -1,6 +1,8 @@
 -- Shared: marks that an operator puts in front of a line, or takes away.
 -- include apart
--- include lane
+-- include drop
+-- include enter
+-- include standing
 
 -- In a line with a mark all that were started are pinned: the one that was is pinned now.
 local function mark(key, which)
@@ -10,6 +12,17 @@ local function mark(key, which)
   if job and job[1] ~= 'waiting' then pin(head, keys_of(job[2])) end
   redis.call('ZADD', line, '-inf', which)
   redis.call('ZADD', P .. 'lanes', 0, key)
+end
+
+-- Ready, but it may not start after all: back to its place; whoever stood behind it elsewhere may be first now.
+local function unready(id, job)
+  drop(id, job)
+  redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
+  local keys, score = keys_of(job.keys), redis.call('HGET', P .. 'job:' .. id, 'score')
+  if not score then return end
+  redis.call('HDEL', P .. 'job:' .. id, 'score')
+  for _, key in ipairs(keys) do redis.call('ZADD', P .. 'line:' .. key, 'XX', score, id) end
+  for _, key in ipairs(keys) do admit(key) end
 end
 
 -- Those that are ready and were never taken go back to their places.

@@ -3,6 +3,7 @@
 -- ARGV id why by
 -- returns {state or '', rung}: the state after the call; '' = no such job
 -- include conclude
+-- include drop
 local id, why, by = unpack(ARGV)
 id = redis.call('HGET', P .. 'job:' .. id, 'alias') or id
 local job = read(id)

@@ -23,6 +23,7 @@ elseif job.token ~= token then
 elseif TERMINAL[job.state] then
   state = job.state
 else -- what most jobs do not need is put together only here
+-- include drop
 -- include ending
   if job.state == 'ready' then -- put back too early: it was not lost after all
     drop(id, job)
@@ -41,7 +42,7 @@ end
 local served = taken and taken[CLASS]
 if rest == '1' then
   for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
-    if not served and any_ready(class) then
+    if not served and redis.call('EXISTS', P .. 'ready:' .. class) == 1 then
       bell_for(node, 2000)
       served = class
     end

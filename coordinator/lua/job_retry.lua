@@ -4,6 +4,7 @@
 --   to: of one that ended: back | front of those of its priority
 -- returns {state or '', rung}: the state after the call; '' = no such job
 -- include conclude
+-- include enter
 local id, why, by, to = unpack(ARGV)
 id = redis.call('HGET', P .. 'job:' .. id, 'alias') or id
 local job, name = read(id), P .. 'job:' .. id

@@ -2,10 +2,10 @@
 -- KEYS prefix
 -- ARGV id keys_text when_busy priority not_before delay room fields…
 --   keys_text: joined by newlines; when_busy: queue | skip | defer; not_before: ms since the epoch, 0 = now
---   room: how many may wait in each of its lines already, less one; '' = any number
---   fields: further names and values of the record (class task spec limits melt unite expires token ttl …)
--- returns {outcome, position, id, fence or '', rung}; outcome: started queued skipped coalesced duplicate
---   full (nothing was written; position = how many wait; id = the key)
+--   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
+-- returns {outcome, position, id, fence or '', rung}; outcome: started queued skipped coalesced duplicate, or full (nothing
+--   was written; position = how many wait; id = the key)
+-- include enter
 -- include lapsed
 -- include unite
 local id, keys_text, when_busy, priority, not_before, delay, room = unpack(ARGV, 1, 7)

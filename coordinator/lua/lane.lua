@@ -33,24 +33,6 @@ local function admit(key)
   if redis.call('ZSCORE', line, PAUSED) then return end
   for _, one in ipairs(redis.call('ZRANGE', line, redis.call('ZCOUNT', line, '-inf', '-inf'), limit_of(key))) do
     admit_one(one, true)
-    if weight_of(one) then return end
+    if redis.call('HGET', P .. 'job:' .. one, 'weight') then return end
   end
-end
-
--- A job that stood apart takes its place in all its lines.
-local function join(id, keys, score)
-  redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
-  enter(id, keys, score)
-  admit(keys[1])
-end
-
--- Ready, but it may not start after all: back to its place; whoever stood behind it elsewhere may be first now.
-local function unready(id, job)
-  drop(id, job)
-  redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
-  local keys, score = keys_of(job.keys), redis.call('HGET', P .. 'job:' .. id, 'score')
-  if not score then return end
-  redis.call('HDEL', P .. 'job:' .. id, 'score')
-  for _, key in ipairs(keys) do redis.call('ZADD', P .. 'line:' .. key, 'XX', score, id) end
-  for _, key in ipairs(keys) do admit(key) end
 end

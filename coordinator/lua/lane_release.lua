@@ -4,6 +4,8 @@
 --   holder: release it from this job only; '' = from whoever was started and is not over
 -- returns {id or '', rung}; '' = nobody held it
 -- include conclude
+-- include drop
+-- include standing
 local key, why, by, holder = unpack(ARGV)
 local first = holder ~= '' and redis.call('ZSCORE', P .. 'line:' .. key, holder) and holder or holder_of(key)
 local job = first and read(first)

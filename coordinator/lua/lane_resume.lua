@@ -3,6 +3,7 @@
 -- ARGV key why by
 -- returns {1 or 0, rung}; 0 = it was not paused
 -- include lane
+-- include standing
 local key, why, by = unpack(ARGV)
 redis.call('HDEL', P .. 'paused', key)
 local was = redis.call('ZREM', P .. 'line:' .. key, PAUSED)

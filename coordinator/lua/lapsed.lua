@@ -1,6 +1,7 @@
 -- Shared: a lock in plain code that was not renewed ends when somebody else wants it. Its holder knows: it distrusts a
 -- lease that nobody confirmed for its whole ttl. Jobs are left to the sweep, which grants a grace after a silence.
 -- include lose
+-- include standing
 
 local function end_lapsed(key)
   local marks = marks_of(key)

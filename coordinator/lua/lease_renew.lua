@@ -3,6 +3,7 @@
 -- ARGV ttl pairs…
 --   pairs: id and token in turns
 -- returns a list: the token where it is still the job's, '' where another was given it or the job is over
+-- include drop
 -- include leave
 local ttl, replies = tonumber(ARGV[1]), {}
 

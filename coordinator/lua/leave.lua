@@ -2,12 +2,8 @@
 -- include lane
 -- include apart
 
--- Result and links of a job with `tell` are owed: unsent:<app> says from when another node may send them.
+-- Result and links of a job with `tell` are owed: after how many ms another node may send them.
 local tell_after = 0
-local function owe(id, job)
-  local app = app_of(job)
-  if app ~= '' then redis.call('ZADD', P .. 'unsent:' .. app, now + tell_after, id) end
-end
 
 -- From here nothing melts into it any more: it starts, or it is over.
 local function unmelt(id, job, keys)
@@ -21,14 +17,6 @@ local function look_at(parent)
   if job and job.state == 'parked' then redis.call('ZADD', P .. 'parked:' .. app_of(job), 0, parent) end
 end
 
--- The ids that melted into it are known as long as it is.
-local function keep_aliases(id, keep)
-  for _, alias in ipairs(redis.call('LRANGE', P .. 'aliases:' .. id, 0, -1)) do
-    redis.call('PEXPIRE', P .. 'job:' .. alias, keep)
-  end
-  redis.call('PEXPIRE', P .. 'aliases:' .. id, keep)
-end
-
 -- Out of all lines with a terminal state; frees memory first, then whoever stands behind goes on.
 local function leave(id, job, state, ...)
   local keys, name = keys_of(job.keys), P .. 'job:' .. id
@@ -38,15 +26,21 @@ local function leave(id, job, state, ...)
   if job.seldom then away(id, job) end
   if job.token then unlock_all(keys, job.token, job.slots) end
   redis.call('HSET', name, 'state', state, 'ended', now, ...)
-  local limits = limits_of(job.limits)
-  local keep = state == 'succeeded' and limits[5] or limits[6]
+  local success, failure = string.match(job.limits, '(%S+) (%S+)$')
+  local keep = state == 'succeeded' and success or failure
   redis.call('PEXPIRE', name, keep)
-  if job.aliases then keep_aliases(id, keep) end
+  if job.aliases then -- the ids that melted into it are known as long as it is
+    for _, alias in ipairs(redis.call('LRANGE', P .. 'aliases:' .. id, 0, -1)) do
+      redis.call('PEXPIRE', P .. 'job:' .. alias, keep)
+    end
+    redis.call('PEXPIRE', P .. 'aliases:' .. id, keep)
+  end
   if job.class then
     redis.call('HINCRBY', P .. 'counts', state, 1)
     redis.call('PUBLISH', P .. 'done:' .. id, state)
   end
-  if job.tell then owe(id, job) end
+  local app = job.tell and app_of(job) or ''
+  if app ~= '' then redis.call('ZADD', P .. 'unsent:' .. app, now + tell_after, id) end
   if job.parent then look_at(job.parent) end
   for _, key in ipairs(keys) do admit(key) end
   return state

@@ -5,16 +5,7 @@
 -- Where several may run at once, all but one hold a slot: slot:<i>:<key>, i from 2.
 local function lock_name(key, slot) return slot == 1 and P .. 'lock:' .. key or P .. 'slot:' .. slot .. ':' .. key end
 
--- Which one it got; nil = none is free.
-local function lock_one(key, token, ttl)
-  if redis.call('SET', P .. 'lock:' .. key, token, 'NX', 'PX', ttl) then return 1 end
-  local others = limit_of(key) - 1
-  for i = 0, others - 1 do
-    local slot = 2 + (now + i) % others
-    if redis.call('SET', lock_name(key, slot), token, 'NX', 'PX', ttl) then return slot end
-  end
-end
-
+-- The numbers in a record's `slots`, 1 for a lock itself; nil = all are locks.
 local function slots_of(text)
   local slots = {}
   for slot in string.gmatch(text or '', '%d+') do slots[#slots + 1] = tonumber(slot) end
@@ -22,10 +13,20 @@ local function slots_of(text)
 end
 
 local function unlock_all(keys, token, slots)
-  slots = slots_of(slots)
+  slots = slots and slots_of(slots)
   for i, key in ipairs(keys) do
-    local name = lock_name(key, slots[i] or 1)
+    local name = slots and lock_name(key, slots[i] or 1) or P .. 'lock:' .. key
     if redis.call('GET', name) == token then redis.call('DEL', name) end
+  end
+end
+
+-- Which lock of the key it got, or with a limit, which slot; nil = none is free.
+local function lock_one(key, token, ttl)
+  if redis.call('SET', P .. 'lock:' .. key, token, 'NX', 'PX', ttl) then return 1 end
+  local others = limit_of(key) - 1
+  for i = 0, others - 1 do
+    local slot = 2 + (now + i) % others
+    if redis.call('SET', lock_name(key, slot), token, 'NX', 'PX', ttl) then return slot end
   end
 end
 

@@ -1,4 +1,5 @@
--- Shared: an attempt that its process will not finish. how: lost (process, node or lease gone), timed_out (past its
+-- Shared: an attempt that its process will not finish. how: lost (process, node or lease gone), handed
+-- (stopped, so that another node goes on with it: no loss is counted), timed_out (past its
 -- time limit, the process was stopped), or stopped (its field `stop` says as what it ends).
 -- include conclude
 
@@ -12,6 +13,11 @@ local function lose(id, job, how, detail, delay)
   if how == 'timed_out' then
     if attempts_left(job) then return retry_later(id, job, delay or 0, detail) end
     return give_up(id, job, 'failed', 'error', detail)
+  end
+  if how == 'handed' then
+    note(id, 'forgiven', (job.forgiven or 0) + 1)
+    put_back(id, job)
+    return 'ready'
   end
   redis.call('HINCRBY', P .. 'counts', 'losses', 1)
   note(id)

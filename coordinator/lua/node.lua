@@ -1,4 +1,6 @@
 -- Shared: nodes that come and go.
+-- include class
+-- include drop
 -- include lane
 
 -- What its processes hold stays noted for a while: it may only have been silent, and come back.
@@ -11,7 +13,7 @@ local function forget(node)
   end
   redis.call('ZREM', P .. 'alive', node)
   redis.call('ZREM', P .. 'room', node)
-  for _, kind in ipairs({'classes:', 'serves:', 'tasks:', 'rung:', 'node:'}) do
+  for _, kind in ipairs({'classes:', 'serves:', 'tasks:', 'rung:', 'node:', 'chosen:'}) do
     redis.call('DEL', P .. kind .. node)
   end
 end

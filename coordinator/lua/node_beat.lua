@@ -1,23 +1,19 @@
 -- node_beat: a node lives; its load; which of its bells are overdue.
 -- KEYS prefix
 -- ARGV node incarnation ttl fields…
---   fields: names and values of node:<name> that changed (load ordinary capacity draining events)
--- returns {'alive' or 'unknown', overdue bells}; unknown = declared dead meanwhile, register again
--- include node
+--   fields: names and values of node:<name> that changed (load braked ordinary capacity ending events)
+-- returns {'alive' or 'unknown', overdue bells, ms}; unknown = declared dead meanwhile, register again; ms: for how long
+--   it has been given nothing, since it drains; -1 = it does not
+-- include drain
 local node, incarnation, ttl = unpack(ARGV, 1, 3)
-if redis.call('HGET', P .. 'node:' .. node, 'incarnation') ~= incarnation then return {'unknown', {}} end
+if redis.call('HGET', P .. 'node:' .. node, 'incarnation') ~= incarnation then return {'unknown', {}, -1} end
 though_full()
 if #ARGV > 3 then redis.call('HSET', P .. 'node:' .. node, unpack(ARGV, 4)) end
 redis.call('ZADD', P .. 'alive', now + ttl, node)
-if redis.call('HGET', P .. 'node:' .. node, 'draining') == '1' then
-  for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
-    redis.call('SREM', P .. 'fits:' .. class, node)
-    redis.call('SREM', P .. 'classes:' .. node, class)
-  end
-end
+if is_draining(node) then close(node) end
 local ready = false
 for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes:' .. node)) do
-  ready = ready or any_ready(class)
+  ready = ready or redis.call('EXISTS', P .. 'ready:' .. class) == 1
 end
 local overdue = redis.call('ZRANGEBYSCORE', P .. 'rung:' .. node, '-inf', now, 'LIMIT', 0, 64)
 for _, bell in ipairs(overdue) do
@@ -30,4 +26,5 @@ for _, bell in ipairs(overdue) do
   end
 end
 rescore(node)
-return {'alive', ready and overdue or {}}
+local closing = redis.call('HGET', P .. 'node:' .. node, 'closing')
+return {'alive', ready and overdue or {}, closing and now - closing or -1}

@@ -4,7 +4,7 @@
 --   about: JSON object, fields of node:<name>, among them app, capacity, ordinary, load; serves: JSON list of
 --   'app …' | 'queue …' | 'label …'; tasks: JSON list of names
 -- returns {'registered' or 'taken', rung}; taken = another living worker has this name
--- include node
+-- include drain
 local node, incarnation, ttl = unpack(ARGV, 1, 3)
 local other = redis.call('HGET', P .. 'node:' .. node, 'incarnation') or redis.call('GET', P .. 'gone:' .. node)
 if other and other ~= incarnation and tonumber(redis.call('ZSCORE', P .. 'alive', node) or '0') > now then
@@ -21,7 +21,7 @@ redis.call('HSET', P .. 'node:' .. node, 'incarnation', incarnation, 'since', no
 for _, what in ipairs(cjson.decode(ARGV[5])) do redis.call('SADD', P .. 'serves:' .. node, what) end
 for _, task in ipairs(cjson.decode(ARGV[6])) do redis.call('SADD', P .. 'tasks:' .. node, task) end
 redis.call('ZADD', P .. 'alive', now + ttl, node)
-for _, class in ipairs(redis.call('SMEMBERS', P .. 'classes')) do match(node, class) end
+if is_draining(node) then close(node) else open(node) end
 rescore(node)
 wake_idle()
 return {'registered', rung}

@@ -22,25 +22,6 @@ local function shift(class)
   return id, group
 end
 
--- It is not to be taken any more.
-local function drop(id, job)
-  local group = group_of(job)
-  local list = group_list(job.class, group)
-  redis.call('LREM', list, 1, id)
-  if redis.call('EXISTS', list) == 0 then redis.call('LREM', P .. 'ready:' .. job.class, 1, group) end
-end
-
-local function any_ready(class) return redis.call('EXISTS', P .. 'ready:' .. class) == 1 end
-
--- How many, as far as the first `most` groups go.
-local function count_ready(class, most)
-  local count = 0
-  for _, group in ipairs(redis.call('LRANGE', P .. 'ready:' .. class, 0, most)) do
-    count = count + redis.call('LLEN', group_list(class, group))
-  end
-  return count
-end
-
 local readied = {}
 -- One bell for each job that became ready, less one of the class of which the caller takes or rings one itself.
 local function ring_readied(delay, served)

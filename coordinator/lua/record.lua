@@ -39,12 +39,5 @@ local function app_of(job)
   return app ~= '' and app or job.node and redis.call('HGET', P .. 'node:' .. job.node, 'app') or ''
 end
 
--- Its rollback is over, well or not: the record names the job's own task and class again.
-local function undone(id, job)
-  local name = P .. 'job:' .. id
-  job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
-  note(id, 'phase', 'undone', 'task', job.task, 'class', job.class)
-end
-
 -- Leases of jobs, and of locks in plain code: two sets, so that each can be counted.
 local function leases_of(job) return job.class and 'leases' or 'locks' end

@@ -1,5 +1,5 @@
 -- Shared: which node to wake. `rung` collects {node, bell} pairs for the caller to publish.
--- room = nodes by score (occupied / capacity, then CPU load); 1 and above is full.
+-- room = nodes by score; 1 and above is full.
 local P = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -8,11 +8,17 @@ local rung = {}
 -- A full Redis (`maxmemory`) refuses what adds, unless its script freed before: said by what must go on even then.
 local function though_full() redis.call('DEL', P .. 'nothing') end
 
+-- How busy it is: what is occupied over what there is. A node whose CPU or memory is used up (`braked`) comes behind
+-- all that are less than half full; the CPU decides between those nearly equal. Without room: 1 and more.
 local function rescore(node)
-  local about = redis.call('HMGET', P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'draining')
+  local about = redis.call('HMGET', P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked')
   if not about[1] or about[4] == '1' then return redis.call('ZREM', P .. 'room', node) end
-  local occupied = redis.call('HLEN', P .. 'work:' .. node) + redis.call('ZCARD', P .. 'rung:' .. node)
-  local score = (occupied + about[2]) / about[1] + math.min(tonumber(about[3]), 1) / 10000
+  local occupied = redis.call('HLEN', P .. 'work:' .. node) + redis.call('ZCARD', P .. 'rung:' .. node) + about[2]
+  local score = occupied / about[1]
+  if score < 1 then
+    if about[5] == '1' then score = 0.5 + score / 2 end
+    score = math.min(score + math.min(tonumber(about[3]), 1) / 100, 0.9999)
+  end
   redis.call('ZADD', P .. 'room', score, node)
 end
 
@@ -24,35 +30,30 @@ local function bell_for(node, delay)
   rung[#rung + 1] = {node, bell}
 end
 
-local function fits(node, class, task)
-  return redis.call('SISMEMBER', P .. 'fits:' .. class, node) == 1
-    and redis.call('SISMEMBER', P .. 'tasks:' .. node, task) == 1
-end
-
 -- Ring the least busy node that fits and has room; where none has, a runner that ends will take the job.
 -- delay: ms after which the node's warden rings (again); 0 = the caller cannot publish, the warden does at once.
 local function ring(class, task, delay)
-  for _, node in ipairs(redis.call('ZRANGEBYSCORE', P .. 'room', '-inf', '(1', 'LIMIT', 0, 64)) do
-    if fits(node, class, task) then return bell_for(node, delay) end
+  local function fits(node)
+    return redis.call('SISMEMBER', P .. 'fits:' .. class, node) == 1
+      and redis.call('SISMEMBER', P .. 'tasks:' .. node, task) == 1
   end
-end
 
--- A class without an app (a plain client's) fits nodes of any app that knows the task.
--- A class seen for the first time learns which living nodes fit it; a node that registers learns its classes.
-local function match(node, class)
-  local app, queue, labels = string.match(class, '^([^\n]*)\n([^\n]*)(.*)$')
-  local serves = P .. 'serves:' .. node
-  local good = (app == '' or redis.call('SISMEMBER', serves, 'app ' .. app) == 1)
-    and redis.call('SISMEMBER', serves, 'queue ' .. queue) == 1
-  for label in string.gmatch(labels, '[^\n]+') do
-    good = good and redis.call('SISMEMBER', serves, 'label ' .. label) == 1
+  -- The last choices are kept for operators: how busy it was, who came next, how many less busy ones did not fit.
+  local function note_choice(node, score, passed, next, next_score)
+    local choice = {at = now, score = tonumber(score), class = class, passed = passed, next = next, next_score = next_score}
+    redis.call('LPUSH', P .. 'chosen:' .. node, cjson.encode(choice))
+    redis.call('LTRIM', P .. 'chosen:' .. node, 0, 9)
   end
-  redis.call(good and 'SADD' or 'SREM', P .. 'fits:' .. class, node)
-  redis.call(good and 'SADD' or 'SREM', P .. 'classes:' .. node, class)
-end
 
-local function know(class)
-  if redis.call('SADD', P .. 'classes', class) == 1 then
-    for _, node in ipairs(redis.call('ZRANGE', P .. 'alive', 0, -1)) do match(node, class) end
-  end
+  local passed, page = 0, nil
+  repeat
+    page = redis.call('ZRANGEBYSCORE', P .. 'room', '-inf', '(1', 'WITHSCORES', 'LIMIT', passed, 64)
+    for i = 1, #page, 2 do
+      if fits(page[i]) then
+        note_choice(page[i], page[i + 1], passed, page[i + 2], page[i + 3])
+        return bell_for(page[i], delay)
+      end
+      passed = passed + 1
+    end
+  until #page < 128
 end

@@ -1,4 +1,5 @@
 -- Shared: a job that was not started takes another's part upon it; the other's id becomes its alias.
+-- include class
 -- include leave
 
 -- unite: {"argument": [texts] or null}; null = everything, and everything with anything is everything.

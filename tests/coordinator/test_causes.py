@@ -82,7 +82,7 @@ def test_without_a_node_that_is_the_cause_and_with_one_its_room(coordinator: Coo
     other = "k" if taken.id == "j" else "j"
     (told,) = coordinator.why(other)
     assert told == f"job {other} is ready, and every slot of the nodes that may run it is taken: one (1 of 1)"
-    node.store.client.hset(node.store.key("node", "one"), "draining", "1")
+    node.lanes.drain("one", True, why="disk", by="ann")
     assert coordinator.why(other)[0].endswith("takes new work: it drains")
     node.finish(taken, next_token="two-token")
     coordinator.cancel(other)

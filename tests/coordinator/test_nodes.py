@@ -151,12 +151,12 @@ def test_a_bell_that_was_lost_is_rung_again_under_its_name_and_seldomer_each_tim
     node.submit("a", job_id="j")
     bells = node.rung()
     key = node.store.key("rung", "one")
-    assert node.nodes.beat("one", "a", {}) == bells
+    assert node.nodes.beat("one", "a", {}).bells == bells
     now = node.store.client.time()[0] * 1000
     node.store.client.delete(key)
     old = f"{now - 60000}-7"
     node.store.client.zadd(key, {old: 1})
-    assert node.nodes.beat("one", "a", {}) == [old]
+    assert node.nodes.beat("one", "a", {}).bells == [old]
     assert (node.store.client.zscore(key, old) or 0) > now + 50000
     assert node.order() == ["j"]
 
@@ -167,7 +167,7 @@ def test_bells_for_work_that_was_taken_by_others_leave_and_free_the_room(coordin
     assert len(one.rung()) == 1
     assert two.order()
     assert scores(one)["one"] > 0.2
-    assert one.nodes.beat("one", "a", {}) == []
+    assert one.nodes.beat("one", "a", {}).bells == []
     assert one.rung() == []
     assert scores(one)["one"] < 0.2
 
@@ -188,7 +188,7 @@ def test_a_draining_node_finishes_what_it_has_and_gets_nothing_more(coordinator:
     one, two = pair(coordinator)
     one.submit("a", job_id="had")
     had = one.must_take()
-    one.nodes.beat("one", "a", {"draining": 1})
+    one.nodes.beat("one", "a", {"ending": 1})
     for i in range(3):
         one.submit(f"k{i}")
     assert len(two.rung()) == 3

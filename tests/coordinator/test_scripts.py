@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator
+from coordinator.nodes import Beat
 from tests.puppet import TASKS, Puppet
 
 LUA = Path(__file__).parents[2] / "coordinator" / "lua"
@@ -123,7 +124,7 @@ def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None
     taken = node.must_take()
     assert [node.up(), node.up()] == [True, True]
     assert list(node.work()) == [taken.runner.encode()]
-    assert [node.nodes.beat("one", "a", {"load": 0}) for _ in range(2)] == [[], []]
+    assert [node.nodes.beat("one", "a", {"load": 0}) for _ in range(2)] == [Beat([], None)] * 2
     node.finish(taken)
     assert [node.nodes.leave("one", "a") for _ in range(2)] == [[], []]
     assert node.nodes.beat("one", "a", {}) is None

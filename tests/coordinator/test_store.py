@@ -99,7 +99,7 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     token = "t" * 32
     store.run("node_register", "n", "i", 60000, '{"capacity": 1, "ordinary": 0, "load": 0}',
               '["app shop", "queue celery"]', '["shop.work"]')  # fmt: skip
-    assert store.run("runner_take", "n", "r", "", token, 60000)[0]
+    assert store.run("runner_take", "n", "i", "r", "", token, 60000)[0]
     store.client.config_set("maxmemory", 1)
     with pytest.raises(StoreRefused) as told:
         submit(store, "two")
