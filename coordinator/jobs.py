@@ -9,7 +9,7 @@ from typing import Any
 
 from kombu.utils.json import loads
 
-from coordinator.store import seconds
+from coordinator.store import Store, seconds
 
 TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
 
@@ -76,6 +76,12 @@ class Job:
     def waited_for(self) -> bool:
         """What `wait` waits for: the end, or that an operator must decide."""
         return self.over or self.state == "held"
+
+
+def counts(store: Store) -> dict[str, int]:
+    """How many jobs are in each state, ended in each outcome, were `created`; and `retries`, `losses`, `faults`."""
+    found = store.run("counts_read")
+    return {name.decode(): number for name, number in zip(found[::2], found[1::2], strict=True)}
 
 
 def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:

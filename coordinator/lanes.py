@@ -15,7 +15,7 @@ from kombu.utils.json import loads
 from coordinator import checks, line
 from coordinator.drafts import Draft
 from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
-from coordinator.jobs import Job, Submission, parse
+from coordinator.jobs import Job, Submission, counts, parse
 from coordinator.line import Lane
 from coordinator.nodes import Nodes
 from coordinator.store import Store, milliseconds
@@ -172,8 +172,7 @@ class Lanes:
 
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state, ended in each outcome, were `created`; and `retries`, `losses`, `faults`."""
-        found = self.store.run("counts_read")
-        return {name.decode(): number for name, number in zip(found[::2], found[1::2], strict=True)}
+        return counts(self.store)
 
     def lane(self, key: str, most: int = 100) -> Lane:
         return line.look(self.store, checks.check_keys(key), most)[0]

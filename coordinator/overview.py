@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from coordinator.jobs import TERMINAL, Job, parse
+from coordinator.jobs import TERMINAL, Job, counts, parse
 from coordinator.nodes import Nodes
 from coordinator.store import Store
 
 _PAGE = 500
+_SUMS = ("created", "retries", "losses", "faults")
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`jobs`: how many are kept in each state. `warnings`: what may lose work, each with its remedy."""
+    """`jobs`: how many are in each state, or ever ended in it. `warnings`: what may lose work, each with its remedy."""
 
     redis: str
     version: str
@@ -32,7 +32,7 @@ class Status:
 
 def status(store: Store) -> Status:
     living = Nodes(store).all()
-    found = Counter(record[b"state"].decode() for _, record in _records(store, "state"))
+    found = {state: number for state, number in counts(store).items() if number and state not in _SUMS}
     info, warnings = store.call(lambda: _server(store))
     version = info.get("valkey_version") or info.get("redis_version", "")
     order = sorted(found, key=lambda state: (state in TERMINAL, state))

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "node:", "serves:",
-           "tasks:", "work:", "rung:")  # fmt: skip
+           "tasks:", "work:", "rung:", "chosen:")  # fmt: skip
 
 
 class History:
