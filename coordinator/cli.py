@@ -10,6 +10,7 @@ import click
 
 from coordinator import acting, overview
 from coordinator.extension import Coordinator
+from coordinator.nodes import Nodes
 from coordinator.session import Commands, json_option, with_coordinator
 from coordinator.tables import as_json, pairs, table
 from coordinator.version import VERSION
@@ -107,6 +108,11 @@ def nodes(coordinator: Coordinator, as_json_: bool) -> None:
     fields = ("name", "capacity", "running", "rung", "ordinary", "load", "memory", "score", "pool", "queues", "labels")
     rows = ((*(getattr(node, name) for name in fields), acting.drained(node)) for node in found)
     click.echo(as_json(found) if as_json_ else table(heads, rows))
+    for name, act in Nodes(coordinator.store).drained().items():
+        if name not in [node.name for node in found]:
+            click.echo(
+                f"not alive, and to be given nothing when it comes: {name}, drained {acting.told(act)}", err=True
+            )
 
 
 for command in acting.NODE_COMMANDS:

@@ -81,6 +81,11 @@ class Nodes:
     def leave(self, name: str, incarnation: str) -> list[Any]:
         return self.store.run("node_leave", name, incarnation)[0]  # type: ignore[no-any-return]
 
+    def drained(self) -> dict[str, dict[str, Any]]:
+        """{why, by, at (ms)} of each name that an operator drains, whether a node of it lives or not."""
+        found = self.store.call(lambda: self.store.client.hgetall(self.store.key("drained")))
+        return {name.decode(): loads(act) for name, act in sorted(found.items())}
+
     def all(self) -> list[Node]:
         """The living ones, by name."""
         return self.store.call(self._read)  # type: ignore[no-any-return]
