@@ -44,6 +44,16 @@ def work(name: str, seconds: float = 0.0) -> str:
 
 
 @app.task
+def toil(name: str, times: int) -> int:
+    """So many short sleeps: a process that is stopped again and again does fewer of them. Returns who did it."""
+    stamp(name, "begin")
+    for _ in range(times):
+        time.sleep(0.01)
+    stamp(name, "end")
+    return os.getpid()
+
+
+@app.task
 def add(x: int, y: int) -> int:
     return x + y
 
