@@ -17,6 +17,8 @@ app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.worker_hijack_root_logger = False
+if os.environ.get("TEST_PREFETCH"):
+    app.conf.worker_disable_prefetch = False
 
 coordinator = Coordinator(app)  # (*)
 

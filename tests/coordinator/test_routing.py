@@ -24,16 +24,15 @@ CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
 
 
 class Run(NamedTuple):
-    """Seconds: until the last job ended; of each job where nothing stops it, from the end of the one before in its
-    process; of each node's jobs.
-    """
+    """Seconds: until the last job ended; that each took, and its process needs to come to the next; of each node."""
 
     took: float
     sizes: list[float]
-    busy: dict[str, float]
+    busy: Counter[str]
 
 
-def work_off(fleet: Fleet, sizes: Sequence[int], name: str) -> Run:
+def work_off(fleet: Fleet, sizes: Sequence[int], name: str, slow: str = "") -> Run:
+    """Those of the node `slow` count as long as elsewhere."""
     began = fleet.coordinator.store.client.time()
     toil, submit_many = fleet.shop.toil, fleet.coordinator.submit_many
     asked = submit_many((f"{name}{i}", toil.s(f"{name}{i}", size)) for i, size in enumerate(sizes))
@@ -42,15 +41,18 @@ def work_off(fleet: Fleet, sizes: Sequence[int], name: str) -> Run:
     ends = {stamp.name: stamp.at for stamp in fleet.stamps(what="end")}
     jobs = [fleet.coordinator.wait(one.job_id, 20) for one in asked]
     spans = [(starts[f"{name}{i}"], ends[f"{name}{i}"]) for i in range(len(sizes))]
-    unit = statistics.median((end - start) / 1e6 / size for (start, end), size in zip(spans, sizes, strict=True))
     between = hand_over([(job.result, *span) for job, span in zip(jobs, spans, strict=True)])
-    busy = dict.fromkeys((worker.name for worker in fleet.workers), 0.0)
-    for job, size in zip(jobs, sizes, strict=True):
-        busy[str(job.node)] += unit * size
+    lasted = [between + (end - start) / 1e6 for start, end in spans]
+    unit = statistics.median(one / size for one, size in zip(lasted, sizes, strict=True))
+    if slow:
+        lasted = [unit * size if job.node == slow else one for one, size, job in zip(lasted, sizes, jobs, strict=True)]
+    busy = Counter[str]()
+    for job, one in zip(jobs, lasted, strict=True):
+        busy[str(job.node)] += one
     with fleet.server.client(3) as log:
         log.delete(f"{fleet.prefix}.log")
     took = (max(ends.values()) - (began[0] * 1_000_000 + began[1])) / 1e6
-    return Run(took, [between + unit * size for size in sizes], busy)
+    return Run(took, lasted, busy)
 
 
 def hand_over(spans: Sequence[tuple[int, int, int]]) -> float:
@@ -113,7 +115,7 @@ def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fl
     nodes[0] = Slots(1, 0.2)
     for seed in (3, 4):
         with slowed(fleet.workers[0]):
-            run = work_off(fleet, heavy_tail(seed, 700), f"slow{seed}-")
+            run = work_off(fleet, heavy_tail(seed, 700), f"slow{seed}-", fleet.workers[0].name)
         print(told(run, nodes))
         if run.took <= 1.2 * best(run.sizes, nodes):
             break
@@ -164,6 +166,12 @@ def occupied(fleet: Fleet) -> int:
     return sum(node.running + node.rung for node in fleet.coordinator.nodes())
 
 
+def braked(fleet: Fleet) -> set[str]:
+    """Nodes whose machine is at its limit: they may be passed over."""
+    store = fleet.coordinator.store
+    return {name for name in fleet.nodes() if store.client.hget(store.key("node", name), "braked") == b"1"}
+
+
 def test_on_real_nodes_a_single_job_rings_one_that_is_least_busy(fleet: Fleet) -> None:
     capacities = {"one": 1, "two": 2, "four": 4}
     for name, capacity in capacities.items():
@@ -174,9 +182,11 @@ def test_on_real_nodes_a_single_job_rings_one_that_is_least_busy(fleet: Fleet) -
         counted = Counter(name for name, _ in held.values())
         shares = {f"{name}@test": counted[f"{name}@test"] / capacity for name, capacity in capacities.items()}
         before = {node.name: node.choices[:1] for node in coordinator.nodes()}
+        hot = braked(fleet)
         job_id = coordinator.submit(f"k{number}", depot.held.s(f"job{number}")).job_id
         (rung,) = [node.name for node in coordinator.nodes() if node.choices[:1] != before[node.name]]
-        assert shares[rung] <= min(shares.values()) + 0.01, (number, rung, shares)
+        least = min(share for name, share in shares.items() if name == rung or name not in hot | braked(fleet))
+        assert shares[rung] <= least + 0.01, (number, rung, shares)
         fleet.begun(f"job{number}")
         held[f"job{number}"] = (str(coordinator.job(job_id).node), job_id)
         while len(held) > drawn.randrange(1, 6):
