@@ -42,7 +42,8 @@ though_full()
 for i = 2, #ARGV, 2 do
   local id, token = ARGV[i], ARGV[i + 1]
   local job = read(id)
-  local ours = job and job.token == token and (job.state == 'running' or job.state == 'ready')
+  local ours = job and job.token == token
+    and (job.state == 'running' or job.state == 'ready' and job.condemned ~= token)
   if ours then renew(id, job, token) end
   replies[#replies + 1] = ours and token or ''
 end

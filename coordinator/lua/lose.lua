@@ -16,13 +16,12 @@ local function lose(id, job, how, detail, delay)
   end
   if how == 'handed' then
     note(id, 'forgiven', (job.forgiven or 0) + 1)
-    put_back(id, job)
-    return 'ready'
+  else
+    redis.call('HINCRBY', P .. 'counts', 'losses', 1)
+    note(id)
+    local losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', 1)
+    if losses > limits_of(job.limits)[2] then return give_up(id, job, 'failed', 'error', detail) end
   end
-  redis.call('HINCRBY', P .. 'counts', 'losses', 1)
-  note(id)
-  local losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', 1)
-  if losses > limits_of(job.limits)[2] then return give_up(id, job, 'failed', 'error', detail) end
   -- The record keeps the token: until somebody else is given the job, its holder may still finish it.
   put_back(id, job)
   redis.call('ZADD', P .. 'expiry', 'NX', job.taken + limits_of(job.limits)[4], id)

@@ -194,11 +194,11 @@ def test_a_submit_is_refused_when_too_many_wait_and_nothing_is_written(node: Pup
     node.must_take()
     for i in range(2):
         assert node.submit("a", max_waiting=2, job_id=f"w{i}").outcome == "queued"
-    before = sorted(node.store.client.scan_iter("*"))
+    before = sorted(node.store.client.scan_iter(f"{node.store.prefix}*"))
     with pytest.raises(LaneFull, match="2 jobs wait in lane 'a' already") as refused:
         node.submit(["b", "a"], max_waiting=2, job_id="late")
     assert (refused.value.key, refused.value.waiting, refused.value.job_id) == ("a", 2, "late")
-    assert sorted(node.store.client.scan_iter("*")) == before
+    assert sorted(node.store.client.scan_iter(f"{node.store.prefix}*")) == before
     assert node.submit("a", max_waiting=2, job_id="w0").outcome == "duplicate"
     assert node.submit("a", max_waiting=3).outcome == "queued"
 

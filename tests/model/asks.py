@@ -15,7 +15,6 @@ _SETTINGS = Settings(url="redis://-", keep_success=KEEP_SUCCESS / 1000, keep_fai
 # What a submit may ask for beside its keys; those of two are put together.
 FLAVOURS: dict[str, dict[str, Any]] = {
     "bare": {},
-    "twice": {"max_attempts": 2},
     "fragile": {"max_losses": 0},
     "undo": {"undo": "shop.other"},
     "elsewhere": {"undo": "shop.other", "back": "other"},
@@ -24,6 +23,7 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "limited": {"limit": 20_000},
     "later": {"later": 30_000},
     "hurried": {"within": 30_000},
+    "more hurried": {"within": 5_000},
     "skip": {"when_busy": "skip"},
     "defer": {"when_busy": "defer"},
     "united": {"when_busy": "defer", "unite": ("x",)},
@@ -31,7 +31,8 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "all": {"when_busy": "defer", "unite": None},
     "tell": {"tell": True},
     "child": {"child": True},
-    "conflicts": {"conflicts": 19},
+    "conflicts": {"conflicts": 20},
+    "fewer conflicts": {"conflicts": 19},
     "strange": {"task": "shop.other"},
     "moved": {"queue": "other"},
     "alone": {"weight": "all"},

@@ -250,9 +250,12 @@ class Attempts(Lanes):
             return self.give_up(job, job.stop)
         if how == "timed_out":
             return self.retry_later(job, delay) if job.attempts_left() else self.give_up(job, "failed")
-        self.counts["losses"] += 1
-        job.losses += 1
-        if job.losses > job.max_losses:
-            return self.give_up(job, "failed")
+        if how == "handed":
+            job.forgiven += 1
+        else:
+            self.counts["losses"] += 1
+            job.losses += 1
+            if job.losses > job.max_losses:
+                return self.give_up(job, "failed")
         self.put_back(job)
         return "ready"

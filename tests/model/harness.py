@@ -95,9 +95,8 @@ class Harness:
         """What the model says to the answer of a taking."""
         model = self.model
         records, before = self.dump().records(), model.queued()
-        for name in before:
-            if model.stale(name) and records.get(name, {}).get("state") == "expired":
-                model.pass_over(name)
+        while late := [name for name in model.queued() if self._passed_over(name, records)]:
+            model.pass_over(late[0])
         name = given[0] if given else None
         late = {name for name in model.queued() if name not in before}
         job = model.take(model.nodes[node], runner, token, TTL, name, late)
@@ -108,19 +107,27 @@ class Harness:
             if token not in [taking.token for taking in self.takings]:
                 self.takings.append(Taking(job.id, token, node, runner))
 
-    def take(self, node: str) -> None:
+    def _passed_over(self, name: str, records: dict[str, dict[str, str]]) -> bool:
+        return self.model.stale(name) and records.get(name, {}).get("state") == "expired"
+
+    def take(self, node: str, another: bool) -> None:
+        """`another`: a worker of that name which is not the one that is known."""
         self.again = self.again and not any(map(self.model.stale, self.model.queued()))
         runner, token = self.new("r"), self.new("t")
-        given = self.call("runner_take", node, runner, "", token, TTL)[0]
-        self.taken(given, token, node, runner)
+        known = self.model.nodes[node].incarnation
+        given = self.call("runner_take", node, "another" if another else known, runner, "", token, TTL)[0]
+        if another and known:
+            assert not given
+        else:
+            self.taken(given, token, node, runner)
 
     def finish(self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
         """`chain`: take the next with it."""
         model, job = self.model, self.model.jobs.get(taking.id)
         self.again = self.again and not any(map(model.stale, model.queued()))
         more: tuple[Any, ...] = ("" if bound is None else bound, "", "")
-        if outcome == "step":
-            left = job.steps[job.step + 1 :] if job and job.token == taking.token and not job.phase else ()
+        if outcome in ("succeeded", "step"):
+            left = job.steps[job.step + 1 :] if job and job.token == taking.token and job.phase != "rollback" else ()
             outcome = "step" if left else "succeeded"
             more = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
         told = [name for name in model.owed if name != taking.id][:1]
@@ -149,16 +156,16 @@ class Harness:
         answer = self.call("node_register", name, incarnation, NODE_TTL, about, serves, dumps(TASKS[name]))
         assert answer[0] == self.model.register(name, incarnation, NODE_TTL)
 
-    def beat(self, name: str, incarnation: str, draining: bool) -> None:
-        expected = self.model.beat(name, incarnation, NODE_TTL, draining)
-        answer = self.call("node_beat", name, incarnation, NODE_TTL, "draining", int(draining))
+    def beat(self, name: str, incarnation: str, ending: bool) -> None:
+        expected = self.model.beat(name, incarnation, NODE_TTL, ending)
+        answer = self.call("node_beat", name, incarnation, NODE_TTL, "ending", int(ending))
         assert answer[0] == expected
 
     def beat_all(self) -> None:
         """Their workers live, or are started again."""
         for node in self.model.nodes.values():
             if node.alive:
-                self.beat(node.name, node.incarnation, node.draining)
+                self.beat(node.name, node.incarnation, node.ending)
             else:
                 self.register(node.name, "first")
 
@@ -192,7 +199,7 @@ def _quiet(script: str, answer: Any) -> Any:
         return answer[0] and [str(part) for part in answer[0][:11]]
     if script == "job_finish":
         return [*answer[:2], answer[2] and [str(part) for part in answer[2][:11]]]
-    bells = {"job_submit": 4, "lock_take": 4, "sweep": 1}.get(script, -1)
+    bells = {"job_submit": 4, "lock_take": 4, "sweep": 1, "node_beat": 1}.get(script, -1)
     rung = isinstance(answer, list) and script not in ("notices_take", "lease_renew", "lock_wait", "parked_take")
     return [part for place, part in enumerate(answer) if place != bells % len(answer)] if rung else answer
 

@@ -18,7 +18,8 @@ class Node:
     tasks: frozenset[str]
     incarnation: str = ""
     alive: int = 0
-    draining: bool = False
+    ending: bool = False
+    drained: bool = False
     classes: set[str] = field(default_factory=set)
     work: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     lapse: int | None = None

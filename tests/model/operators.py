@@ -114,7 +114,8 @@ class Model(Attempts):
 
     def renew(self, name: str, token: str, ttl: int) -> str:
         job = self.jobs.get(name)
-        if not job or job.token != token or job.state not in ("running", "ready"):
+        stopped = job and job.state == "ready" and job.condemned == token
+        if not job or job.token != token or job.state not in ("running", "ready") or stopped:
             return ""
         if job.state == "ready":  # put back too early
             self.unqueue(job)
@@ -214,21 +215,34 @@ class Model(Attempts):
         other = node.incarnation or (node.gone[0] if node.gone[1] > self.now else "")
         if other and other != incarnation and node.alive > self.now:
             return "taken"
-        node.lapse, node.gone, node.draining = None, ("", 0), False
+        node.lapse, node.gone, node.ending = None, ("", 0), False
         if other != incarnation:
             node.work = {}
         node.incarnation, node.alive = incarnation, self.now + ttl
-        node.classes = {kind for kind in self.kinds if node.serves(kind)}
+        self._open(node)
         return "registered"
 
-    def beat(self, name: str, incarnation: str, ttl: int, draining: bool) -> str:
+    def beat(self, name: str, incarnation: str, ttl: int, ending: bool) -> str:
         node = self.nodes[name]
         if node.incarnation != incarnation:
             return "unknown"
-        node.alive, node.draining = self.now + ttl, draining
-        if draining:
+        node.alive, node.ending = self.now + ttl, ending
+        if node.ending or node.drained:
             node.classes = set()
         return "alive"
+
+    def drain(self, name: str, on: bool) -> int:
+        node = self.nodes[name]
+        changed = node.drained != on
+        node.drained = on
+        if node.incarnation:
+            self._open(node)
+        return int(changed)
+
+    def _open(self, node: Node) -> None:
+        """It may be given what it serves, unless it ends, or an operator drains it."""
+        closed = node.ending or node.drained
+        node.classes = set() if closed else {kind for kind in self.kinds if node.serves(kind)}
 
     def forget(self, node: Node) -> None:
         node.gone = (node.incarnation, self.now + FORGOTTEN)

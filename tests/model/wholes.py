@@ -103,9 +103,9 @@ class Whole(Machine):
     def register(self, node: str, incarnation: str) -> None:
         self.on.register(node, incarnation)
 
-    @act(part="nodes", node=NODE, draining=range(6), other=range(6))
-    def beat(self, node: str, draining: int, other: int) -> None:
-        self.on.beat(node, (self.model.nodes[node].incarnation if other else "") or "nobody", draining == 5)
+    @act(part="nodes", node=NODE, ending=range(6), other=range(6))
+    def beat(self, node: str, ending: int, other: int) -> None:
+        self.on.beat(node, (self.model.nodes[node].incarnation if other else "") or "nobody", ending == 5)
 
     @act(part="nodes", node=NODE, other=range(3))
     def leave(self, node: str, other: int) -> None:
@@ -114,3 +114,7 @@ class Whole(Machine):
         if incarnation == known.incarnation:
             self.model.forget(known)
         self.on.call("node_leave", node, incarnation)
+
+    @act(part="nodes", node=NODE, on=[False, False, True])
+    def drain(self, node: str, on: bool) -> None:
+        assert self.on.call("node_drain", node, int(on), "why", "who", then=[0, []])[0] == self.model.drain(node, on)
