@@ -1,4 +1,4 @@
-"""A TCP proxy of the tests between a client and a server: it can swallow everything, lose one reply, or cut."""
+"""A TCP proxy of the tests between a client and a server: it can swallow or hold everything, lose one reply, or cut."""
 
 import socket
 import threading
@@ -41,6 +41,7 @@ class _Pair:
                 if not self.swallowing:
                     seen, self._tail = self._tail + data, data[-4096:]
                     self._losing = self._losing or self._proxy._to_lose(seen)
+                    self._proxy.open.wait()
                     self._target.sendall(data)
         self._hang_up()
 
@@ -51,6 +52,7 @@ class _Pair:
                     self._proxy.lost.set()
                     break
                 if not self.swallowing:
+                    self._proxy.open.wait()
                     self._client.sendall(data)
         if not self.swallowing:
             self._hang_up()
@@ -67,6 +69,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.lost = threading.Event()
+        self.open = threading.Event()
+        self.open.set()
         self._lock = threading.Lock()
         self._pairs: list[_Pair] = []
         self._swallowing = self._cutting = False
@@ -94,10 +98,15 @@ class Proxy:
             self._cutting = True
         self._close_all()
 
+    def hold(self) -> None:
+        """As a network that is cut: nothing passes until `heal`, then all that was sent meanwhile comes, late."""
+        self.open.clear()
+
     def heal(self) -> None:
         """New connections work again; the half-open ones stay so."""
         with self._lock:
             self._swallowing = self._cutting = False
+        self.open.set()
 
     def lose_reply(self, containing: bytes) -> None:
         """Forward the next request that contains this, and instead of its reply close its connection."""
@@ -130,6 +139,7 @@ class Proxy:
                     pair.close()
 
     def _close_all(self) -> None:
+        self.open.set()
         for pair in list(self._pairs):
             pair.close()
 

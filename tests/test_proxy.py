@@ -9,6 +9,7 @@ from redis.retry import Retry
 
 from tests.proxy import Proxy
 from tests.servers import RedisServer
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -56,3 +57,12 @@ def test_a_cut_closes_old_and_new_connections_until_healed(proxy: Proxy, client:
         client.ping()
     proxy.heal()
     assert client.ping()
+
+
+def test_what_is_sent_while_it_is_held_comes_late(proxy: Proxy, client: redis.Redis) -> None:
+    client.delete("held")
+    proxy.hold()
+    with pytest.raises(redis.TimeoutError):
+        client.incr("held")
+    proxy.heal()
+    wait_until(lambda: client.get("held") == b"1", 5)

@@ -17,6 +17,8 @@ app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.worker_hijack_root_logger = False
+if os.environ.get("TEST_PREFETCH"):
+    app.conf.worker_disable_prefetch = False
 
 coordinator = Coordinator(app)  # (*)
 
@@ -41,6 +43,16 @@ def work(name: str, seconds: float = 0.0) -> str:
         time.sleep(seconds)
     stamp(name, "end")
     return name
+
+
+@app.task
+def toil(name: str, times: int) -> int:
+    """So many short sleeps: a process that is stopped again and again does fewer of them. Returns who did it."""
+    stamp(name, "begin")
+    for _ in range(times):
+        time.sleep(0.01)
+    stamp(name, "end")
+    return os.getpid()
 
 
 @app.task

@@ -43,7 +43,7 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     fleet: Fleet, broker: RedisServer, noticed_by: str
 ) -> None:
     fleet.configure(sweep=0.2)
-    worker = fleet.worker(concurrency=2)
+    worker = fleet.worker(concurrency=2, TEST_PREFETCH="1")
     processes = {child.pid for child in worker.children()}
     work, submit = fleet.shop.work, fleet.coordinator.submit
     ran = [submit("ledger", work.s("running job", SECONDS)).job_id, submit("ledger", work.s("waiting job")).job_id]

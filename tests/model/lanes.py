@@ -20,6 +20,7 @@ class Node:
     alive: int = 0
     ending: bool = False
     drained: bool = False
+    closed: bool = False
     classes: set[str] = field(default_factory=set)
     work: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     lapse: int | None = None
@@ -102,7 +103,7 @@ class Lanes:
         if kind not in self.kinds:
             self.kinds.add(kind)
             for node in self.nodes.values():
-                if node.alive and node.serves(kind):
+                if node.alive and node.serves(kind) and not node.closed:
                     node.classes.add(kind)
 
     def enter(self, job: Job, order: tuple[int, int]) -> None:

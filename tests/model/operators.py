@@ -228,7 +228,7 @@ class Model(Attempts):
             return "unknown"
         node.alive, node.ending = self.now + ttl, ending
         if node.ending or node.drained:
-            node.classes = set()
+            node.closed, node.classes = True, set()
         return "alive"
 
     def drain(self, name: str, on: bool) -> int:
@@ -241,13 +241,13 @@ class Model(Attempts):
 
     def _open(self, node: Node) -> None:
         """It may be given what it serves, unless it ends, or an operator drains it."""
-        closed = node.ending or node.drained
-        node.classes = set() if closed else {kind for kind in self.kinds if node.serves(kind)}
+        node.closed = node.ending or node.drained
+        node.classes = set() if node.closed else {kind for kind in self.kinds if node.serves(kind)}
 
     def forget(self, node: Node) -> None:
         node.gone = (node.incarnation, self.now + FORGOTTEN)
         node.lapse = self.now + FORGOTTEN if node.work else None
-        node.incarnation, node.alive, node.classes = "", 0, set()
+        node.incarnation, node.alive, node.closed, node.classes = "", 0, False, set()
 
     # The clock
 
