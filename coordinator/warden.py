@@ -92,6 +92,7 @@ class Warden:
         self._registered = False
         self._refused = False
         self._renewed: dict[str, float] = {}
+        self._living: list[Held] = []  # at the last look
         self._next_load = 0.0
         self._drained = False  # for too long: what still runs is handed over
 
@@ -141,6 +142,7 @@ class Warden:
         self.changed = {}
         if beat is None:
             logger.warning("node %s was declared dead; registering again", charge.node)
+            self._reclaim()
             self._registered = False
             return self.beat()
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
@@ -168,6 +170,7 @@ class Warden:
                 continue
             elif condition == "alive":
                 living.append(held)
+        self._living = living
         self._renew(living)
         for held in self.long_runs.due(living, now / 1000):
             job = self.lanes.job(held.job_id)
@@ -177,15 +180,21 @@ class Warden:
     def _renew(self, living: list[Held]) -> None:
         now, third = time.monotonic(), self.settings.lock_ttl / 3
         self._renewed = {held.token: self._renewed.get(held.token, now) for held in living}
-        due = [held for held in living if now - self._renewed[held.token] >= third / 2]
+        self._extend([held for held in living if now - self._renewed[held.token] >= third / 2])
+
+    def _extend(self, due: list[Held]) -> None:
         for start in range(0, len(due), 200):
             chunk = due[start : start + 200]
             pairs = [part for held in chunk for part in (held.job_id, held.token)]
             replies = self.store.run("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)
             for held, reply in zip(chunk, replies, strict=True):
-                self._renewed[held.token] = now
+                self._renewed[held.token] = time.monotonic()
                 if not reply:
                     logger.info("lease of job %s on %s ended before it was renewed", held.job_id, self.charge.node)
+
+    def _reclaim(self) -> None:
+        """What its processes went on with is theirs again where nobody else was given it: before anybody here is."""
+        self._extend([held for held in self._living if processes.condition(held.process) == "alive"])
 
     def _stop(self, held: Held) -> bool:
         """Past its time limit, its lifetime, or cancelled; False: it goes on.

@@ -89,8 +89,9 @@ class WardenStep(bootsteps.StartStopStep):
     def _condition(self, c: Any) -> dict[str, Any]:
         ordinary = sum(1 for request in state.reserved_requests if request.name != TASK)
         events = c.event_dispatcher is not None and c.event_dispatcher.enabled
-        capacity = max(1, int(getattr(c.pool, "num_processes", None) or 1))
-        told = {"capacity": capacity, "ordinary": ordinary, "events": int(events)}
+        scaler = getattr(c.controller, "autoscaler", None)  # it grows the pool once there is more to do
+        slots = scaler.max_concurrency if scaler else getattr(c.pool, "num_processes", None)
+        told = {"capacity": max(1, int(slots or 1)), "ordinary": ordinary, "events": int(events)}
         return told | ({"ending": 1} if self._draining else {})
 
     def _spawn(self, c: Any) -> subprocess.Popen[bytes]:

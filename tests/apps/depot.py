@@ -10,7 +10,7 @@ import redis
 from celery import Celery, group
 from celery.result import AsyncResult
 
-from coordinator import Coordinator, current_job
+from coordinator import Coordinator, LeaseLost, StoreUnavailable, current_job
 
 app = Celery("depot", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
@@ -103,6 +103,24 @@ def guarded(name: str) -> int:
     done = int(_log.eval(_WRITE, 1, f"{_name}.guarded", job.fence))
     stamp(name, "written" if done else "refused")
     return done
+
+
+@app.task
+def asks(name: str) -> str:
+    """Works until the test says so, then notes whether it may trust its lease."""
+    job = current_job()
+    assert job
+    stamp(name, "begin")
+    _log.blpop([f"{_name}.go.{name}"], 110)
+    try:
+        job.check()
+        found = "trusted"
+    except LeaseLost:
+        found = "lost"
+    except StoreUnavailable:
+        found = "unknown"
+    stamp(name, found)
+    return found
 
 
 @app.task(ignore_result=True)

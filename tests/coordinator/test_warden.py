@@ -196,6 +196,30 @@ def test_a_node_that_was_declared_dead_registers_again_at_once(warden: Warden) -
     assert node.capacity == 9
 
 
+def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung(
+    warden: Warden, node: Puppet, sleeper: subprocess.Popen[bytes]
+) -> None:
+    warden.step()
+    node.submit("a", job_id="kept")
+    node.submit("b", job_id="succeeded")
+    kept, succeeded = (node.take(runner=runner_in(sleeper) + str(i)) for i in range(2))
+    warden.step()
+    warden.store.client.zadd(warden.store.key("alive"), {"one": 1})
+    node.lapse("kept", "succeeded")
+    assert sorted(node.sweep()[0]) == ["kept", "succeeded"]
+    other = Puppet(warden.store, "other")
+    other.up(queue="nothing")
+    warden.lanes.cancel("succeeded")
+    warden.step()
+    job = warden.lanes.job("kept")
+    assert (job.state, job.losses, node.rung(), node.ready()) == ("running", 0, [], [])
+    assert [value.decode().split()[-1] for value in node.work().values()] == ["kept"]
+    assert kept
+    assert succeeded
+    assert node.finish(kept) == ("accepted", "succeeded", None)
+    assert node.finish(succeeded).state == "cancelled"
+
+
 def test_the_end_of_the_worker_hands_back_what_it_held_and_stops_its_processes(
     warden: Warden, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
