@@ -183,7 +183,8 @@ def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
 def drain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
     """Give a node nothing new; what runs there ends, or is handed over after a while. Until `undrain`."""
     new = coordinator.drain(node, why=why, by=by)
-    unknown = "" if node in [one.name for one in coordinator.nodes()] else "; no node of that name is alive now"
+    alive = node in [one.name for one in coordinator.nodes()]
+    unknown = "" if alive else "; none of that name is alive, one that comes is given nothing"
     return {"node": node, "drained": new}, f"{node} {'drains' if new else 'was drained already'}{unknown}"
 
 
@@ -208,9 +209,10 @@ def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
         click.echo(as_json(node))
         return
     choices = [("chosen", _choice(choice)) for choice in node.choices]
-    named = {name: getattr(node, name) for name in node.__slots__ if name not in ("choices", "drained", "since")}
-    since = ("since", moment(node.since) if node.since else None)
-    click.echo(pairs([*named.items(), since, ("drained", told(node.drained)), *choices]))
+    apart = ("tasks", "choices", "draining", "drained")
+    named = [(field, getattr(node, field)) for field in node.__slots__ if field not in apart]
+    tasks = [("task", task) for task in node.tasks]
+    click.echo(pairs([*named, ("drained", drained(node)), *choices, *tasks]))
 
 
 def _choice(choice: Mapping[str, Any]) -> str:
@@ -225,8 +227,8 @@ def _choice(choice: Mapping[str, Any]) -> str:
 
 def drained(node: Node) -> str:
     if node.drained:
-        return f"drained {told(node.drained)}"
-    return "draining: it ends" if node.draining else ""
+        return told(node.drained) or ""
+    return "it ends" if node.draining else ""
 
 
 NODE_COMMANDS = (show_node, drain, undrain)

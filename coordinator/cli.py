@@ -101,18 +101,24 @@ def sorters(coordinator: Coordinator, as_json_: bool) -> None:
 @with_coordinator
 def nodes(coordinator: Coordinator, as_json_: bool) -> None:
     """The coordinating nodes that are alive; one of them in full, or drained."""
-    if click.get_current_context().invoked_subcommand is not None:
+    if (subcommand := click.get_current_context().invoked_subcommand) is not None:
+        if as_json_:
+            raise click.UsageError(f"give --json to the command: nodes {subcommand} --json")
         return
     found = coordinator.nodes()
-    heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "pool", "queues", "labels", "")
-    fields = ("name", "capacity", "running", "rung", "ordinary", "load", "memory", "score", "pool", "queues", "labels")
-    rows = ((*(getattr(node, name) for name in fields), acting.drained(node)) for node in found)
-    click.echo(as_json(found) if as_json_ else table(heads, rows))
+    heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "version", "queues", "labels")
+    fields = ("name", "capacity", *heads[2:])
+    rows = ((*(_shortened(getattr(node, name)) for name in fields), acting.drained(node)) for node in found)
+    click.echo(as_json(found) if as_json_ else table((*heads, "drained"), rows))
     for name, act in Nodes(coordinator.store).drained().items():
         if name not in [node.name for node in found]:
             click.echo(
                 f"not alive, and to be given nothing when it comes: {name}, drained {acting.told(act)}", err=True
             )
+
+
+def _shortened(value: object) -> object:
+    return round(value, 3) if isinstance(value, float) else value
 
 
 for command in acting.NODE_COMMANDS:
