@@ -1,13 +1,13 @@
 """`make bench`: all of them, or those named: see bench/README.md."""
 
-import importlib
 import platform
+import subprocess
 import sys
 
 import celery
 import redis
 
-NAMES = ("keyed", "locks", "contended", "size", "many", "fairness", "harvest")
+NAMES = ("keyed", "locks", "contended", "size", "many", "fairness", "placement", "idle", "routing", "resume", "harvest")
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     print(f"Python {platform.python_version()}, Celery {celery.__version__}, redis-py {redis.__version__}")
     for name in wanted:
         print(f"\n== {name}", flush=True)
-        importlib.import_module(f"bench.{name}").main()
+        subprocess.run([sys.executable, "-m", f"bench.{name}"], check=True)
 
 
 main()

@@ -1,6 +1,7 @@
 """The app of the benchmarks: a task that counts, as an ordinary task and as a keyed job; and one that does nothing."""
 
 import os
+import time
 
 import redis
 from celery import Celery
@@ -37,3 +38,18 @@ def runner(node: str, slice: float = 1e9) -> Runner:
     """A runner in this process whose slice never ends, or after so many seconds."""
     coordinator.settings.__dict__["slice"] = slice
     return Runner(app, coordinator.core, node, coordinator.incarnation, Tracers(app, node), Events(app, node))
+
+
+@app.task
+def toil(times: int) -> None:
+    """So many short sleeps: a process that is stopped again and again does fewer of them."""
+    for _ in range(times):
+        time.sleep(0.01)
+
+
+@app.task
+def hold(name: str) -> None:
+    """Says when it began, by Redis's clock, and goes on until it is let go."""
+    whole, micro = counter.time()
+    counter.rpush(f"began:{name}", whole * 1_000_000 + micro)
+    counter.blpop([f"go:{name}"], 600)

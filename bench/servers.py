@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import psutil
 import redis
 
 
@@ -45,14 +47,45 @@ def await_redis(port: int) -> None:
 
 
 @contextmanager
-def worker(url: str, name: str = "bench", concurrency: int = 2) -> Iterator[None]:
+def worker(url: str, name: str = "bench", concurrency: int = 2) -> Iterator["subprocess.Popen[bytes]"]:
     """A prefork worker of bench.app."""
     argv = [sys.executable, "-m", "celery", "-A", "bench.app", "worker", "-n", f"{name}@bench", "-c", str(concurrency)]
     argv += ["-l", "ERROR", "--without-mingle", "--without-gossip", "--without-heartbeat"]
     environ = os.environ | {"BENCH_REDIS": url}
     process = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait()
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A worker and all that it started."""
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+@contextmanager
+def slowed(pid: int) -> Iterator[None]:
+    """A worker and all that it started run for a fifth of the time."""
+    everyone, over = family(pid), threading.Event()
+
+    def each(act: str) -> None:
+        for process in everyone:
+            with suppress(psutil.NoSuchProcess):
+                getattr(process, act)()
+
+    def run() -> None:
+        while not over.is_set():
+            each("suspend")
+            over.wait(0.08)
+            each("resume")
+            over.wait(0.02)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

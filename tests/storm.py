@@ -14,14 +14,18 @@ TIMES = {"lock_ttl": 2, "node_ttl": 1.5, "heartbeat": 0.3, "sweep": 0.1, "slice"
 
 
 class Storm:
-    """`jobs` jobs over `keys` lanes, `kills` mishaps while they run; the seed is told when something does not hold."""
+    """`jobs` jobs over `keys` lanes, `kills` mishaps while they run; the seed is told when something does not hold.
 
-    def __init__(self, fleet: Fleet, jobs: int, keys: int, kills: int, seed: int) -> None:
+    A job takes `longest` (s) at most: long enough for the jobs to outlast the mishaps.
+    """
+
+    def __init__(self, fleet: Fleet, jobs: int, keys: int, kills: int, seed: int, longest: float = 0.02) -> None:
         self.fleet = fleet
         self.random = random.Random(seed)
         self.seed = seed
         self.names = [(f"k{number % keys}", f"{number:06}") for number in range(jobs)]
         self.kills = kills
+        self.longest = longest
         self._stopped: list[tuple[float, psutil.Process]] = []
         self._born = 0
 
@@ -31,7 +35,7 @@ class Storm:
             self._join()
         work = self.fleet.shop.work
         asked = self.fleet.coordinator.submit_many(
-            (key, work.s(f"{key}:{name}", self.random.uniform(0, 0.02))) for key, name in self.names
+            (key, work.s(f"{key}:{name}", self.random.uniform(0, self.longest))) for key, name in self.names
         )
         self.ids = [one.job_id for one in asked]
         for _ in range(self.kills):

@@ -2,21 +2,19 @@
 
 import random
 import statistics
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 
 from bench.schedules import Slots, at_random, best, end_of, heavy_tail, in_turns
+from bench.servers import slowed
 from coordinator import Coordinator
-from tests.fleet import Fleet, Worker
+from tests.fleet import Fleet
 from tests.puppet import Puppet
 from tests.waiting import wait_until
 
@@ -62,33 +60,6 @@ def hand_over(spans: Sequence[tuple[int, int, int]]) -> float:
     return statistics.median((other[1] - one[2]) / 1e6 for one, other in pairs)
 
 
-@contextmanager
-def slowed(worker: Worker) -> Iterator[None]:
-    """All processes of a node run for a fifth of the time."""
-    everyone = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
-    over = threading.Event()
-
-    def each(act: str) -> None:
-        for process in everyone:
-            with suppress(psutil.NoSuchProcess):
-                getattr(process, act)()
-
-    def run() -> None:
-        while not over.is_set():
-            each("suspend")
-            over.wait(0.08)
-            each("resume")
-            over.wait(0.02)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def told(run: Run, nodes: Sequence[Slots]) -> str:
     """Beside the best there is, and beside two ways to give jobs to nodes beforehand."""
     least = best(run.sizes, nodes)
@@ -114,7 +85,7 @@ def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fl
 
     nodes[0] = Slots(1, 0.2)
     for seed in (3, 4):
-        with slowed(fleet.workers[0]):
+        with slowed(fleet.workers[0].pid):
             run = work_off(fleet, heavy_tail(seed, 700), f"slow{seed}-", fleet.workers[0].name)
         print(told(run, nodes))
         if run.took <= 1.2 * best(run.sizes, nodes):

@@ -1,0 +1,57 @@
+"""What does an idle fleet ask of Redis, each second and for each node? 1 and 50 wardens, in this process."""
+
+import time
+from typing import Any
+
+import redis
+from celery import Celery
+
+from bench.servers import redis_server
+from coordinator import Coordinator, processes
+from coordinator.warden import Charge, Warden
+
+FLEETS = (1, 50)
+SECONDS = 10.0
+
+
+def main() -> None:
+    for size in FLEETS:
+        with redis_server() as url:
+            wardens = [warden(url, number) for number in range(size)]
+            run(wardens, 2.0)
+            before = figures(url)
+            seconds = run(wardens, SECONDS)
+            asked, busy = (now - then for now, then in zip(figures(url), before, strict=True))
+            each = f"{asked / seconds / size:5.1f} requests a second and node"
+            print(f"{size:3} nodes: {each}, {busy * 1000 / seconds / size:.2f} ms of Redis's processor")
+
+
+def warden(url: str, number: int) -> Warden:
+    app = Celery("bench", broker=f"{url}/1", set_as_current=False)
+    client = Coordinator(app, url=f"{url}/0")
+    about: dict[str, Any] = {"app": "bench", "capacity": 4, "ordinary": 0, "load": 0}
+    serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
+    charge = Charge(f"node{number}", str(number), processes.identity(), about, serves, tasks)
+    return Warden(client.store, client.core, client.notices, client.parked, client.doorbells, charge)
+
+
+def run(wardens: list[Warden], seconds: float) -> float:
+    """As each would by itself, one look each `sweep`, spread over it; how long it really took."""
+    began, sweep = time.monotonic(), wardens[0].settings.sweep
+    for look in range(round(seconds / sweep)):
+        for number, one in enumerate(wardens):
+            due = began + (look + number / len(wardens)) * sweep
+            time.sleep(max(0.0, due - time.monotonic()))
+            one.step()
+    return max(seconds, time.monotonic() - began)
+
+
+def figures(url: str) -> tuple[int, float]:
+    """Requests that Redis has read, and seconds of its processor."""
+    with redis.Redis.from_url(f"{url}/0") as client:
+        info: Any = client.info("all")
+    return int(info["total_reads_processed"]), float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+if __name__ == "__main__":
+    main()
