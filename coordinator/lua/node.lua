@@ -32,11 +32,11 @@ local function ready_task(class, nodes)
   end
 end
 
--- Bells that were rung less than 2 s ago will be answered; who did not answer an older one may never.
+-- Bells that were rung less than 1 s ago will be answered; who did not answer an older one may never.
 local function fresh_bells(node)
   local fresh = 0
   for _, bell in ipairs(redis.call('ZRANGE', P .. 'rung:' .. node, 0, -1)) do
-    if now - tonumber(string.match(bell, '^%d+')) < 2000 then fresh = fresh + 1 end
+    if now - tonumber(string.match(bell, '^%d+')) < 1000 then fresh = fresh + 1 end
   end
   return fresh
 end

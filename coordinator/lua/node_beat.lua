@@ -25,6 +25,8 @@ for _, bell in ipairs(overdue) do
     redis.call('ZREM', P .. 'rung:' .. node, bell)
   end
 end
+redis.call('HDEL', P .. 'node:' .. node, 'deaf')
+if fresh_bells(node) < redis.call('ZCARD', P .. 'rung:' .. node) then redis.call('HSET', P .. 'node:' .. node, 'deaf', 1) end
 rescore(node)
 local closing = redis.call('HGET', P .. 'node:' .. node, 'closing')
 return {'alive', ready and overdue or {}, closing and now - closing or -1}

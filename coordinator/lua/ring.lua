@@ -9,14 +9,15 @@ local rung = {}
 local function though_full() redis.call('DEL', P .. 'nothing') end
 
 -- How busy it is: what is occupied over what there is. A node whose CPU or memory is used up (`braked`) comes behind
--- all that are less than half full; the CPU decides between those nearly equal. Without room: 1 and more.
+-- all that are less than half full, one that does not answer (`deaf`) last; the CPU decides between those nearly equal.
 local function rescore(node)
-  local about = redis.call('HMGET', P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked')
+  local about = redis.call('HMGET', P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked', 'deaf')
   if not about[1] or about[4] == '1' then return redis.call('ZREM', P .. 'room', node) end
   local occupied = redis.call('HLEN', P .. 'work:' .. node) + redis.call('ZCARD', P .. 'rung:' .. node) + about[2]
   local score = occupied / about[1]
   if score < 1 then
     if about[5] == '1' then score = 0.5 + score / 2 end
+    if about[6] == '1' then score = 0.98 + score / 100 end
     score = math.min(score + math.min(tonumber(about[3]), 1) / 100, 0.9999)
   end
   redis.call('ZADD', P .. 'room', score, node)

@@ -134,9 +134,11 @@ def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_
         fleet.go(f"job{i}")
         job = coordinator.wait(job_id, 20)
         assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
-    waiting = coordinator.submit("other", depot.work.s("waiting")).job_id
     other = fleet.worker("other", 2, app="depot")
+    asked = server_seconds(fleet)
+    waiting = coordinator.submit("other", depot.work.s("waiting")).job_id
     assert coordinator.wait(waiting, 20).node == other.name
+    assert server_seconds(fleet) - asked < 4, fleet.logs()
     worker.kill(signal.SIGCONT)
 
 

@@ -195,6 +195,31 @@ def test_a_node_whose_processor_is_used_up_comes_behind_those_less_than_half_ful
     assert hot.order()
 
 
+def test_a_node_that_does_not_answer_its_bells_comes_last_until_it_does(coordinator: Coordinator) -> None:
+    hung, other = Puppet(coordinator.store, "hung"), Puppet(coordinator.store, "other")
+    hung.up(capacity=8)
+    other.up(capacity=4)
+    other.nodes.beat("other", "a", {"ordinary": 3})
+    hung.submit("a")
+    (bell,) = hung.rung()
+    key = coordinator.store.key("rung", "hung")
+    old = f"{int(bell.split('-')[0]) - 1100}-0"
+    coordinator.store.client.zadd(key, {old: coordinator.store.client.zscore(key, bell) or 0})
+    coordinator.store.client.zrem(key, bell)
+    hung.nodes.beat("hung", "a", {})
+    hung.sweep()
+    assert (hung.rung(), len(other.rung())) == ([old], 1)
+    hung.submit("b")
+    assert len(hung.rung()) == 2, "it is better than none"
+    for taken in [hung.take(bell=bell) for bell in hung.rung()]:
+        assert taken
+        hung.finish(taken)
+    hung.nodes.beat("hung", "a", {})
+    hung.submit("c")
+    assert len(hung.rung()) == 1
+    assert len(hung.order()) == 1
+
+
 def test_what_a_node_was_chosen_for_is_kept_with_the_reason_ten_times(coordinator: Coordinator) -> None:
     one, two = Puppet(coordinator.store, "one"), Puppet(coordinator.store, "two")
     one.up(capacity=20)
