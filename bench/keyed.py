@@ -1,19 +1,30 @@
-"""How many keyed jobs a second, beside raw Celery tasks on the same Redis with the same two processes?
+"""What do keyed jobs cost, beside raw Celery tasks on the same Redis with the same two processes?
 
 From the first submit to the last effect: one client submits while one worker with two processes works. Redis keeps its
-append-only file (everysec), as it should in use.
+append-only file (everysec), as it should in use. Raw tasks and keyed jobs run in turns, so that a machine whose speed
+drifts drifts under both. Two ratios: of jobs a second, and of the processor time that a job takes in all processes
+together, client, worker and Redis, which does not depend on what else the machine does.
 """
 
 import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil
 
 from bench.servers import redis_server, worker
 
-JOBS = 20_000
+JOBS, RAW = 20_000, 5_000
 SHAPES = {"1,000 keys x 20": 1_000, "20,000 keys x 1": 20_000, "1 key x 20,000": 1}
+
+
+class Cost(NamedTuple):
+    """Of one job: jobs a second; us of processor time."""
+
+    rate: float
+    cpu: float
 
 
 def main(rounds: int = 3) -> None:
@@ -23,21 +34,21 @@ def main(rounds: int = 3) -> None:
 
         with worker(url):
             warm_up(bench)
-            raw: list[float] = []
-            keyed: dict[str, list[float]] = {shape: [] for shape in SHAPES}
-            for _ in range(rounds):
-                raw.append(rate(bench, lambda: publish(bench)))
-                for shape, keys in SHAPES.items():
-                    keyed[shape].append(rate(bench, lambda keys=keys: submit(bench, keys)))  # type: ignore[misc]
-            report(raw, keyed)
+            for shape, keys in SHAPES.items():
+                pairs = []
+                for _ in range(rounds):
+                    raw = cost(bench, lambda: publish(bench), RAW)
+                    pairs.append((raw, cost(bench, lambda keys=keys: submit(bench, keys), JOBS)))  # type: ignore[misc]
+                report(shape, pairs)
 
 
-def report(raw: list[float], keyed: dict[str, list[float]]) -> None:
-    print(f"raw Celery tasks   {statistics.median(raw):8.0f}/s")
-    for shape, rates in keyed.items():
-        ratios = [one / other for one, other in zip(rates, raw, strict=True)]
-        print(f"{shape:18} {statistics.median(rates):8.0f}/s   x {statistics.median(ratios):.2f} raw"
-              f"   ({min(ratios):.2f} to {max(ratios):.2f})")  # fmt: skip
+def report(shape: str, pairs: list[tuple[Cost, Cost]]) -> None:
+    raw, keyed = (Cost(*map(statistics.median, zip(*side, strict=True))) for side in zip(*pairs, strict=True))
+    rates = sorted(one.rate / other.rate for other, one in pairs)
+    times = sorted(other.cpu / one.cpu for other, one in pairs)
+    print(f"{shape:16} {keyed.rate:6.0f}/s, raw {raw.rate:5.0f}/s: x {statistics.median(rates):.2f}"
+          f" ({rates[0]:.2f} to {rates[-1]:.2f})   processor {keyed.cpu:4.0f} us, raw {raw.cpu:5.0f} us:"
+          f" x {statistics.median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})")  # fmt: skip
 
 
 def warm_up(bench: Any) -> None:
@@ -48,7 +59,7 @@ def warm_up(bench: Any) -> None:
 
 
 def publish(bench: Any) -> None:
-    for _ in range(JOBS):
+    for _ in range(RAW):
         bench.count.delay()
 
 
@@ -57,12 +68,20 @@ def submit(bench: Any, keys: int) -> None:
     bench.coordinator.submit_many((f"key/{number % keys}", job) for number in range(JOBS))
 
 
-def rate(bench: Any, send: Callable[[], None]) -> float:
+def cost(bench: Any, send: Callable[[], None], jobs: int) -> Cost:
     bench.counter.delete("done")
-    began = time.perf_counter()
+    before, began = used(), time.perf_counter()
     send()
-    until(bench, JOBS)
-    return JOBS / (time.perf_counter() - began)
+    until(bench, jobs)
+    seconds = time.perf_counter() - began
+    return Cost(jobs / seconds, (used() - before) / jobs * 1e6)
+
+
+def used() -> float:
+    """Processor seconds of this process and all that it started."""
+    mine = psutil.Process()
+    times = (process.cpu_times() for process in (mine, *mine.children(recursive=True)))
+    return sum(one.user + one.system for one in times)
 
 
 def until(bench: Any, wanted: int) -> None:
