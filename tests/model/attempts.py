@@ -74,6 +74,10 @@ class Attempts(Lanes):
         known = job.place and job.place.task in node.tasks and node.alive
         return bool(known and all(self.free_slot(key) for key in job.keys))
 
+    def any_unfit(self) -> bool:
+        """Is anything ready that some node may not run?"""
+        return any(not self.fits(node, name) for name in self.queued() for node in self.nodes.values())
+
     def stale(self, name: str) -> bool:
         job = self.jobs[name]
         return job.taken is None and job.expires is not None and job.expires < self.now
@@ -82,6 +86,10 @@ class Attempts(Lanes):
         """The job that this runner was given under this token already."""
         entry = node.work.get(runner)
         return entry[2] if entry and entry[0] == token else None
+
+    def any_stale(self) -> bool:
+        """Then a taking that found nothing may find something when asked again: what it ended made others ready."""
+        return any(self.stale(job.id) for job in self.jobs.values() if job.lined)
 
     def pass_over(self, name: str) -> None:
         """A runner came upon it too late: it is not started any more."""
@@ -119,6 +127,7 @@ class Attempts(Lanes):
             return None
         job = self.jobs[given]
         assert job.place
+        assert not self.stale(given), f"{given} is started though its time to start is over"
         assert job.place.kind in node.classes, f"{node.name} does not serve {given}"
         first = self.next_of(node, job.place.kind)
         assert first == given, f"{given} was given before {first}"

@@ -48,12 +48,13 @@ return now
 
 
 class Mutation(NamedTuple):
-    """`old` stands once in lua/<file>.lua; `why`: what breaks with `new` in its place."""
+    """`why`: what is wrong with `new` for `old` in lua/<file>.lua; `seldom`: it takes long to meet."""
 
     file: str
+    why: str
     old: str
     new: str
-    why: str
+    seldom: bool = False
 
 
 def text_of(file: str) -> str:

@@ -21,6 +21,10 @@ TTL, NODE_TTL = 60_000, 120_000
 TASKS = {"one": ("shop.work", "shop.other"), "two": ("shop.work",)}
 QUEUES = {"one": ("celery", "other"), "two": ("celery",)}
 
+# Scripts that look for work that fits, and so may turn ready lists round.
+TURNING = ("runner_take", "job_finish", "sweep", "node_register", "node_leave", "node_drain")
+TOKEN = 10  # which argument of job_finish asks for the next job
+
 
 class Taking(NamedTuple):
     id: str
@@ -38,7 +42,7 @@ class Harness:
         self.lanes = Lanes(self.store)
         self.model = Model()
         self.history = History()
-        self.again = False
+        self.again = self.turned = False
         self.takings: list[Taking] = []
         self._numbers = itertools.count(1)
         for name in TASKS:
@@ -55,6 +59,7 @@ class Harness:
     def call(self, script: str, *args: Any, then: Any = ...) -> Any:
         """The answer, bytes made text. A repeated call answers the same, or `then`, and changes nothing."""
         answer = _text(self.store.run(script, *args))
+        self.turned |= script in TURNING and (script != "job_finish" or args[TOKEN] != "")
         if self.again:
             before = self.dump().stable()
             second = _text(self.store.run(script, *args))
@@ -71,7 +76,9 @@ class Harness:
         dump = self.dump()
         for node in self.model.nodes.values():
             node.lapse = node.lapse if node.work else None
-        self.adopt_order(dump)
+        if self.turned and self.model.any_unfit():
+            self.adopt_order(dump)
+        self.turned = False
         wrong = broken(dump) + differences(self.model, dump)
         assert not wrong, "\n".join(wrong)
         self.history.look(dump)
@@ -112,7 +119,7 @@ class Harness:
 
     def take(self, node: str, another: bool) -> None:
         """`another`: a worker of that name which is not the one that is known."""
-        self.again = self.again and not any(map(self.model.stale, self.model.queued()))
+        self.again = self.again and not self.model.any_stale()
         runner, token = self.new("r"), self.new("t")
         known = self.model.nodes[node].incarnation
         given = self.call("runner_take", node, "another" if another else known, runner, "", token, TTL)[0]
@@ -124,7 +131,7 @@ class Harness:
     def finish(self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
         """`chain`: take the next with it."""
         model, job = self.model, self.model.jobs.get(taking.id)
-        self.again = self.again and not any(map(model.stale, model.queued()))
+        self.again = self.again and not model.any_stale()
         more: tuple[Any, ...] = ("" if bound is None else bound, "", "")
         if outcome in ("succeeded", "step"):
             left = job.steps[job.step + 1 :] if job and job.token == taking.token and job.phase != "rollback" else ()

@@ -61,9 +61,7 @@ class History:
                 yield f"{name} was over and is {record['state']}"
             fresh = record["state"] in ACTING and name not in self.admitted
             for key in keys_of(record) if fresh else ():
-                waiting = [
-                    one for one in held.line(key) if one in self.waiting and held.live[one]["state"] == "waiting"
-                ]
+                waiting = [one for one in held.line(key) if one in self.waiting and held.waits(one)]
                 better = [one for one in waiting if self.claims[one] < self.claims[name]]
                 if better and len(better) + len(held.started(key)) > held.limit(key):
                     yield f"{name} goes before {better} on {key}"

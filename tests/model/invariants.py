@@ -46,8 +46,11 @@ class Held:
         """May it start, as far as this lane goes?"""
         line = self.line(key)
         ahead = line[: line.index(name)]
-        heavy = bool(ahead) and any(self.live[one].get("weight") == "all" for one in [*ahead, name])
+        heavy = bool(ahead) and any(self.records.get(one, {}).get("weight") == "all" for one in [*ahead, name])
         return not self.paused(key) and len(ahead) < self.limit(key) and not heavy
+
+    def waits(self, name: str) -> bool:
+        return name in self.live and self.live[name]["state"] == "waiting"
 
     def started(self, key: str) -> list[str]:
         return [name for name in self.line(key) if name in self.live and self.live[name]["state"] in ACTING]
@@ -104,12 +107,12 @@ def nobody_stuck(held: Held) -> Iterator[str]:
             yield f"{name} waits and may start"
     for name in held.live:
         path: list[str] = []
-        while name not in path and held.live[name]["state"] == "waiting":
+        while name not in path and held.waits(name):
             path.append(name)
             lines = [held.line(key) for key in keys_of(held.live[name]) if not held.within(name, key)]
             before = [line[0] for line in lines if line[0] != name]
             name = before[0] if before else name
-        if len(path) > 1 and held.live[name]["state"] == "waiting" and name in path[:-1]:
+        if len(path) > 1 and held.waits(name) and name in path[:-1]:
             yield f"{path} wait for each other"
 
 

@@ -95,7 +95,8 @@ class Machine(Stepping):
         asked: dict[str, Any] = {"max_attempts": attempts}
         for flavour in flavours:
             asked |= asks.FLAVOURS[flavour]
-        ask = asks.Ask(self.on.new("j"), keys, priority, self.model.now, self.any_job(pick), **asked)
+        parent = self.any_job(pick, "running", "parked") if pick % 4 else self.any_job(pick)
+        ask = asks.Ask(self.on.new("j"), keys, priority, self.model.now, parent, **asked)
         self.on.submit(ask.job, ask.args, ask.busy, ask.room)
 
     @act(pick=PICK, keys=KEYS)
@@ -143,7 +144,7 @@ class Machine(Stepping):
         expected = [self.model.renew(one.id, one.token, TTL) for one in those]
         assert self.on.call("lease_renew", TTL, *pairs) == expected
 
-    @act(when=taken, pick=PICK)
+    @act(3, taken, pick=PICK)
     def drop_work(self, pick: int) -> None:
         one = self.taking(pick) if pick % 2 else self.some(self.on.takings, pick)
         expected = self.model.drop(self.model.nodes[one.node], one.runner, one.token)
@@ -170,9 +171,9 @@ class Machine(Stepping):
 
     # Operators
 
-    @act(2, part="operators", pick=PICK)
-    def cancel(self, pick: int) -> None:
-        name = self.any_job(pick)
+    @act(4, part="operators", pick=PICK, started=BOTH)
+    def cancel(self, pick: int, started: bool) -> None:
+        name = self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ()))
         expected = self.model.cancel(name)
         assert self.on.call("job_cancel", name, "why", "who")[0] == expected
 

@@ -50,7 +50,7 @@ class Whole(Machine):
         answer = self.on.call("job_unpark", job.id, last, outcome, '"detail"', delay, *more, then=["", []])
         assert answer[0] == expected
 
-    @act()
+    @act(4, owing, 1)
     def take_notices(self) -> None:
         expected = self.model.notices()
         assert sorted(self.on.call("notices_take", "shop", then=[])) == sorted(expected)

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.model.clock import Mutation
+from tests.model.mutants import MUTATIONS
+from tests.model.test_mutations import SELDOM, is_seen, named
 from tests.model.wholes import Whole
 from tests.servers import RedisServer
 
@@ -32,3 +35,8 @@ def test_lanes_do_what_the_model_does_for_long(redis_server: RedisServer, number
         url = redis_server.url(9)
 
     run_state_machine_as_test(seed(SEED + number)(Here), settings=long)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.seldom], ids=named)
+def test_the_machine_sees_what_it_seldom_meets(mutation: Mutation, redis_server: RedisServer) -> None:
+    assert is_seen(redis_server.url(9), mutation, SELDOM)

@@ -1,0 +1,56 @@
+"""The machine sees each of these faults: what it does not see it does not guard."""
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from coordinator.errors import CoordinatorError
+from tests.model.clock import Mutation, text_of
+from tests.model.mutants import MUTATIONS
+from tests.model.wholes import Whole
+from tests.servers import RedisServer
+
+OFTEN, SELDOM = 200, 1500  # examples in which a fault must be met
+
+
+def named(mutation: Mutation) -> str:
+    return mutation.why
+
+
+def is_seen(url: str, mutation: Mutation, examples: int) -> bool:
+    class Faulty(Whole):
+        pass
+
+    Faulty.url, Faulty.mutation = url, mutation
+    bounded = settings(
+        max_examples=examples,
+        stateful_step_count=60,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    try:
+        run_state_machine_as_test(seed(1)(Faulty), settings=bounded)  # type: ignore[no-untyped-call]
+    except (AssertionError, CoordinatorError, redis.exceptions.ResponseError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=named)
+def test_a_mutation_changes_what_is_there(mutation: Mutation) -> None:
+    assert text_of(mutation.file).count(mutation.old) == 1, f"not once in {mutation.file}.lua: it went elsewhere?"
+    assert mutation.old != mutation.new
+
+
+def test_no_fault_is_named_twice() -> None:
+    assert len({mutation.why for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if not one.seldom], ids=named)
+def test_the_machine_sees_that(mutation: Mutation, redis_server: RedisServer) -> None:
+    assert is_seen(redis_server.url(9), mutation, OFTEN)
