@@ -31,8 +31,7 @@ class Storm:
 
     def run(self) -> None:
         self.fleet.configure(**TIMES)
-        for _ in range(3):
-            self._join()
+        self._living()
         work = self.fleet.shop.work
         asked = self.fleet.coordinator.submit_many(
             (key, work.s(f"{key}:{name}", self.random.uniform(0, self.longest))) for key, name in self.names
@@ -53,7 +52,10 @@ class Storm:
         self.fleet.worker(f"n{self._born}", ready=self._born <= 3)
 
     def _living(self) -> list[Worker]:
-        return [worker for worker in self.fleet.workers if worker.process.poll() is None]
+        """Three. Celery ends a worker whose processes are killed while they start; whoever runs it starts another."""
+        while len(found := [worker for worker in self.fleet.workers if worker.process.poll() is None]) < 3:
+            self._join()
+        return found
 
     def _mishap(self) -> None:
         now = time.monotonic()
@@ -66,7 +68,6 @@ class Storm:
             if what == "node":
                 worker.kill()
                 worker.process.wait()
-                self._join()
             elif what == "warden":
                 worker.warden().kill()
             else:
@@ -80,6 +81,7 @@ class Storm:
             return  # it was gone already
 
     def _over(self) -> bool:
+        self._living()
         counts = self.fleet.coordinator.counts()
         return counts["succeeded"] + counts["failed"] == len(self.names)
 

@@ -80,7 +80,7 @@ def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None
 
 
 def test_a_killed_warden_costs_nothing(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
+    fleet.configure(**SHORT | {"lock_ttl": 10})  # longer than it takes to start a warden again, as in use
     worker = fleet.worker()
     long = fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6))
     begun(fleet, "long")

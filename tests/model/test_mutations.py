@@ -11,7 +11,7 @@ from tests.model.mutants import MUTATIONS
 from tests.model.wholes import Whole
 from tests.servers import RedisServer
 
-OFTEN, SELDOM = 200, 1500  # examples in which a fault must be met
+OFTEN, SELDOM = 400, 1500  # examples in which a fault must be met
 
 
 def named(mutation: Mutation) -> str:

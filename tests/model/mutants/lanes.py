@@ -16,7 +16,7 @@ MUTATIONS = [
     Mutation(
         "job_submit", "one more waits than was agreed to",
         "  if waiting >= tonumber(room) then",
-        "  if waiting > tonumber(room) then",
+        "  if waiting > tonumber(room) then", seldom=True,
     ),
     Mutation(
         "unite", "a submit that melted is not known when asked again",
@@ -106,7 +106,7 @@ MUTATIONS = [
     Mutation(
         "halt", "a pause takes the front from a job that was started",
         " and not job.taken then",
-        " then",
+        " then", seldom=True,
     ),
     Mutation(
         "halt", "a job called back by a pause keeps a front that it does not use",
@@ -116,7 +116,7 @@ MUTATIONS = [
     Mutation(
         "halt", "who runs is not counted when a limit comes",
         "  if job and job[1] ~= 'waiting' then pin(head, keys_of(job[2])) end\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "lane_resume", "nobody starts when a pause ends",
@@ -157,7 +157,7 @@ MUTATIONS = [
     Mutation(
         "lane_release", "a job that was never started is released",
         "if not job or not job.taken or",
-        "if not job or",
+        "if not job or", seldom=True,
     ),
     Mutation(
         "lane_release", "a release that is asked twice hits the next job",
@@ -167,6 +167,6 @@ MUTATIONS = [
     Mutation(
         "class", "a class that is new is given to a draining node",
         "redis.call('HGET', P .. 'node:' .. node, 'closed') ~= '1'\n    and ",
-        "",
+        "", seldom=True,
     ),
 ]  # fmt: skip

@@ -31,12 +31,12 @@ MUTATIONS = [
     Mutation(
         "job_progress", "progress is told by an attempt that is over",
         "if redis.call('HGET', P .. 'job:' .. id, 'token') ~= token then return 0 end\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "node_register", "a node can never come back",
         " and tonumber(redis.call('ZSCORE', P .. 'alive', node) or '0') > now",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "node_leave", "an old worker signs its successor off",
