@@ -1,45 +1,19 @@
 """The commands that act: an operator puts jobs in line, ends them, and takes lanes in hand."""
 
 import getpass
-import json
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from coordinator import Coordinator
-from coordinator.cli import cli
 from tests.fleet import Fleet
 from tests.puppet import Puppet
-from tests.servers import RedisServer
 
-Call = Callable[..., Result]
+from .calls import Call, loaded, said
+
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-@pytest.fixture
-def call(redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The command in a folder without an app, on the test's installation."""
-    monkeypatch.chdir(tmp_path)
-    environ = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "COORDINATOR_APP": None}
-
-    def run(*args: str) -> Result:
-        return CliRunner().invoke(cli, args, env=environ, prog_name="coordinator")
-
-    return run
-
-
-def said(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.stdout.strip()
-
-
-def loaded(result: Result) -> Any:
-    return json.loads(said(result))
 
 
 def test_submit_puts_a_job_in_line_and_its_arguments_in_the_record(call: Call, coordinator: Coordinator) -> None:

@@ -1,47 +1,17 @@
 """`coordinator …` as people and programs call it."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from coordinator import Coordinator
-from coordinator.cli import cli
 from tests.fleet import Fleet
 from tests.servers import RedisServer, free_port
 
-Call = Callable[..., Result]
-
-
-@pytest.fixture
-def call(redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The command in a folder without an app, on the test's installation."""
-    monkeypatch.chdir(tmp_path)
-    runner = CliRunner()
-    environ = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "COORDINATOR_APP": None}
-
-    def run(*args: str, **env: str | None) -> Result:
-        return runner.invoke(cli, args, env=environ | env, prog_name="coordinator")
-
-    return run
-
-
-def refused(result: Result) -> str:
-    """Its one line on stderr."""
-    assert result.exit_code == 1, result.output
-    assert not result.stdout
-    (line,) = result.stderr.strip().splitlines()
-    return line
-
-
-def loaded(result: Result) -> Any:
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+from .calls import Call, loaded, refused
 
 
 @pytest.fixture
