@@ -151,6 +151,7 @@ def bind(app: Celery) -> None:
         """Before its pool is there: whoever it forks knows which worker it is of."""
         if instance.app is app:
             app.coordinator.incarnation = uuid.uuid4().hex
+            app.coordinator.documents.node = sender
             app.amqp.queues.select_add(queue_of(sender))
 
     signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
