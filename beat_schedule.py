@@ -5,10 +5,19 @@ Schedules are Quartz expressions in UTC: second minute hour day-of-month month d
 
 from tasks.settings import Settings
 
+SETTINGS = Settings.from_environment()
+
 BEAT_SCHEDULE = {
+    # The nodelist's permanent store: what others changed there, and what it lacks.
+    "nodelist": {
+        "schedule": SETTINGS.refresh_interval,
+        "task": "tasks.refresh.refresh_nodelist",
+        "key": "nodelist",
+        "when_busy": "skip",
+    },
     # What the increments missed: every member from its first object to its last, on the member's own lane.
     "complete-passes": {
-        "schedule": Settings.from_environment().complete_schedule,
+        "schedule": SETTINGS.complete_schedule,
         "task": "tasks.sync.complete_passes",
         "key": "complete-passes",
         "when_busy": "skip",

@@ -3,6 +3,7 @@
 from coordinator.current import CurrentJob, current_job
 from coordinator.drafts import Backoff
 from coordinator.errors import (
+    Changed,
     Conflict,
     CoordinatorError,
     DuplicateOrder,
@@ -13,10 +14,12 @@ from coordinator.errors import (
     NoRetry,
     SettingsError,
     ShuttingDown,
+    StaleFence,
     StoreRefused,
     StoreUnavailable,
     TimedOut,
     UnknownJob,
+    UpdatePending,
     WaitTimeout,
     WouldDeadlock,
 )
@@ -30,6 +33,7 @@ from coordinator.sorter import Sorter, Sorting
 
 __all__ = [
     "Backoff",
+    "Changed",
     "Conflict",
     "Coordinator",
     "CoordinatorError",
@@ -49,11 +53,13 @@ __all__ = [
     "ShuttingDown",
     "Sorter",
     "Sorting",
+    "StaleFence",
     "StoreRefused",
     "StoreUnavailable",
     "Submission",
     "TimedOut",
     "UnknownJob",
+    "UpdatePending",
     "WaitTimeout",
     "WouldDeadlock",
     "current_job",

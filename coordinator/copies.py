@@ -43,6 +43,10 @@ class Copy:
         """None where there is none."""
         return json.loads(self.state.get(entry, "0 null").partition(" ")[2])
 
+    def digest(self, entry: str) -> str:
+        """By which a later update finds out whether it is still so."""
+        return hashlib.sha1(self.state.get(entry, "0 null").encode()).hexdigest()
+
     def fence(self, entry: str) -> int:
         """The fence of its last change, 0 where there was none."""
         return int(self.state.get(entry, "0").partition(" ")[0])
@@ -54,11 +58,11 @@ def text_of(value: Any) -> str:
 
 
 def changed(state: State, updates: list[dict[str, Any]]) -> dict[str, str]:
-    """The state after updates: each {fence, changes: [[entry, JSON, …], …], …}."""
+    """The state after updates: each {changes: [[entry, JSON, checksum, fence], …], …}."""
     after = dict(state)
     for update in updates:
-        for entry, text, *_ in update["changes"]:
-            after[entry] = f"{update['fence']} {text}"
+        for entry, text, _, fence in update["changes"]:
+            after[entry] = f"{fence} {text}"
     return after
 
 
@@ -100,14 +104,18 @@ class Copies:
         return hashlib.sha256(body).hexdigest()
 
     def read(self, version: int, sha: str = "") -> Copy | None:
-        """None where there is no such file, or another than that checksum says."""
+        """None where there is no such file, or another than that checksum says; "-" and "" say nothing."""
         try:
             body = self._path(version).read_bytes()
         except FileNotFoundError:
             return None
         found = hashlib.sha256(body).hexdigest()
         lines = body.decode(errors="replace").split("\n")
-        if sha not in ("", found) or lines[0] != text_of({"document": self.document, "version": version}) or lines[-1]:
+        if (
+            sha not in ("", "-", found)
+            or lines[0] != text_of({"document": self.document, "version": version})
+            or lines[-1]
+        ):
             return None
         return Copy(version, found, dict(_parsed(line) for line in lines[1:-1]))
 

@@ -129,7 +129,8 @@ class Replica:
 
     def _fetch(self, version: int, sha: str, updates: bytes) -> None:
         found = self.document.fetch()
-        if found.version and checksum(self.document.name, found.version, found.state) != found.sha:
+        sha = checksum(self.document.name, found.version, found.state)
+        if found.version and found.sha not in ("-", sha):
             logger.error(
                 "document %s: version %d in Redis is not what was committed", self.document.name, found.version
             )
@@ -140,8 +141,8 @@ class Replica:
                 self.copies.drop(one)
         if found.version:
             self.copies.write(found.version, found.state)
-            self.copies.commit(found.version, found.sha)
-        self._committed, self._prepared = found, Copy(0, "", {})
+            self.copies.commit(found.version, sha)
+        self._committed, self._prepared = Copy(found.version, sha, found.state), Copy(0, "", {})
 
     def _restore(self, version: int, sha: str, updates: bytes) -> None:
         latest = max(self._committed, self._prepared, key=lambda copy: copy.version)

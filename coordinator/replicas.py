@@ -7,7 +7,7 @@
 
 Nobody leads: an update that was asked for is finished by whoever reports next, so an author's death changes nothing.
 Each entry has the fence of its last change; an update with a smaller one is refused (`StaleFence`), and so is one whose
-author read another state than it meets (`Changed`).
+author read another state than it meets (`Changed`), which is how authors without a lane, operators, do without a fence.
 
 A read asks the pointer first, one GET, and takes the version that it names from this machine's disk: it never goes
 back, and never ahead of the other nodes. With Redis away, or where this machine was put out of the replica set, the
@@ -103,15 +103,11 @@ class Document:
         found = self.store.call(lambda: self.store.client.hmget(self._key("document"), entries))
         return Copy(0, "-", {entry: raw.decode() for entry, raw in zip(entries, found, strict=True) if raw})
 
-    def fence(self) -> int:
-        """A new one, for an author who holds no lane."""
-        return int(self.store.run("fence_next"))
-
     def update(
         self,
         changes: Mapping[str, Any],
         *,
-        fence: int,
+        fence: int | None = None,
         expect: Copy | None = None,
         follow: bool = True,
         who: str = "",
@@ -121,7 +117,8 @@ class Document:
     ) -> int:
         """Change entries, None = remove; the version that has it on every member of the replica set.
 
-        `expect`: what the author read; where an entry is another by now, Changed. A greater fence was seen: StaleFence.
+        `fence`: of the lane that the author holds; a greater one was seen: StaleFence. None: each entry keeps its own.
+        `expect`: what the author read; where an entry is another by now, Changed.
         `follow` False: the permanent store has it already. Raises UpdatePending(update_id) after `timeout` s, and
         StoreUnavailable: unknown, asking again with that id is safe.
         """
@@ -129,10 +126,9 @@ class Document:
             return self.pointer()[0]
         update_id = update_id or uuid.uuid4().hex
         given = [
-            [entry, text_of(value), "" if expect is None else str(expect.fence(entry))]
-            for entry, value in changes.items()
+            [entry, text_of(value), "" if expect is None else expect.digest(entry)] for entry, value in changes.items()
         ]
-        about = {"id": update_id, "fence": str(fence), "changes": given, "follow": follow, "who": who, "why": why}
+        about = {"id": update_id, "fence": str(fence or ""), "changes": given, "follow": follow, "who": who, "why": why}
         deadline = time.monotonic() + timeout
         while True:
             outcome = self.store.run("document_ask", self.name, dumps(about)).decode()
@@ -157,8 +153,11 @@ class Document:
             raise Changed(f"document {self.name}: {entry} was changed meanwhile")
         return int(number)
 
-    def behind(self) -> dict[str, int]:
-        """What the permanent store lacks: by entry, since which version."""
+    def behind(self, *entries: str) -> dict[str, int]:
+        """What the permanent store lacks (of these entries): by entry, since which version."""
+        if entries:
+            some = self.store.call(lambda: self.store.client.hmget(self._key("behind"), entries))
+            return {entry: int(version) for entry, version in zip(entries, some, strict=True) if version}
         found = self.store.call(lambda: self.store.client.hgetall(self._key("behind")))
         return {entry.decode(): int(version) for entry, version in found.items()}
 

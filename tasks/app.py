@@ -7,7 +7,9 @@ from celery import Celery
 from beat_schedule import BEAT_SCHEDULE
 from coordinator import Coordinator
 
-app = Celery("tasks", include=["tasks.sync", "tasks.adhoc"])
+NODELIST = "nodelist"
+
+app = Celery("tasks", include=["tasks.sync", "tasks.adhoc", "tasks.refresh"])
 app.conf.update(
     broker_url=os.environ.get("CELERY_BROKER_URL") or os.environ.get("COORDINATOR_URL") or "redis://127.0.0.1:6379/0",
     beat_schedule=BEAT_SCHEDULE,
@@ -19,3 +21,4 @@ app.conf.update(
     worker_send_task_events=True,
 )
 coordinator = Coordinator(app)
+coordinator.documents.keep(NODELIST)

@@ -245,6 +245,20 @@ def set_harvest_dates(engine: Engine, changed: Mapping[str, Dates]) -> None:
             connection.execute(delete(cursors).where(cursors.c.member.in_(portion)))
 
 
+def swap_harvest_dates(engine: Engine, member: str, old: Dates, new: Dates) -> bool:
+    """False, and nothing is written, where they are not the old ones. Moved back, an unfinished pass begins anew."""
+    with engine.begin() as connection:
+        row = insert(connection, members).values(member=member).on_conflict_do_nothing()
+        connection.execute(row)
+        as_read = [members.c[name].is_not_distinct_from(date) for name, date in old._asdict().items()]
+        moved = update(members).where(members.c.member == member, *as_read).values(new._asdict())
+        if connection.execute(moved).rowcount == 0:
+            return False
+        if (new.last_harvested or instants.NEVER) < (old.last_harvested or instants.NEVER):
+            connection.execute(delete(cursors).where(cursors.c.member == member))
+        return True
+
+
 def record_harvest(
     engine: Engine, member: str, dates: Dates, *, fence: int, started_from: datetime | None = None
 ) -> bool:

@@ -73,7 +73,7 @@ def harvest(
     node_id = member.identifier
     try:
         said = nodelist.member(node_id)
-        reason = "it is not in the nodelist" if said is None else said.obstacle
+        reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
         if said is None or reason is not None:
             catalog.ran(node_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
             return Outcome(member=node_id, outcome="not synchronizable", reason=reason)

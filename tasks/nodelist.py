@@ -26,9 +26,17 @@ from typing import Protocol
 from sqlalchemy import Engine
 
 from tasks import documents, instants
-from tasks.catalog import Dates, StaleFence, harvest_dates, record_harvest, set_harvest_dates
+from tasks.catalog import (
+    Dates,
+    StaleFence,
+    harvest_dates,
+    record_harvest,
+    set_harvest_dates,
+    swap_harvest_dates,
+)
 from tasks.member import Member
-from tasks.nodelistxml import Parsed, parse_nodelist, with_dates, write_nodelist
+from tasks.nodelistxml import Parsed, parse_nodelist, with_dates, with_member, write_nodelist
+from tasks.sources import SourceAway
 
 __all__ = ["Member", "Nodelist", "NodelistUnreadable", "StaleFence", "XmlNodelist", "parse_nodelist", "write_nodelist"]
 
@@ -37,7 +45,7 @@ logger = logging.getLogger(__name__)
 LIMIT = 64 * 1024 * 1024
 
 
-class NodelistUnreadable(Exception):
+class NodelistUnreadable(SourceAway):
     """There is no nodelist, or it is not one, and none was read before."""
 
 
@@ -74,7 +82,7 @@ class XmlNodelist:
 
     def __init__(self, engine: Engine, path: Path) -> None:
         self._engine = engine
-        self._path = path.resolve()
+        self.path = self._path = path.resolve()
         self._noted = self._path.with_name(f".{self._path.name}.written")
         self._lock = self._path.with_name(f".{self._path.name}.lock")
         self._good: tuple[bytes, Parsed] | None = None
@@ -113,6 +121,24 @@ class XmlNodelist:
         with self._locked():
             _replace(self._path, body)
         self._refresh()
+
+    def put(self, node_id: str, member: Member | None) -> None:
+        """Have the document list a member as it is given, or no more. What it says else stays."""
+        with self._locked():
+            found = self._load()
+            if found is None:
+                raise NodelistUnreadable(f"{self._path}: no node list can be read there")
+            _replace(self._path, with_member(found[0], node_id, member))
+        self._refresh()
+
+    def set_dates(self, node_id: str, old: Dates | None, new: Dates) -> bool:
+        """False, and nothing is written, where they are not the old ones any more (None: whatever they are)."""
+        if old is None:
+            set_harvest_dates(self._engine, {node_id: new})
+        elif old != new and not swap_harvest_dates(self._engine, node_id, old, new):
+            return False
+        self._refresh()
+        return True
 
     def _refresh(self) -> None:
         """The rows are the truth and may move on while the document cannot be read: it is written when it can be."""

@@ -10,6 +10,11 @@ from tasks import documents, instants
 from tasks.catalog import Dates
 from tasks.member import NAMESPACES, Member, Version
 
+KNOWN = frozenset(
+    {"identifier", "name", "description", "baseURL", "services", "synchronization", "nodeReplicationPolicy", "ping"}
+    | {"subject", "contactSubject", "property"}
+)
+
 
 class Parsed(NamedTuple):
     root: etree._Element
@@ -69,6 +74,30 @@ def with_dates(body: bytes, dates: Mapping[str, Dates]) -> bytes:
                 _place(times, tag).text = instants.full(after) if after.microsecond % 1000 else instants.brief(after)
                 changed = True
     return _serialize(parsed.root) if changed else body
+
+
+def with_member(body: bytes, node_id: str, member: Member | None) -> bytes:
+    """The document with this member's entry replaced, added at its end, or, None, left out.
+
+    What an entry has beyond what we know stays in it.
+    """
+    parsed = parse_nodelist(body)
+    version: Version = "v1" if parsed.root.tag == f"{{{NAMESPACES['v1']}}}nodeList" else "v2"
+    old = parsed.entries[node_id][0] if node_id in parsed.entries else None
+    if member is None:
+        if old is not None:
+            parsed.root.remove(old)
+        return _serialize(parsed.root)
+    new = member.to_xml(version)
+    new.tail = "\n"
+    if old is None:
+        parsed.root.append(new)
+    else:
+        new.extend([child for child in old if child.tag not in KNOWN])
+        new.attrib.update({name: text for name, text in old.attrib.items() if name not in new.attrib})
+        new.tail = old.tail
+        parsed.root.replace(old, new)
+    return _serialize(parsed.root)
 
 
 def _place(times: etree._Element, tag: str) -> etree._Element:

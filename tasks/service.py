@@ -3,24 +3,36 @@
 import os
 from dataclasses import dataclass
 from functools import cache
+from getpass import getuser
 
+from tasks.app import NODELIST, coordinator
 from tasks.catalog import Catalog
-from tasks.nodelist import Nodelist, XmlNodelist
+from tasks.nodelist import XmlNodelist
+from tasks.replicated import ReplicatedNodelist
 from tasks.settings import Settings
+from tasks.sources import Source
+from tasks.xmlsource import XmlSource
 
 
 @dataclass(frozen=True)
 class Service:
     settings: Settings
     catalog: Catalog
-    nodelist: Nodelist
+    nodelist: ReplicatedNodelist
 
 
 @cache
 def _of(pid: int) -> Service:
     settings = Settings.from_environment()
     catalog = Catalog(settings)
-    return Service(settings, catalog, XmlNodelist(catalog.engine, settings.nodelist))
+    who = coordinator.documents.node or f"{getuser()}@{settings.host}"
+    return Service(
+        settings, catalog, ReplicatedNodelist(coordinator.documents[NODELIST], _source(settings, catalog), who)
+    )
+
+
+def _source(settings: Settings, catalog: Catalog) -> Source:
+    return XmlSource(XmlNodelist(catalog.engine, settings.nodelist))
 
 
 def service() -> Service:

@@ -48,6 +48,8 @@ class Settings(BaseModel):
     """How far before the last harvest a window begins, for objects that a member committed late."""
     margin: float = Field(default=10, ge=0)
     """How far before now a window ends."""
+    refresh_interval: float = Field(default=15, ge=1)
+    """How often the nodelist's permanent store is looked at for what others changed, and given what it lacks."""
     complete_schedule: str = "0 0 3 ? * SUN *"
     """Quartz expression of the complete pass, which finds what the others missed."""
     page_size: int = Field(default=1000, ge=1)

@@ -137,6 +137,7 @@ class Machine:
         names = ("COORDINATOR_URL", "COORDINATOR_PREFIX", "CELERY_BROKER_URL")
         self.environ = {name: os.environ[name] for name in names if name in os.environ}
         self.environ |= {"TASKS_DATA_DIR": str(self.wanted.data), "COORDINATOR_APP": "tasks"}
+        self.environ["COORDINATOR_REPLICA_DIR"] = str(self.wanted.data / "replicas")
         if self._redis:
             self.environ["COORDINATOR_URL"] = self._redis.url
             self.environ["CELERY_BROKER_URL"] = urlsplit(self._redis.url)._replace(path="/1").geturl()

@@ -19,11 +19,11 @@ local function flip(doc, version, sha, updates)
   for _, update in ipairs(cjson.decode(updates)) do
     local entries = {}
     for i, change in ipairs(update.changes) do
-      redis.call('HSET', P .. 'document:' .. doc, change[1], update.fence .. ' ' .. change[2])
+      redis.call('HSET', P .. 'document:' .. doc, change[1], change[4] .. ' ' .. change[2])
       if update.follow then redis.call('HSET', P .. 'behind:' .. doc, change[1], version) end
       entries[i] = change[1]
     end
-    local said = {version = version, at = now, fence = update.fence, who = update.who, why = update.why, entries = entries}
+    local said = {version = version, at = now, fence = update.changes[1][4], who = update.who, why = update.why, entries = entries}
     redis.call('LPUSH', P .. 'history:' .. doc, cjson.encode(said))
     tell(update.id, 'committed ' .. version)
   end
@@ -33,14 +33,15 @@ local function flip(doc, version, sha, updates)
   redis.call('PUBLISH', P .. 'replica:' .. doc, 'commit')
 end
 
+-- Where nobody keeps it, it is committed here alone, without a checksum, after as long as a member would need to be heard.
 local function commit(doc)
-  local made = redis.call('HMGET', P .. 'prepare:' .. doc, 'version', 'base', 'updates')
+  local made = redis.call('HMGET', P .. 'prepare:' .. doc, 'version', 'base', 'updates', 'begun')
   local acked, members = {}, redis.call('HKEYS', P .. 'replicas:' .. doc)
-  if not made[1] or made[2] ~= pointer_of(doc) or not members[1] then return end
+  if not made[1] or made[2] ~= pointer_of(doc) or (not members[1] and now < made[4] + 2000) then return end
   for _, member in ipairs(members) do
     acked[member] = redis.call('HGET', P .. 'acked:' .. doc, member)
     if not acked[member] then return end
   end
-  flip(doc, made[1], agreed(doc, acked), made[3])
+  flip(doc, made[1], agreed(doc, acked) or '-', made[3])
   prepare(doc)
 end

@@ -13,14 +13,16 @@ local function tell(id, outcome)
   redis.call('PEXPIRE', P .. 'told:' .. id, 60000)
 end
 
--- Why an update may not be: a greater fence was seen, or an entry is not as its author read it. `seen`: by entry, those
--- of updates before it. A change is {entry, JSON, fence as read or ''}.
+-- Why an update may not be: a greater fence was seen, or an entry is not as its author read it. `seen`: entries as updates
+-- before it leave them. A change is {entry, JSON, checksum of what was read or ''}; its fence is added.
 local function objection(doc, update, seen)
   for _, change in ipairs(update.changes) do
     local entry = change[1]
-    local fence = seen[entry] or string.match(redis.call('HGET', P .. 'document:' .. doc, entry) or '0', '^%d+')
-    if tonumber(update.fence) < tonumber(fence) then return 'stale ' .. fence .. ' ' .. entry end
-    if change[3] ~= '' and change[3] ~= fence then return 'changed ' .. fence .. ' ' .. entry end
+    local raw = seen[entry] or redis.call('HGET', P .. 'document:' .. doc, entry) or '0 null'
+    local fence = string.match(raw, '^%d+')
+    change[4] = update.fence == '' and fence or update.fence
+    if tonumber(change[4]) < tonumber(fence) then return 'stale ' .. fence .. ' ' .. entry end
+    if change[3] ~= '' and change[3] ~= redis.sha1hex(raw) then return 'changed ' .. fence .. ' ' .. entry end
   end
 end
 
@@ -35,8 +37,8 @@ local function prepare(doc)
       if refused then
         tell(update.id, refused)
       else
-        for _, change in ipairs(update.changes) do seen[change[1]] = update.fence end
-        updates[#updates + 1] = text
+        for _, change in ipairs(update.changes) do seen[change[1]] = change[4] .. ' ' .. change[2] end
+        updates[#updates + 1] = cjson.encode(update)
       end
     end
     redis.call('LTRIM', asked, 256, -1)

@@ -26,6 +26,10 @@ end
 
 local function verdict()
   local at, at_sha = pointer_of(doc)
+  if at_sha == '-' and at == version and at ~= '0' then -- committed while nobody kept it
+    redis.call('SET', P .. 'pointer:' .. doc, version .. ' ' .. sha)
+    at_sha = sha
+  end
   local next = redis.call('HGET', under_way, 'version') or ''
   if tonumber(version) > tonumber(at) then return 'ahead' end
   if tonumber(prepared) > tonumber(at) and prepared ~= next then return 'ahead' end

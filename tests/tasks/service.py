@@ -33,6 +33,7 @@ class Service:
             "COORDINATOR_URL": redis.url(0),
             "CELERY_BROKER_URL": redis.url(1),
             "TASKS_DATA_DIR": str(folder),
+            "COORDINATOR_REPLICA_DIR": str(folder / "replicas"),
             "TASKS_TRY_PAUSE": "0.01",
         } | settings
         self.coordinator = Coordinator(url=redis.url(0))

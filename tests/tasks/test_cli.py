@@ -30,6 +30,7 @@ def run(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Run:
         "COORDINATOR_PREFIX": prefix,
         "CELERY_BROKER_URL": redis_server.url(5),
         "TASKS_DATA_DIR": str(tmp_path / "data"),
+        "COORDINATOR_REPLICA_DIR": str(tmp_path / "replicas"),
     }
 
     def call(*args: str, **env: str) -> Done:

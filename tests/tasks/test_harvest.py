@@ -120,7 +120,7 @@ def test_a_refreshed_object_does_not_move_the_date_past_what_was_not_listed(fede
     [
         ({"state": "down"}, "its state is down"),
         ({"synchronize": False}, "it asks not to be synchronized"),
-        ({"identifier": "urn:node:other"}, "it is not in the nodelist"),
+        ({"identifier": "urn:node:other"}, "it is not in the nodelist, or not approved"),
     ],
 )
 def test_a_member_that_is_not_to_be_synchronized_is_left_alone(

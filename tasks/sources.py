@@ -1,0 +1,88 @@
+"""The permanent store of the nodelist, which the nodes' document follows and is followed by: an XML document, or LDAP.
+
+What it holds of one member is a State: what is listed, and a token by which a later write finds out whether that is
+still so. A write is conditional: nothing that somebody else wrote since is lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.member import Member
+
+DATES = ("last_harvested", "last_complete_harvest")
+
+
+class Listed(BaseModel):
+    """A member in the list. Who is not approved is not synchronized."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    member: Member
+    approved: bool = True
+
+
+class State(NamedTuple):
+    """`token`: JSON."""
+
+    listed: Listed
+    token: Any = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """`bad`: ids of members that are there and cannot be understood; they are left as they were."""
+
+    states: Mapping[str, State] = field(default_factory=dict)
+    bad: frozenset[str] = frozenset()
+
+
+class SourceAway(Exception):
+    """It cannot be reached or read now; the sentence says why."""
+
+
+class SourceRefused(Exception):
+    """It will not take this; the sentence says why."""
+
+
+class Outdated(Exception):
+    """A member is not as the writer believed: nothing that somebody else wrote was changed. Read it again."""
+
+
+class Source(Protocol):
+    """All of it raises SourceAway; writing, SourceRefused and Outdated."""
+
+    name: str
+
+    def read(self) -> Found:
+        """All members; names each bad entry in a warning."""
+        ...
+
+    def read_one(self, node_id: str) -> State | None: ...
+
+    def write(self, node_id: str, base: State | None, wanted: Listed | None) -> State | None:
+        """Make `wanted` of `base`, None = not there; what is there afterwards."""
+        ...
+
+    def replacement(self, path: Path) -> Mapping[str, Listed] | None:
+        """What a node-list document would make of the list; None where it became the store itself."""
+        ...
+
+
+def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None) -> Listed | None:
+    """What somebody changed in the store since it was `base` goes into ours, field by field; the rest of ours stays."""
+    if theirs is None or ours is None:
+        return None if theirs is None or base is not None else theirs
+    if base is None:  # it is new to us: of the dates, those are right that somebody has
+        found = {name: getattr(ours.member, name) or getattr(theirs.member, name) for name in DATES}
+        return Listed(member=theirs.member.model_copy(update=found), approved=theirs.approved)
+    changes = {
+        name: getattr(theirs.member, name)
+        for name in Member.model_fields
+        if getattr(theirs.member, name) != getattr(base.member, name)
+    }
+    approved = theirs.approved if theirs.approved != base.approved else ours.approved
+    return Listed(member=ours.member.model_copy(update=changes), approved=approved)
