@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from coordinator import overview
 from coordinator.errors import SettingsError, StoreUnavailable
 from coordinator.extension import Coordinator
+from coordinator.hands import open_hands
 from coordinator.store import Store
 from coordinator.warden import Charge, Companion, Warden
 
@@ -112,7 +113,9 @@ def main() -> None:
     parts = (coordinator.store, coordinator.core, coordinator.notices, coordinator.parked, coordinator.doorbells)
     warden = Warden(*parts, Charge(**charge))
     warn(coordinator.store)
-    serve(warden, sys.stdin, int(sys.argv[2]), [make(charge["node"]) for make in coordinator.companions])
+    companions: list[Companion] = [*open_hands(app, charge["node"], charge["incarnation"])]
+    companions += [make(charge["node"]) for make in coordinator.companions]
+    serve(warden, sys.stdin, int(sys.argv[2]), companions)
 
 
 if __name__ == "__main__":

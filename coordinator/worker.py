@@ -26,6 +26,7 @@ from celery.worker import consumer, control, state
 from coordinator import processes
 from coordinator.doorbells import TASK, queue_of
 from coordinator.errors import CoordinatorError, SettingsError
+from coordinator.hands import note
 from coordinator.nodes import Nodes
 from coordinator.orders import CANVAS
 from coordinator.version import VERSION
@@ -37,7 +38,12 @@ _NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only
 
 
 class Consumer(consumer.Consumer):
-    """Outlives its Redis broker whichever of its connections notices the loss first."""
+    """Outlives its Redis broker whichever of its connections notices the loss first; what it holds is noted there."""
+
+    def connect(self) -> Any:
+        connection = super().connect()
+        note(self.app, connection, self.hostname)
+        return connection
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Closing a channel first reads what its BRPOP brings. On a lost connection that raises, and leaves the channel

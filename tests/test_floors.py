@@ -23,7 +23,7 @@ FLOORS = (
     {"locks", "memory"},
     {"memory_sorters"},
     {"doorbells", "ingress", "known", "notices"},
-    {"subresults"},
+    {"subresults", "hands"},
     {"attempt"},
     {"events", "parked"},
     {"runner", "warden", "inbox", "scheduler", "worker"},
