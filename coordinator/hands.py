@@ -66,12 +66,16 @@ class Noted(QoS):
 
 def note(app: Celery, connection: Any, node: str) -> None:
     """Have what the consumer on this connection holds be noted from its first message on."""
-    channel, incarnation = connection.default_channel, app.coordinator.incarnation
-    if connection.transport.driver_type != "redis" or not channel.ack_emulation:
+    if connection.transport.driver_type != "redis" or not connection.default_channel.ack_emulation:
         return
-    channel._qos = Noted(channel, _HAND + incarnation)  # the event loop has asked it for one already
-    with suppress(*connection.connection_errors):  # the warden says it, too
-        keep(app, channel, f"{incarnation} {node}")
+    channel, incarnation = connection.default_channel, app.coordinator.incarnation
+    try:
+        with suppress(*connection.connection_errors):  # its warden says it, too
+            keep(app, channel, f"{incarnation} {node}")
+    except Exception as error:  # an ACL: then noting would be refused as well, and stop the consumer
+        logger.warning("what %s has in hand is not noted, and comes back late if it dies: %s", node, error)
+    else:
+        channel._qos = Noted(channel, _HAND + incarnation)  # the event loop has asked it for one already
 
 
 def keep(app: Celery, channel: Any, hand: str) -> list[str]:

@@ -186,3 +186,18 @@ def test_a_broker_that_is_no_redis_is_left_alone(broker: Broker) -> None:
         qos = connection.default_channel.qos
         note(app, connection, "one@test")
         assert connection.default_channel.qos is qos
+
+
+def test_a_broker_that_refuses_scripts_is_consumed_as_without_us(
+    broker: Broker, own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with own_redis.client() as client:
+        client.acl_setuser("plain", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-eval"])
+    app = Celery("shop", broker=f"redis://plain:pw@127.0.0.1:{own_redis.port}/0", set_as_current=False)
+    app.coordinator = broker.app.coordinator
+    with app.connection_for_read() as connection:
+        note(app, connection, "one@test")
+        app.send_task("shop.work", queue="celery", ignore_result=True)
+        connection.default_channel.basic_get("celery").ack()
+    app.close()
+    assert "what one@test has in hand is not noted" in caplog.text
