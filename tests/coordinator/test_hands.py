@@ -1,6 +1,7 @@
 """What a worker has in hand, on a real Redis broker: noted while it holds it, put back once, never lost."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -106,8 +107,13 @@ def test_what_a_dead_hand_holds_goes_to_the_front_of_its_queue_as_delivered_agai
 def test_who_is_behind_in_putting_back_takes_nothing_from_whom_it_was_given_to_since(
     broker: Broker, warden: Hands, other: Hands
 ) -> None:
-    """A warden stands still between reading and putting back; another did it, and a living worker has the message."""
+    """A warden stands still between reading and putting back; another did it, and a living worker has the message.
+
+    It was put back before, so that it looks the same each time.
+    """
     broker.send("a")
+    broker.channel.basic_get("celery")
+    other.give_back(OVER, [OVER])
     (tag,) = [broker.channel.basic_get("celery").delivery_tag.encode()]
     kept = broker.client.hget(f"{broker.prefix}unacked", tag).encode()
     assert warden.tags("old") == [tag]
@@ -117,6 +123,7 @@ def test_who_is_behind_in_putting_back_takes_nothing_from_whom_it_was_given_to_s
         note(broker.app, connection, "four@test")
         message = connection.default_channel.basic_get("celery")
         assert message.delivery_tag.encode() == tag
+        assert broker.client.hget(f"{broker.prefix}unacked", tag).encode() == kept
         assert warden.put_back("old", tag, kept, "") == 0
         assert (broker.messages("celery"), broker.kept()) == ([], 1)
         message.ack()
@@ -135,6 +142,28 @@ def test_who_is_killed_between_reading_and_putting_back_leaves_it_to_the_next(
     warden.give_back(OVER, [OVER])
     assert sorted(broker.args("celery")) == ["['a']", "['b']", "['c']"]
     assert (broker.hand(), broker.kept()) == (set(), 0)
+
+
+def test_two_wardens_that_put_back_at_once_put_each_message_back_once(
+    broker: Broker, warden: Hands, other: Hands
+) -> None:
+    for number in range(300):
+        broker.send(f"{number:03}", queue=OWN if number % 3 else "celery")
+    for _ in range(100):
+        broker.channel.basic_get("celery")
+    start = threading.Barrier(2)
+
+    def give_back(hands: Hands) -> None:
+        start.wait()
+        hands.give_back(OVER, [OVER])
+
+    threads = [threading.Thread(target=give_back, args=(hands,)) for hands in (warden, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(broker.args("celery")) == [f"['{number:03}']" for number in range(300)]
+    assert (broker.hand(), broker.kept(), broker.messages(OWN)) == (set(), 0, [])
 
 
 def test_a_dead_nodes_own_queue_goes_to_the_default_one_but_for_doorbells_and_what_is_no_message(
