@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from celery import Celery
 from kombu.transport.redis import QoS
@@ -143,19 +143,28 @@ class Hands:
         return over if now - self._since >= lasting else []
 
     def give_back(self, hand: str, over: list[str]) -> None:
-        """`over`: hands that are past their time, this one among them. Killed anywhere in it, the next goes on."""
-        channel = self._connected()
+        """`over`: hands that are past their time, this one among them. Killed anywhere in it, the next goes on; as
+        does the next step where it takes long, since the own hand is to be kept.
+        """
+        client = self._connected().client
         incarnation, _, node = hand.partition(" ")
-        every = {one.decode() for one in channel.client.zrange(_HANDS + self._app.main, 0, -1)}
+        every = {one.decode() for one in client.zrange(_HANDS + self._app.main, 0, -1)}
         name_lives = node in {one.partition(" ")[2] for one in every - set(over)}
-        own = queue_of(node).name
-        found = [(tag, channel.client.hget(channel.unacked_key, tag)) for tag in self.tags(incarnation)]
-        number = sum(self.put_back(incarnation, tag, kept or b"", "" if name_lives else own) for tag, kept in found)
-        if not name_lives:
-            lists = [f"{own}{channel.sep}{step}" if step else own for step in channel.priority_steps]
-            number += sum(self._empty(name, own) for name in lists)
-        channel.client.zrem(_HANDS + self._app.main, hand)
+        until, number = time.monotonic() + lasts(self._app) / 8, 0
+        for done in self._returns(incarnation, "" if name_lives else queue_of(node).name):
+            number += done
+            if time.monotonic() >= until:
+                return
+        client.zrem(_HANDS + self._app.main, hand)
         logger.warning("%s has nothing in hand any more: %d messages went back to their queues", node, number)
+
+    def _returns(self, incarnation: str, forsaken: str) -> Iterator[int]:
+        """A message at each turn. `forsaken`: an own queue that nobody consumes, or none."""
+        channel = self._connected()
+        for tag in self.tags(incarnation):
+            yield self.put_back(incarnation, tag, channel.client.hget(channel.unacked_key, tag) or b"", forsaken)
+        for step in channel.priority_steps if forsaken else ():
+            yield from self._empty(f"{forsaken}{channel.sep}{step}" if step else forsaken, forsaken)
 
     def tags(self, incarnation: str) -> list[bytes]:
         return sorted(self._connected().client.smembers(_HAND + incarnation))
@@ -172,17 +181,23 @@ class Hands:
             keys += lists
         return self._run("hand_return", keys, tag, kept, text)
 
-    def _empty(self, name: str, own: str) -> int:
+    def _empty(self, name: str, own: str) -> Iterator[int]:
         """Move what is in this list of a dead node's own queue, the oldest first; what is no message stays."""
-        number = 0
-        for stored in reversed(self._connected().client.execute_command("LRANGE", self._prefix + name, 0, -1)):
-            try:
-                lists, text = self._way(loads(stored.decode()), "", own, own)
-            except (ValueError, TypeError, LookupError, AttributeError):
-                logger.warning("%s: left there what is no message of Celery's", own)
-                continue
-            number += self._run("hand_move", [name, *lists], stored, text)
-        return number
+        before: list[bytes] = []
+        while (found := self._oldest(name)) != before:
+            before = found
+            for stored in reversed(found):
+                try:
+                    lists, text = self._way(loads(stored.decode()), "", own, own)
+                except (ValueError, TypeError, LookupError, AttributeError):
+                    continue
+                yield self._run("hand_move", [name, *lists], stored, text)
+        if before:
+            logger.warning("%s: what is no message of Celery's stays there: %d entries", own, len(before))
+
+    def _oldest(self, name: str) -> list[bytes]:
+        found = self._connected().client.execute_command("LRANGE", self._prefix + name, -1000, -1)
+        return cast(list[bytes], found)
 
     def _way(self, message: Any, exchange: str, routing_key: str, forsaken: str) -> tuple[list[str], str]:
         """To which lists, and as what: where it came from, else to the default queue. No lists: it is void."""

@@ -188,6 +188,20 @@ def test_a_dead_nodes_own_queue_goes_to_the_default_one_but_for_doorbells_and_wh
     assert broker.kept() == 0
 
 
+def test_a_long_own_queue_is_moved_whole_and_in_order_in_as_many_steps_as_it_takes(
+    broker: Broker, warden: Hands
+) -> None:
+    broker.send("000000", queue=OWN)
+    (one,) = broker.client.lrange(broker.prefix + OWN, 0, -1)
+    copies = [one.replace("000000", f"{number:06}") for number in range(1, 2_500)]
+    broker.client.lpush(broker.prefix + OWN, "no json", *copies)
+    hands = f"{broker.prefix}coordinator.hands:shop"
+    while broker.client.zscore(hands, OVER):
+        warden.give_back(OVER, [OVER])
+    assert broker.args("celery") == [f"['{number:06}']" for number in range(2_500)]
+    assert broker.client.lrange(broker.prefix + OWN, 0, -1) == ["no json"]
+
+
 def test_the_own_queue_stays_where_another_worker_of_that_name_lives(broker: Broker, warden: Hands) -> None:
     broker.send("held", queue=OWN)
     broker.channel.basic_get(OWN)
