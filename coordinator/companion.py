@@ -110,6 +110,7 @@ def main() -> None:
     app.loader.import_default_modules()
     app.finalize()
     coordinator: Coordinator = app.coordinator
+    coordinator.documents.node = charge["node"]
     parts = (coordinator.store, coordinator.core, coordinator.notices, coordinator.parked, coordinator.doorbells)
     warden = Warden(*parts, Charge(**charge))
     warn(coordinator.store)

@@ -12,6 +12,9 @@ CoordinatorError
 ├── LeaseLost             somebody else was given what we held, or may have been
 ├── NoRetry               raised by a task: no further attempt
 ├── Conflict              raised by a task: an optimistic conflict; tried again, not counted
+├── StaleFence            a write with a smaller fence than one that was seen
+├── Changed               a write upon what is no longer so (a Conflict)
+├── UpdatePending         an update of a document that is not committed in time; it goes on
 ├── WouldDeadlock         a sub-result that waits in a lane which its own job holds
 ├── ShuttingDown          a submit after shutdown has begun in this process
 ├── WaitTimeout           the job was not over in time; it goes on
@@ -106,6 +109,27 @@ class NoRetry(CoordinatorError):
 class Conflict(CoordinatorError):
     """Raise it in a task that lost an optimistic race: it is tried again with jitter, at most 20 times, not counted in
     `max_attempts`. Types named in `retry_on=` mean the same."""
+
+
+class StaleFence(CoordinatorError):
+    """Raised to a writer whose `fence` is smaller than that of a later one, `seen`: nothing was written."""
+
+    def __init__(self, document: str, entry: str, seen: int) -> None:
+        super().__init__(f"document {document}: {entry} was changed under the greater fence {seen}")
+        self.entry = entry
+        self.seen = seen
+
+
+class Changed(Conflict):
+    """Raised to a writer where what it read is another by now: nothing was written; read again."""
+
+
+class UpdatePending(CoordinatorError, TimeoutError):
+    """Raised where not all nodes have an update in time: it is done once they can, or asked for again by its id."""
+
+    def __init__(self, document: str, update_id: str) -> None:
+        super().__init__(f"document {document}: update {update_id} waits for the nodes that keep it")
+        self.update_id = update_id
 
 
 class WouldDeadlock(CoordinatorError):

@@ -17,6 +17,7 @@ from celery.app.task import Task
 from coordinator import causes, orders, worker
 from coordinator.attempt import Tracers
 from coordinator.current import current_job
+from coordinator.documents import Documents
 from coordinator.doorbells import REDIS_SCHEMES, TASK, Doorbells, merge_transport
 from coordinator.drafts import Draft, Place, Usual, check_signature, draft, options_of
 from coordinator.errors import SettingsError, ShuttingDown
@@ -64,6 +65,7 @@ class Coordinator:
         self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.companions: list[Callable[[str], Companion]] = []
         self.schedule_sources: list[Callable[[], Any]] = []
+        self.documents = Documents(self)
         self.commands: list[click.Command] = []
         Settings.load(settings, {}, {})
         if app is not None:

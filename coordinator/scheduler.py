@@ -33,6 +33,7 @@ from celery.schedules import crontab, schedule
 from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
 
+from coordinator.documents import Documents
 from coordinator.entries import (
     EPOCH,
     Crontab,
@@ -65,6 +66,7 @@ class Host(Protocol):
 
     store: Store
     schedule_sources: Iterable[Source]
+    documents: Documents
 
     def submit(self, keys: Any, signature: Any, /, **options: Any) -> Any: ...
 
@@ -125,6 +127,7 @@ class Scheduler(beat.Scheduler):
         def table() -> tuple[str, Iterator[Entry]]:
             return "", configured(self.app)
 
+        self._host.documents.serve()
         self._readings = [Reading("beat_schedule", table, schedule_of)]
         seen: Counter[str] = Counter()
         for source in self._host.schedule_sources:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
@@ -37,6 +38,10 @@ class Settings(BaseModel):
     keep_failure: float = Field(14 * 86400.0, gt=0, description="how long any other finished job can be looked at")
     misfire_grace: float = Field(3600.0, ge=0, description="how late a tick that no beat fired may still be fired")
     long_run: float = Field(30.0, gt=0, description="age at which a running job is warned about, then doubling")
+    replica_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".local" / "state" / "celery-coordinator",
+        description="where nodes and beats keep their copies of documents",
+    )
     max_payload: int = Field(1024 * 1024, ge=1024, description="bytes of a job's task, arguments and options")
 
     @field_validator("labels", mode="before")

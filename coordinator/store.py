@@ -30,22 +30,27 @@ _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
 Arg = str | bytes | int | float
 
 _SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
-_INCLUDE = re.compile(r"^-- include (\S+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^( *)-- include (\S+)$", re.MULTILINE)
 
 
-@cache
-def source(script: str) -> str:
-    """The text of `lua/<script>.lua`, its includes put in, each once."""
-    seen: set[str] = set()
+def text_of(name: str) -> str:
+    """`lua/<name>.lua` as it is."""
+    return resources.files("coordinator").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
 
-    def read(name: str) -> str:
+
+def assemble(script: str, text_of: Callable[[str], str] = text_of) -> str:
+    """A script with its includes put in, each once; what an indented one brings is known in its block only."""
+
+    def read(name: str, seen: set[str]) -> str:
         if name in seen:
             return ""
         seen.add(name)
-        text = resources.files("coordinator").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
-        return _INCLUDE.sub(lambda match: read(match.group(1)), text)
+        return _INCLUDE.sub(lambda match: read(match[2], set(seen) if match[1] else seen), text_of(name))
 
-    return read(script)
+    return read(script, set())
+
+
+source = cache(assemble)
 
 
 class Store:

@@ -184,6 +184,7 @@ def bind(app: Celery) -> None:
         """Before its pool is there: whoever it forks knows which worker it is of."""
         if instance.app is app:
             app.coordinator.incarnation = uuid.uuid4().hex
+            app.coordinator.documents.node = sender
             queues = app.amqp.queues
             (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
 

@@ -21,6 +21,7 @@ _OPEN = (
     "parked",
     "state",
 )
+_OF_DOCUMENTS = ("pointer:", "document:", "replicas:", "history:", "behind:", "stored:")
 _OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:")
 
 
@@ -49,7 +50,7 @@ def _escaped(prefix: str) -> str:
 def _owned(store: Store, name: str) -> bool:
     client = store.client
     kind = name.partition(":")[0]
-    if name.startswith((*_LASTING, *_OF_NODES, "tick:", "schedule")):
+    if name.startswith((*_LASTING, *_OF_NODES, *_OF_DOCUMENTS, "tick:", "schedule")):
         return True
     if kind == "job":
         state, alias = client.hmget(store.prefix + name, "state", "alias")

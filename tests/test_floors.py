@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 # A module imports only from floors below its own. "__init__" is the front door of the library.
 FLOORS = (
-    {"envelopes", "errors", "leash", "processes", "tables", "version"},
+    {"copies", "envelopes", "errors", "leash", "processes", "tables", "version"},
     {"settings", "embedded", "supervisor", "quartz"},
     {"store"},
     {"jobs", "checks", "nodes", "entries", "line"},
@@ -19,8 +19,8 @@ FLOORS = (
     {"orders"},
     {"drafts", "work"},
     {"lanes", "overview", "sorter", "replicas", "routing"},
-    {"causes", "current"},
-    {"locks", "memory"},
+    {"causes", "current", "replica"},
+    {"locks", "memory", "documents"},
     {"memory_sorters"},
     {"doorbells", "ingress", "known", "notices"},
     {"subresults", "hands"},

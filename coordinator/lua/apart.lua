@@ -15,7 +15,9 @@ local function away(id, job)
   redis.call('ZREM', P .. 'due', id)
   redis.call('ZREM', P .. 'expiry', id)
   if job.state == 'collected' then uncollect(id) end
-  for _, state in ipairs(APART) do redis.call('SREM', P .. 'state:' .. state, id) end
+  for _, state in ipairs(APART) do
+    redis.call('SREM', P .. 'state:' .. state, id)
+  end
   -- What of its sub-results is still at work is to be stopped: its app's wardens look at once.
   if job.state == 'parked' then redis.call('ZADD', P .. 'parked:' .. app_of(job), 0, id) end
 end

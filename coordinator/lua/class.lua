@@ -22,3 +22,8 @@ local function know(class)
     for _, node in ipairs(redis.call('ZRANGE', P .. 'alive', 0, -1)) do match(node, class) end
   end
 end
+
+local function create(class)
+  know(class)
+  redis.call('HINCRBY', P .. 'counts', 'created', '1')
+end

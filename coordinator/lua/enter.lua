@@ -13,7 +13,7 @@ local function enter(id, keys, score)
   for _, key in ipairs(keys) do
     local line = P .. 'line:' .. key
     redis.call('ZADD', line, score, id)
-    local heads = redis.call('ZRANGE', line, 0, 1)
+    local heads = redis.call('ZRANGE', line, '0', '1')
     first = first and heads[1] == id
     if not heads[2] then
       redis.call('ZADD', P .. 'lanes', 0, key)

@@ -2,6 +2,7 @@
 -- include ring
 
 local function keys_of(text)
+  if not string.find(text, '\n', 1, true) then return {text} end
   local keys = {}
   for key in string.gmatch(text, '[^\n]+') do keys[#keys + 1] = key end
   return keys
@@ -9,7 +10,7 @@ end
 
 -- max(last + 1, server time in µs): grows over restarts, cut files and failovers.
 local function next_fence()
-  local fence = string.format('%.0f', time[1] * 1000000 + time[2])
+  local fence = time[1] .. string.format('%06d', time[2])
   local last = redis.call('SET', P .. 'fence', fence, 'GET')
   if last and tonumber(last) >= tonumber(fence) then
     fence = string.format('%.0f', last + 1)

@@ -8,12 +8,14 @@
 -- returns {verdict, state, job or false, rung}; verdict: accepted | lost | condemned; asked again: the same
 -- include take
 local id, token, outcome, detail, delay, one, two, three, node, runner, next, ttl, rest, app = unpack(ARGV, 1, 14)
-local job, verdict, state = read(id), 'accepted', nil
+local job, verdict, state, known = read(id), 'accepted', nil, true
 tell_after = 10000
+direct = next ~= ''
 if #ARGV > 14 then redis.call('ZREM', P .. 'unsent:' .. app, unpack(ARGV, 15)) end
 
 if job and job.token == token and job.state == 'running' and outcome == 'succeeded' and not job.seldom then
   state = leave(id, job, 'succeeded', 'result', detail)
+  known = false
 elseif not job or (job.token ~= token and job.last ~= token) then
   verdict = 'lost'
 elseif job.condemned == token then
@@ -23,8 +25,8 @@ elseif job.token ~= token then
 elseif TERMINAL[job.state] then
   state = job.state
 else -- what most jobs do not need is put together only here
--- include drop
--- include ending
+  -- include drop
+  -- include ending
   if job.state == 'ready' then -- put back too early: it was not lost after all
     drop(id, job)
     job.losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)
@@ -34,7 +36,7 @@ else -- what most jobs do not need is put together only here
 end
 local taken = false
 if next ~= '' and verdict ~= 'condemned' then
-  taken = again_or_take(node, runner, next, tonumber(ttl))
+  taken = again_or_take(node, runner, next, ttl, known)
 else
   redis.call('HDEL', P .. 'work:' .. node, runner)
   rescore(node)

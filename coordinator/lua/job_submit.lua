@@ -5,40 +5,41 @@
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or '', rung}; outcome: started queued skipped coalesced duplicate, or full (nothing
 --   was written; position = how many wait; id = the key)
+-- include class
 -- include enter
--- include lapsed
--- include unite
+-- include standing
 local id, keys_text, when_busy, priority, not_before, delay, room = unpack(ARGV, 1, 7)
-local name, keys = P .. 'job:' .. id, keys_of(keys_text)
-local fields = {}
+local name, keys, fields = P .. 'job:' .. id, keys_of(keys_text), {}
 for i = 8, #ARGV, 2 do fields[ARGV[i]] = ARGV[i + 1] end
-
-local function answer(outcome, of, fence)
-  return {outcome, place_of(of, keys[1]), of, fence or '', rung}
-end
+local function answer(outcome, of, fence) return {outcome, place_of(of, keys[1]), of, fence or '', rung} end
 if redis.call('EXISTS', name) == 1 then
   return answer('duplicate', redis.call('HGET', name, 'alias') or id, redis.call('HGET', name, 'fence'))
 end
-if fields.token then end_lapsed(keys[1]) end
+if fields.token then -- what most submits do not need is put together only where they do
+  -- include lapsed
+  end_lapsed(keys[1])
+end
 local busy = when_busy ~= 'queue' and any_busy(keys)
 if busy and when_busy == 'skip' then return answer('skipped', holder_of(keys[1]) or id) end
 local melt = fields.melt and P .. 'melt:' .. fields.melt .. ':' .. keys[1]
 local other = busy and melt and redis.call('GET', melt)
-if other then return answer('coalesced', melt_into(other, id, fields.unite)) end
-for _, key in ipairs(room == '' and {} or keys) do
-  local waiting = waiting_in(key)
-  if waiting >= tonumber(room) then return {'full', waiting, key, '', rung} end
+if other then
+  -- include unite
+  return answer('coalesced', melt_into(other, id, fields.unite))
 end
+local full, waiting = full_line(room == '' and {} or keys, tonumber(room))
+if full then return {'full', waiting, full, '', rung} end
 
 if fields.class then create(fields.class) end
 if melt then redis.call('SET', melt, id) end
 if fields.expires then redis.call('ZADD', P .. 'expiry', fields.expires, id) end
 local score = new_score(priority, 'back')
 local function write(state)
-  redis.call('HSET', name, 'state', state, 'keys', keys_text, 'submitted', now, unpack(ARGV, 8))
+  redis.call('HSET', name, 'state', state, 'keys', keys_text, 'submitted', now_text, unpack(ARGV, 8))
 end
 if tonumber(not_before) > now then
   write('scheduled')
+  -- include apart
   into(id, 'scheduled')
   redis.call('HSET', name, 'score', score)
   redis.call('ZADD', P .. 'due', not_before, id)
@@ -56,5 +57,4 @@ if not first and not marked then return answer('queued', id) end
 admit_one(id, marked)
 ring_readied(tonumber(delay))
 local now_is = redis.call('HMGET', name, 'state', 'fence')
-if first or now_is[1] ~= 'waiting' then return {'started', 0, id, now_is[2] or '', rung} end
-return answer('queued', id)
+return now_is[1] == 'waiting' and answer('queued', id) or {'started', 0, id, now_is[2] or '', rung}

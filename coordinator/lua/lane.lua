@@ -27,7 +27,7 @@ end
 -- A place in front became free: whoever may start now, does.
 local function admit(key)
   local line = P .. 'line:' .. key
-  local id = redis.call('ZRANGE', line, 0, 0)[1]
+  local id = redis.call('ZRANGE', line, '0', '0')[1]
   if not id then return redis.call('ZREM', P .. 'lanes', key) end
   if not is_mark(id) then return admit_one(id) end
   if redis.call('ZSCORE', line, PAUSED) then return end

@@ -19,14 +19,14 @@ end
 
 -- Out of all lines with a terminal state; frees memory first, then whoever stands behind goes on.
 local function leave(id, job, state, ...)
-  local keys, name = keys_of(job.keys), P .. 'job:' .. id
+  local keys, name = keys_of(job.keys), job.name
   for _, key in ipairs(keys) do redis.call('ZREM', P .. 'line:' .. key, id) end
   redis.call('ZREM', P .. leases_of(job), id)
   if job.melt then unmelt(id, job, keys) end
   if job.seldom then away(id, job) end
   if job.token then unlock_all(keys, job.token, job.slots) end
-  redis.call('HSET', name, 'state', state, 'ended', now, ...)
-  local success, failure = string.match(job.limits, '(%S+) (%S+)$')
+  redis.call('HSET', name, 'state', state, 'ended', now_text, ...)
+  local success, failure = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+)')
   local keep = state == 'succeeded' and success or failure
   redis.call('PEXPIRE', name, keep)
   if job.aliases then -- the ids that melted into it are known as long as it is

@@ -12,25 +12,43 @@ local function put(id, class, group, at_head)
   if redis.call(push, group_list(class, group), id) == 1 then redis.call(push, P .. 'ready:' .. class, group) end
 end
 
+-- In a script that takes a job itself, the last one made ready: where nothing else is, it is that very one.
+local direct, fresh = false, nil
+local function settle()
+  local one = fresh
+  fresh = nil
+  if one then put(unpack(one)) end
+end
+
 -- The next one, and its group, which goes behind the others.
 local function shift(class)
-  local group = redis.call('LPOP', P .. 'ready:' .. class)
+  local ready = P .. 'ready:' .. class
+  local one = fresh
+  if one and one[2] == class and redis.call('EXISTS', ready) == 0 then
+    fresh = nil
+    return one[1], one[3]
+  end
+  settle()
+  local group = redis.call('LMOVE', ready, ready, 'LEFT', 'RIGHT')
   if not group then return end
   local list = group_list(class, group)
   local id = redis.call('LPOP', list)
-  if redis.call('EXISTS', list) == 1 then redis.call('RPUSH', P .. 'ready:' .. class, group) end
+  if redis.call('EXISTS', list) == 0 then redis.call('RPOP', ready) end
   return id, group
 end
 
 local readied = {}
 -- One bell for each job that became ready, less one of the class of which the caller takes or rings one itself.
 local function ring_readied(delay, served)
+  settle()
   for _, one in ipairs(readied) do
     if one[1] == served then served = nil else ring(one[1], one[2], delay) end
   end
 end
 
 local function make_ready(id, job)
-  put(id, job.class, group_of(job))
+  settle()
+  fresh = {id, job.class, group_of(job)}
+  if not direct then settle() end
   readied[#readied + 1] = {job.class, job.task}
 end

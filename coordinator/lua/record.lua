@@ -8,20 +8,20 @@ local function limits_of(text)
   return limits
 end
 
--- Fields that only a job has of which there is more to look at (`seldom`) than of one that simply runs.
-local USUAL = {'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node', 'runner', 'started', 'taken',
-  'tell', 'melt', 'seldom'}
-local RARE = {'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'hold', 'forgiven',
-  'conflicts', 'parent', 'slots', 'group'}
-local function read(id)
+-- The rare fields only a job has of which there is more to look at (`seldom`) than of one that simply runs. Two more
+-- are read where they are named: spec and unite.
+local function read(id, ...)
   local name = P .. 'job:' .. id
-  local found = redis.call('HMGET', name, unpack(USUAL))
+  local found = redis.call('HMGET', name, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node',
+    'runner', 'started', 'taken', 'tell', 'melt', 'seldom', ...)
   if not found[1] then return nil end
-  local job = {state = found[1], keys = found[2], limits = found[3], token = found[4] or nil, attempt = found[5] or nil,
-    class = found[6] or nil, task = found[7] or nil, node = found[8] or nil, runner = found[9] or nil,
+  local job = {name = name, state = found[1], keys = found[2], limits = found[3], token = found[4] or nil,
+    attempt = found[5] or nil, class = found[6] or nil, task = found[7] or nil, node = found[8] or nil, runner = found[9] or nil,
     started = found[10] or nil, taken = found[11] or nil, tell = found[12] or nil, melt = found[13] or nil,
-    seldom = found[14] or nil}
+    seldom = found[14] or nil, spec = found[15], unite = found[16]}
   if job.seldom then
+    local RARE = {'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'hold',
+      'forgiven', 'conflicts', 'parent', 'slots', 'group'}
     for i, value in ipairs(redis.call('HMGET', name, unpack(RARE))) do job[RARE[i]] = value or nil end
   end
   return job

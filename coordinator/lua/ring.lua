@@ -1,9 +1,9 @@
 -- Shared: which node to wake. `rung` collects {node, bell} pairs for the caller to publish.
 -- room = nodes by score; 1 and above is full.
 local P = KEYS[1]
-local time = redis.call('TIME')
+local time, rung = redis.call('TIME'), {}
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local rung = {}
+local now_text = string.format('%.0f', now) -- written out once: it costs as much as a command
 
 -- A full Redis (`maxmemory`) refuses what adds, unless its script freed before: said by what must go on even then.
 local function though_full() redis.call('DEL', P .. 'nothing') end

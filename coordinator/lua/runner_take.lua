@@ -8,6 +8,6 @@ local node, incarnation, runner, bell, token, ttl = unpack(ARGV)
 local known = redis.call('HGET', P .. 'node:' .. node, 'incarnation')
 if known and known ~= incarnation then return {false, '0', rung} end
 redis.call('ZREM', P .. 'rung:' .. node, bell)
-local job = again_or_take(node, runner, token, tonumber(ttl))
+local job = again_or_take(node, runner, token, ttl, true)
 ring_readied(2000, job and job[CLASS])
 return {job, redis.call('HGET', P .. 'node:' .. node, 'events') or '0', rung}

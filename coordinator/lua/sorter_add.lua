@@ -5,7 +5,8 @@
 --   longest 0: without end; asked: token of who asks, by which it is answered again; not_before: ms since the epoch,
 --   0 = now; path, identity: the file that it is made of, '' = none; fields: as of job_submit
 -- returns collected, duplicate (the id is another's), or seen (this very file has its order)
--- include unite
+-- include apart
+-- include class
 local id, keys_text, sorter, sort_key, idle, longest, asked, priority, not_before, path, identity = unpack(ARGV, 1, 11)
 local name, fields = P .. 'job:' .. id, {}
 for i = 12, #ARGV, 2 do fields[ARGV[i]] = ARGV[i + 1] end

@@ -4,7 +4,7 @@
 --   most: how many orders at most
 -- returns {how many sorters are still due, rung}
 -- include enter
--- include unite
+-- include apart
 local sorter = redis.call('ZRANGEBYSCORE', P .. 'sorters', '-inf', now, 'LIMIT', 0, 1)[1]
 if not sorter then return {0, rung} end
 though_full()

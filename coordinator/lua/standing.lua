@@ -37,3 +37,11 @@ local function waiting_in(key)
   if head and redis.call('HGET', P .. 'job:' .. head, 'state') ~= 'waiting' then started = 1 end
   return redis.call('ZCARD', line) - marks - started
 end
+
+-- The first line in which that many wait, and how many do.
+local function full_line(keys, room)
+  for _, key in ipairs(keys) do
+    local waiting = waiting_in(key)
+    if waiting >= room then return key, waiting end
+  end
+end

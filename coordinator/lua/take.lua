@@ -6,7 +6,7 @@ local function pop(class, node, runner, token, ttl)
   local first = nil
   for _ = 1, 16 do
     local id, group = shift(class)
-    local job = id and read(id)
+    local job = id and read(id, 'spec', 'unite')
     if job and job.state == 'ready' then
       if job.expires and tonumber(job.expires) < now and not job.taken then
         leave(id, job, 'expired', 'error', '"not started in time"')
@@ -36,9 +36,10 @@ local function take(node, runner, token, ttl)
 end
 
 -- The reply may have been lost: the token that the runner was given stays in work:<node> until it is over.
-local function again_or_take(node, runner, token, ttl)
-  local mine = redis.call('HGET', P .. 'work:' .. node, runner)
-  local id = mine and string.sub(mine, 1, #token) == token and string.match(mine, '^%S+ %S+ (.*)$')
+-- known: it may have been asked for before.
+local function again_or_take(node, runner, token, ttl, known)
+  local mine = not known or redis.call('HGET', P .. 'work:' .. node, runner)
+  local id = known and mine and string.sub(mine, 1, #token) == token and string.match(mine, '^%S+ %S+ (.*)$')
   local job = id and handed(id) or take(node, runner, token, ttl)
   if not mine or not job then rescore(node) end
   return job

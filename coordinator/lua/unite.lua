@@ -1,6 +1,5 @@
 -- Shared: a job that was not started takes another's part upon it; the other's id becomes its alias.
--- include class
--- include leave
+-- include record
 
 -- unite: {"argument": [texts] or null}; null = everything, and everything with anything is everything.
 local function united(a, b)
@@ -18,11 +17,6 @@ local function united(a, b)
     end
   end
   return cjson.encode(one)
-end
-
-local function create(class)
-  know(class)
-  redis.call('HINCRBY', P .. 'counts', 'created', 1)
 end
 
 local function melt_into(id, alias, unite)

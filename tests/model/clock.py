@@ -4,17 +4,13 @@ TIME, PEXPIRE and SET … PX go by `<prefix>clock` (ms), which stands still unti
 deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
 """
 
-import re
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 from coordinator.settings import Settings
-from coordinator.store import Arg, Store
+from coordinator.store import Arg, Store, assemble, text_of
 from tests.model.record import BEGINNING
-
-_INCLUDE = re.compile(r"^-- include (\S+)$", re.MULTILINE)
 
 _CLOCK = """
 local redis = (function(server)
@@ -57,25 +53,15 @@ class Mutation(NamedTuple):
     seldom: bool = False
 
 
-def text_of(file: str) -> str:
-    return resources.files("coordinator").joinpath("lua", f"{file}.lua").read_text(encoding="utf-8")
-
-
 @cache
 def assembled(script: str, mutation: Mutation | None = None) -> str:
     """lua/<script>.lua with its includes, as the store puts it together."""
-    seen: set[str] = set()
 
-    def read(file: str) -> str:
-        if file in seen:
-            return ""
-        seen.add(file)
+    def mutated(file: str) -> str:
         text = text_of(file)
-        if mutation and mutation.file == file:
-            text = text.replace(mutation.old, mutation.new)
-        return _INCLUDE.sub(lambda match: read(match.group(1)), text)
+        return text.replace(mutation.old, mutation.new) if mutation and mutation.file == file else text
 
-    return read(script)
+    return assemble(script, mutated)
 
 
 class Clocked(Store):

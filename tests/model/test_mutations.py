@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from coordinator.errors import CoordinatorError
-from tests.model.clock import Mutation, text_of
+from coordinator.store import text_of
+from tests.model.clock import Mutation
 from tests.model.mutants import MUTATIONS
 from tests.model.wholes import Whole
 from tests.servers import RedisServer

@@ -96,7 +96,7 @@ MUTATIONS = [
     ),
     Mutation(
         "apart", "a state is counted of a job that left it",
-        "  for _, state in ipairs(APART) do redis.call('SREM', P .. 'state:' .. state, id) end\n",
+        "    redis.call('SREM', P .. 'state:' .. state, id)\n",
         "",
     ),
     Mutation(

@@ -10,13 +10,13 @@ MUTATIONS = [
     ),
     Mutation(
         "job_submit", "a lock whose holder is gone is never free",
-        "if fields.token then end_lapsed(keys[1]) end\n",
+        "  end_lapsed(keys[1])\n",
         "", seldom=True,
     ),
     Mutation(
-        "job_submit", "one more waits than was agreed to",
-        "  if waiting >= tonumber(room) then",
-        "  if waiting > tonumber(room) then", seldom=True,
+        "standing", "one more waits than was agreed to",
+        "    if waiting >= room then",
+        "    if waiting > room then", seldom=True,
     ),
     Mutation(
         "unite", "a submit that melted is not known when asked again",

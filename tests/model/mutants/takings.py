@@ -11,7 +11,7 @@ MUTATIONS = [
     ),
     Mutation(
         "hand", "a taking that nobody can find lapsed",
-        "  redis.call('ZADD', P .. 'leases', now + ttl, id)\n",
+        "  redis.call('ZADD', P .. 'leases', string.format('%.0f', now + ttl), id)\n",
         "",
     ),
     Mutation(
@@ -31,8 +31,8 @@ MUTATIONS = [
     ),
     Mutation(
         "hand", "each taking begins the lifetime anew",
-        "'taken', job.taken or now)",
-        "'taken', now)",
+        "'taken', job.taken or now_text)",
+        "'taken', now_text)",
     ),
     Mutation(
         "take", "a started job ends because it was not started in time",
@@ -91,8 +91,18 @@ MUTATIONS = [
     ),
     Mutation(
         "ready", "one group is served until it has nothing left",
-        "  if redis.call('EXISTS', list) == 1 then redis.call('RPUSH', P .. 'ready:' .. class, group) end",
-        "  if redis.call('EXISTS', list) == 1 then redis.call('LPUSH', P .. 'ready:' .. class, group) end", seldom=True,
+        "'LMOVE', ready, ready, 'LEFT', 'RIGHT')",
+        "'LMOVE', ready, ready, 'RIGHT', 'LEFT')", seldom=True,
+    ),
+    Mutation(
+        "ready", "what a finish made ready and did not take is forgotten",
+        "local function ring_readied(delay, served)\n  settle()\n",
+        "local function ring_readied(delay, served)\n",
+    ),
+    Mutation(
+        "ready", "what a finish made ready goes before what was ready",
+        "one[2] == class and redis.call('EXISTS', ready) == 0 then",
+        "one[2] == class then",
     ),
     Mutation(
         "lock_take", "a lock goes before those in line",
