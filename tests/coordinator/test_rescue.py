@@ -64,13 +64,13 @@ def test_what_a_killed_node_had_not_acknowledged_runs_once_elsewhere_within_seco
 
 
 def test_a_task_of_a_node_that_lives_is_never_put_back_whatever_becomes_of_its_warden(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
+    fleet.configure(**SHORT | {"node_ttl": 3})
     worker = fleet.worker("one", 2, app="depot")
     fleet.worker("other", 2, app="depot")
     send(fleet, "a")
     began = server_seconds(fleet)
     wardens = set()
-    while server_seconds(fleet) - began < 2 * LASTS:
+    while server_seconds(fleet) - began < LASTS + 2 + 3:
         wait_until(lambda: [one for one in worker.wardens() if one.pid not in wardens], 10, fleet.logs)
         warden = worker.warden()
         wait_until(lambda: worker.name in fleet.nodes(), 20, fleet.logs)
