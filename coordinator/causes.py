@@ -83,7 +83,7 @@ class Look:
 
     def _ready(self, job: Job, what: str = "is ready") -> Found:
         (kind,) = self._fields(job, "class")
-        return [f"job {job.id} {what}, and {_lacking(Nodes(self.store).all(), kind.split(chr(10)), job.task)}"], None
+        return [f"job {job.id} {what}, and {_lacking(Nodes(self.store).living(), kind.split(chr(10)), job.task)}"], None
 
     def _running(self, job: Job, what: str = "runs") -> Found:
         since = f"{self._since(job)}, attempt {job.attempt}"
@@ -93,12 +93,9 @@ class Look:
         said = f"job {job.id} {what} on node {job.node} for {since}"
         if stop:
             said += f"; it is being stopped, to end as {stop} ({_error(job)})"
-        if not self._alive(job):
+        if not Nodes(self.store).is_alive(job.node or ""):
             said += "; that node is not alive: another takes the job when its lease ends"
         return [said], None
-
-    def _alive(self, job: Job) -> bool:
-        return any(node.name == job.node for node in Nodes(self.store).all())
 
     def _scheduled(self, job: Job) -> Found:
         return [f"job {job.id} is scheduled for later: {self._due(job)}"], None
@@ -113,7 +110,7 @@ class Look:
             due = Sorters(self.store).look(name).due
             when = self._at(None if due is None else due.timestamp() * 1000)
             said = f"is held by the sorter {name!r} until no more come: {when}"
-        return [f"job {job.id} {said}" + ("" if Nodes(self.store).all() else "; no node is alive to do it")], None
+        return [f"job {job.id} {said}" + ("" if Nodes(self.store).living() else "; no node is alive to do it")], None
 
     def _retrying(self, job: Job) -> Found:
         return [f"job {job.id} is tried again {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], None

@@ -105,11 +105,15 @@ def nodes(coordinator: Coordinator, as_json_: bool) -> None:
         if as_json_:
             raise click.UsageError(f"give --json to the command: nodes {subcommand} --json")
         return
-    found = coordinator.nodes()
+    every = Nodes(coordinator.store).all()
+    found = [node for node in every if node.alive]
     heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "version", "queues", "labels")
     fields = ("name", "capacity", *heads[2:])
     rows = ((*(_shortened(getattr(node, name)) for name in fields), acting.drained(node)) for node in found)
     click.echo(as_json(found) if as_json_ else table((*heads, "drained"), rows))
+    for node in every:
+        if not node.alive:
+            click.echo(f"gone: {node.name}; the first node that lives takes over what it ran", err=True)
     for name, act in Nodes(coordinator.store).drained().items():
         if name not in [node.name for node in found]:
             click.echo(

@@ -1,4 +1,7 @@
-"""The process that a worker spawns beside itself: `python -m coordinator.companion APP`; its charge comes as a line."""
+"""The process that a worker spawns beside itself: `python -m coordinator.companion APP FD`; its charge comes as a line.
+
+To FD it says whether its node is registered, a byte each time that changes: 1 or 0.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import importlib
 import importlib.util
 import json
 import logging
+import os
 import queue
 import signal
 import sys
@@ -17,6 +21,7 @@ from typing import Any, TextIO
 from coordinator import overview
 from coordinator.errors import SettingsError, StoreUnavailable
 from coordinator.extension import Coordinator
+from coordinator.hands import open_hands
 from coordinator.store import Store
 from coordinator.warden import Charge, Companion, Warden
 
@@ -62,11 +67,11 @@ class Ear(threading.Thread):
             self.ended.set()
 
 
-def serve(warden: Warden, source: TextIO, companions: list[Companion]) -> None:
+def serve(warden: Warden, source: TextIO, voice: int, companions: list[Companion]) -> None:
     """Until the worker is gone."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    ear = Ear(source)
+    ear, said = Ear(source), False
     ear.start()
     for companion in companions:
         companion.start()
@@ -74,6 +79,10 @@ def serve(warden: Warden, source: TextIO, companions: list[Companion]) -> None:
         for line in ear.heard():
             warden.hear(line)
         warden.step()
+        if warden.registered != said:
+            said = warden.registered
+            with suppress(OSError):  # the worker is gone, which the ear hears
+                os.write(voice, b"1" if said else b"0")
     for companion in companions:
         companion.stop()
     try:
@@ -105,7 +114,9 @@ def main() -> None:
     parts = (coordinator.store, coordinator.core, coordinator.notices, coordinator.parked, coordinator.doorbells)
     warden = Warden(*parts, Charge(**charge))
     warn(coordinator.store)
-    serve(warden, sys.stdin, [make(charge["node"]) for make in coordinator.companions])
+    companions: list[Companion] = [*open_hands(app, charge["node"], charge["incarnation"])]
+    companions += [make(charge["node"]) for make in coordinator.companions]
+    serve(warden, sys.stdin, int(sys.argv[2]), companions)
 
 
 if __name__ == "__main__":

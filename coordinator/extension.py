@@ -229,7 +229,7 @@ class Coordinator:
         return self.core.lanes(prefix, state, most, after)
 
     def nodes(self) -> list[Node]:
-        return Nodes(self.store).all()
+        return Nodes(self.store).living()
 
     def drain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
         """Give this node nothing new; what runs there ends, or is handed over after `drain_timeout`, without a loss.
@@ -267,7 +267,8 @@ class Coordinator:
         register(self._bound, queue, model)
 
         def make(node: str) -> Inbox[M]:
-            return Inbox(self._bound, queue, model, handler, node, lambda: [living.name for living in self.nodes()])
+            every = Nodes(self.store).all
+            return Inbox(self._bound, queue, model, handler, node, lambda: [one.name for one in every()])
 
         self.companion(make)
 

@@ -21,13 +21,13 @@ from coordinator.errors import SettingsError
 from coordinator.store import source
 
 # A connection that swallows everything is given up after these; the app's own values serve other ends.
-_OPTIONS = {
-    "global_keyprefix": "",  # kombu's client would put it before the keys of some commands; here we do, of all
+BOUNDED = {
     "socket_timeout": 5.0,
     "socket_connect_timeout": 2.0,
     "retry_on_timeout": False,
     "max_connections": 2,
 }
+_NAMED = {"global_keyprefix": ""}  # kombu's client would put it before the keys of some commands; here we do, of all
 _BYTES = 1024 * 1024
 
 
@@ -130,7 +130,7 @@ class RedisIngress:
     def _connect(self) -> None:
         if self._client is not None:
             return
-        self._connection = self._app.connection_for_read(transport_options=_OPTIONS)
+        self._connection = self._app.connection_for_read(transport_options=BOUNDED | _NAMED)
         self._connection.connect()
         channel = self._connection.channel()
         self._lists = [f"{self._name}{channel.sep}{step}" if step else self._name for step in channel.priority_steps]

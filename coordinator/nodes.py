@@ -16,13 +16,16 @@ from coordinator.store import Arg, Store, milliseconds, seconds
 class Node:
     """A coordinating node at one moment.
 
+    `alive`: not so from its missed heartbeats until a sweep forgets it, which takes a node that lives.
     `load`, `memory`: what is used, of 1. `score`: the lowest is rung next, from 1 on nobody; None: it drains.
     `drained`: {why, by, at (ms)} of the operator who drains it. `choices`: the last times it was rung as the least
-    busy, the latest first: {at (ms), score, class, next, next_score (who was second), passed (how many less busy ones
+    busy, the latest first: {at (ms), score, class, next, next_score (who was second of those
+    that fit), passed (how many less busy ones
     did not fit)}.
     """
 
     name: str
+    alive: bool
     app: str
     queues: tuple[str, ...]
     labels: tuple[str, ...]
@@ -87,13 +90,30 @@ class Nodes:
         return {name.decode(): loads(act) for name, act in sorted(found.items())}
 
     def all(self) -> list[Node]:
-        """The living ones, by name."""
+        """Those that no sweep has declared dead, by name."""
         return self.store.call(self._read)  # type: ignore[no-any-return]
+
+    def living(self) -> list[Node]:
+        """Those of them that miss no heartbeats now."""
+        return [node for node in self.all() if node.alive]
+
+    def is_alive(self, name: str) -> bool:
+        def ask() -> list[Any]:
+            pipeline = self.store.client.pipeline(transaction=False)
+            pipeline.zscore(self.store.key("alive"), name)
+            pipeline.time()
+            return list(pipeline.execute())
+
+        till, now = self.store.call(ask)
+        return till is not None and bool(till > _instant(now))
 
     def _read(self) -> list[Node]:
         client, key = self.store.client, self.store.key
-        members: list[Any] = list(client.zrange(key("alive"), 0, -1))
-        names = [name.decode() for name in members]
+        pipeline = client.pipeline(transaction=False)
+        pipeline.zrange(key("alive"), 0, -1, withscores=True)
+        pipeline.time()
+        members, at = pipeline.execute()
+        names, now = [name.decode() for name, _ in members], _instant(at)
         pipeline = client.pipeline(transaction=False)
         for name in names:
             pipeline.hgetall(key("node", name))
@@ -105,11 +125,17 @@ class Nodes:
             pipeline.hget(key("drained"), name)
             pipeline.lrange(key("chosen", name), 0, -1)
         found = pipeline.execute()
-        nodes = [_node(name, found[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
+        alive = [till > now for _, till in members]
+        nodes = [_node(name, alive[i], found[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
         return sorted((node for node in nodes if node), key=lambda node: node.name)
 
 
-def _node(name: str, found: Sequence[Any]) -> Node | None:
+def _instant(time: tuple[int, int]) -> float:
+    """Milliseconds of the server's answer to TIME."""
+    return time[0] * 1000 + time[1] / 1000
+
+
+def _node(name: str, alive: bool, found: Sequence[Any]) -> Node | None:
     about = {field.decode(): value.decode() for field, value in found[0].items()}
     if not about:
         return None
@@ -117,6 +143,7 @@ def _node(name: str, found: Sequence[Any]) -> Node | None:
     since = seconds(about.get("since"))
     return Node(
         name=name,
+        alive=alive,
         app=next((value for kind, value in serves if kind == "app"), ""),
         queues=tuple(value for kind, value in serves if kind == "queue"),
         labels=tuple(value for kind, value in serves if kind == "label"),

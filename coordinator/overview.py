@@ -31,7 +31,7 @@ class Status:
 
 
 def status(store: Store) -> Status:
-    living = Nodes(store).all()
+    living = Nodes(store).living()
     found = {state: number for state, number in counts(store).items() if number and state not in _SUMS}
     info, warnings = store.call(lambda: _server(store))
     version = info.get("valkey_version") or info.get("redis_version", "")

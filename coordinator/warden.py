@@ -89,7 +89,7 @@ class Warden:
         self.doorbells = doorbells
         self.charge = charge
         self.changed: dict[str, Any] = {}
-        self._registered = False
+        self.registered = False  # else it is unknown, dead, or another living worker has its name
         self._refused = False
         self._renewed: dict[str, float] = {}
         self._living: list[Held] = []  # at the last look
@@ -111,7 +111,7 @@ class Warden:
         """One look at everything. Whatever goes wrong ends the look, not the warden."""
         try:
             self.beat()
-            if self._registered:
+            if self.registered:
                 self.watch()
                 self.sweep()
                 self.notices.step()
@@ -123,11 +123,11 @@ class Warden:
 
     def beat(self) -> None:
         charge = self.charge
-        if not self._registered:
+        if not self.registered:
             done, rung = self.nodes.register(charge.node, charge.incarnation, charge.about, charge.serves, charge.tasks)
             if not done and not self._refused:
                 logger.error("another living worker is named %s: this one takes no work", charge.node)
-            self._registered, self._refused = done, not done
+            self.registered, self._refused = done, not done
             self.lanes.ring_all(rung)
             return
         if time.monotonic() >= self._next_load:
@@ -143,7 +143,7 @@ class Warden:
         if beat is None:
             logger.warning("node %s was declared dead; registering again", charge.node)
             self._reclaim()
-            self._registered = False
+            self.registered = False
             return self.beat()
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
         for bell in beat.bells:

@@ -1,9 +1,11 @@
 """What the coordinator adds to a Celery worker: its own queue, the warden beside it, `revoke` that means cancel, and a
 consumer that survives the loss of its broker.
 
-The worker's event loop never calls Redis for us: a timer looks once a second whether the warden lives and writes what
-changed into its standard input, without ever blocking. The warden is a new process, not a fork: no thread of ours lives
-in a process that forks.
+The worker's event loop never calls Redis for us: a timer looks once a second whether the warden lives, writes what
+changed into its standard input and reads from a pipe whether the node is registered, without ever blocking. The warden
+is a new process, not a fork: no thread of ours lives in a process that forks.
+
+A worker consumes its own queue unless another living worker has its name: bells are for that one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import socket
 import subprocess
 import sys
 import uuid
+from contextlib import closing, suppress
 from typing import Any, ClassVar
 
 from celery import Celery, bootsteps, signals
@@ -22,7 +25,9 @@ from celery.worker import consumer, control, state
 
 from coordinator import processes
 from coordinator.doorbells import TASK, queue_of
-from coordinator.errors import SettingsError
+from coordinator.errors import CoordinatorError, SettingsError
+from coordinator.hands import note
+from coordinator.nodes import Nodes
 from coordinator.orders import CANVAS
 from coordinator.version import VERSION
 
@@ -33,7 +38,12 @@ _NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only
 
 
 class Consumer(consumer.Consumer):
-    """Outlives its Redis broker whichever of its connections notices the loss first."""
+    """Outlives its Redis broker whichever of its connections notices the loss first; what it holds is noted there."""
+
+    def connect(self) -> Any:
+        connection = super().connect()
+        note(self.app, connection, self.hostname)
+        return connection
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Closing a channel first reads what its BRPOP brings. On a lost connection that raises, and leaves the channel
@@ -55,6 +65,7 @@ class WardenStep(bootsteps.StartStopStep):
     def __init__(self, parent: Any, **kwargs: Any) -> None:
         super().__init__(parent, **kwargs)
         self._process: subprocess.Popen[bytes] | None = None
+        self._ear = -1
         self._timer: Any = None
         self._told: dict[str, Any] = {}
         self._draining = False
@@ -79,12 +90,23 @@ class WardenStep(bootsteps.StartStopStep):
                     logger.error("the warden ended (exit %s); starting it again", self._process.returncode)
                 self._told = self._condition(c)
                 self._process = self._spawn(c)
+            self._hear(c)
             now = self._condition(c)
             changed = {name: value for name, value in now.items() if self._told.get(name) != value}
             if changed and self.tell(changed):
                 self._told = now
         except Exception:
             logger.exception("cannot look after the warden")
+
+    def _hear(self, c: Any) -> None:
+        """Consume the own queue while this worker is the one that is registered under its name."""
+        try:
+            told = os.read(self._ear, 4096)
+        except BlockingIOError:
+            return
+        own = queue_of(c.hostname).name
+        if told and (told[-1:] == b"1") != c.task_consumer.consuming_from(own):
+            (c.add_task_queue if told[-1:] == b"1" else c.cancel_task_queue)(own)
 
     def _condition(self, c: Any) -> dict[str, Any]:
         ordinary = sum(1 for request in state.reserved_requests if request.name != TASK)
@@ -114,16 +136,27 @@ class WardenStep(bootsteps.StartStopStep):
             "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
             "tasks": [CANVAS, *(name for name in app.tasks if not name.startswith(("celery.", "coordinator.")))],
         }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "coordinator.companion", locate(app)],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        process = self._start("-m", "coordinator.companion", locate(app))
         assert process.stdin is not None
         process.stdin.write(json.dumps(charge).encode() + b"\n")
         process.stdin.flush()
         os.set_blocking(process.stdin.fileno(), False)
         return process
+
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
+        if self._ear >= 0:
+            os.close(self._ear)
+        self._ear, voice = os.pipe()
+        os.set_blocking(self._ear, False)
+        try:
+            return subprocess.Popen(
+                [sys.executable, *command, str(voice)],
+                stdin=subprocess.PIPE,
+                pass_fds=[voice],
+                start_new_session=True,
+            )
+        finally:
+            os.close(voice)
 
     def tell(self, line: dict[str, Any]) -> bool:
         """One line to the warden; False when it could not be written now."""
@@ -152,9 +185,17 @@ def bind(app: Celery) -> None:
         if instance.app is app:
             app.coordinator.incarnation = uuid.uuid4().hex
             app.coordinator.documents.node = sender
-            app.amqp.queues.select_add(queue_of(sender))
+            queues = app.amqp.queues
+            (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
 
     signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
+
+
+def _is_taken(app: Celery, node: str) -> bool:
+    """Whether a living worker has this name. One that nobody can tell of is not waited for."""
+    with suppress(CoordinatorError), closing(app.coordinator.store) as store:
+        return Nodes(store).is_alive(node)
+    return False
 
 
 def locate(app: Celery) -> str:

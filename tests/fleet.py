@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -45,11 +46,11 @@ class Worker:
 
     def wardens(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
-        return [child for child in self._children() if "coordinator.companion" in child.cmdline()]
+        return [child for child in self._children() if _is_warden(child)]
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if "coordinator.companion" not in child.cmdline()]
+        return [child for child in self._children() if not _is_warden(child)]
 
     def _children(self) -> list[psutil.Process]:
         found = psutil.Process(self.pid).children()
@@ -64,6 +65,13 @@ class Worker:
             for one in everything:
                 one.kill()
         self.process.wait()
+
+
+def _is_warden(process: psutil.Process) -> bool:
+    """Not one that has ended since it was seen."""
+    with suppress(psutil.NoSuchProcess):
+        return "coordinator.companion" in process.cmdline()
+    return False
 
 
 class Fleet:

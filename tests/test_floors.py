@@ -23,7 +23,7 @@ FLOORS = (
     {"locks", "memory", "documents"},
     {"memory_sorters"},
     {"doorbells", "ingress", "known", "notices"},
-    {"subresults"},
+    {"subresults", "hands"},
     {"attempt"},
     {"events", "parked"},
     {"runner", "warden", "inbox", "scheduler", "worker"},

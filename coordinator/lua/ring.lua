@@ -38,20 +38,20 @@ local function ring(class, task, delay)
     return redis.call('SISMEMBER', P .. 'fits:' .. class, node) == 1
       and redis.call('SISMEMBER', P .. 'tasks:' .. node, task) == 1
   end
-
-  -- The last choices are kept for operators: how busy it was, who came next, how many less busy ones did not fit.
-  local function note_choice(node, score, passed, next, next_score)
-    local choice = {at = now, score = tonumber(score), class = class, passed = passed, next = next, next_score = next_score}
-    redis.call('LPUSH', P .. 'chosen:' .. node, cjson.encode(choice))
-    redis.call('LTRIM', P .. 'chosen:' .. node, 0, 9)
+  -- The last choices are kept for operators; who came next of those that fit is told where it is on the same page.
+  local function note_choice(p, i, passed)
+    local j = i + 2
+    while p[j] and not fits(p[j]) do j = j + 2 end
+    local choice = {at = now, score = p[i + 1] + 0, class = class, passed = passed, next = p[j], next_score = p[j + 1]}
+    redis.call('LPUSH', P .. 'chosen:' .. p[i], cjson.encode(choice))
+    redis.call('LTRIM', P .. 'chosen:' .. p[i], 0, 9)
   end
-
   local passed, page = 0, nil
   repeat
     page = redis.call('ZRANGEBYSCORE', P .. 'room', '-inf', '(1', 'WITHSCORES', 'LIMIT', passed, 64)
     for i = 1, #page, 2 do
       if fits(page[i]) then
-        note_choice(page[i], page[i + 1], passed, page[i + 2], page[i + 3])
+        note_choice(page, i, passed)
         return bell_for(page[i], delay)
       end
       passed = passed + 1

@@ -7,6 +7,7 @@ from tests.coordinator.mishaps import MODULE, tasks_of
 from tests.fleet import Fleet
 from tests.waiting import wait_until
 
+BELL = "Task coordinator.run["  # Celery's line for each task that a worker receives
 SHORT: dict[str, Any] = {"lock_ttl": 2, "node_ttl": 1.5, "sweep": 0.1, "heartbeat": 0.3}
 
 
@@ -25,12 +26,32 @@ def test_the_second_living_worker_of_a_name_takes_no_work_until_the_first_is_gon
     asked = coordinator.submit_many((f"k{i}", toil.s(f"more{i}", 2)) for i in range(30))
     assert {coordinator.wait(one.job_id, 30).result for one in asked} <= mine
     assert second.log.read_text().count(refused) == 1
+    assert BELL in first.log.read_text()
+    assert BELL not in second.log.read_text()
 
     first.kill(signal.SIGTERM)
     first.process.wait(30)
     late = coordinator.submit("late", toil.s("late", 1)).job_id
     assert coordinator.wait(late, 30).result in {child.pid for child in second.children()}
+    assert BELL in second.log.read_text()
     assert coordinator.counts()["losses"] == 0
+
+
+def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_the_other(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    first = fleet.worker("one")
+    warden = first.warden()
+    warden.suspend()
+    wait_until(lambda: fleet.nodes() == [], 20, fleet.logs)
+    second = fleet.worker("one")
+    warden.resume()
+    wait_until(lambda: "Canceling queue coordinator.node.one@test" in first.log.read_text(), 20, fleet.logs)
+    before = first.log.read_text().count(BELL)
+    mine = {child.pid for child in second.children()}
+    for i in range(6):
+        job_id = fleet.coordinator.submit(f"k{i}", fleet.shop.toil.s(f"job{i}", 1)).job_id
+        assert fleet.coordinator.wait(job_id, 30).result in mine
+    assert first.log.read_text().count(BELL) == before
 
 
 def test_a_job_waits_for_a_worker_that_knows_its_task_and_why_says_so(fleet: Fleet) -> None:

@@ -162,3 +162,18 @@ def test_a_paused_warden_costs_its_jobs_nothing_while_nobody_else_takes_them(fle
         process.resume()
     wait_until(lambda: worker.name in fleet.nodes(), 20, fleet.logs)
     assert len(fleet.stamps("job", "begin")) == 1
+
+
+def test_once_the_whole_fleet_was_killed_nobody_is_alive_until_a_node_starts(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    workers = [fleet.worker(name, app="depot") for name in ("one", "two")]
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    ran = coordinator.submit("a", depot.work.s("ran")).job_id
+    assert coordinator.wait(ran, 20).state == "succeeded"
+    for worker in workers:
+        kill_all(worker)
+    wait_until(lambda: coordinator.nodes() == [], 10)
+    job_id = coordinator.submit("a", depot.work.s("late")).job_id
+    assert coordinator.why(job_id) == [f"job {job_id} is ready, and no node is alive"]
+    third = fleet.worker("three", app="depot")
+    assert coordinator.wait(job_id, 20).node == third.name

@@ -61,6 +61,26 @@ def test_a_name_of_which_no_node_is_alive_is_drained_with_a_word_about_that(call
     assert call("nodes").stderr == ""
 
 
+def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
+    call: Call, node: Puppet, coordinator: Coordinator
+) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    coordinator.store.client.zadd(coordinator.store.key("alive"), {"one": 1})
+    assert coordinator.nodes() == []
+    result = call("nodes")
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr.strip() == "gone: one; the first node that lives takes over what it ran"
+    assert loaded(call("nodes", "--json")) == []
+    assert "no node one is alive" in call("nodes", "show", "one").stderr
+    assert "no node is alive: jobs wait" in call("status").stderr
+    assert "that node is not alive" in coordinator.why("j")[0]
+    node.submit("b", job_id="late")
+    assert coordinator.why("late") == ["job late is ready, and no node is alive"]
+    node.finish(taken)
+    node.order()
+
+
 @pytest.mark.parametrize(
     ("args", "status", "told"),
     [

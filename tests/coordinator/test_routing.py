@@ -245,3 +245,18 @@ def test_what_a_node_was_chosen_for_is_kept_with_the_reason_ten_times(coordinato
     assert len(one.nodes.all()[0].choices) == 10
     one.order()
     assert time.time() * 1000 - one.nodes.all()[0].choices[0]["at"] < 60_000
+
+
+def test_who_is_told_as_the_next_choice_is_one_that_could_have_been_chosen(coordinator: Coordinator) -> None:
+    one, two, three = (Puppet(coordinator.store, name) for name in ("one", "two", "three"))
+    one.up()
+    two.up(queue="slow")
+    three.up()
+    two.nodes.beat("two", "a", {"ordinary": 1})
+    three.nodes.beat("three", "a", {"ordinary": 2})
+    one.submit("a")
+    one.submit("b", queue="slow")
+    chosen = {node.name: node.choices[0] for node in one.nodes.all() if node.choices}
+    assert (chosen["one"]["next"], float(chosen["one"]["next_score"])) == ("three", 0.5)
+    assert (chosen["two"].get("next"), chosen["two"]["passed"]) == (None, 1)
+    assert [len(node.order()) for node in (one, two)] == [1, 1]
