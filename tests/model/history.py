@@ -24,9 +24,6 @@ class History:
         self.asked += 1
         self.claims[name] = (-priority, self.asked if to == "back" else -self.asked)
 
-    def moved(self, name: str, priority: int, to: str) -> None:
-        self.came(name, priority, to)
-
     def again(self, name: str, priority: int, to: str) -> None:
         """An operator wants it once more: as if it came now."""
         self.over.discard(name)

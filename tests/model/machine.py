@@ -187,15 +187,17 @@ class Machine(Stepping):
         expected = self.model.retry(name, to)
         assert self.on.call("job_retry", name, "why", "who", to)[0] == expected
 
-    @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE)
-    def move(self, pick: int, priority: int | None, to: str) -> None:
-        self.again = False  # moved again: behind, or before, all others once more
+    @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE, late=range(4))
+    def move(self, pick: int, priority: int | None, to: str, late: int) -> None:
+        """`late`: who moved it last asks again, whatever came to pass since; the answer may have been lost."""
         name = self.any_job(pick, *(("waiting", "scheduled") if pick % 4 else ()))
-        expected = self.model.move(name, priority, to)
-        if expected[1]:
-            job = self.model.job(name)
-            self.on.history.moved(job.id, job.priority, to)
-        answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who")
+        before = self.model.job(name)
+        asked = (before and not late and before.move) or self.on.new("m")
+        fresh = before and before.move != asked
+        expected = self.model.move(name, priority, to, asked)
+        if before and fresh and expected[1]:
+            self.on.history.came(before.id, before.priority, to)
+        answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who", asked)
         assert answer[:2] == list(expected)
 
     @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])

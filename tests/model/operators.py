@@ -92,11 +92,13 @@ class Model(Attempts):
                 for each in job.keys:
                     self.admit(each)
 
-    def move(self, name: str, priority: int | None, to: str) -> tuple[str, int]:
+    def move(self, name: str, priority: int | None, to: str, asked: str) -> tuple[str, int]:
         job = self.job(name)
+        if job and job.move == asked:
+            return job.state, 1
         if not job or job.state not in ("waiting", "scheduled"):
             return (job.state, 0) if job else ("", 0)
-        job.priority = job.priority if priority is None else priority
+        job.priority, job.move = job.priority if priority is None else priority, asked
         job.order = self.next_order(job.priority, to)
         if job.state == "waiting":
             for key in job.keys:
