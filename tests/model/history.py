@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tests.model.batches import Batches
 from tests.model.invariants import ACTING, ENDS, Held, keys_of
 from tests.model.raw import Dump
 
@@ -18,6 +19,7 @@ class History:
         self.started: dict[str, set[str]] = {}
         self.waiting: set[str] = set()
         self.over: set[str] = set()
+        self.batches = Batches()
 
     def came(self, name: str, priority: int, to: str = "back") -> None:
         """It was asked for: the lesser claim goes first."""
@@ -32,7 +34,10 @@ class History:
 
     def look(self, dump: Dump) -> None:
         held = Held(dump)
-        wrong = list(self._wrong(held))
+        wrong = list(self.batches.look(held))
+        for name in self.batches.let_go:
+            self.came(name, int(held.records[name].get("priority", 0)))
+        wrong += self._wrong(held)
         assert not wrong, wrong
         self.fence = max([self.fence, *(int(record.get("fence", 0)) for record in held.records.values())])
         self.started = {key: set(held.started(key)) for key in held.lines}

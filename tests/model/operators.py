@@ -1,14 +1,14 @@
 """The plain model: an operator's hand, wardens, and what the clock brings."""
 
-from tests.model.attempts import Attempts
 from tests.model.lanes import Node
 from tests.model.record import Job
+from tests.model.sorters import Sorters
 
 FORGOTTEN = 3_600_000  # ms for which the work of a node that is gone stays noted
 OVER = 1  # the deadline of a runner that is to be stopped
 
 
-class Model(Attempts):
+class Model(Sorters):
     def cancel(self, name: str) -> str:
         job = self.job(name)
         if not job:

@@ -1,6 +1,7 @@
 """The whole machine: what is parked and told, locks in plain code, nodes that come and go."""
 
 from tests.model import asks
+from tests.model.collecting import Collecting
 from tests.model.harness import TTL
 from tests.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
 from tests.model.steps import act
@@ -18,7 +19,7 @@ def locked(machine: Machine) -> bool:
     return any(job.plain for job in machine.model.jobs.values())
 
 
-class Whole(Machine):
+class Whole(Collecting):
     # Parked jobs and notices
 
     @act(2, parked, pick=PICK)

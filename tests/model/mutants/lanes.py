@@ -155,6 +155,11 @@ MUTATIONS = [
         "n {job.state, 0, rung} end\n", seldom=True,
     ),
     Mutation(
+        "job_move", "a move asked for again is made twice",
+        "if asked ~= '' and redis.call('HGET', name, 'move') == asked then return {job.state, 1, rung} end\n",
+        "",
+    ),
+    Mutation(
         "lane_release", "a job that was never started is released",
         "if not job or not job.taken or",
         "if not job or", seldom=True,
