@@ -29,14 +29,18 @@ def awaited(machine: Machine) -> bool:
     return holding(machine) and not due(machine)
 
 
+def under_way(machine: Machine) -> bool:
+    return 0 in machine.model.flushes().values()
+
+
 def remembering(machine: Machine) -> bool:
     return any(machine.model.seen.values())
 
 
 def _orders(chance: Random) -> list[tuple[str, tuple[str, ...], int, str]]:
     """Sort key, keys, priority, flavour of each."""
-    flavours = ["bare", "bare", "bare", "later", "hurried", *sorted(asks.FLAVOURS)]
-    count = chance.choice([1, 1, 2, 3, 4])
+    flavours = ["bare", "bare", "later", "later", "hurried", *sorted(asks.FLAVOURS)]
+    count = chance.choice([1, 2, 3, 4])
     choices: list[list[Any]] = [SORT_KEYS, KEYS, [0, 0, 0, 5, -5], flavours]
     return [tuple(chance.choice(one) for one in choices) for _ in range(count)]  # type: ignore[misc]
 
@@ -55,6 +59,13 @@ class Collecting(Machine):
         for sort_key, keys, priority, flavour in orders:
             about = (f"{sorter}/{self.on.new('o')}", keys, priority, flavour)
             self._add(about, sorter, sort_key, self.on.new("a"), idle, longest, *file)
+
+    @act(4, under_way, part="sorters", pick=PICK, sort_key=SORT_KEYS, idle=IDLE)
+    def add_behind_a_batch(self, pick: int, sort_key: str, idle: int) -> None:
+        """A late one: it joins the next batch, wherever it would stand in this."""
+        sorter = self.some([name for name, at in self.model.flushes().items() if at == 0] or SORTERS, pick)
+        about = (f"{sorter}/{self.on.new('o')}", KEYS[pick % len(KEYS)], 0, "bare")
+        self._add(about, sorter, sort_key, self.on.new("a"), idle, 0, "", "")
 
     def _add(self, about: tuple[Any, ...], *order: Any) -> None:
         name, keys, priority, flavour = about
@@ -75,7 +86,7 @@ class Collecting(Machine):
         if name != "nobody":
             self._add((name, keys, 0, "bare"), known.sorter or "s", "a", asked, 1_000, 0, *file)
 
-    @act(8, due, 1, part="sorters", most=[1, 1, 2, 300])
+    @act(5, due, 1, part="sorters", most=[1, 1, 2, 300])
     def flush(self, most: int) -> None:
         self.again = False
         expected = self.model.flush(most)
@@ -83,8 +94,9 @@ class Collecting(Machine):
 
     @act(2, holding, part="sorters", pick=PICK)
     def cancel_what_is_held(self, pick: int) -> None:
-        held = [job.id for job in self.model.jobs.values() if job.state == "collected"]
-        name = self.some(held, pick) if held else "nobody"
+        held = [job for job in self.model.jobs.values() if job.state == "collected"]
+        held = [job for job in held if job.sealed] or held
+        name = self.some(held, pick).id if held else "nobody"
         expected = self.model.cancel(name)
         assert self.on.call("job_cancel", name, "why", "who")[0] == expected
 
@@ -94,7 +106,7 @@ class Collecting(Machine):
         self.model.jump(ms)
         assert self.on.store.jump(ms) == self.model.now
 
-    @act(4, remembering, part="sorters", pick=PICK, late=[False, True])
+    @act(5, remembering, part="sorters", pick=PICK, late=[False, True])
     def forget_files(self, pick: int, late: bool) -> None:
         """`late`: by a watcher that read them before the last ones came."""
         sorter = self.some(SORTERS, pick)

@@ -132,6 +132,12 @@ class Model(Sorters):
             self.nodes[job.node].work[job.runner] = (token, OVER, name)
         return token
 
+    def crowded(self, name: str, token: str) -> bool:
+        """Another was given its lock, and since the limit was lowered its lane has none for it."""
+        job = self.jobs.get(name)
+        places = zip(job.keys, job.slots, strict=False) if job and job.token == token and not job.over else ()
+        return any(self.locks.get(place, (token, 0))[0] != token and not self.free_slot(place[0]) for place in places)
+
     def begin(self, job: Job) -> None:
         """Who waited for a lock goes on, with the full ttl."""
         job.lease = self.now + job.ttl

@@ -56,7 +56,7 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
 
 
 def test_every_script_is_driven_by_the_machine_or_named_with_a_reason() -> None:
-    steps = ("machine", "collecting", "wholes", "harness")
+    steps = ("machine", "collecting", "courses", "wholes", "harness")
     called = "".join(Path(__file__).with_name(f"{module}.py").read_text() for module in steps)
     driven = {name for name in SCRIPTS if f'"{name}"' in called}
     assert driven | set(APART) == SCRIPTS

@@ -1,8 +1,8 @@
 """The whole machine: what is parked and told, locks in plain code, nodes that come and go."""
 
 from tests.model import asks
-from tests.model.collecting import Collecting
-from tests.model.harness import TTL
+from tests.model.courses import Courses
+from tests.model.harness import TTL, Taking
 from tests.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
 from tests.model.steps import act
 
@@ -19,7 +19,7 @@ def locked(machine: Machine) -> bool:
     return any(job.plain for job in machine.model.jobs.values())
 
 
-class Whole(Collecting):
+class Whole(Courses):
     # Parked jobs and notices
 
     @act(2, parked, pick=PICK)
@@ -95,8 +95,7 @@ class Whole(Collecting):
     @act(when=locked, part="locks", pick=PICK)
     def renew_lock(self, pick: int) -> None:
         job = self.model.jobs[self._lock(pick)]
-        expected = self.model.renew(job.id, job.token, TTL)
-        assert self.on.call("lease_renew", TTL, job.id, job.token) == [expected]
+        self._renew([Taking(job.id, job.token, "", "")])
 
     # Nodes
 

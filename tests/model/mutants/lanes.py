@@ -114,6 +114,11 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
+        "halt", "nobody takes the place of a job that a pause calls back",
+        "  for _, key in ipairs(keys) do admit(key) end\n",
+        "",
+    ),
+    Mutation(
         "halt", "who runs is not counted when a limit comes",
         "  if job and job[1] ~= 'waiting' then pin(head, keys_of(job[2])) end\n",
         "", seldom=True,
