@@ -1,6 +1,7 @@
 """Steps in a row that chance seldom brings together, each followed by the look at all that holds."""
 
 from tests.model.collecting import Collecting
+from tests.model.harness import Taking
 from tests.model.machine import BOTH, ENDS_OF_LINE, KEY, PICK, Machine, at_work
 from tests.model.record import Job
 from tests.model.steps import act
@@ -38,16 +39,27 @@ class Courses(Collecting):
         assert self.on.call("job_cancel", name, "why", "who")[0] == expected
         self.on.check()
 
-    @act(2, at_work, part="time", pick=PICK, lost=BOTH, cancelled=BOTH)
-    def outlive(self, pick: int, lost: bool, cancelled: bool) -> None:
-        """It runs, or was lost and runs again, and its lifetime ends while its warden renews its lease."""
+    def _lose_and_take(self, one: Taking) -> Taking:
+        """The next taking, mostly of the same job; the loss is told once more, late."""
+        self._lose(one, "lost", 0, False)
+        self.on.check()
+        self.take(one.node, 1)
+        self.on.check()
+        self._lose(one, "lost", 0, False)
+        self.on.check()
+        return self.on.takings[-1] if self.on.takings else one
+
+    @act(2, at_work, part="time", pick=PICK, lost=["", "taken again", "alive"], cancelled=BOTH)
+    def outlive(self, pick: int, lost: str, cancelled: bool) -> None:
+        """It runs, was lost and runs again, or was not lost after all; its lifetime ends under a warden that renews."""
         one = self.taking(pick)
-        if lost:
-            self.lose(pick, "lost", 0, False)
+        if lost == "taken again":
+            one = self._lose_and_take(one)
+        elif lost:
+            self._lose(one, "lost", 0, False)
             self.on.check()
-            self.take(one.node, 1)
+            self._renew([one])
             self.on.check()
-            one = self.on.takings[-1] if self.on.takings else one
         if cancelled:
             self._cancel(one.id)
         self._pass(PAST_LIFETIME)
@@ -55,16 +67,33 @@ class Courses(Collecting):
         self.on.check()
         self._sweep(10**13)
 
-    @act(2, any_free_lane, part="time", pick=PICK)
-    def lose_what_had_to_start_in_time(self, pick: int) -> None:
-        """It did start in time, once; taken again later, it still did."""
-        self.submit((self.some(free_lanes(self) or KEY, pick),), 5, 1, ["hurried"], 0)
+    @act(when=at_work, part="time")
+    def sweep_after_a_silence(self) -> None:
+        """Leases lapsed while nobody could renew: nobody is lost yet."""
+        self._pass(PAST_LEASE)
+        self._sweep(2_000)
+
+    def _start(self, pick: int, attempts: int, flavour: str) -> None:
+        """The last taking is one of a new job, in a lane that was free."""
+        self.submit((self.some(free_lanes(self) or KEY, pick),), 5, attempts, [flavour], 0)
         self.on.check()
         self.take("one", 1)
         self.on.check()
+
+    @act(when=any_free_lane, pick=PICK, flavour=["conflicts", "fewer conflicts"])
+    def conflict_at_the_bound(self, pick: int, flavour: str) -> None:
+        self._start(pick, 1, flavour)
+        self.finish(0, "conflict", 5_000, None, False)
+
+    @act(2, any_free_lane, part="time", pick=PICK)
+    def lose_what_had_to_start_in_time(self, pick: int) -> None:
+        """It did start in time, once; taken again later, it still did, and the loss is none of its attempts."""
+        self._start(pick, 2, "hurried")
         self.lose(0, "lost", 0, False)
         self._pass(PAST_START)
         self.take("one", 1)
+        self.on.check()
+        self.finish(0, "raised", 5_000, None, False)
 
     @act(2, at_work, part="operators", pick=PICK, to=ENDS_OF_LINE)
     def stop_what_was_released_and_is_wanted_again(self, pick: int, to: str) -> None:

@@ -132,7 +132,9 @@ class Machine(Stepping):
 
     @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "handed", "timed_out"], delay=DELAY, condemned=BOTH)
     def lose(self, pick: int, how: str, delay: int, condemned: bool) -> None:
-        one = self.taking(pick)
+        self._lose(self.taking(pick), how, delay, condemned)
+
+    def _lose(self, one: Taking, how: str, delay: int, condemned: bool) -> None:
         stopped = self._condemn(one) if condemned or how == "handed" else 0
         if how == "handed" and not stopped:
             return  # as a warden: only what it has stopped for sure

@@ -27,6 +27,14 @@ class Whole(Courses):
         name = self.any_job(pick, "parked")
         assert self.on.call("child_ended", name) == self.model.child_ended(name)
 
+    @act(when=parked, seldom=0, pick=PICK, key=KEY)
+    def end_a_child(self, pick: int, key: str) -> None:
+        """A job of a parked one comes and is over."""
+        ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.now, self.any_job(pick, "parked"), child=True)
+        self.on.submit(ask.job, ask.args, "queue")
+        self.on.check()
+        self._cancel(ask.name)
+
     @act(pause=[1_000, 10_000])
     def look_at_parked(self, pause: int) -> None:
         expected = self.model.parked(pause)
@@ -70,7 +78,9 @@ class Whole(Courses):
         self.on.submit(job, (name, key, busy, *fields), busy)
 
     def _lock(self, pick: int) -> str:
-        return self.some([job.id for job in self.model.jobs.values() if job.plain], pick)
+        """Mostly one that is not over."""
+        locks = [job for job in self.model.jobs.values() if job.plain]
+        return self.some([job.id for job in locks if pick % 4 and not job.over] or [job.id for job in locks], pick)
 
     @act(3, locked, part="locks", pick=PICK, other=range(5))
     def unlock(self, pick: int, other: int) -> None:
@@ -82,15 +92,20 @@ class Whole(Courses):
         expected = "released" if ours and job.state == "succeeded" else "lost"
         assert self.on.call("lock_release", job.id, token)[0] == expected
 
-    @act(when=locked, part="locks", pick=PICK)
-    def wait_for_lock(self, pick: int) -> None:
-        job = self.model.jobs[self._lock(pick)]
-        if job.state == "waiting":
+    @act(3, locked, part="locks", pick=PICK, ms=[0, 1, 1_000])
+    def wait_for_lock(self, pick: int, ms: int) -> None:
+        """`ms`: after which its waiter asks."""
+        name = self._lock(pick)
+        self.model.jump(ms)
+        self.on.store.jump(ms)
+        job = self.model.jobs.get(name)
+        if job and job.state == "waiting":
             for key in job.keys:
                 self.model.end_lapsed(key)
-        if job.state == "running":
+        if job and job.state == "running":
             self.model.begin(job)
-        assert self.on.call("lock_wait", job.id) == [job.state, str(job.fence or "")]
+        expected = [job.state, str(job.fence or "")] if job else ["", ""]
+        assert self.on.call("lock_wait", name) == expected
 
     @act(when=locked, part="locks", pick=PICK)
     def renew_lock(self, pick: int) -> None:
