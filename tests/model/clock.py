@@ -47,7 +47,7 @@ return now
 
 
 class Mutation(NamedTuple):
-    """`why`: what is wrong with `new` for `old` in lua/<file>.lua; `seldom`: it takes long to meet."""
+    """`why`: what is wrong with `new` for `old` in lua/<file>.lua; `seldom`: left to `make rough`."""
 
     file: str
     why: str

@@ -45,6 +45,8 @@ class Held:
     def within(self, name: str, key: str) -> bool:
         """May it start, as far as this lane goes?"""
         line = self.line(key)
+        if name not in line:
+            return False
         ahead = line[: line.index(name)]
         heavy = bool(ahead) and any(self.records.get(one, {}).get("weight") == "all" for one in [*ahead, name])
         return not self.paused(key) and len(ahead) < self.limit(key) and not heavy

@@ -16,7 +16,7 @@ MUTATIONS = [
     Mutation(
         "sorter_add", "a file has two orders",
         "if path ~= '' and redis.call('HGET', P .. 'seen:' .. sorter, path) == identity then return 'seen' end\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "sorter_add", "a late one joins the batch that is sealed",
@@ -47,7 +47,7 @@ MUTATIONS = [
     Mutation(
         "sorter_add", "nobody looks at what a sorter holds",
         "schedule(sorter)\nreturn 'collected'",
-        "return 'collected'",
+        "return 'collected'", seldom=True,
     ),
     Mutation(
         "sorter_flush", "a flush seals anew what came meanwhile",
@@ -57,7 +57,7 @@ MUTATIONS = [
     Mutation(
         "sorter_flush", "a flush takes what is not sealed",
         "redis.call('RENAME', collected, batch)",
-        "batch = collected",
+        "batch = collected", seldom=True,
     ),
     Mutation(
         "sorter_flush", "who was put in line is left in the batch",
@@ -68,6 +68,7 @@ MUTATIONS = [
         "sorter_flush", "a step takes more off the batch than it puts in line",
         "  let_go(string.match(member, '%z(.*)$'))\n  redis.call('ZREM', batch, member)\nend\n",
         "  let_go(string.match(member, '%z(.*)$'))\nend\nredis.call('ZREMRANGEBYRANK', batch, 0, ARGV[1])\n",
+        seldom=True,
     ),
     Mutation(
         "sorter_flush", "a batch goes in line from its end",
@@ -77,17 +78,17 @@ MUTATIONS = [
     Mutation(
         "sorter_flush", "a batch is left behind after its first step",
         "schedule(sorter)\nring_readied(2000)",
-        "redis.call('ZREM', P .. 'sorters', sorter)\nring_readied(2000)",
+        "redis.call('ZREM', P .. 'sorters', sorter)\nring_readied(2000)", seldom=True,
     ),
     Mutation(
         "sorter_flush", "an order that is to start later starts at once",
         "if job[4] and tonumber(job[4]) > now then",
-        "if false then",
+        "if false then", seldom=True,
     ),
     Mutation(
         "sorter_flush", "an order that was let go counts as held",
         "  redis.call('SREM', P .. 'state:collected', id)\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "sorter_flush", "an order's priority is forgotten",
@@ -97,7 +98,7 @@ MUTATIONS = [
     Mutation(
         "sorting", "a sorter that is not due yet is flushed",
         "    redis.call('ZADD', P .. 'sorters', due, name)\n",
-        "    redis.call('ZADD', P .. 'sorters', 0, name)\n",
+        "    redis.call('ZADD', P .. 'sorters', 0, name)\n", seldom=True,
     ),
     Mutation(
         "sorting", "who was cancelled is flushed",
@@ -107,16 +108,16 @@ MUTATIONS = [
     Mutation(
         "sorting", "who was cancelled in a batch is flushed",
         "  redis.call('ZREM', P .. 'batch:' .. name, member)\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "sorting", "a sorter goes by times of orders that are gone",
         "  if redis.call('EXISTS', collected) == 0 then redis.call('DEL', P .. 'sorter:' .. name) end\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "sorter_forget", "a file that replaced one is forgotten with it",
         "redis.call('HGET', seen, ARGV[i]) == ARGV[i + 1]",
-        "true",
+        "true", seldom=True,
     ),
 ]  # fmt: skip

@@ -167,12 +167,12 @@ MUTATIONS = [
     Mutation(
         "lease_renew", "a job runs on past its lifetime",
         "since + limits_of(job.limits)[4] < now",
-        "false",
+        "false", seldom=True,
     ),
     Mutation(
         "lease_renew", "a cancelled job ends as expired",
         "not job.stop and ",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "lease_renew", "a renewal takes another's lock",

@@ -26,7 +26,7 @@ MUTATIONS = [
     Mutation(
         "sweep", "a lifetime ends twice: by the sweep, while its process runs",
         "job.state ~= 'running' and job.phase",
-        "job.phase",
+        "job.phase", seldom=True,
     ),
     Mutation(
         "runner_condemn", "a stop meant for a released attempt hits the job that is wanted again",
