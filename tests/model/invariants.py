@@ -112,7 +112,7 @@ def nobody_stuck(held: Held) -> Iterator[str]:
         while name not in path and held.waits(name):
             path.append(name)
             lines = [held.line(key) for key in keys_of(held.live[name]) if not held.within(name, key)]
-            before = [line[0] for line in lines if line[0] != name]
+            before = [line[0] for line in lines if line and line[0] != name]
             name = before[0] if before else name
         if len(path) > 1 and held.waits(name) and name in path[:-1]:
             yield f"{path} wait for each other"

@@ -82,7 +82,7 @@ class Whole(Courses):
         locks = [job for job in self.model.jobs.values() if job.plain]
         return self.some([job.id for job in locks if pick % 4 and not job.over] or [job.id for job in locks], pick)
 
-    @act(3, locked, part="locks", pick=PICK, other=range(5))
+    @act(3, locked, part="locks", pick=PICK, other=range(3))
     def unlock(self, pick: int, other: int) -> None:
         job = self.model.jobs[self._lock(pick)]
         token = job.token if other else "of another"
