@@ -199,9 +199,10 @@ class Coordinator:
         return self.core.retry(job_id, to=to, why=why, by=by or socket.gethostname())
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str | None = None
-    ) -> str:
-        return self.core.move(job_id, priority=priority, to=to, why=why, by=by or socket.gethostname())
+        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str | None = None,
+        token: str | None = None,
+    ) -> str:  # fmt: skip
+        return self.core.move(job_id, priority=priority, to=to, why=why, by=by or socket.gethostname(), token=token)
 
     def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
         return self.core.set_limit(key, limit, why=why, by=by or socket.gethostname())

@@ -110,13 +110,18 @@ class Lanes:
         """
         return self._acted("job_retry", job_id, why, by, checks.one_of("to", to, ENDS))
 
-    def move(self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "") -> str:
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        token: str | None = None,
+    ) -> str:  # fmt: skip
         """Give a job that was not started another place in all its lines: back or front of those of its priority.
 
-        Its state after the call. Raises InvalidJob where it was started, or stands in no line.
+        Its state after the call. Raises InvalidJob where it was started, or stands in no line. Asked again with the
+        same `token` after StoreUnavailable, it is moved once, unless it was moved otherwise meanwhile; without one,
+        once more.
         """
         number = "" if priority is None else checks.priority(priority)
-        args = (job_id, number, checks.one_of("to", to, ENDS), why, by)
+        args = (job_id, number, checks.one_of("to", to, ENDS), why, by, token or "")
         state, moved, rung = self.store.run("job_move", *args, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)

@@ -156,8 +156,11 @@ class Memory(Lanes):
             self._run_what_may()
         return was
 
-    def move(self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "") -> str:
-        """To the back or the front of those that wait; priorities are left out."""
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        token: str | None = None,
+    ) -> str:  # fmt: skip
+        """To the back or the front of those that wait; priorities are left out, and no answer is ever lost."""
         job = self.job(job_id)
         if job.state != "waiting":
             raise InvalidJob(f"job {job.id} is {job.state}: only one that waits can be moved")

@@ -48,6 +48,17 @@ def test_a_move_goes_to_the_back_or_the_front_of_its_priority_but_passes_nobody_
     assert node.order() == ["j0", "urgent", "j3", "j2", "j1"]
 
 
+def test_a_move_asked_for_again_with_its_token_is_made_once(node: Puppet) -> None:
+    for i in range(4):
+        node.submit("a", job_id=f"j{i}")
+    assert node.lanes.move("j1", token="mine") == "waiting"
+    node.submit("a", job_id="j4")
+    assert node.lanes.move("j1", token="mine") == "waiting"
+    node.lanes.move("j3", to="front", token="yours")
+    assert node.order() == ["j0", "j3", "j2", "j1", "j4"]
+    assert node.lanes.move("j1", token="mine") == "succeeded"
+
+
 def test_a_job_that_was_moved_has_its_new_place_in_all_its_lines(node: Puppet) -> None:
     node.submit("a", job_id="a0")
     node.submit(["a", "b"], job_id="ab")

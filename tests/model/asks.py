@@ -63,6 +63,11 @@ class Ask:
         fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
         self.job = self._job(steps, str(fields.get("melt", "")), parent if extra[:1] == ["parent"] else "")
 
+    def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
+        """The same as a sorter's order: `args` of the script sorter_add."""
+        times = (idle, longest, asked, self.args[3], self.args[4])
+        return (*self.args[:2], sorter, sort_key, *times, *file, *self.args[7:])
+
     def _draft(self, steps: tuple[str, ...]) -> Draft:
         asked = self.asked
         options = {"queue": asked.get("queue", "celery")}

@@ -92,10 +92,18 @@ class Attempts(Lanes):
         return any(self.stale(job.id) for job in self.jobs.values() if job.lined)
 
     def pass_over(self, name: str) -> None:
-        """A runner came upon it too late: it is not started any more."""
+        """A runner came upon it too late: it is not started any more. Its group had its turn."""
+        job = self.jobs[name]
         assert self.stale(name), f"{name} was ended by a taking"
-        self.unqueue(self.jobs[name])
-        self.leave(self.jobs[name], "expired")
+        self.turn(job)
+        self.unqueue(job)
+        self.leave(job, "expired")
+
+    def turn(self, job: Job) -> None:
+        """The others are before its group now."""
+        assert job.place
+        groups = self.queues[job.place.kind]
+        groups[job.group] = groups.pop(job.group)
 
     def next_of(self, node: Node, kind: str) -> str | None:
         """Groups in turns; of each its first that fits."""
@@ -131,8 +139,7 @@ class Attempts(Lanes):
         assert job.place.kind in node.classes, f"{node.name} does not serve {given}"
         first = self.next_of(node, job.place.kind)
         assert first == given, f"{given} was given before {first}"
-        groups = self.queues[job.place.kind]
-        groups[job.group] = groups.pop(job.group)
+        self.turn(job)
         self.unqueue(job)
         self.start(job, node, runner, token, ttl)
         return job

@@ -15,19 +15,18 @@ from tests.model.record import BEGINNING
 _CLOCK = """
 local redis = (function(server)
   local at, ends = tonumber(server.call('GET', KEYS[1] .. 'clock')), KEYS[1] .. 'ends'
-  local function later(key, ms)
-    server.call('ZADD', ends, at + ms, key)
-    return ms + 86400000
-  end
   local function call(command, ...)
     if command == 'TIME' then return {string.format('%.0f', math.floor(at / 1000)), tostring(at % 1000 * 1000)} end
     if command ~= 'SET' and command ~= 'PEXPIRE' then return server.call(command, ...) end
-    local words, number = {...}, select('#', ...)
-    if command == 'PEXPIRE' then words[2] = later(words[1], words[2]) end
+    local words, number, ms = {...}, select('#', ...), nil
+    local function later(i) ms, words[i] = words[i], words[i] + 86400000 end
+    if command == 'PEXPIRE' then later(2) end
     for i = 3, number - 1 do
-      if words[i] == 'PX' then words[i + 1] = later(words[1], words[i + 1]) end
+      if words[i] == 'PX' then later(i + 1) end
     end
-    return server.call(command, unpack(words, 1, number))
+    local reply = server.call(command, unpack(words, 1, number))
+    if ms and reply then server.call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
+    return reply
   end
   return setmetatable({call = call}, {__index = server})
 end)(redis)
@@ -44,7 +43,7 @@ return now
 
 
 class Mutation(NamedTuple):
-    """`why`: what is wrong with `new` for `old` in lua/<file>.lua; `seldom`: it takes long to meet."""
+    """`why`: what is wrong with `new` for `old` in lua/<file>.lua; `seldom`: left to `make rough`."""
 
     file: str
     why: str

@@ -8,9 +8,10 @@ from kombu.utils.json import dumps
 
 from coordinator.lanes import Lanes
 from coordinator.settings import Settings
+from tests.model import batches
 from tests.model.clock import Clocked, Mutation
 from tests.model.history import History
-from tests.model.invariants import broken
+from tests.model.invariants import Held, broken
 from tests.model.lanes import Node
 from tests.model.mirror import differences
 from tests.model.operators import Model
@@ -79,7 +80,7 @@ class Harness:
         if self.turned and self.model.any_unfit():
             self.adopt_order(dump)
         self.turned = False
-        wrong = broken(dump) + differences(self.model, dump)
+        wrong = [*broken(dump), *batches.broken(Held(dump)), *differences(self.model, dump)]
         assert not wrong, "\n".join(wrong)
         self.history.look(dump)
         counts = self.model.counted()

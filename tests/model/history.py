@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tests.model.batches import Batches
 from tests.model.invariants import ACTING, ENDS, Held, keys_of
 from tests.model.raw import Dump
 
@@ -18,14 +19,12 @@ class History:
         self.started: dict[str, set[str]] = {}
         self.waiting: set[str] = set()
         self.over: set[str] = set()
+        self.batches = Batches()
 
     def came(self, name: str, priority: int, to: str = "back") -> None:
         """It was asked for: the lesser claim goes first."""
         self.asked += 1
         self.claims[name] = (-priority, self.asked if to == "back" else -self.asked)
-
-    def moved(self, name: str, priority: int, to: str) -> None:
-        self.came(name, priority, to)
 
     def again(self, name: str, priority: int, to: str) -> None:
         """An operator wants it once more: as if it came now."""
@@ -35,7 +34,10 @@ class History:
 
     def look(self, dump: Dump) -> None:
         held = Held(dump)
-        wrong = list(self._wrong(held))
+        wrong = list(self.batches.look(held))
+        for name in self.batches.let_go:
+            self.came(name, int(held.records[name].get("priority", 0)))
+        wrong += self._wrong(held)
         assert not wrong, wrong
         self.fence = max([self.fence, *(int(record.get("fence", 0)) for record in held.records.values())])
         self.started = {key: set(held.started(key)) for key in held.lines}

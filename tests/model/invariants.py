@@ -45,6 +45,8 @@ class Held:
     def within(self, name: str, key: str) -> bool:
         """May it start, as far as this lane goes?"""
         line = self.line(key)
+        if name not in line:
+            return False
         ahead = line[: line.index(name)]
         heavy = bool(ahead) and any(self.records.get(one, {}).get("weight") == "all" for one in [*ahead, name])
         return not self.paused(key) and len(ahead) < self.limit(key) and not heavy
@@ -81,9 +83,9 @@ def broken(dump: Dump) -> list[str]:
 def in_line(held: Held) -> Iterator[str]:
     for name, record in held.live.items():
         standing = {key: dict(held.lines.get(key, [])).get(name) for key in keys_of(record)}
-        if record["state"] == "scheduled":
+        if record["state"] in ("scheduled", "collected"):
             if any(score is not None for score in standing.values()):
-                yield f"{name} is scheduled and stands in line: {standing}"
+                yield f"{name} is {record['state']} and stands in line: {standing}"
         elif None in standing.values():
             yield f"{name} is {record['state']} and stands not in all its lines: {standing}"
         elif len(set(standing.values())) > 1:
@@ -110,7 +112,7 @@ def nobody_stuck(held: Held) -> Iterator[str]:
         while name not in path and held.waits(name):
             path.append(name)
             lines = [held.line(key) for key in keys_of(held.live[name]) if not held.within(name, key)]
-            before = [line[0] for line in lines if line[0] != name]
+            before = [line[0] for line in lines if line and line[0] != name]
             name = before[0] if before else name
         if len(path) > 1 and held.waits(name) and name in path[:-1]:
             yield f"{path} wait for each other"
@@ -151,7 +153,7 @@ def ready_lists(held: Held) -> Iterator[str]:
 
 
 def sets(held: Held) -> Iterator[str]:
-    for state in ("scheduled", "retrying", "parked", "held"):
+    for state in ("scheduled", "collected", "retrying", "parked", "held"):
         named = held.dump.held.get(f"state:{state}", set())
         are = {name for name, record in held.live.items() if record["state"] == state}
         if named != are:
@@ -222,7 +224,8 @@ def melting(held: Held) -> Iterator[str]:
 def ended(held: Held) -> Iterator[str]:
     places: dict[str, Any] = {name: dict(line) for name, line in held.lines.items()}
     places |= {name: dict(held.dump.held.get(name, ())) for name in ("leases", "locks", "due", "expiry")}
-    places |= {f"state:{state}": held.dump.held.get(f"state:{state}", ()) for state in (*ACTING, "scheduled")}
+    apart = (*ACTING, "scheduled", "collected")
+    places |= {f"state:{state}": held.dump.held.get(f"state:{state}", ()) for state in apart}
     for name, record in held.records.items():
         if (record["state"] in ENDS) != (f"job:{name}" in held.dump.fading):
             yield f"{name} is {record['state']}; it has {'a' if f'job:{name}' in held.dump.fading else 'no'} ttl"

@@ -1,4 +1,10 @@
-"""Everything that can be called, in any order: a state machine that drives the scripts and the plain model alike."""
+"""Everything that can be called, in any order: a state machine that drives the scripts and the plain model alike.
+
+The steps of runners, wardens and operators are here, those of sorters in collecting.py, rows of steps in
+courses.py, the rest in wholes.py. Left out
+are what only reads (counts, read after each step), and scripts that touch no lane and no job: those of the beats'
+schedules and of the inbox, which stands on the broker. test_model.py names each, and sees that no other is.
+"""
 
 from random import Random
 from typing import Any
@@ -126,22 +132,32 @@ class Machine(Stepping):
 
     @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "handed", "timed_out"], delay=DELAY, condemned=BOTH)
     def lose(self, pick: int, how: str, delay: int, condemned: bool) -> None:
-        one = self.taking(pick)
-        stopped = 0
-        if condemned or how == "handed":
-            stopped = self.model.condemn(self.model.nodes[one.node], one.runner, one.token, one.id)
-            assert self.on.call("runner_condemn", one.node, one.runner, one.token, one.id) == stopped
+        self._lose(self.taking(pick), how, delay, condemned)
+
+    def _lose(self, one: Taking, how: str, delay: int, condemned: bool) -> None:
+        stopped = self._condemn(one) if condemned or how == "handed" else 0
         if how == "handed" and not stopped:
             return  # as a warden: only what it has stopped for sure
         if not condemned or delay:
             expected_state = self.model.lost(one.id, one.token, how, delay)
             assert self.on.call("job_lose", one.id, one.token, how, '"gone"', delay, then=["", []])[0] == expected_state
 
+    def _condemn(self, one: Taking) -> int:
+        stopped = self.model.condemn(self.model.nodes[one.node], one.runner, one.token, one.id)
+        assert self.on.call("runner_condemn", one.node, one.runner, one.token, one.id) == stopped
+        return stopped
+
     @act(3, at_work, picks=_picks)
     def renew(self, picks: list[int]) -> None:
-        those = [self.taking(pick) for pick in picks]
-        pairs = [part for one in those for part in (one.id, one.token)]
-        expected = [self.model.renew(one.id, one.token, TTL) for one in those]
+        self._renew([self.taking(pick) for pick in picks])
+
+    def _renew(self, those: list[Taking]) -> None:
+        """Who finds no lock left in its lane is left out: it would share another's, which no invariant allows."""
+        pairs, expected = [], []
+        for one in those:
+            if not self.model.crowded(one.id, one.token):
+                pairs += [one.id, one.token]
+                expected.append(self.model.renew(one.id, one.token, TTL))
         assert self.on.call("lease_renew", TTL, *pairs) == expected
 
     @act(3, taken, pick=PICK)
@@ -156,8 +172,9 @@ class Machine(Stepping):
 
     def _sweep(self, gap: int) -> None:
         expected = self.model.sweep(0, TTL, gap)
-        swept, _, lost, gone, _ = self.on.call("sweep", 0, TTL, gap, then=[1, [], [], [], 0])
-        assert (swept, lost, gone) == expected
+        due = len(self.model.due_sorters())
+        swept, _, lost, gone, flushes = self.on.call("sweep", 0, TTL, gap, then=[1, [], [], [], due])
+        assert (swept, lost, gone, flushes) == (*expected, due)
 
     @act(4, part="time", ms=[1, 1_000, 6_000, 31_000, 61_000, 61_000, 130_000, 610_000, 3_700_000],
          beaten=range(5), swept=range(2))  # fmt: skip
@@ -180,22 +197,26 @@ class Machine(Stepping):
     @act(5, idle, 1, part="operators", pick=PICK, ended=BOTH, to=ENDS_OF_LINE)
     def retry(self, pick: int, ended: bool, to: str) -> None:
         states = ("held", "retrying", "failed", "cancelled", "rolled_back", "double_fault", "expired") if ended else ()
-        name = self.any_job(pick, *states)
+        self._retry(self.any_job(pick, *states), to)
+
+    def _retry(self, name: str, to: str) -> None:
         job = self.model.job(name)
         if job and job.over and job.state != "succeeded" and job.place:
             self.on.history.again(job.id, job.priority, to)
         expected = self.model.retry(name, to)
         assert self.on.call("job_retry", name, "why", "who", to)[0] == expected
 
-    @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE)
-    def move(self, pick: int, priority: int | None, to: str) -> None:
-        self.again = False  # moved again: behind, or before, all others once more
+    @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE, late=range(4))
+    def move(self, pick: int, priority: int | None, to: str, late: int) -> None:
+        """`late`: who moved it last asks again, whatever came to pass since; the answer may have been lost."""
         name = self.any_job(pick, *(("waiting", "scheduled") if pick % 4 else ()))
-        expected = self.model.move(name, priority, to)
-        if expected[1]:
-            job = self.model.job(name)
-            self.on.history.moved(job.id, job.priority, to)
-        answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who")
+        before = self.model.job(name)
+        asked = (before and not late and before.move) or self.on.new("m")
+        fresh = before and before.move != asked
+        expected = self.model.move(name, priority, to, asked)
+        if before and fresh and expected[1]:
+            self.on.history.came(before.id, before.priority, to)
+        answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who", asked)
         assert answer[:2] == list(expected)
 
     @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
@@ -206,7 +227,9 @@ class Machine(Stepping):
     @act(part="operators", key=KEY, named=BOTH, pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
         first = next((job.id for job in self.model.line(key)), "")
-        holder = (first if pick % 3 else self.any_job(pick)) if named or self.again else ""
+        self._release(key, (first if pick % 3 else self.any_job(pick)) if named or self.again else "")
+
+    def _release(self, key: str, holder: str) -> None:
         expected = self.model.release(key, holder)
         assert self.on.call("lane_release", key, "why", "who", holder, then=["", []] if holder else ...)[0] == expected
 

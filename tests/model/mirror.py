@@ -33,8 +33,26 @@ def of_model(model: Model) -> dict[str, Any]:
         "owed": dict(model.owed),
         "looks": dict(model.looks),
         "alive": {node.name: node.alive for node in model.nodes.values() if node.alive},
+        "sorters": model.flushes(),
+        **_of_sorters(model),
         "counts": {name: number for name, number in model.counts.items() if number},
     }
+
+
+def _of_sorters(model: Model) -> dict[str, Any]:
+    names = sorted(model.flushes())
+    batches = {name: _members(model.batch(name)) for name in names}
+    collected = {name: _members(model.collected(name)) for name in names}
+    return {
+        "batch": {name: members for name, members in batches.items() if members},
+        "collected": {name: members for name, members in collected.items() if members},
+        "times": {name: model.times[name] for name in names if collected[name]},
+        "seen": {name: files for name, files in model.seen.items() if files},
+    }
+
+
+def _members(jobs: list[Job]) -> list[str]:
+    return [f"{job.sort_key}\0{job.id}" for job in jobs]
 
 
 def _job(job: Job) -> dict[str, Any]:
@@ -65,6 +83,11 @@ def of_redis(dump: Dump) -> dict[str, Any]:
         "owed": dump.scores("unsent:shop"),
         "looks": dump.scores("parked:shop"),
         "alive": dump.scores("alive"),
+        "sorters": dump.scores("sorters"),
+        "batch": {name: [one for one, _ in members] for name, members in dump.under("batch").items()},
+        "collected": {name: [one for one, _ in members] for name, members in dump.under("collected").items()},
+        "times": {name: (int(at["first"]), int(at["due"])) for name, at in dump.under("sorter").items()},
+        "seen": dump.under("seen"),
         "counts": {name: int(number) for name, number in dump.held.get("counts", {}).items() if number != "0"},
     }
 

@@ -1,14 +1,14 @@
 """The plain model: an operator's hand, wardens, and what the clock brings."""
 
-from tests.model.attempts import Attempts
 from tests.model.lanes import Node
 from tests.model.record import Job
+from tests.model.sorters import Sorters
 
 FORGOTTEN = 3_600_000  # ms for which the work of a node that is gone stays noted
 OVER = 1  # the deadline of a runner that is to be stopped
 
 
-class Model(Attempts):
+class Model(Sorters):
     def cancel(self, name: str) -> str:
         job = self.job(name)
         if not job:
@@ -92,11 +92,13 @@ class Model(Attempts):
                 for each in job.keys:
                     self.admit(each)
 
-    def move(self, name: str, priority: int | None, to: str) -> tuple[str, int]:
+    def move(self, name: str, priority: int | None, to: str, asked: str) -> tuple[str, int]:
         job = self.job(name)
+        if job and job.move == asked:
+            return job.state, 1
         if not job or job.state not in ("waiting", "scheduled"):
             return (job.state, 0) if job else ("", 0)
-        job.priority = job.priority if priority is None else priority
+        job.priority, job.move = job.priority if priority is None else priority, asked
         job.order = self.next_order(job.priority, to)
         if job.state == "waiting":
             for key in job.keys:
@@ -129,6 +131,12 @@ class Model(Attempts):
             job.stop = "expired"
             self.nodes[job.node].work[job.runner] = (token, OVER, name)
         return token
+
+    def crowded(self, name: str, token: str) -> bool:
+        """Another was given its lock, and since the limit was lowered its lane has none for it."""
+        job = self.jobs.get(name)
+        places = zip(job.keys, job.slots, strict=False) if job and job.token == token and not job.over else ()
+        return any(self.locks.get(place, (token, 0))[0] != token and not self.free_slot(place[0]) for place in places)
 
     def begin(self, job: Job) -> None:
         """Who waited for a lock goes on, with the full ttl."""

@@ -20,7 +20,8 @@ class Job:
     """`steps`: of an order, its places; `plain`: a lock in plain code; times are ms; `order`: lower goes first.
 
     `alone`: of weight `all`. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
-    `unite`: None = everything.
+    `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
+    added it; `sealed`: its batch is under way.
     """
 
     id: str
@@ -44,6 +45,11 @@ class Job:
     melt: str = ""
     unite: frozenset[str] | None = frozenset()
     ttl: int = 0
+    sorter: str = ""
+    sort_key: str = ""
+    asked: str = ""
+    sealed: bool = False
+    move: str = ""
 
     state: str = "waiting"
     token: str = ""
@@ -88,7 +94,7 @@ class Job:
 
     @property
     def lined(self) -> bool:
-        return not self.over and self.state != "scheduled"
+        return not self.over and self.state not in ("scheduled", "collected")
 
     @property
     def kept_until(self) -> int:

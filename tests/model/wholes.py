@@ -1,7 +1,8 @@
 """The whole machine: what is parked and told, locks in plain code, nodes that come and go."""
 
 from tests.model import asks
-from tests.model.harness import TTL
+from tests.model.courses import Courses
+from tests.model.harness import TTL, Taking
 from tests.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
 from tests.model.steps import act
 
@@ -18,13 +19,21 @@ def locked(machine: Machine) -> bool:
     return any(job.plain for job in machine.model.jobs.values())
 
 
-class Whole(Machine):
+class Whole(Courses):
     # Parked jobs and notices
 
     @act(2, parked, pick=PICK)
     def child_ended(self, pick: int) -> None:
         name = self.any_job(pick, "parked")
         assert self.on.call("child_ended", name) == self.model.child_ended(name)
+
+    @act(when=parked, seldom=0, pick=PICK, key=KEY)
+    def end_a_child(self, pick: int, key: str) -> None:
+        """A job of a parked one comes and is over."""
+        ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.now, self.any_job(pick, "parked"), child=True)
+        self.on.submit(ask.job, ask.args, "queue")
+        self.on.check()
+        self._cancel(ask.name)
 
     @act(pause=[1_000, 10_000])
     def look_at_parked(self, pause: int) -> None:
@@ -69,9 +78,11 @@ class Whole(Machine):
         self.on.submit(job, (name, key, busy, *fields), busy)
 
     def _lock(self, pick: int) -> str:
-        return self.some([job.id for job in self.model.jobs.values() if job.plain], pick)
+        """Mostly one that is not over."""
+        locks = [job for job in self.model.jobs.values() if job.plain]
+        return self.some([job.id for job in locks if pick % 4 and not job.over] or [job.id for job in locks], pick)
 
-    @act(3, locked, part="locks", pick=PICK, other=range(5))
+    @act(3, locked, part="locks", pick=PICK, other=range(3))
     def unlock(self, pick: int, other: int) -> None:
         job = self.model.jobs[self._lock(pick)]
         token = job.token if other else "of another"
@@ -81,21 +92,25 @@ class Whole(Machine):
         expected = "released" if ours and job.state == "succeeded" else "lost"
         assert self.on.call("lock_release", job.id, token)[0] == expected
 
-    @act(when=locked, part="locks", pick=PICK)
-    def wait_for_lock(self, pick: int) -> None:
-        job = self.model.jobs[self._lock(pick)]
-        if job.state == "waiting":
+    @act(3, locked, part="locks", pick=PICK, ms=[0, 1, 1_000])
+    def wait_for_lock(self, pick: int, ms: int) -> None:
+        """`ms`: after which its waiter asks."""
+        name = self._lock(pick)
+        self.model.jump(ms)
+        self.on.store.jump(ms)
+        job = self.model.jobs.get(name)
+        if job and job.state == "waiting":
             for key in job.keys:
                 self.model.end_lapsed(key)
-        if job.state == "running":
+        if job and job.state == "running":
             self.model.begin(job)
-        assert self.on.call("lock_wait", job.id) == [job.state, str(job.fence or "")]
+        expected = [job.state, str(job.fence or "")] if job else ["", ""]
+        assert self.on.call("lock_wait", name) == expected
 
     @act(when=locked, part="locks", pick=PICK)
     def renew_lock(self, pick: int) -> None:
         job = self.model.jobs[self._lock(pick)]
-        expected = self.model.renew(job.id, job.token, TTL)
-        assert self.on.call("lease_renew", TTL, job.id, job.token) == [expected]
+        self._renew([Taking(job.id, job.token, "", "")])
 
     # Nodes
 

@@ -1,5 +1,5 @@
 """Faults put into the scripts in memory, one at a time."""
 
-from tests.model.mutants import endings, lanes, takings, wardens
+from tests.model.mutants import endings, lanes, sorters, takings, wardens
 
-MUTATIONS = [*lanes.MUTATIONS, *takings.MUTATIONS, *endings.MUTATIONS, *wardens.MUTATIONS]
+MUTATIONS = [*lanes.MUTATIONS, *takings.MUTATIONS, *endings.MUTATIONS, *sorters.MUTATIONS, *wardens.MUTATIONS]

@@ -17,7 +17,7 @@ MUTATIONS = [
     Mutation(
         "job_finish", "the outcome of a condemned attempt counts",
         "elseif job.condemned == token then",
-        "elseif false then",
+        "elseif false then", seldom=True,
     ),
     Mutation(
         "job_finish", "a loss that was none is counted",
@@ -167,7 +167,7 @@ MUTATIONS = [
     Mutation(
         "job_cancel", "a rollback is cancelled",
         "if job.phase == 'rollback' then return {'rolling_back', rung} end\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "job_cancel", "a cancelled job is still ready",

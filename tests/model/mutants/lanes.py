@@ -114,6 +114,11 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
+        "halt", "nobody takes the place of a job that a pause calls back",
+        "  for _, key in ipairs(keys) do admit(key) end\n",
+        "",
+    ),
+    Mutation(
         "halt", "who runs is not counted when a limit comes",
         "  if job and job[1] ~= 'waiting' then pin(head, keys_of(job[2])) end\n",
         "", seldom=True,
@@ -153,6 +158,11 @@ MUTATIONS = [
         "if job.state ~= 'waiting' and job.state ~= 'scheduled' then return {job.state, 0, rung} end\n",
         "if job.state ~= 'waiting' and job.state ~= 'scheduled' and job.state ~= 'ready' then retur"
         "n {job.state, 0, rung} end\n", seldom=True,
+    ),
+    Mutation(
+        "job_move", "a move asked for again is made twice",
+        "if asked ~= '' and redis.call('HGET', name, 'move') == asked then return {job.state, 1, rung} end\n",
+        "",
     ),
     Mutation(
         "lane_release", "a job that was never started is released",

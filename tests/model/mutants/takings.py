@@ -175,6 +175,21 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
+        "lease_renew", "a job runs on past its lifetime",
+        "since + limits_of(job.limits)[4] < now",
+        "false", seldom=True,
+    ),
+    Mutation(
+        "lease_renew", "a cancelled job ends as expired",
+        "not job.stop and ",
+        "", seldom=True,
+    ),
+    Mutation(
+        "lease_renew", "a renewal takes another's lock",
+        "other and other ~= token and lock_one(key, token, ttl)",
+        "nil",
+    ),
+    Mutation(
         "lease_renew", "a lease that was renewed lapses",
         "  redis.call('ZADD', P .. leases_of(job), now + ttl, id)\n",
         "",

@@ -24,6 +24,16 @@ MUTATIONS = [
         "",
     ),
     Mutation(
+        "sweep", "a lifetime ends twice: by the sweep, while its process runs",
+        "job.state ~= 'running' and job.phase",
+        "job.phase", seldom=True,
+    ),
+    Mutation(
+        "runner_condemn", "a stop meant for a released attempt hits the job that is wanted again",
+        "if redis.call('HGET', P .. 'job:' .. id, 'token') ~= token then return 0 end\n",
+        "",
+    ),
+    Mutation(
         "work_drop", "the entry of a runner that went on is dropped",
         " or string.sub(mine, 1, #token) ~= token",
         "", seldom=True,
