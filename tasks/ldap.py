@@ -128,7 +128,7 @@ class Directory:
             merged = {name: values for name, values in {**old.attributes, **attributes}.items() if values}
             entries[top + path] = LdapEntry(csn, merged)
         for path, attributes in added.items():
-            entries[top + path] = LdapEntry(self._connection.add(self._dn(top + path), attributes), attributes)
+            entries[top + path] = LdapEntry(self._added(top + path, attributes), attributes)
         for path in vanished:
             self._connection.delete(self._dn(top + path), entries.pop(top + path).csn)
         return Record(wanted, approved, {self._dn(path): entry for path, entry in entries.items()})
@@ -141,6 +141,14 @@ class Directory:
         csn = self._connection.modify(self._dn(top), {APPROVED: ("FALSE",)}, entries[top].csn)
         for path in sorted(entries, key=lambda path: (-len(path), path)):
             self._connection.delete(self._dn(path), csn if path == top else entries[path].csn)
+
+    def _added(self, path: Path, attributes: Attributes) -> str:
+        try:
+            return self._connection.add(self._dn(path), attributes)
+        except Conflict as error:
+            if len(path) == 1 and self.read_one(path[0][0][1]) is None:
+                raise Refused(self._dn(path), (), "an entry that is no member has its place") from error
+            raise
 
     def _dn(self, path: Path) -> str:
         return dn_of(path, self._base)
