@@ -9,7 +9,8 @@
   again by themselves, until two looks at one agree.
 * All of an entry's attributes change in one step, entries of a member one after the other: first the member's own,
   then those that stay, then the new ones, parents first, at last those that go. After each step the member can be read,
-  and a writer that reads again goes on from there.
+  and a writer that reads again goes on from there. The member's own entry is written each time, if only with what it
+  has: so its CSN changes with whatever we change below it, and of a late writer nothing at all arrives.
 """
 
 from collections.abc import Mapping
@@ -121,6 +122,8 @@ class Directory:
         changed, added, vanished = changes(known, made)
         if base is not None and not (changed or added or vanished):
             return base
+        if base is not None:
+            changed = {(): {APPROVED: made[()][APPROVED]}, **changed}
         self._connection.begin()
         for path, attributes in changed.items():
             old = entries[top + path]
@@ -147,7 +150,9 @@ class Directory:
             return self._connection.add(self._dn(path), attributes)
         except Conflict as error:
             if len(path) == 1 and self.read_one(path[0][0][1]) is None:
-                raise Refused(self._dn(path), (), "an entry that is no member has its place") from error
+                raise Refused(
+                    self._dn(path), (), "an entry of another kind has its place, or there is no base"
+                ) from error
             raise
 
     def _dn(self, path: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.ldap import Conflict, Directory, Record, Refused
 from tasks.ldapconnection import Connection
-from tasks.member import Restriction, Service
+from tasks.member import Property, Restriction, Service
 from tests.directory import BASE, SlapdServer, dn
 
 from .conftest import LATER, RIVER, river_with
@@ -76,11 +76,13 @@ def test_outside_changes_of_entries_below_are_not_overwritten_either(
     with pytest.raises(Conflict):
         directory.write(ID, river, river_with(services=RIVER.services[1:]), True)
     assert slapd.entry(core)["d1NodeServiceAvailable"] == [b"FALSE"]
+    now = directory.read_one(ID)
+    assert now is not None
     operator = slapd.operator()
     operator.delete_s(dn(ID, ("d1NodePropertyId", "CN_node_name")))
     operator.unbind_s()
     with pytest.raises(Conflict, match="is gone"):
-        directory.write(ID, river, river_with(properties=RIVER.properties[1:]), True)
+        directory.write(ID, now, now.member.model_copy(update={"properties": RIVER.properties[1:]}), True)
 
 
 def test_a_paused_writer_that_wakes_later_overwrites_nothing(
@@ -96,6 +98,23 @@ def test_a_paused_writer_that_wakes_later_overwrites_nothing(
     found = directory.read_one(ID)
     assert found is not None
     assert found.member == river_with(last_harvested=LATER)
+
+
+def test_of_a_late_writer_nothing_arrives_whichever_entries_it_and_its_successor_changed(
+    slapd: SlapdServer, directory: Directory, river: Record
+) -> None:
+    off = (RIVER.services[0].model_copy(update={"available": False}), *RIVER.services[1:])
+    record = directory.write(ID, river, river_with(services=off), True)
+    late = [
+        river_with(last_harvested=LATER),
+        river_with(properties=(*RIVER.properties, Property(key="late"))),
+        river_with(services=RIVER.services[:-1]),
+        river_with(services=(*RIVER.services[:-1], RIVER.services[-1].model_copy(update={"available": False}))),
+    ]
+    for wanted in late:
+        with pytest.raises(Conflict):
+            directory.write(ID, river, wanted, True)
+    assert directory.read_one(ID) == record
 
 
 def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory: Directory, river: Record) -> None:

@@ -134,5 +134,5 @@ def readable(client: Directory) -> dict[str, Record] | None:
 
 
 def test_a_member_named_like_an_account_is_refused_its_place(directory: Directory) -> None:
-    with pytest.raises(Refused, match="an entry that is no member has its place"):
+    with pytest.raises(Refused, match="an entry of another kind has its place"):
         directory.write("admin", None, river_with(identifier="admin"), True)

@@ -1,6 +1,7 @@
 """The whole nodelist read from a real slapd: what is bad is left out, what moves is read again."""
 
 import multiprocessing
+import re
 from typing import Any
 
 import ldap
@@ -104,7 +105,9 @@ def _read_in_child(client: Directory, answers: Any) -> None:
     answers.put(sorted(client.read().records))
 
 
-def test_a_forked_process_leaves_its_parents_connection_alone(directory: Directory, river: Record) -> None:
+def test_a_forked_process_leaves_its_parents_connection_alone(
+    slapd: SlapdServer, directory: Directory, river: Record
+) -> None:
     fork = multiprocessing.get_context("fork")
     answers = fork.SimpleQueue()
     child = fork.Process(target=_read_in_child, args=(directory, answers))
@@ -113,3 +116,5 @@ def test_a_forked_process_leaves_its_parents_connection_alone(directory: Directo
     wait_until(lambda: child.exitcode == 0)
     record = directory.write(ID, river, river_with(state="down"), True)
     assert directory.read_one(ID) == record
+    binds = re.findall(r'BIND dn="cn=coordinator,\S+" method', slapd.log.read_text())
+    assert len(binds) == 2  # the child's and, once, the parent's
