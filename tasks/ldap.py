@@ -20,7 +20,7 @@ from typing import Self
 from tasks.ldapconnection import Connection, dn_of, path_of
 from tasks.ldapentries import BadEntry, entries_of, member_of
 from tasks.ldaperrors import Conflict, LdapError, Refused, Unreachable
-from tasks.ldapschema import APPROVED, CLASSES, NODE, Attributes, Path, changes, kind, rdn
+from tasks.ldapschema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, changes, kind, rdn, weight
 from tasks.member import Member
 from tasks.settings import Settings
 
@@ -115,6 +115,8 @@ class Directory:
         if wanted.identifier != node_id or (base is not None and base.member.identifier != node_id):
             raise ValueError(f"{node_id} cannot become {wanted.identifier}: an id is for good")
         top = (rdn("cn", node_id),)
+        if weight(node_id) > LONGEST:
+            raise Refused(self._dn(top), ("cn",), "longer than the name of an entry may be")
         entries = {} if base is None else {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
         top = next((path for path in entries if len(path) == 1), top)
         known = {path[1:]: entry.attributes for path, entry in entries.items()}

@@ -208,6 +208,8 @@ class Connection:
             way_out = "use ldaps:// or set ldap_starttls"
         elif isinstance(error, ldap.TIMEOUT | ldap.TIMELIMIT_EXCEEDED):
             way_out = f"it did not answer within ldap_timeout ({settings.ldap_timeout:g} s)"
+        elif isinstance(error, ldap.OTHER | ldap.OPERATIONS_ERROR):
+            way_out = "the server's log says more"
         elif settings.ldap_starttls or settings.ldap_url.startswith("ldaps:"):
             way_out = "is it up, and does its certificate bear that name and come from ldap_ca_bundle or a system's CA?"
         else:

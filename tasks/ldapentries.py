@@ -31,6 +31,7 @@ from tasks.ldapschema import (
     FOLDED,
     KEYED,
     LIMITS,
+    LONGEST,
     METHOD,
     NODE,
     PING,
@@ -46,14 +47,13 @@ from tasks.ldapschema import (
     folded,
     kind,
     rdn,
+    weight,
 )
 from tasks.member import Member, Ping, Property, ReplicationPolicy, Restriction, Schedule, Service
 
 Part = TypeVar("Part", bound=BaseModel)
 
 NOTE = "celery-coordinator: "
-LONGEST = 160
-"""Bytes of a name that we give: LMDB bounds what an entry's name takes, stored twice, to some 500."""
 
 
 class BadEntry(ValueError):
@@ -235,9 +235,13 @@ def _restrictions(
 
 
 def _shortened(name: str) -> str:
-    if len(name.encode()) <= LONGEST:
+    """One that leaves room for its attribute and a number; of a longer name, its start and its digest."""
+    if weight(name) <= LONGEST - 80:
         return name
-    return f"{name.encode()[: LONGEST - 20].decode(errors='ignore')}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    start = name
+    while weight(start) > LONGEST - 120:
+        start = start[: len(start) * 3 // 4]
+    return f"{start.rstrip()}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -14,6 +14,7 @@ Path = tuple[Rdn, ...]
 NODE, SERVICE, RESTRICTION, PROPERTY = "d1Node", "d1NodeService", "d1ServiceMethodRestriction", "d1NodeProperty"
 CLASSES = (NODE, SERVICE, RESTRICTION, PROPERTY)
 APPROVED = "d1NodeApproved"
+LONGEST = 480
 
 PLAIN = {
     "identifier": "d1NodeId",
@@ -90,6 +91,11 @@ def meaning(name: str, values: Iterable[str]) -> object:
 def folded(text: str) -> str:
     """As the server compares names: compatible characters are one, so is any number of blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def weight(name: str) -> int:
+    """Bytes of a name in LMDB, which keeps it as given and as compared, escaped, and has room for LONGEST."""
+    return sum(3 if one in ',+"\\<>;=#' else len(one.encode()) for form in (name, folded(name)) for one in form)
 
 
 def rdn(attribute: str, value: str) -> Rdn:

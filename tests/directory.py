@@ -162,8 +162,13 @@ class SlapdServer:
         return len(self.log.read_text(errors="replace"))
 
     def pause(self) -> None:
+        """Returns once each of its threads stands still."""
         assert self.process
         os.kill(self.process.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.process.pid}/task")
+        wait_until(
+            lambda: all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads.glob("*/stat"))
+        )
 
     def resume(self) -> None:
         assert self.process

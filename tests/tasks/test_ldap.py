@@ -131,3 +131,17 @@ def test_who_may_only_read_is_refused_a_write(slapd: SlapdServer, river: Record)
         assert reader.read().records == {ID: river}
         with pytest.raises(Refused, match=r"d1NodeState.*Insufficient access"):
             reader.write(ID, river, river_with(state="down"), True)
+
+
+def test_names_that_are_too_long_for_an_entry_are_shortened_and_an_id_is_refused(directory: Directory) -> None:
+    long = [letter * length for letter in ("a", ",", "ü", "\ufdfa") for length in (60, 150, 2000)]
+    services = tuple(Service(name=name, version="v2", restrictions=(Restriction(method=name),)) for name in long)
+    member = river_with(services=services, properties=tuple(Property(key=name) for name in (*long, *long)))
+    record = directory.write(ID, None, member, True)
+    assert record.member == member
+    assert directory.read_one(ID) == record
+    for node_id in ("x" * 256, "," * 100):
+        with pytest.raises(Refused, match="longer than the name of an entry may be"):
+            directory.write(node_id, None, river_with(identifier=node_id), True)
+    for node_id in ("x" * 240, "ü" * 120, "," * 80):
+        directory.write(node_id, None, river_with(identifier=node_id), True)

@@ -100,7 +100,7 @@ def test_ten_thousand_members_are_read_in_pages_in_bounded_time(tmp_path: Path) 
             took = time.monotonic() - begun
             assert len(reading.records) == MANY
             assert not reading.problems
-            assert took < 30
+            assert took < 60
             pages = slapd.operations(start)
             assert len(pages) == 2 * -(-4 * MANY // 500)
             assert all(f'base="{BASE}" scope=2' in page for page in pages)
