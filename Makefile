@@ -9,8 +9,12 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3 python3.13 python;
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+LDAP := $(VENV)/.ldap
 JOBS ?= 2
-SYSTEM_PACKAGES := redis-server
+# python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
+HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
+	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
+SYSTEM_PACKAGES = $(strip redis-server slapd gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
 TYPED := $(wildcard coordinator tasks)
 
 .PHONY: help run test check bench rough system system-ready lock clean
@@ -21,7 +25,7 @@ help: ## print these targets
 run: $(INSTALLED) ## the demo: a small federation on this machine (Ctrl-C ends it)
 	@$(BIN)/coordinator demo $(ARGS)
 
-test: $(INSTALLED) system-ready ## every test, on real servers and workers
+test: $(INSTALLED) system-ready $(LDAP) ## every test, on real servers and workers
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(INSTALLED) ## ruff, mypy --strict and the floors
@@ -43,20 +47,25 @@ system: ## install the system packages the tests need (apt-get)
 
 # Installs what is missing only where that surprises nobody: as root, in CI, in a container, or after a yes.
 system-ready:
-	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || { \
+	@{ command -v redis-server || command -v valkey-server; } >/dev/null && \
+	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && \
+	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
+		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \
 		agreed=; \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			if [ "$$CI" = true ] || [ -e /.dockerenv ] || [ -e /run/.containerenv ]; then agreed=y; \
 			elif [ -t 0 ]; then read -r -p "Install $(SYSTEM_PACKAGES) with apt-get? [y/N] " agreed; fi; \
 		fi; \
 		if [ "$$agreed" = y ]; then $(MAKE) --no-print-directory system; \
-		else echo "The tests need: $(SYSTEM_PACKAGES). Install it yourself or with: make system" >&2; exit 1; fi; }
+		else echo "The tests need: $(SYSTEM_PACKAGES). Install them yourself or with: make system" >&2; exit 1; fi; }
 
-lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements.txt
+lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
 		--extra dashboard --extra embedded --extra postgres --extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
+	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
 	@rm -rf $(VENV) build dist *.egg-info .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -71,4 +80,10 @@ $(INSTALLED): requirements.txt pyproject.toml
 	@echo "Installing into $(VENV) (the first time takes a minute) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Aside, since it needs a compiler: only the tests want it, and who keeps the nodelist in LDAP.
+$(LDAP): requirements-ldap.txt $(INSTALLED) | system-ready
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-build-isolation \
+		-r requirements-ldap.txt
 	@touch $@

@@ -1,6 +1,7 @@
 """What an operator can set, once, in the environment (`TASKS_*`): one frozen, checked value."""
 
 import difflib
+import ipaddress
 import json
 import os
 import socket
@@ -8,8 +9,9 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 PREFIX = "TASKS_"
 MIB = 1024 * 1024
@@ -79,6 +81,42 @@ class Settings(BaseModel):
     give_up_after: int = Field(default=8, ge=1)
     """After so many failures in a row the member is asked whether it lives at all."""
 
+    ldap_url: str = ""
+    """The one writable LDAP server: ldap://host or ldaps://host. Empty: LDAP is not used."""
+    ldap_base: str = "dc=dataone,dc=org"
+    """The members' entries stand directly below it."""
+    ldap_bind_dn: str = ""
+    """Empty: anonymous."""
+    ldap_password_file: Path | None = None
+    """Read anew for each connection; a newline at its end is no part of the password."""
+    ldap_password: SecretStr = SecretStr("")
+    """Where there is no file."""
+    ldap_starttls: bool = False
+    ldap_ca_bundle: Path | None = None
+    """PEM of those who may vouch for the server's certificate. None: whom the system trusts."""
+    ldap_timeout: float = Field(default=5, gt=0)
+    """The longest wait for a connection, or for one answer."""
+    ldap_page: int = Field(default=500, ge=1)
+    """Entries that one answer of a search holds at most."""
+
+    @model_validator(mode="after")
+    def _check_ldap(self) -> Self:
+        if not self.ldap_url:
+            return self
+        parts = urlsplit(self.ldap_url)
+        if parts.scheme not in ("ldap", "ldaps") or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise ValueError(f"ldap_url {self.ldap_url!r} is no ldap://host[:port] or ldaps://host[:port]")
+        if parts.scheme == "ldaps" and self.ldap_starttls:
+            raise ValueError("ldap_starttls is for ldap://; ldaps:// is TLS from its first byte")
+        secret = bool(self.ldap_password_file or self.ldap_password.get_secret_value())
+        if secret != bool(self.ldap_bind_dn):
+            raise ValueError(
+                "ldap_bind_dn goes with a password (ldap_password_file or ldap_password), and it with a name"
+            )
+        if secret and parts.scheme == "ldap" and not self.ldap_starttls and not _is_loopback(parts.hostname):
+            raise ValueError(f"a password would go to {parts.hostname} in the clear: use ldaps:// or set ldap_starttls")
+        return self
+
     @field_validator("access", mode="before")
     @classmethod
     def _load_access(cls, value: Any) -> Any:
@@ -108,3 +146,10 @@ class Settings(BaseModel):
             hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
             raise ValueError(f"unknown setting {PREFIX}{name.upper()}{hint}")
         return cls(**{**found, **given})
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

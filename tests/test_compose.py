@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from coordinator.embedded import find_server
+from tasks.ldap import Directory
+from tests.directory import DEPLOY, PLACES, SlapdServer
 from tests.servers import free_port
 from tests.waiting import wait_until
 
@@ -22,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 READY = {
     "redis": "Ready to accept connections",
+    "openldap": "slapd starting",
     "cn1": r"cn1@\S+ ready",
     "cn2": r"cn2@\S+ ready",
     "beat1": "beat: Starting",
@@ -36,11 +39,17 @@ class Composed:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.redis, self.flower = free_port(), free_port()
+        self.slapd = SlapdServer(folder / "slapd")
         nodelist = (ROOT / "tests" / "samples" / "nodelist_v2_sample.xml").read_text()
         (folder / "nodelist.xml").write_text(nodelist.replace('state="up"', 'state="down"'))  # nobody to call on
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def local(self, text: str) -> str:
+        """With the configuration that is made for this machine in the place of the image's."""
+        if "slapd.conf" in text:
+            return str(self.slapd.configuration)
+        text = text.replace("0.0.0.0:389", f"127.0.0.1:{self.slapd.port}")
+        text = text.replace("0.0.0.0:636", f"127.0.0.1:{self.slapd.tls_port}")
         moved = text.replace("redis:6379", f"127.0.0.1:{self.redis}").replace("/data", str(self.folder))
         return moved.replace("0.0.0.0", "127.0.0.1").replace("5555", str(self.flower))
 
@@ -50,8 +59,10 @@ class Composed:
         if name == "redis":
             program = find_server()
             arguments += ["--port", str(self.redis), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        if name == "openldap":
+            self.slapd.load((DEPLOY / "base.ldif").read_text(), (DEPLOY / "members.ldif").read_text())
         environment = {key: self.local(value) for key, value in service.get("environment", {}).items()}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{Path(sys.executable).parent}{os.pathsep}{PLACES}"
         with self.log(name).open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 [program, *arguments],
@@ -85,7 +96,7 @@ def composed(tmp_path: Path) -> Iterator[Composed]:
             process.wait()
 
 
-def test_there_are_redis_two_nodes_two_beats_and_flower() -> None:
+def test_there_are_redis_ldap_two_nodes_two_beats_and_flower() -> None:
     assert SERVICES.keys() == READY.keys()
 
 
@@ -101,7 +112,7 @@ def test_nothing_is_published_beyond_this_machine() -> None:
 
 
 def test_services_share_one_redis_and_one_folder_and_wait_for_redis() -> None:
-    ours = [service for name, service in SERVICES.items() if name != "redis"]
+    ours = [service for name, service in SERVICES.items() if name not in ("redis", "openldap")]
     assert all(service["environment"] == ours[0]["environment"] for service in ours)
     assert all(service["volumes"] == ["data:/data"] for service in ours)
     assert all(service["depends_on"] == {"redis": {"condition": "service_healthy"}} for service in ours)
@@ -109,7 +120,22 @@ def test_services_share_one_redis_and_one_folder_and_wait_for_redis() -> None:
 
 def test_the_image_holds_all_that_the_services_import() -> None:
     kept = (ROOT / ".dockerignore").read_text().split()
-    assert {"!coordinator", "!tasks", "!beat_schedule.py", "!pyproject.toml", "!requirements.txt"} <= set(kept)
+    assert {
+        "!coordinator",
+        "!tasks",
+        "!beat_schedule.py",
+        "!pyproject.toml",
+        "!requirements.txt",
+        "!requirements-ldap.txt",
+    } <= set(kept)
+
+
+def test_the_ldap_image_holds_what_its_command_reads() -> None:
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert "COPY . /etc/ldap/dataone" in image
+    assert set(re.findall(r"/etc/ldap/dataone/([\w.]+)", image)) <= {path.name for path in DEPLOY.iterdir()}
+    mounted = {volume.split(":")[1] for volume in SERVICES["openldap"]["volumes"]}
+    assert all(place in (DEPLOY / "slapd.conf").read_text() for place in mounted)
 
 
 def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
@@ -122,4 +148,6 @@ def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
         wait_until(partial(composed.up, name), 60)
     with urllib.request.urlopen(f"http://127.0.0.1:{composed.flower}/healthcheck", timeout=10) as answer:
         assert answer.status == 200
+    with Directory(composed.slapd.settings()) as client:
+        assert len(client.read().records) == 3
     assert {name: composed.end(name) for name in reversed(SERVICES)} == dict.fromkeys(SERVICES, 0)

@@ -48,22 +48,33 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
     done = make("system-ready", PATH=str(tmp_path), CI="true")
     if user == "0":
         assert done.returncode == 0, done.stderr
-        assert (tmp_path / "asked").read_text().splitlines()[-1].endswith("redis-server")
+        asked = (tmp_path / "asked").read_text().splitlines()[-1]
+        assert {"redis-server", "slapd", "gcc", "libldap2-dev", "libsasl2-dev"} <= set(asked.split())
     else:
         assert done.returncode != 0
-        assert "The tests need: redis-server. Install it yourself or with: make system" in done.stderr
+        assert "The tests need: redis-server slapd gcc" in done.stderr
+        assert "Install them yourself or with: make system" in done.stderr
         assert not (tmp_path / "asked").exists()
 
 
-def test_versions_are_pinned_with_hashes_and_no_address_is_named() -> None:
-    text = (ROOT / "requirements.txt").read_text()
+@pytest.mark.parametrize(("name", "least"), [("requirements.txt", 30), ("requirements-ldap.txt", 1)])
+def test_versions_are_pinned_with_hashes_and_no_address_is_named(name: str, least: int) -> None:
+    text = (ROOT / name).read_text()
     assert "://" not in text
     assert not re.search(r"^\s*-", text.replace("--hash", ""), re.MULTILINE)
     pinned = re.split(r"\n(?=\S)", text.strip())
-    assert len(pinned) > 30
+    assert len(pinned) > least
     for one in pinned:
         assert re.match(r"[\w.\[\]-]+==\S+", one), one
         assert "--hash=sha256:" in one, one
+
+
+def test_the_demo_and_the_checks_need_neither_a_compiler_nor_ldap() -> None:
+    for target, wanted in (("run", False), ("check", False), ("test", True)):
+        planned = make("-n", target, "CI=").stdout
+        assert ("requirements-ldap.txt" in planned) is wanted
+        assert ("slapd" in planned) is wanted
+    assert "python-ldap" not in (ROOT / "requirements.txt").read_text()
 
 
 def test_the_readme_is_short_and_integration_runs_the_two_commands() -> None:

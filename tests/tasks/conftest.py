@@ -9,14 +9,24 @@ import pytest
 
 from tasks.catalog import Catalog
 from tasks.harvest import Outcome, harvest
+from tasks.ldap import Directory, Record
 from tasks.member import Member
 from tasks.membernode import MemberNode
 from tasks.memberserver import MemberServer
-from tasks.nodelist import XmlNodelist, write_nodelist
+from tasks.nodelist import XmlNodelist, parse_nodelist, write_nodelist
 from tasks.settings import Settings
+from tests.directory import SlapdServer
 
 START = datetime(2024, 5, 14, 9, 0, tzinfo=UTC)
+LATER = datetime(2025, 1, 1, tzinfo=UTC)
 SAMPLES = Path(__file__).parent.parent / "samples"
+SAMPLE = parse_nodelist((SAMPLES / "nodelist_v2_sample.xml").read_bytes()).members
+RIVER = SAMPLE[1]
+"""Has something of everything."""
+
+
+def river_with(**given: Any) -> Member:
+    return RIVER.model_copy(update=given)
 
 
 def at(seconds: float) -> datetime:
@@ -96,3 +106,21 @@ def client(server: MemberServer, settings: Settings) -> Iterator[MemberNode]:
 def federation(settings: Settings, server: MemberServer, catalog: Catalog) -> Federation:
     settings.nodelist.write_bytes(write_nodelist([server.member]))
     return Federation(settings, server, catalog, XmlNodelist(catalog.engine, settings.nodelist))
+
+
+@pytest.fixture
+def slapd(tmp_path: Path) -> Iterator[SlapdServer]:
+    """The base and its accounts, and no members."""
+    with SlapdServer(tmp_path / "slapd") as started:
+        yield started
+
+
+@pytest.fixture
+def directory(slapd: SlapdServer) -> Iterator[Directory]:
+    with Directory(slapd.settings()) as client:
+        yield client
+
+
+@pytest.fixture
+def river(directory: Directory) -> Record:
+    return directory.write(RIVER.identifier, None, RIVER, approved=True)
