@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from getpass import getuser
+from importlib import import_module
 
 from tasks.app import NODELIST, coordinator
 from tasks.catalog import Catalog
@@ -32,7 +33,11 @@ def _of(pid: int) -> Service:
 
 
 def _source(settings: Settings, catalog: Catalog) -> Source:
-    return XmlSource(XmlNodelist(catalog.engine, settings.nodelist))
+    """LDAP where its address is set, else a document."""
+    if not settings.ldap_url:
+        return XmlSource(XmlNodelist(catalog.engine, settings.nodelist))
+    source: Source = import_module("tasks.ldapsource").LdapSource(settings)  # python-ldap is needed only there
+    return source
 
 
 def service() -> Service:

@@ -7,13 +7,20 @@
 -- include leave
 local ttl, replies = tonumber(ARGV[1]), {}
 
+-- The first free slot beyond those of the limit, which was lowered below its holders.
+local function beyond(key, token)
+  local slot = limit_of(key) + 1
+  while not redis.call('SET', lock_name(key, slot), token, 'NX', 'PX', ttl) do slot = slot + 1 end
+  return slot
+end
+
 -- Each lock is its own again; where that of a key with a limit was given away, another slot of it.
 local function relock(id, keys, token, slots)
   local held, moved = slots_of(slots), false
   for i, key in ipairs(keys) do
     local name = lock_name(key, held[i] or 1)
     local other = redis.call('GET', name)
-    local slot = other and other ~= token and lock_one(key, token, ttl)
+    local slot = other and other ~= token and (lock_one(key, token, ttl) or beyond(key, token))
     if not slot then redis.call('SET', name, token, 'PX', ttl) end
     held[i], moved = slot or held[i] or 1, moved or slot
   end

@@ -132,11 +132,12 @@ class Model(Sorters):
             self.nodes[job.node].work[job.runner] = (token, OVER, name)
         return token
 
-    def crowded(self, name: str, token: str) -> bool:
-        """Another was given its lock, and since the limit was lowered its lane has none for it."""
-        job = self.jobs.get(name)
-        places = zip(job.keys, job.slots, strict=False) if job and job.token == token and not job.over else ()
-        return any(self.locks.get(place, (token, 0))[0] != token and not self.free_slot(place[0]) for place in places)
+    def beyond(self, key: str) -> int:
+        """The first free slot beyond those of the limit, which was lowered below its holders."""
+        slot = self.limit(key) + 1
+        while (key, slot) in self.locks:
+            slot += 1
+        return slot
 
     def begin(self, job: Job) -> None:
         """Who waited for a lock goes on, with the full ttl."""
@@ -150,7 +151,7 @@ class Model(Sorters):
         slots = []
         for key, slot in zip(job.keys, job.slots, strict=True):
             taken = self.locks.get((key, slot), (token, 0))[0] != token
-            slots.append((self.free_slot(key) or slot) if taken else slot)
+            slots.append((self.free_slot(key) or self.beyond(key)) if taken else slot)
             self.locks[key, slots[-1]] = (token, job.lease)
         job.slots = tuple(slots)
 

@@ -18,6 +18,7 @@ LUA = Path(__file__).parents[2] / "coordinator" / "lua"
 SCRIPTS = {path.stem for path in LUA.glob("*.lua") if not path.read_text().startswith("-- Shared: ")}
 
 # Scripts that the machine does not drive, and why.
+DOCUMENTS = "documents: no lane is touched; tests/coordinator/test_replicas.py"
 APART = {
     "counts_read": "read after each step and held against the model",
     "tick_take": "schedules: no lane is touched; tests/coordinator/test_scheduler.py",
@@ -26,6 +27,15 @@ APART = {
     "inbox_take": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
     "inbox_adopt": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
     "inbox_refuse": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
+    "hand_keep": "runs on the broker's Redis; tests/coordinator/test_hands.py",
+    "hand_return": "runs on the broker's Redis; tests/coordinator/test_hands.py",
+    "hand_move": "runs on the broker's Redis; tests/coordinator/test_hands.py",
+    "document_ask": DOCUMENTS,
+    "document_report": DOCUMENTS,
+    "document_leave": DOCUMENTS,
+    "document_restore": DOCUMENTS,
+    "document_followed": DOCUMENTS,
+    "document_note": DOCUMENTS,
 }
 
 BOUNDED = settings(

@@ -186,7 +186,7 @@ MUTATIONS = [
     ),
     Mutation(
         "lease_renew", "a renewal takes another's lock",
-        "other and other ~= token and lock_one(key, token, ttl)",
+        "other and other ~= token and (lock_one(key, token, ttl) or beyond(key, token))",
         "nil",
     ),
     Mutation(
