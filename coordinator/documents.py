@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,7 @@ class Documents:
             replica.begin()
             self._members[replica.document.name] = replica.member
             replica.start()
+            atexit.register(replica.stop)  # else the next update waits until its silence is noticed
         return replicas
 
     def __getitem__(self, name: str) -> Document:

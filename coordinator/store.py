@@ -20,6 +20,7 @@ from importlib import resources
 from typing import Any, cast
 
 import redis
+from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -106,7 +107,8 @@ class Store:
             if sha is None:
                 connection.send_command("SCRIPT", "LOAD", source(script))
                 sha = self._scripts[script] = connection.read_response().decode()
-            connection.send_command("EVALSHA", sha, 1, self.prefix, *args)
+            packed = pack_command(("EVALSHA", sha, 1, self.prefix, *args))  # type: ignore[arg-type]  # its stub: one part
+            connection.send_packed_command([packed], check_health=False)
             try:
                 reply = connection.read_response()
             except redis.exceptions.NoScriptError:

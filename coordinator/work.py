@@ -12,7 +12,7 @@ from kombu.utils.json import loads
 from coordinator import orders
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each job, and that would take twice as long
 class Work:
     """`laid`: what is to be run, as it was laid out; `spec`: all of the job. `value`: the result of the step before.
 
