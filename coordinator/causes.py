@@ -93,9 +93,12 @@ class Look:
         said = f"job {job.id} {what} on node {job.node} for {since}"
         if stop:
             said += f"; it is being stopped, to end as {stop} ({_error(job)})"
-        if not Nodes(self.store).is_alive(job.node or ""):
+        if not self._alive(job):
             said += "; that node is not alive: another takes the job when its lease ends"
         return [said], None
+
+    def _alive(self, job: Job) -> bool:
+        return Nodes(self.store).is_alive(job.node or "")
 
     def _scheduled(self, job: Job) -> Found:
         return [f"job {job.id} is scheduled for later: {self._due(job)}"], None
