@@ -50,7 +50,7 @@ class Copy:
 
 def text_of(value: Any) -> str:
     """The one way in which a value is written."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def changed(state: State, updates: list[dict[str, Any]]) -> dict[str, str]:
@@ -103,7 +103,7 @@ class Copies:
         """None where there is no such file, or another than that checksum says."""
         try:
             body = self._path(version).read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
         found = hashlib.sha256(body).hexdigest()
         lines = body.decode(errors="replace").split("\n")
@@ -120,7 +120,7 @@ class Copies:
             if self._noted is None or self._noted[0] != which:
                 version, _, sha = path.read_text().strip().partition(" ")
                 self._noted = which, (int(version), sha)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return 0, ""
         return self._noted[1]
 
@@ -144,7 +144,7 @@ class Copies:
 
     def _replace(self, path: Path, body: bytes) -> None:
         """All or nothing, also over a power cut."""
-        beside = path.with_name(f".{path.name}.new")
+        beside = path.with_name("new")  # one name: what a killed process left is overwritten
         try:
             with beside.open("wb") as file:
                 file.write(body)

@@ -1,5 +1,5 @@
 -- Shared: a version is committed once every member of the replica set has it on its disk.
--- include document
+-- include prepare
 
 -- The checksum that most have; whoever has another is put out.
 local function agreed(doc, acked)

@@ -3,7 +3,7 @@
 -- ARGV doc update
 --   update: JSON {id, fence: digits, changes: [[entry, JSON or 'null', fence as read or '']…], follow, who, why}
 -- returns asked | committed <version> | stale <fence> <entry> | changed <fence> <entry>; asked again: what became of it
--- include document
+-- include prepare
 local doc, update = unpack(ARGV)
 local told = P .. 'update:' .. cjson.decode(update).id
 local known = redis.call('GET', told)
