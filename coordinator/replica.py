@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 SILENCE_MS = 2000
 TICK = 0.5
-_PAUSE = 1.0
+_PAUSE = 0.5
 
 
 class Replica:
