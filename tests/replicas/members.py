@@ -139,5 +139,3 @@ class Members:
         for member in self.all:
             member.kill()
         self.store.close()
-
-

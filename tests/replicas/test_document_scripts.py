@@ -25,14 +25,11 @@ def store(coordinator: Coordinator) -> Iterator[Store]:
 def state(store: Store) -> dict[str, Any]:
     """All that is there, but for what tells when."""
     kinds = ("pointer", "document", "asked", "replicas", "acked", "history", "behind", "stored", "prepare")
-    found: dict[str, Any] = {}
+    client, found = store.client, dict[str, Any]()
+    whole = {b"hash": client.hgetall, b"list": lambda key: client.lrange(key, 0, -1), b"string": client.get}
     for kind in kinds:
         key = store.key(kind, NAME)
-        what = store.client.type(key)
-        found[kind] = {
-            b"hash": store.client.hgetall, b"list": lambda k: store.client.lrange(k, 0, -1), b"string": store.client.get,
-            b"none": lambda _: None,
-        }[what](key)  # fmt: skip
+        found[kind] = whole[what](key) if (what := client.type(key)) != b"none" else None
     (found["prepare"] or {}).pop(b"heard", None)
     return found
 

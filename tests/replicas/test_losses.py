@@ -147,7 +147,7 @@ def test_a_file_that_was_tampered_with_counts_as_none(members: Members) -> None:
     (only,) = members.ready("a")
     version = members.put("x", 1)
     path = only.copies.folder / f"{version}.jsonl"
-    path.write_bytes(path.read_bytes().replace(b',1]', b',7]'))
+    path.write_bytes(path.read_bytes().replace(b",1]", b",7]"))
     _, sha = members.document.pointer()
     assert Copies(only.copies.folder.parent, NAME).read(version, sha) is None
     assert only.document.read().value("x") == 1

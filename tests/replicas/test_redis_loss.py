@@ -57,9 +57,7 @@ def test_updates_go_on_after_redis_was_killed_and_started_again(apart: Members, 
     assert apart.set() == ["a", "b", "c"]
 
 
-def test_the_first_report_after_a_long_absence_of_redis_puts_nobody_out(
-    apart: Members, own_redis: RedisServer
-) -> None:
+def test_the_first_report_after_a_long_absence_of_redis_puts_nobody_out(apart: Members, own_redis: RedisServer) -> None:
     """In the middle of a version that one had acknowledged."""
     a, b = apart.ready("a", "b")
     apart.put("x", 1)
