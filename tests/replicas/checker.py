@@ -49,7 +49,8 @@ class Seen:
     reads: int = 0
     marked: int = 0
     slowest: float = 0.0
-    heard: int = 0  # the highest version that an author was told
+    told: int = 0  # the highest version that an author was told
+    heard: int = 0  # the same, as far as every read must give it
     sums: dict[int, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -96,7 +97,7 @@ class Writer(threading.Thread):
                 break
             else:
                 seen.accepted.append(Accepted(version, fence, changes))
-                seen.heard = max(seen.heard, version)
+                seen.told, seen.heard = max(seen.told, version), max(seen.heard, version)
                 break
         if self.trial.up:
             waited = time.monotonic() - max(began, self.trial.since)
@@ -145,7 +146,8 @@ class Reader(threading.Thread):
         before, copy, after = ask(), self.read(member), ask()
         steady = self.trial.up and epoch == self.trial.since and self.trial.whole()
         if steady and copy.stale and before is not None and before == after:
-            self.trial.seen.wrong.append(f"{member.name} is in the replica set and has not the newest")
+            known = member.copies.committed()[0], member.copies.versions()
+            self.trial.seen.wrong.append(f"{member.name} is in the replica set and has not the newest: {known}")
 
 
 class Trial:
@@ -170,7 +172,7 @@ class Trial:
 
     def whole(self) -> bool:
         """Redis knows all that any author was told."""
-        return self.members.document.pointer()[0] >= self.seen.heard
+        return self.members.document.pointer()[0] >= self.seen.told
 
     def run(self, mishaps: list[str], updates: int, read: Read = by_pointer) -> Seen:
         self._updates = updates
@@ -250,7 +252,7 @@ class Trial:
                     seen.same(member.name, version, copy.sha)
         assert not seen.wrong, told + "; ".join(seen.wrong[:5])
         last: dict[str, Accepted] = {}
-        for one in sorted(seen.accepted, key=lambda one: one.version):
+        for one in sorted(seen.accepted, key=lambda one: (one.version, one.fence)):
             for entry in one.changes:
                 before = last.get(entry)
                 assert before is None or before.fence < one.fence, f"{told}{entry}: {one} came after {before}"
