@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,6 +47,7 @@ class Documents:
                 replica.begin()
             self._served[replica.document.name] = replica
             replica.start()
+            atexit.register(replica.stop)
         return replicas
 
     def __getitem__(self, name: str) -> Document:

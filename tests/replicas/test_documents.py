@@ -1,6 +1,8 @@
 """Documents as nodes, beats and the permanent store use them."""
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -60,6 +62,26 @@ def test_two_beats_of_one_host_are_two_members(beats: list[Documents], settings:
         assert (read.stale, read.value("x")) == (False, 1)
         assert documents[NAME].copies
         assert documents[NAME].copies.folder.parent.name == name
+
+
+BEAT = """
+import sys
+from coordinator import Coordinator
+coordinator = Coordinator(url=sys.argv[1], prefix=sys.argv[2], replica_dir=sys.argv[3])
+coordinator.documents.keep("list")
+coordinator.documents.serve()
+sys.stdin.read()
+"""
+
+
+def test_a_beat_that_ends_is_waited_for_by_nobody(settings: Settings, members: Members) -> None:
+    members.ready("a")
+    argv = [sys.executable, "-c", BEAT, settings.url, settings.prefix, str(settings.replica_dir)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as beat:
+        wait_until(lambda: len(members.set()) == 2)
+        beat.communicate()
+    assert beat.returncode == 0
+    assert members.set() == ["a"]
 
 
 def test_a_beat_without_a_disk_goes_on_and_reads_from_redis(settings: Settings, members: Members) -> None:
