@@ -202,7 +202,7 @@ class Trial:
         return self.seen
 
     def settle(self) -> None:
-        """Until the mishap is over: all are members again, and updates go on. What two cost together is not looked at."""
+        """Until all are members again and updates go on: what two mishaps cost together is not looked at."""
         self.members.expect(*NAMES, timeout=30)
         told = self.seen.told
         wait_until(lambda: self.seen.told > told or self.seen.wrong, 30, "no update was made")
