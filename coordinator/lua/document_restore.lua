@@ -25,7 +25,7 @@ for _, text in ipairs(redis.call('LRANGE', P .. 'asked:' .. doc, 0, -1)) do ask_
 redis.call('DEL', P .. 'prepare:' .. doc, P .. 'acked:' .. doc, P .. 'replicas:' .. doc, P .. 'asked:' .. doc)
 redis.call('SET', P .. 'pointer:' .. doc, version .. ' ' .. sha)
 redis.call('HSET', P .. 'replicas:' .. doc, member, now_text)
-be_gracious(doc)
+if settled(doc) then be_gracious(doc) end
 if tonumber(redis.call('GET', P .. 'fence') or 0) < tonumber(version) then redis.call('SET', P .. 'fence', version) end
 redis.call('PUBLISH', P .. 'replica:' .. doc, 'commit')
 return 1

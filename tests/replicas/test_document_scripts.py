@@ -98,6 +98,18 @@ def test_leaving_twice(store: Store) -> None:
     assert state(store) == after
 
 
+def test_a_redis_that_lost_its_end_in_the_middle_of_a_version_grants_its_time_once(store: Store) -> None:
+    report(store, "a")
+    store.run("document_ask", NAME, asked("u", 5))
+    server, grace = store.key("server", NAME), store.key("grace", NAME)
+    store.client.set(server, "the run before")
+    assert report(store, "a", 7, "sum")[0] == b"ahead"
+    store.run("document_restore", NAME, "a", 7, "sum", "x", "4 2")
+    assert store.client.delete(grace) == 1
+    report(store, "a", 7, "sum")
+    assert not store.client.exists(grace)
+
+
 def test_putting_forward_twice(store: Store) -> None:
     store.run("document_ask", NAME, asked("u", 5))
     assert report(store, "a", 7, "sum")[0] == b"ahead"
