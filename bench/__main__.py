@@ -7,7 +7,10 @@ import sys
 import celery
 import redis
 
-NAMES = ("keyed", "locks", "contended", "size", "many", "fairness", "placement", "idle", "routing", "resume", "harvest")
+NAMES = (
+    "keyed", "locks", "contended", "size", "many", "fairness", "placement", "idle", "routing", "resume", "harvest",
+    "replicas",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ class Copy:
 
 def text_of(value: Any) -> str:
     """The one way in which a value is written."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def changed(state: State, updates: list[dict[str, Any]]) -> dict[str, str]:
@@ -84,6 +85,7 @@ class Copies:
     def __init__(self, folder: Path, document: str) -> None:
         self.document = document
         self.folder = folder / document.replace("/", "%2F")
+        self._note = str(self.folder / "committed")
         self._noted: tuple[tuple[int, int], tuple[int, str]] | None = None
 
     def lock(self) -> IO[str] | None:
@@ -107,7 +109,7 @@ class Copies:
         """None where there is no such file, or another than that checksum says; "-" and "" say nothing."""
         try:
             body = self._path(version).read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
         found = hashlib.sha256(body).hexdigest()
         lines = body.decode(errors="replace").split("\n")
@@ -120,21 +122,20 @@ class Copies:
         return Copy(version, found, dict(_parsed(line) for line in lines[1:-1]))
 
     def committed(self) -> tuple[int, str]:
-        """(0, "") before anything was."""
-        path = self.folder / "committed"
+        """(0, "") before anything was. Each read asks: read again only where inode or time of the file are others."""
         try:
-            about = path.stat()
+            about = os.stat(self._note)
             which = about.st_ino, about.st_mtime_ns
             if self._noted is None or self._noted[0] != which:
-                version, _, sha = path.read_text().strip().partition(" ")
+                version, _, sha = Path(self._note).read_text().strip().partition(" ")
                 self._noted = which, (int(version), sha)
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return 0, ""
         return self._noted[1]
 
     def commit(self, version: int, sha: str) -> None:
         """From now on this is the version; older ones are dropped but for the last. Raises OSError."""
-        self._replace(self.folder / "committed", f"{version} {sha}\n".encode())
+        self._replace(Path(self._note), f"{version} {sha}\n".encode())
         older = [one for one in self.versions() if one <= version]
         for one in older[:-KEPT]:
             self._path(one).unlink(missing_ok=True)
@@ -152,11 +153,12 @@ class Copies:
 
     def _replace(self, path: Path, body: bytes) -> None:
         """All or nothing, also over a power cut."""
-        beside = path.with_name(f".{path.name}.new")
+        beside = path.with_name("new")  # one name: what a killed process left is overwritten
         try:
             with beside.open("wb") as file:
                 file.write(body)
                 file.flush()
+                os.utime(file.fileno(), ns=(time.time_ns(),) * 2)  # the clock of a file system is coarse: see committed
                 os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class Documents:
         self._host = host
         self.node = ""
         self.kept: list[str] = []
-        self._members: dict[str, str] = {}
+        self._served: dict[str, Replica] = {}
         self._found: dict[tuple[str, str], Document] = {}
 
     def keep(self, name: str) -> None:
@@ -42,15 +43,16 @@ class Documents:
         """Keep all of them in this process, a beat; several of one machine take names one after another."""
         replicas = [self._replica(name, f"beat@{socket.gethostname()}", several=True) for name in self.kept]
         for replica in replicas:
-            replica.begin()
-            self._members[replica.document.name] = replica.member
+            with suppress(OSError):  # its thread tries on
+                replica.begin()
+            self._served[replica.document.name] = replica
             replica.start()
             atexit.register(replica.stop)  # else the next update waits until its silence is noticed
         return replicas
 
     def __getitem__(self, name: str) -> Document:
         """As this process sees it: by the copies of its node or beat, else by Redis."""
-        member = self._members.get(name, self.node)
+        member = self._served[name].member if name in self._served else self.node
         if (name, member) not in self._found:
             copies = Copies(self._root / member, name) if member and name in self.kept else None
             self._found[name, member] = Document(self._host.store, name, copies)

@@ -18,16 +18,15 @@ from typing import IO, Any
 from kombu.utils.json import loads
 
 from coordinator.copies import Copies, Copy, changed, checksum
-from coordinator.errors import StoreRefused, StoreUnavailable
+from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
 from coordinator.replicas import Document
 from coordinator.store import Store
 
 logger = logging.getLogger(__name__)
 
 SILENCE_MS = 2000
-GRACE_MS = 2000
 TICK = 0.5
-_PAUSE = 1.0
+_PAUSE = 0.5
 
 
 class Replica:
@@ -66,23 +65,23 @@ class Replica:
         while not self._stop.is_set():
             try:
                 if self.begin():
-                    while self.step():
+                    while not self._stop.is_set() and self.step():
                         pass
                     self._said("")
                 self._wait()
-            except (StoreUnavailable, StoreRefused) as error:
+            except CoordinatorError as error:
                 self._said(str(error))
                 self._rest()
             except OSError as error:
                 self._said(f"its disk cannot be written: {error}")
                 self._withdraw()
+                self._let_go()
                 self._rest()
             except Exception:
                 logger.exception("replica of %s on %s", self.document.name, self.member)
                 self._rest()
         self._withdraw()
-        if self._lock:
-            self._lock.close()
+        self._let_go()
         self.store.close()
 
     def step(self) -> bool:
@@ -119,8 +118,6 @@ class Replica:
 
     def _prepare(self, version: int, sha: str, updates: bytes) -> None:
         state = changed(self._committed.state, loads(updates))
-        if self._prepared.version > self._committed.version:
-            self.copies.drop(self._prepared.version)
         self._prepared = Copy(version, self.copies.write(version, state), state)
 
     def _commit(self, version: int, sha: str, updates: bytes) -> None:
@@ -129,13 +126,11 @@ class Replica:
 
     def _fetch(self, version: int, sha: str, updates: bytes) -> None:
         found = self.document.fetch()
+        if found.version < version:
+            return  # Redis lost its end since it answered: what lies here is needed
         sha = checksum(self.document.name, found.version, found.state)
         if found.version and found.sha not in ("-", sha):
-            logger.error(
-                "document %s: version %d in Redis is not what was committed", self.document.name, found.version
-            )
-            self._rest()
-            return
+            raise CoordinatorError(f"version {found.version} in Redis is not what was committed")
         for one in self.copies.versions():
             if one > found.version:
                 self.copies.drop(one)
@@ -147,9 +142,7 @@ class Replica:
     def _restore(self, version: int, sha: str, updates: bytes) -> None:
         latest = max(self._committed, self._prepared, key=lambda copy: copy.version)
         parts = [part for pair in latest.state.items() for part in pair]
-        done = self.store.run(
-            "document_restore", self.document.name, self.member, latest.version, latest.sha, GRACE_MS, *parts
-        )
+        done = self.store.run("document_restore", self.document.name, self.member, latest.version, latest.sha, *parts)
         if done:
             logger.warning("document %s: Redis was put forward again to version %d", self.document.name, latest.version)
             self.copies.commit(latest.version, latest.sha)
@@ -170,8 +163,16 @@ class Replica:
         self._stop.wait(_PAUSE)
 
     def _withdraw(self) -> None:
+        if self._lock is None:
+            return  # another process is the member
         with suppress(StoreUnavailable, StoreRefused):  # then it is put out for its silence
             self.store.run("document_leave", self.document.name, self.member)
+
+    def _let_go(self) -> None:
+        """Of the folder: another may be there by now."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _said(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:

@@ -19,10 +19,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import loads
 
 from coordinator.copies import Copies, Copy, text_of
 from coordinator.errors import Changed, StaleFence, StoreUnavailable, UpdatePending
@@ -54,30 +54,38 @@ class Document:
     def read(self) -> Copy:
         """The newest, or what is here, marked stale. Raises StoreUnavailable with Redis away and nothing here."""
         if self.copies is None:
-            return self.fetch()
+            return self._known(*self.pointer()) or self._newest(self.fetch())
         for _ in range(3):  # a version that was just superseded may be gone from the disk
+            before = max(self._seen, self.copies.committed()[0])
             try:
                 version, sha = self.pointer()
             except StoreUnavailable:
-                return self._stale(self.copies)
-            if version < max(self._seen, self.copies.committed()[0]):
-                return self._stale(self.copies)  # Redis lost its end; members will put it forward again
-            found = self._known(version, sha) or self.copies.read(version, sha)
-            if found:
-                self._copy, self._seen = found, version
-                return found
-        return self._stale(self.copies) if self.copies.committed()[0] else self.fetch()
+                if found := self._stale(self.copies):
+                    return found
+                raise
+            if version < before:
+                break  # Redis lost its end; members will put it forward again
+            if found := self._known(version, sha) or self.copies.read(version, sha):
+                return self._newest(found)
+        return self._stale(self.copies) or self._newest(self.fetch())
 
     def _known(self, version: int, sha: str) -> Copy | None:
-        return self._copy if self._copy.version == version and sha in (self._copy.sha, "-") else None
+        copy = self._copy
+        return copy if (copy.version, copy.sha) == (version, sha) else None
 
-    def _stale(self, copies: Copies) -> Copy:
-        version, sha = copies.committed()
-        found = self._known(version, sha) if version else None
-        found = found or copies.read(version, sha)
-        if found is None:
-            raise StoreUnavailable(f"document {self.name}: Redis cannot say what is committed, and no copy is here")
-        return Copy(found.version, found.sha, found.state, stale=True)
+    def _newest(self, copy: Copy) -> Copy:
+        if copy.version < self._seen:
+            return replace(copy, stale=True)
+        self._copy, self._seen = copy, copy.version
+        return copy
+
+    def _stale(self, copies: Copies) -> Copy | None:
+        """The last that this machine knows as committed; None where there is none that can be read."""
+        for _ in range(3):
+            version, sha = copies.committed()
+            if version and (found := self._known(version, sha) or copies.read(version, sha)):
+                return replace(found, stale=True)
+        return None
 
     def pointer(self) -> tuple[int, str]:
         """The committed version and its checksum; (0, "-") before there is one."""
@@ -103,6 +111,10 @@ class Document:
         found = self.store.call(lambda: self.store.client.hmget(self._key("document"), entries))
         return Copy(0, "-", {entry: raw.decode() for entry, raw in zip(entries, found, strict=True) if raw})
 
+    def fence(self) -> int:
+        """A new one, for an author who holds no lane and wants to be told from those before."""
+        return int(self.store.run("fence_next"))
+
     def update(
         self,
         changes: Mapping[str, Any],
@@ -119,8 +131,9 @@ class Document:
 
         `fence`: of the lane that the author holds; a greater one was seen: StaleFence. None: each entry keeps its own.
         `expect`: what the author read; where an entry is another by now, Changed.
-        `follow` False: the permanent store has it already. Raises UpdatePending(update_id) after `timeout` s, and
-        StoreUnavailable: unknown, asking again with that id is safe.
+        `follow` False: the permanent store has it already. `update_id`: unique in the installation.
+        Raises UpdatePending(update_id) after `timeout` s, and StoreUnavailable: unknown, asking again with that id is
+        safe. A value that is not JSON: ValueError or TypeError.
         """
         if not changes:
             return self.pointer()[0]
@@ -129,14 +142,16 @@ class Document:
             [entry, text_of(value), "" if expect is None else expect.digest(entry)] for entry, value in changes.items()
         ]
         about = {"id": update_id, "fence": str(fence or ""), "changes": given, "follow": follow, "who": who, "why": why}
+        asked = text_of(about).encode()
         deadline = time.monotonic() + timeout
         while True:
-            outcome = self.store.run("document_ask", self.name, dumps(about)).decode()
+            outcome = self.store.run("document_ask", self.name, asked).decode()
             if outcome != "asked":
                 return self._told(outcome)
             if (left := deadline - time.monotonic()) <= 0:
                 raise UpdatePending(self.name, update_id)
-            if told := self._listen(update_id, min(left, self.store.settings.timeout / 2)):
+            told = self._listen(update_id, min(left, self.store.settings.timeout / 2))
+            if told not in (None, "asked"):  # asked: to be asked again
                 return self._told(told)
 
     def _listen(self, update_id: str, seconds: float) -> str | None:

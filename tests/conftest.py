@@ -13,6 +13,7 @@ from coordinator.settings import Settings
 from coordinator.store import Store
 from tests.fleet import Fleet
 from tests.leftovers import leftovers
+from tests.replicas.members import Members
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
@@ -54,6 +55,20 @@ def coordinator(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]
 def fleet(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Fleet]:
     """Workers of `tests.apps.shop` and its app, on the shared Redis."""
     with Fleet(redis_server, prefix, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def members(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Members]:
+    """A replica set on the shared Redis."""
+    with Members(redis_server.url(0), prefix, tmp_path / "copies") as started:
+        yield started
+
+
+@pytest.fixture
+def apart(own_redis: RedisServer, tmp_path: Path) -> Iterator[Members]:
+    """A replica set whose Redis may be killed, emptied and set back."""
+    with Members(own_redis.url(0), "apart", tmp_path / "copies") as started:
         yield started
 
 

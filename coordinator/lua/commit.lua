@@ -1,5 +1,5 @@
 -- Shared: a version is committed once every member of the replica set has it on its disk.
--- include document
+-- include prepare
 
 -- The checksum that most have; whoever has another is put out.
 local function agreed(doc, acked)
@@ -23,8 +23,8 @@ local function flip(doc, version, sha, updates)
       if update.follow then redis.call('HSET', P .. 'behind:' .. doc, change[1], version) end
       entries[i] = change[1]
     end
-    local said = {version = version, at = now, fence = update.changes[1][4], who = update.who, why = update.why, entries = entries}
-    redis.call('LPUSH', P .. 'history:' .. doc, cjson.encode(said))
+    redis.call('LPUSH', P .. 'history:' .. doc, cjson.encode({version = version, at = now, entries = entries,
+      fence = update.changes[1][4], who = update.who, why = update.why}))
     tell(update.id, 'committed ' .. version)
   end
   redis.call('LTRIM', P .. 'history:' .. doc, 0, 99)

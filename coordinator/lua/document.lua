@@ -1,51 +1,29 @@
 -- Shared: versioned documents that every member of a replica set has on its disk, or none has.
 -- pointer:<doc> = "<version> <sha>" is what is committed, document:<doc> its entries, entry -> "<fence> <JSON>" (null =
 -- removed). asked:<doc> lists updates that wait, prepare:<doc> is the version under way, acked:<doc> who has it on disk.
+-- server:<doc> is the run of Redis that served last; while grace:<doc> lives, no version is begun.
 -- include fence
 
 local function pointer_of(doc)
   return string.match(redis.call('GET', P .. 'pointer:' .. doc) or '0 -', '^(%d+) (%S+)$')
 end
 
-local function tell(id, outcome)
-  redis.call('SET', P .. 'update:' .. id, outcome, 'PX', 3600000)
+local function wake(id, outcome)
   redis.call('RPUSH', P .. 'told:' .. id, outcome)
   redis.call('PEXPIRE', P .. 'told:' .. id, 60000)
 end
 
--- Why an update may not be: a greater fence was seen, or an entry is not as its author read it. `seen`: entries as updates
--- before it leave them. A change is {entry, JSON, checksum of what was read or ''}; its fence is added.
-local function objection(doc, update, seen)
-  for _, change in ipairs(update.changes) do
-    local entry = change[1]
-    local raw = seen[entry] or redis.call('HGET', P .. 'document:' .. doc, entry) or '0 null'
-    local fence = string.match(raw, '^%d+')
-    change[4] = update.fence == '' and fence or update.fence
-    if tonumber(change[4]) < tonumber(fence) then return 'stale ' .. fence .. ' ' .. entry end
-    if change[3] ~= '' and change[3] ~= redis.sha1hex(raw) then return 'changed ' .. fence .. ' ' .. entry end
-  end
+local function tell(id, outcome)
+  redis.call('SET', P .. 'update:' .. id, outcome, 'PX', 3600000)
+  wake(id, outcome)
 end
 
--- All that was asked for, in order, becomes the next version, unless one is under way.
-local function prepare(doc)
-  local asked, under_way = P .. 'asked:' .. doc, P .. 'prepare:' .. doc
-  while redis.call('EXISTS', under_way, P .. 'grace:' .. doc) == 0 and redis.call('EXISTS', asked) == 1 do
-    local seen, updates = {}, {}
-    for _, text in ipairs(redis.call('LRANGE', asked, 0, 255)) do
-      local update = cjson.decode(text)
-      local refused = objection(doc, update, seen)
-      if refused then
-        tell(update.id, refused)
-      else
-        for _, change in ipairs(update.changes) do seen[change[1]] = change[4] .. ' ' .. change[2] end
-        updates[#updates + 1] = cjson.encode(update)
-      end
-    end
-    redis.call('LTRIM', asked, 256, -1)
-    if updates[1] then
-      redis.call('HSET', under_way, 'version', next_fence(), 'base', pointer_of(doc), 'begun', now_text,
-        'updates', '[' .. table.concat(updates, ',') .. ']')
-      redis.call('PUBLISH', P .. 'replica:' .. doc, 'prepare')
-    end
-  end
+local function be_gracious(doc) redis.call('SET', P .. 'grace:' .. doc, 1, 'PX', 2000, 'NX') end
+
+-- A Redis that was started anew, or emptied, may have lost its end: members get time to say what lies on their disks.
+local function settled(doc)
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  if redis.call('GET', P .. 'server:' .. doc) == run then return true end
+  redis.call('SET', P .. 'server:' .. doc, run)
+  be_gracious(doc)
 end

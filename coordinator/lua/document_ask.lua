@@ -8,7 +8,10 @@
 local doc, update = unpack(ARGV)
 local told = P .. 'update:' .. cjson.decode(update).id
 local known = redis.call('GET', told)
-if known == 'asked' then commit(doc) end
+if known == 'asked' then
+  prepare(doc)
+  commit(doc)
+end
 if known then return redis.call('GET', told) end
 redis.call('SET', told, 'asked', 'PX', 3600000)
 redis.call('RPUSH', P .. 'asked:' .. doc, update)

@@ -10,9 +10,13 @@
 local doc, member, version, sha, prepared, prepared_sha, silence = unpack(ARGV)
 local replicas, acked, under_way = P .. 'replicas:' .. doc, P .. 'acked:' .. doc, P .. 'prepare:' .. doc
 
--- Not before somebody has acknowledged, and half a second later: after an absence of Redis all are silent.
+-- Not before somebody has acknowledged, and half a second later. Where nobody reported for a while Redis was away, and
+-- all were silent: then it begins anew.
 local function put_out()
-  local out, made = {}, redis.call('HMGET', under_way, 'begun', 'first')
+  local out, made = {}, redis.call('HMGET', under_way, 'begun', 'first', 'heard')
+  if not made[1] then return out end
+  redis.call('HSET', under_way, 'heard', now_text)
+  if now > (made[3] or made[1]) + 1500 then redis.call('HSET', under_way, 'begun', now_text) return out end
   if not made[2] or now < math.max(made[1] + silence, made[2] + 500) then return out end
   for _, other in ipairs(redis.call('HKEYS', replicas)) do
     if redis.call('HEXISTS', acked, other) == 0 then

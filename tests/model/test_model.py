@@ -18,7 +18,7 @@ LUA = Path(__file__).parents[2] / "coordinator" / "lua"
 SCRIPTS = {path.stem for path in LUA.glob("*.lua") if not path.read_text().startswith("-- Shared: ")}
 
 # Scripts that the machine does not drive, and why.
-DOCUMENTS = "documents: no lane is touched; tests/coordinator/test_replicas.py"
+DOCUMENTS = "documents: no lane is touched; tests/replicas/"
 APART = {
     "counts_read": "read after each step and held against the model",
     "tick_take": "schedules: no lane is touched; tests/coordinator/test_scheduler.py",
@@ -36,6 +36,7 @@ APART = {
     "document_restore": DOCUMENTS,
     "document_followed": DOCUMENTS,
     "document_note": DOCUMENTS,
+    "fence_next": DOCUMENTS,
 }
 
 BOUNDED = settings(

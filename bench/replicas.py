@@ -1,0 +1,126 @@
+"""What does an update cost that five nodes have on their disks before it is committed? And a read of the newest?
+
+Five processes, one Redis with an append-only file that is flushed each second. Beside: a bare SET, a bare write that is
+flushed to the disk, a bare GET.
+"""
+
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.servers import redis_server
+from coordinator.copies import Copies
+from coordinator.replica import Replica
+from coordinator.replicas import Document
+from coordinator.settings import Settings
+from coordinator.store import Store
+
+NODES = 5
+WRITERS = 20
+NAME = "bench"
+MEMBER = """
+import sys
+from bench.replicas import member
+member(*sys.argv[1:])
+"""
+
+
+def member(url: str, name: str, root: str) -> None:
+    Replica(Store(Settings(url=url)), NAME, name, Path(root)).run()
+
+
+@contextmanager
+def members(url: str, root: Path) -> Iterator[Document]:
+    """The document once all are in its replica set and it may be changed."""
+    argv = [[sys.executable, "-c", MEMBER, url, f"n{number}", str(root)] for number in range(NODES)]
+    processes = [subprocess.Popen(one) for one in argv]
+    try:
+        document = Document(Store(Settings(url=url, timeout=10)), NAME)
+        while len(document.members()) < NODES:
+            time.sleep(0.05)
+        entries = {f"entry/{number}": {"state": "up", "number": number} for number in range(100)}
+        document.update(entries, fence=document.fence(), timeout=30)
+        yield document
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as root, redis_server("--appendonly", "yes") as server:
+        url = f"{server}/0"
+        with members(url, Path(root)) as document:
+            counter = itertools.count()
+
+            def update() -> None:
+                number = next(counter)
+                document.update({f"entry/{number % 100}": {"number": number}}, fence=document.fence())
+
+            told("an update, one writer", timed(update, 300))
+            together(update)
+            reads(document, Path(root))
+            client = document.store.client
+            told("bare SET", timed(lambda: client.set("bare", "x" * 60), 3_000))
+            told("bare write and fsync", timed(lambda: flushed(Path(root) / "bare"), 300))
+
+
+def together(update: Callable[[], None], seconds: float = 10.0) -> None:
+    """Twenty writers, each one after the other."""
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def write() -> None:
+        while time.perf_counter() < end:
+            found.extend(timed(update, 1))
+
+    threads = [threading.Thread(target=write) for _ in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told(f"an update, {WRITERS} writers", found)
+    print(f"{'':24} {len(found) / seconds:8.0f} updates/s")
+
+
+def reads(document: Document, root: Path) -> None:
+    client, key = document.store.client, document.store.key("pointer", NAME)
+    here = Document(document.store, NAME, Copies(root / "n0", NAME))
+    pairs = [(timed(lambda: client.get(key), 1_000), timed(here.read, 1_000)) for _ in range(5)]
+    told("bare GET", [one for found, _ in pairs for one in found])
+    told("a read", [one for _, found in pairs for one in found])
+    ratios = [statistics.median(read) / statistics.median(get) for get, read in pairs]
+    print(f"{'':24} x {statistics.median(ratios):.2f} of a GET")
+
+
+def flushed(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(b"x" * 5_000)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def timed(act: Callable[[], object], times: int) -> list[float]:
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        act()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def told(name: str, found: list[float]) -> None:
+    cuts = statistics.quantiles(found, n=100)
+    print(f"{name:24} p50 {cuts[49] * 1000:8.2f} ms   p99 {cuts[98] * 1000:8.2f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
