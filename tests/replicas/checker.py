@@ -1,6 +1,7 @@
 """The checker: writers, readers and mishaps over one replica set, and what must hold of all they saw."""
 
 import itertools
+import os
 import random
 import shutil
 import threading
@@ -50,6 +51,7 @@ class Seen:
     marked: int = 0
     slowest: float = 0.0
     when: str = ""
+    stalled: float = 0.0  # the longest that the machine took for a flushed write of a few bytes
     told: int = 0  # the highest version that an author was told
     heard: int = 0  # the same, as far as every read must give it
     sums: dict[int, str] = field(default_factory=dict)
@@ -154,6 +156,23 @@ class Reader(threading.Thread):
             )
 
 
+class Gauge(threading.Thread):
+    """How long the disk takes, whatever members do: where it stands still, waiting says nothing of them."""
+
+    def __init__(self, trial: "Trial") -> None:
+        super().__init__(daemon=True)
+        self.trial = trial
+
+    def run(self) -> None:
+        while not self.trial.over.wait(0.05):
+            began = time.monotonic()
+            with (self.trial.members.root / "gauge").open("wb") as file:
+                file.write(b"few")
+                file.flush()
+                os.fsync(file.fileno())
+            self.trial.seen.stalled = max(self.trial.seen.stalled, time.monotonic() - began)
+
+
 class Trial:
     """`mishaps` one after the other, at least `updates`; the seed is told when something does not hold."""
 
@@ -185,7 +204,7 @@ class Trial:
         self.members.ready(*NAMES)
         writers = [Writer(self, number) for number in range(3)]
         reader = Reader(self, read)
-        for thread in (*writers, reader):
+        for thread in (*writers, reader, Gauge(self)):
             thread.start()
         wait_until(lambda: len(self.seen.accepted) > 10 or self.seen.wrong)
         for mishap in mishaps:
@@ -272,4 +291,5 @@ class Trial:
                 last[entry] = one
         found = {entry: (final.value(entry), final.fence(entry)) for entry in final.state}
         assert found == {entry: (one.changes[entry], one.fence) for entry, one in last.items()}, told
-        assert seen.slowest < LONGEST, f"{told}an author waited {seen.slowest:.2f} s in {seen.when}"
+        waited = f"{told}an author waited {seen.slowest:.2f} s in {seen.when}, the disk {seen.stalled:.2f} s"
+        assert seen.slowest < LONGEST or seen.stalled > 1, waited
