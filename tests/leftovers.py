@@ -21,7 +21,18 @@ _OPEN = (
     "parked",
     "state",
 )
-_OF_DOCUMENTS = ("pointer:", "document:", "replicas:", "history:", "behind:", "stored:", "server:")
+_OF_DOCUMENTS = (
+    "asked:",
+    "prepare:",
+    "acked:",
+    "pointer:",
+    "document:",
+    "replicas:",
+    "history:",
+    "behind:",
+    "stored:",
+    "server:",
+)
 _OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:")
 
 

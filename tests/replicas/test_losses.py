@@ -53,8 +53,10 @@ def test_one_that_cannot_write_its_disk_is_out_at_once_and_back_once_it_can(memb
 def test_one_whose_folder_is_gone_makes_it_anew(members: Members) -> None:
     _, other = members.ready("a", "b")
     members.put("x", 0)
+    other.pause()
     shutil.rmtree(other.copies.folder.parent)
     other.copies.folder.parent.write_text("in the way")
+    other.resume()
     assert timed(members, "x", 1) < 1
     assert members.set() == ["a"]
     read = other.document.read()  # nothing is here: from Redis
