@@ -24,7 +24,7 @@ def test_a_commit_that_not_all_acknowledged_is_seen(own_redis: RedisServer, tmp_
     assert text_of(file).count(old) == 1
     with (
         Members(own_redis.url(0), "apart", tmp_path / "copies", HALF_ACKNOWLEDGED) as members,
-        pytest.raises(AssertionError, match="has not the newest|older than what was known|is another on"),
+        pytest.raises(AssertionError, match=r"has not the newest|older than what was known|is another on"),
     ):
         Trial(members, own_redis, tmp_path / "redis", seed=1).run(["hang"] * 3, 50)
 
