@@ -68,7 +68,7 @@ def test_a_nodelist_is_imported_shown_and_told_apart_from_what_is_none(run: Run,
     assert "not a member node" in shown
     (tmp_path / "bad.xml").write_text("<html/>")
     assert "not a node list" in refused(run("nodelist", "import", "bad.xml"))
-    assert len(json.loads(told(run("nodelist", "show", "--json")))) == 3
+    assert len(json.loads(told(run("nodelist", "show", "--json")))["members"]) == 3
     assert run("nodelist", "import", "nowhere.xml").returncode == 2
 
 
