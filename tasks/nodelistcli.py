@@ -49,7 +49,9 @@ def import_(file: Path) -> None:
 @one_line()
 def export(file: Path | None, v1: bool) -> None:
     """Write what is committed as a DataONE node-list document, to FILE or stdout; who is not approved is left out."""
-    listed = service().nodelist.listed()
+    here = service().nodelist
+    here.document.pointer()  # without Redis nobody knows what is committed
+    listed = here.listed()
     for node_id, one in listed.items():
         if not one.approved:
             click.echo(f"left out, not approved: {node_id}", err=True)

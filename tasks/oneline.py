@@ -8,6 +8,7 @@ from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
+from coordinator import CoordinatorError
 from tasks import documents
 from tasks.nodelist import NodelistUnreadable
 from tasks.schema import ForeignHost
@@ -18,6 +19,8 @@ from tasks.sources import SourceAway
 def one_line() -> Iterator[None]:
     try:
         yield
+    except CoordinatorError:  # has its line already, though some are OSErrors too
+        raise
     except NodelistUnreadable as error:
         raise click.ClickException(f"{error}: give one with coordinator nodelist import FILE") from error
     except OperationalError as error:

@@ -101,7 +101,7 @@ class ReplicatedNodelist:
             return 0, found, ""
         if copy.version != self._read[0]:
             said = "\n".join(f"{entry} {raw}" for entry, raw in sorted(copy.state.items()) if entry.startswith(MEMBER))
-            names = [entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER)]
+            names = sorted(entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER))
             found = {node_id: one for node_id in names if (one := ours_of(copy, node_id))}
             self._read = copy.version, found, hashlib.sha256(said.encode()).hexdigest()
         return self._read

@@ -39,22 +39,17 @@ def verify(nodelist: ReplicatedNodelist, nodes: Set[str]) -> Verdict:
 
 def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[str]]:
     """And apart, who has a damaged copy."""
-    document = nodelist.document
+    document, name = nodelist.document, nodelist.source.name
     copy, kept_by = document.fetch(), set(document.members())
+    if copy.version == 0:
+        said = ["nothing is committed yet: the first node that starts reads the permanent store"]
+        return Verdict(0, name, {}, said), []
     disks = document.look(kept_by | nodes)
     damaged = [f"{name}: its copy of version {one.version} is damaged" for name, one in disks.items() if one.damaged]
-    said = [*_of_redis(document.name, copy), *_of_disks(copy, disks, kept_by, nodes)]
-    if copy.version:
-        said += _of_store(nodelist, copy)
-    copies = {name: disks[name].version for name in sorted(disks)}
-    return Verdict(copy.version, nodelist.source.name, copies, said), damaged
-
-
-def _of_redis(name: str, copy: Copy) -> Iterator[str]:
-    if copy.version == 0:
-        yield "nothing is committed yet: the first node that starts reads the permanent store"
-    elif copy.sha not in ("-", checksum(name, copy.version, copy.state)):
-        yield f"Redis: what it has is not version {copy.version} as that was committed"
+    said = [*_of_disks(copy, disks, kept_by, nodes), *_of_store(nodelist, copy)]
+    if copy.sha not in ("-", checksum(document.name, copy.version, copy.state)):
+        said.insert(0, f"Redis: what it has is not version {copy.version} as that was committed")
+    return Verdict(copy.version, name, {member: disks[member].version for member in sorted(disks)}, said), damaged
 
 
 def _of_disks(copy: Copy, disks: dict[str, OnDisk], kept_by: Set[str], nodes: Set[str]) -> Iterator[str]:
