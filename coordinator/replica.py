@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from kombu.utils.json import loads
+from kombu.utils.json import dumps, loads
 
 from coordinator.copies import Copies, Copy, changed, checksum
 from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
@@ -154,7 +154,29 @@ class Replica:
             client = self.store.connect(self.store.settings.timeout)
             self._notices = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
             self.store.call(lambda: self._notices.subscribe(self.store.key("replica", self.document.name)))
-        self.store.call(lambda: self._notices.get_message(timeout=TICK))
+        notice = self.store.call(lambda: self._notices.get_message(timeout=TICK))
+        what, _, look_id = notice["data"].decode().partition(" ") if notice else ("", "", "")
+        if what == "look" and self._lock is not None:
+            self._answer(look_id)
+
+    def _answer(self, look_id: str) -> None:
+        """Say what lies on the disk now."""
+        version, noted = self.copies.committed()
+        lies = self.copies.read(version)
+        sha, key = lies.sha if lies else "", self.store.key("told", look_id)
+
+        def tell() -> None:
+            both = self.store.client.pipeline(transaction=True)
+            both.rpush(key, dumps([self.member, version, noted, sha]))
+            both.expire(key, 60)
+            both.execute()
+
+        self.store.call(tell)
+        if noted != sha:
+            logger.error(
+                "document %s on %s: the copy of version %d is damaged", self.document.name, self.member, version
+            )
+            self._committed = Copy(0, "", {})  # so that the next report has it fetched
 
     def _rest(self) -> None:
         if self._notices is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,19 @@ class Commit:
     who: str
     why: str
     entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """What lies on a member's disk: the version that it knows as committed, its checksum then, and the file's now."""
+
+    version: int
+    noted: str
+    sha: str
+
+    @property
+    def damaged(self) -> bool:
+        return self.noted != self.sha
 
 
 class Document:
@@ -208,6 +221,20 @@ class Document:
         """Who is in the replica set."""
         found = self.store.call(lambda: self.store.client.hkeys(self._key("replicas")))
         return sorted(member.decode() for member in found)
+
+    def look(self, expected: Set[str], seconds: float = 2.0) -> dict[str, OnDisk]:
+        """Have each member read its disk now: by member, what lies there. One that is damaged fetches another copy.
+
+        Waits until all who are `expected` have answered, at most so many seconds; who kept silent is not in it.
+        """
+        look_id, found = uuid.uuid4().hex, dict[str, OnDisk]()
+        self.store.call(lambda: self.store.client.publish(self._key("replica"), f"look {look_id}"))
+        deadline = time.monotonic() + seconds
+        while not expected <= found.keys() and (left := deadline - time.monotonic()) > 0:
+            if told := self._listen(look_id, min(left, self.store.settings.timeout / 2)):
+                member, version, noted, sha = loads(told)
+                found[member] = OnDisk(version, noted, sha)
+        return found
 
     def _key(self, kind: str) -> str:
         return self.store.key(kind, self.name)

@@ -16,6 +16,8 @@ class Check(NamedTuple):
     what: str
     fine: bool
     says: str
+    member: Member | None = None
+    """Of the description: who was found."""
 
 
 def look(url: str, settings: Settings) -> Iterator[Check]:
@@ -26,7 +28,7 @@ def look(url: str, settings: Settings) -> Iterator[Check]:
     except (MemberNodeError, documents.Unreadable) as error:
         yield Check("description", False, str(error))
         return
-    yield Check("description", True, f"{member.identifier}, {member.name}, API {member.api}")
+    yield Check("description", True, f"{member.identifier}, {member.name}, API {member.api}", member)
     if member.base_url != base:
         yield Check("base URL", False, f"it calls itself {member.base_url}")
     yield Check("services", member.obstacle is None, member.obstacle or "what a synchronization needs is offered")

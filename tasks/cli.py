@@ -2,52 +2,25 @@
 
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 
 import click
-from kombu.exceptions import OperationalError
-from pydantic import ValidationError
-from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import Job, UnknownJob
-from coordinator.entries import next_tick
-from coordinator.tables import as_json, moment, table
-from tasks import adhoc, checks, documents, instants
+from coordinator.session import json_option
+from coordinator.tables import as_json, table
+from tasks import adhoc
 from tasks.app import coordinator
-from tasks.catalog import Catalog
-from tasks.member import Member
-from tasks.members import lane_of
-from tasks.nodelist import NodelistUnreadable, parse_nodelist
+from tasks.memberscli import members
+from tasks.nodelist import NodelistUnreadable
+from tasks.nodelistcli import nodelist
+from tasks.oneline import one_line, unknown
 from tasks.schema import ForeignHost
 from tasks.service import service
+from tasks.sources import WRITTEN
 
 TAKEN_IN = 10.0  # seconds until a request that nobody took in is given up on
 LOOK = 0.1
-
-json_option = click.option("--json", "as_json_", is_flag=True, help="For programs.")
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """What an operator can mend is told in one line."""
-    try:
-        yield
-    except NodelistUnreadable as error:
-        raise click.ClickException(f"{error}: give one with coordinator nodelist import FILE") from error
-    except OperationalError as error:
-        raise click.ClickException(f"the broker: {error}. Is it running? CELERY_BROKER_URL names it") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise click.ClickException(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    except SQLAlchemyError as error:
-        raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
-    except (ForeignHost, documents.Unreadable, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
 
 
 @click.command()
@@ -112,18 +85,20 @@ def refresh(node: str, pid: str | None, reason: str | None, wait: bool) -> None:
         f"{result[name]} {name}" for name in ("listed", "stored", "unchanged", "failed") if name in result
     )
     click.echo(f"{node}: {result.get('outcome', job.state)}: {result.get('reason') or counts}")
+    if result.get("store", WRITTEN) not in (None, WRITTEN):
+        click.echo(f"the nodelist's permanent store lacks the dates yet: {result['store']}", err=True)
 
 
 def _refuse_what_nodes_would(node: str) -> None:
     """Where the nodelist is at hand; elsewhere the node that takes the request in decides."""
     try:
-        member = service().nodelist.member(node)
+        listed = service().nodelist.listed().get(node)
     except (NodelistUnreadable, ForeignHost):
         return
-    if member is None:
-        raise click.ClickException(f"unknown member {node}: coordinator nodelist show lists those there are")
-    if member.obstacle:
-        raise click.ClickException(f"{node} is not synchronized: {member.obstacle}")
+    if listed is None:
+        raise unknown(node)
+    if obstacle := listed.member.obstacle if listed.approved else "it is not approved":
+        raise click.ClickException(f"{node} is not synchronized: {obstacle}")
 
 
 def _watch(job_id: str) -> Job:
@@ -152,92 +127,6 @@ def _watch(job_id: str) -> Job:
         time.sleep(LOOK)
 
 
-@dataclass(frozen=True)
-class Condition:
-    """Of one member; `failures`: how many objects failed for which reason."""
-
-    member: str
-    state: str
-    last_harvested: datetime | None
-    objects: int
-    failed: int
-    failures: dict[str, int]
-    next_tick: datetime | None
-    last_run: datetime | None
-    outcome: str | None
-    error: str | None
-
-
-def _condition(member: Member, catalog: Catalog) -> Condition:
-    summary = catalog.summary(member.identifier)
-    lane = coordinator.lane(lane_of(member.identifier), 1)
-    reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
-    return Condition(
-        member=member.identifier,
-        state=(member.obstacle or "idle") if lane.state == "empty" else lane.state,
-        last_harvested=None if member.harvested_until <= instants.NEVER else member.last_harvested,
-        objects=summary.objects,
-        failed=summary.failed,
-        failures=dict(reasons.most_common()),
-        next_tick=next_tick(coordinator.store, lane_of(member.identifier)) if member.synchronizable else None,
-        last_run=summary.ran_at,
-        outcome=summary.outcome,
-        error=summary.error,
-    )
-
-
-@click.group(invoke_without_command=True)
-@json_option
-@click.pass_context
-@one_line()
-def members(ctx: click.Context, as_json_: bool) -> None:
-    """Each member: what it is doing, until when it was harvested, objects, failures, next tick."""
-    if ctx.invoked_subcommand:
-        return
-    here = service()
-    found = [_condition(member, here.catalog) for member in here.nodelist.members()]
-    if as_json_:
-        click.echo(as_json([asdict(one) for one in found]))
-        return
-    heads = ("member", "state", "last harvested", "objects", "failed", "next tick", "last run", "what was wrong")
-    fields = ("member", "state", "last_harvested", "objects", "failed", "next_tick")
-    rows = ([*(getattr(one, name) for name in fields), _last_run(one), one.error or _reasons(one)] for one in found)
-    click.echo(table(heads, rows))
-
-
-def _last_run(one: Condition) -> str | None:
-    return f"{moment(one.last_run)} {one.outcome}" if one.last_run else None
-
-
-def _reasons(one: Condition) -> str:
-    return "; ".join(f"{count} × {reason}" for reason, count in list(one.failures.items())[:3])
-
-
-@members.command()
-@click.argument("url")
-@one_line()
-def check(url: str) -> None:
-    """Look whether a member at the base URL can be synchronized: its description, listing, metadata and schedule."""
-    fine = True
-    for found in checks.look(url, service().settings):
-        fine &= found.fine
-        click.echo(f"{'ok' if found.fine else 'NO':3} {found.what}: {found.says}")
-    if not fine:
-        raise click.exceptions.Exit(1)
-
-
-@members.command()
-@click.argument("member", metavar="ID")
-@one_line()
-def reset(member: str) -> None:
-    """Forget until when a member was harvested: its next synchronization begins at its beginning."""
-    try:
-        service().nodelist.reset(member)
-    except KeyError:
-        raise click.ClickException(f"unknown member {member}: coordinator members lists those there are") from None
-    click.echo(f"{member} will be harvested from its beginning")
-
-
 @click.command()
 @click.argument("member", metavar="ID")
 @click.option("--failed", is_flag=True, help="Objects that could not be harvested, and why.")
@@ -248,8 +137,8 @@ def reset(member: str) -> None:
 def catalog(member: str, failed: bool, after: str, most: int, as_json_: bool) -> None:
     """What was harvested from a member."""
     here = service()
-    if not here.catalog.objects(member, limit=1) and here.nodelist.member(member) is None:
-        raise click.ClickException(f"unknown member {member}: coordinator members lists those there are")
+    if not here.catalog.objects(member, limit=1) and member not in here.nodelist.listed():
+        raise unknown(member)
     if failed:
         rows = [failure._asdict() for failure in here.catalog.failed(member, limit=most)]
         heads = ("pid", "reason", "status", "tries", "failed_at", "next_try")
@@ -258,39 +147,6 @@ def catalog(member: str, failed: bool, after: str, most: int, as_json_: bool) ->
         heads = ("pid", "modified", "format_id", "size", "algorithm", "checksum")
     names = [head.replace("_", " ") for head in heads]
     click.echo(as_json(rows) if as_json_ else table(names, ([row[head] for head in heads] for row in rows)))
-
-
-@click.group()
-def nodelist() -> None:
-    """The list of members."""
-
-
-@nodelist.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@one_line()
-def import_(file: Path) -> None:
-    """Replace the list by a DataONE node-list document; dates that it does not name stay."""
-    parsed = parse_nodelist(file.read_bytes())
-    service().nodelist.import_file(file)
-    for problem in parsed.problems:
-        click.echo(f"left out: {problem}", err=True)
-    able = sum(member.synchronizable for member in parsed.members)
-    click.echo(f"{len(parsed.members)} members, {able} of them to be synchronized")
-
-
-@nodelist.command()
-@json_option
-@one_line()
-def show(as_json_: bool) -> None:
-    """The members of the list, as it is now."""
-    found = service().nodelist.members()
-    rows = ((one.identifier, one.name, one.base_url, _schedule(one), one.obstacle or "yes") for one in found)
-    heads = ("member", "name", "base url", "schedule", "synchronized")
-    click.echo(as_json([one.model_dump(mode="json") for one in found]) if as_json_ else table(heads, rows))
-
-
-def _schedule(member: Member) -> str | None:
-    return " ".join(member.schedule.parts) if member.schedule else None
 
 
 coordinator.commands += [up, demo, refresh, members, catalog, nodelist]

@@ -50,6 +50,8 @@ class Outcome(BaseModel):
     postponed: int = 0
     failed: int = 0
     last_harvested: datetime | None = None
+    store: str | None = None
+    """Of the dates: "written", or why the nodelist's permanent store lacks them yet; None where there were none."""
 
 
 def harvest(
@@ -135,7 +137,8 @@ class _Run:
             fence=self.fence,
             started_from=self.said.harvested_until,
         )
-        return outcome if written else outcome.model_copy(update={"outcome": "reset meanwhile"})
+        update = {"store": written} if written else {"outcome": "reset meanwhile"}
+        return outcome.model_copy(update=update)
 
     def _newest(self, until: datetime) -> datetime | None:
         newest = self.catalog.newest(self.node_id, until)

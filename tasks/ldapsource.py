@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 class LdapSource:
     """One connection, for one thread at a time."""
 
+    keeps_approval = True
+
     def __init__(self, settings: Settings) -> None:
         self.name = settings.ldap_url
         self._directory = Directory(settings)

@@ -36,7 +36,7 @@ from tasks.catalog import (
 )
 from tasks.member import Member
 from tasks.nodelistxml import Parsed, parse_nodelist, with_dates, with_member, write_nodelist
-from tasks.sources import SourceAway
+from tasks.sources import WRITTEN, SourceAway
 
 __all__ = ["Member", "Nodelist", "NodelistUnreadable", "StaleFence", "XmlNodelist", "parse_nodelist", "write_nodelist"]
 
@@ -60,16 +60,13 @@ class Nodelist(Protocol):
         """Another one as soon as anything in the list is."""
         ...
 
-    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> bool:
+    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> str | None:
         """Move a member's dates forward; never back. Raises StaleFence when a greater fence was seen.
 
-        `started_from` is the last_harvested that the run began with: where the list says otherwise by now, an operator
-        has reset the member meanwhile, nothing is written, and the answer is False.
+        Returns WRITTEN, or why the permanent store does not have them yet. `started_from` is the last_harvested that
+        the run began with: where the list says otherwise by now, an operator has reset the member meanwhile, nothing is
+        written, and the answer is None.
         """
-        ...
-
-    def reset(self, node_id: str) -> None:
-        """As if it had never been harvested. KeyError for an unknown member."""
         ...
 
     def import_file(self, path: Path) -> None:
@@ -100,12 +97,12 @@ class XmlNodelist:
         """The SHA-256 of the document."""
         return _digest(self._current()[0])
 
-    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> bool:
+    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> str | None:
         self._refresh()
         floored = Dates(*(None if date is None else instants.floor(date) for date in dates))
         written = record_harvest(self._engine, node_id, floored, fence=fence, started_from=started_from)
         self._refresh()
-        return written
+        return WRITTEN if written else None
 
     def reset(self, node_id: str) -> None:
         if self.member(node_id) is None:

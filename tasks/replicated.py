@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coordinator import Changed, StaleFence, StoreUnavailable
 from coordinator.copies import Copy
@@ -47,13 +47,23 @@ from tasks.notes import (
     state_of,
     texts_of,
 )
-from tasks.sources import DATES, Listed, Outdated, Source, SourceAway, SourceRefused, State, merged
+from tasks.sources import DATES, WRITTEN, Listed, Outdated, Source, SourceAway, SourceRefused, State, merged
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 250
 TRIES = 8
-WRITTEN = "written"
+
+
+class Pending(NamedTuple):
+    """The version that the store lacks, and why; "" where that is not known, or it is just being written."""
+
+    version: int
+    why: str
+
+    @property
+    def reason(self) -> str:
+        return self.why or "it is about to be written"
 
 
 class ReplicatedNodelist:
@@ -91,16 +101,16 @@ class ReplicatedNodelist:
             return 0, found, ""
         if copy.version != self._read[0]:
             said = "\n".join(f"{entry} {raw}" for entry, raw in sorted(copy.state.items()) if entry.startswith(MEMBER))
-            names = [entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER)]
+            names = sorted(entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER))
             found = {node_id: one for node_id in names if (one := ours_of(copy, node_id))}
             self._read = copy.version, found, hashlib.sha256(said.encode()).hexdigest()
         return self._read
 
-    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> bool:
+    def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> str | None:
         """Move a member's dates forward; never back. Raises catalog.StaleFence when a greater fence was seen.
 
-        `started_from`: where the list says otherwise by now, an operator has reset the member meanwhile, nothing is
-        written, and the answer is False.
+        Returns how far the permanent store is: `follow`. `started_from`: where the list says otherwise by now, an
+        operator has reset the member meanwhile, nothing is written, and the answer is None.
         """
         self._begin()
         entry = DATED + node_id
@@ -108,28 +118,27 @@ class ReplicatedNodelist:
             copy = self._committed(node_id)
             old = dates_of(copy, node_id)
             if started_from is not None and (old.last_harvested or instants.NEVER) != started_from:
-                return False
+                return None
             if copy.fence(entry) > fence:
                 raise catalog.StaleFence(node_id, fence, copy.fence(entry))
             new = Dates(*(later(one, other and instants.floor(other)) for one, other in zip(old, dates, strict=True)))
             try:
                 if new != old:
                     self._commit(copy, {entry: texts_of(new)}, fence=fence, why="synchronized")
-                self.follow(node_id)
-                return True
+                return self.follow(node_id)
             except (Changed, StaleFence):
                 continue
         raise Changed(f"the dates of {node_id} change all the while")
 
-    def reset(self, node_id: str) -> None:
-        """As if it had never been harvested. KeyError for an unknown member."""
+    def reset(self, node_id: str, why: str = "reset") -> str:
+        """As if it had never been harvested. KeyError for an unknown member. Returns as `change` does."""
 
         def never(one: Listed | None) -> Listed:
             if one is None:
                 raise KeyError(node_id)
             return one.model_copy(update={"member": one.member.model_copy(update=dict.fromkeys(DATES, instants.NEVER))})
 
-        self.change(node_id, never, why="reset")
+        return self.change(node_id, never, why=why)
 
     def change(self, node_id: str, to: Callable[[Listed | None], Listed | None], *, why: str) -> str:
         """An operator's hand: `to` gives what is to be listed. Returns how far the permanent store is: `follow`."""
@@ -249,8 +258,23 @@ class ReplicatedNodelist:
                 self._write(node_id, note, wanted)
         except (SourceAway, SourceRefused) as error:
             logger.warning("nodelist: %s is not written to %s yet: %s", node_id, self.source.name, error)
-            return str(error)
-        return f"{node_id} changes in {self.source.name} all the while"
+            return self._pends(node_id, str(error))
+        return self._pends(node_id, f"it changes in {self.source.name} all the while")
+
+    def _pends(self, node_id: str, why: str) -> str:
+        """For those who look; what is written or read next of the member is noted without it."""
+        if note := self.document.stored_of(node_id):
+            self.document.note(node_id, note, note | {"why": why})
+        return why
+
+    def pending(self) -> dict[str, Pending]:
+        """What the store lacks, by member."""
+        versions: dict[str, int] = {}
+        for entry, version in sorted(self.document.behind().items()):
+            node_id = entry.partition("/")[2]
+            versions[node_id] = max(version, versions.get(node_id, 0))
+        notes = {node_id: self.document.stored_of(node_id) or {} for node_id in versions}
+        return {node_id: Pending(version, notes[node_id].get("why", "")) for node_id, version in versions.items()}
 
     def _write(self, node_id: str, note: Any, wanted: Listed | None) -> None:
         text = wanted and wanted.model_dump(mode="json")

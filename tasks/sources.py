@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.member import Member
 
+WRITTEN = "written"
+"""What is told of a change that the permanent store has; of another one the reason why not yet."""
 DATES = ("last_harvested", "last_complete_harvest")
 
 
@@ -56,6 +58,8 @@ class Source(Protocol):
     """All of it raises SourceAway; writing, SourceRefused and Outdated."""
 
     name: str
+    keeps_approval: bool
+    """Whether it has a place for who is not approved."""
 
     def read(self) -> Found:
         """All members; names each bad entry in a warning."""

@@ -13,6 +13,8 @@ from tasks.sources import DATES, Found, Listed, Outdated, SourceAway, State
 class XmlSource:
     """A document has no place for who is not approved: a suspended member stays in it as it is."""
 
+    keeps_approval = False
+
     def __init__(self, nodelist: XmlNodelist) -> None:
         self._nodelist = nodelist
         self.name = str(nodelist.path)

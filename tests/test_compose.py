@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from coordinator import Coordinator
 from coordinator.embedded import find_server
 from tasks.ldap import Directory
 from tests.directory import DEPLOY, PLACES, SlapdServer
@@ -40,14 +41,13 @@ class Composed:
         self.folder = folder
         self.redis, self.flower = free_port(), free_port()
         self.slapd = SlapdServer(folder / "slapd")
-        nodelist = (ROOT / "tests" / "samples" / "nodelist_v2_sample.xml").read_text()
-        (folder / "nodelist.xml").write_text(nodelist.replace('state="up"', 'state="down"'))  # nobody to call on
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def local(self, text: str) -> str:
         """With the configuration that is made for this machine in the place of the image's."""
         if "slapd.conf" in text:
             return str(self.slapd.configuration)
+        text = text.replace("ldap://openldap", self.slapd.url).replace("/etc/ldap/tls", str(self.slapd.directory))
         text = text.replace("0.0.0.0:389", f"127.0.0.1:{self.slapd.port}")
         text = text.replace("0.0.0.0:636", f"127.0.0.1:{self.slapd.tls_port}")
         moved = text.replace("redis:6379", f"127.0.0.1:{self.redis}").replace("/data", str(self.folder))
@@ -60,7 +60,8 @@ class Composed:
             program = find_server()
             arguments += ["--port", str(self.redis), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         if name == "openldap":
-            self.slapd.load((DEPLOY / "base.ldif").read_text(), (DEPLOY / "members.ldif").read_text())
+            members = (DEPLOY / "members.ldif").read_text().replace("d1NodeState: up", "d1NodeState: down")
+            self.slapd.load((DEPLOY / "base.ldif").read_text(), members)  # nobody to call on
         environment = {key: self.local(value) for key, value in service.get("environment", {}).items()}
         path = f"{Path(sys.executable).parent}{os.pathsep}{PLACES}"
         with self.log(name).open("wb") as log:
@@ -80,6 +81,13 @@ class Composed:
         said = self.log(name).read_text()
         assert self.processes[name].poll() is None, said
         return re.search(READY[name], said) is not None
+
+    def members(self) -> set[str]:
+        """Those in the nodelist that nodes and beats keep."""
+        client = Coordinator(url=f"redis://127.0.0.1:{self.redis}/0")
+        found = client.documents["nodelist"].fetch().entries("member/")
+        client.store.close()
+        return {entry.removeprefix("member/") for entry in found}
 
     def end(self, name: str) -> int:
         self.processes[name].send_signal(signal.SIGTERM)
@@ -111,11 +119,12 @@ def test_nothing_is_published_beyond_this_machine() -> None:
     assert published == ["127.0.0.1:5555:5555"]
 
 
-def test_services_share_one_redis_and_one_folder_and_wait_for_redis() -> None:
+def test_services_share_one_redis_one_folder_and_one_nodelist_and_wait_for_those_servers() -> None:
     ours = [service for name, service in SERVICES.items() if name not in ("redis", "openldap")]
     assert all(service["environment"] == ours[0]["environment"] for service in ours)
-    assert all(service["volumes"] == ["data:/data"] for service in ours)
-    assert all(service["depends_on"] == {"redis": {"condition": "service_healthy"}} for service in ours)
+    assert all(service["volumes"] == ["data:/data", "ldap-tls:/etc/ldap/tls:ro"] for service in ours)
+    healthy = {"condition": "service_healthy"}
+    assert all(service["depends_on"] == {"redis": healthy, "openldap": healthy} for service in ours)
 
 
 def test_the_image_holds_all_that_the_services_import() -> None:
@@ -139,9 +148,12 @@ def test_the_ldap_image_holds_what_its_command_reads() -> None:
 
 
 def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
-    composed.start("redis")
-    wait_until(partial(composed.up, "redis"), 60)
-    others = [name for name in SERVICES if name != "redis"]
+    servers = ["redis", "openldap"]
+    for name in servers:
+        composed.start(name)
+    for name in servers:
+        wait_until(partial(composed.up, name), 60)
+    others = [name for name in SERVICES if name not in servers]
     for name in others:
         composed.start(name)
     for name in others:
@@ -150,4 +162,5 @@ def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
         assert answer.status == 200
     with Directory(composed.slapd.settings()) as client:
         assert len(client.read().records) == 3
+    wait_until(lambda: {"urn:node:mnTestA", "urn:node:mnTestB"} <= composed.members(), 20)
     assert {name: composed.end(name) for name in reversed(SERVICES)} == dict.fromkeys(SERVICES, 0)

@@ -16,7 +16,7 @@ local function put_out()
   local out, made = {}, redis.call('HMGET', under_way, 'begun', 'first', 'heard')
   if not made[1] then return out end
   redis.call('HSET', under_way, 'heard', now_text)
-  if now > (made[3] or made[1]) + 1500 then redis.call('HSET', under_way, 'begun', now_text) return out end
+  if now > (made[3] or made[1]) + 3000 then redis.call('HSET', under_way, 'begun', now_text) return out end
   if not made[2] or now < math.max(made[1] + silence, made[2] + 500) then return out end
   for _, other in ipairs(redis.call('HKEYS', replicas)) do
     if redis.call('HEXISTS', acked, other) == 0 then

@@ -16,6 +16,9 @@ from tasks.memberserver import MemberServer
 from tasks.nodelist import XmlNodelist, parse_nodelist, write_nodelist
 from tasks.settings import Settings
 from tests.directory import SlapdServer
+from tests.servers import RedisServer
+
+from .calls import Run, called
 
 START = datetime(2024, 5, 14, 9, 0, tzinfo=UTC)
 LATER = datetime(2025, 1, 1, tzinfo=UTC)
@@ -106,6 +109,19 @@ def client(server: MemberServer, settings: Settings) -> Iterator[MemberNode]:
 def federation(settings: Settings, server: MemberServer, catalog: Catalog) -> Federation:
     settings.nodelist.write_bytes(write_nodelist([server.member]))
     return Federation(settings, server, catalog, XmlNodelist(catalog.engine, settings.nodelist))
+
+
+@pytest.fixture
+def run(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Run:
+    """`coordinator -A tasks …` on a catalog of its own; no node lives."""
+    own = {
+        "COORDINATOR_URL": redis_server.url(0),
+        "COORDINATOR_PREFIX": prefix,
+        "CELERY_BROKER_URL": redis_server.url(5),
+        "TASKS_DATA_DIR": str(tmp_path / "data"),
+        "COORDINATOR_REPLICA_DIR": str(tmp_path / "replicas"),
+    }
+    return lambda *args, **env: called(tmp_path, own | env, *args)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tasks.settings import Settings
 from tests.commands import ROOT, environment
 from tests.leftovers import leftovers
 from tests.servers import RedisServer
+from tests.tasks.calls import Done, called
 from tests.waiting import wait_until
 
 QUEUE = "coordinator.refresh"
@@ -72,6 +73,10 @@ class Service:
             return bool(self.coordinator.job(job_id))
         except UnknownJob:
             return False
+
+    def call(self, *args: str, **env: str) -> Done:
+        """`coordinator …`, as from another terminal."""
+        return called(self.folder, self.environ | env, *args)
 
     def shell(self, code: str) -> str:
         """What a Python started by hand prints."""

@@ -2,62 +2,18 @@
 
 import json
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.member import Member
 from tasks.memberserver import EVERY_TEN_SECONDS, MemberServer, Reply, Request, failure
-from tasks.nodelist import write_nodelist
-from tests.commands import Command, environment
-from tests.servers import RedisServer, free_port
+from tests.commands import Command
+from tests.servers import free_port
+from tests.tasks.calls import Done, Run, called, document, refused, told
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "nodelist_v2_sample.xml"
-
-Done = subprocess.CompletedProcess[str]
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Run:
-    """`coordinator -A tasks …` on a catalog of its own; no node lives."""
-    own = {
-        "COORDINATOR_URL": redis_server.url(0),
-        "COORDINATOR_PREFIX": prefix,
-        "CELERY_BROKER_URL": redis_server.url(5),
-        "TASKS_DATA_DIR": str(tmp_path / "data"),
-        "COORDINATOR_REPLICA_DIR": str(tmp_path / "replicas"),
-    }
-
-    def call(*args: str, **env: str) -> Done:
-        argv = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", *args]
-        return subprocess.run(
-            argv, cwd=tmp_path, env=environment(**own | env), capture_output=True, text=True, timeout=60
-        )
-
-    return call
-
-
-def told(done: Done) -> str:
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def refused(done: Done) -> str:
-    """Its one line on stderr."""
-    assert (done.returncode, done.stdout) == (1, ""), done.stdout
-    (line,) = done.stderr.splitlines()
-    return line
-
-
-def document(folder: Path, *members: Member) -> str:
-    path = folder / "given.xml"
-    path.write_bytes(write_nodelist(members))
-    return str(path)
 
 
 def test_a_nodelist_is_imported_shown_and_told_apart_from_what_is_none(run: Run, tmp_path: Path) -> None:
@@ -68,7 +24,7 @@ def test_a_nodelist_is_imported_shown_and_told_apart_from_what_is_none(run: Run,
     assert "not a member node" in shown
     (tmp_path / "bad.xml").write_text("<html/>")
     assert "not a node list" in refused(run("nodelist", "import", "bad.xml"))
-    assert len(json.loads(told(run("nodelist", "show", "--json")))) == 3
+    assert len(json.loads(told(run("nodelist", "show", "--json")))["members"]) == 3
     assert run("nodelist", "import", "nowhere.xml").returncode == 2
 
 
@@ -149,8 +105,7 @@ def fleet(tmp_path: Path, server: MemberServer) -> Iterator[Run]:
         found = dict(shlex.split(line)[1].split("=", 1) for line in lines)
 
         def call(*args: str) -> Done:
-            argv = [sys.executable, "-m", "coordinator.cli", *args]
-            return subprocess.run(argv, env=environment(**found), capture_output=True, text=True, timeout=60)
+            return called(tmp_path, found, *args)
 
         yield call
 

@@ -52,7 +52,7 @@ def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodeli
     service.ask(json.dumps({"node": A, "id": "mine", "reason": "a test"}))
     job = service.ended("mine")
     assert (job.state, job.result["outcome"], job.result["stored"]) == ("succeeded", "succeeded", 30)
-    assert job.progress == (30, 30)
+    assert (job.result["store"], job.progress) == ("written", (30, 30))
     assert service.pids(A) == members[0].pids
     assert harvested(service, A) == instants.floor(
         max(date for date, _ in members[0].entries(instants.NEVER, instants.now()))

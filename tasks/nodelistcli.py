@@ -1,0 +1,159 @@
+"""`coordinator nodelist …`: the list of members, who keeps it, whether all have the same, and who changed it."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from coordinator import WaitTimeout
+from coordinator.session import json_option
+from coordinator.tables import as_json, pairs, table
+from tasks import refresh as job
+from tasks.app import app, coordinator
+from tasks.member import Member
+from tasks.nodelist import parse_nodelist, write_nodelist
+from tasks.oneline import one_line
+from tasks.replicated import Pending
+from tasks.service import service
+from tasks.verify import verify as verify_all
+
+PATIENCE = 60.0  # seconds for a refresh to come to its end
+SHOWN = 3  # entries of a change, for people
+
+
+@click.group()
+def nodelist() -> None:
+    """The list of members."""
+
+
+@nodelist.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@one_line()
+def import_(file: Path) -> None:
+    """Replace the list by a DataONE node-list document; dates that it does not name stay."""
+    parsed = parse_nodelist(file.read_bytes())
+    here = service().nodelist
+    here.import_file(file)
+    for problem in parsed.problems:
+        click.echo(f"left out: {problem}", err=True)
+    able = sum(member.synchronizable for member in parsed.members)
+    click.echo(f"{len(parsed.members)} members, {able} of them to be synchronized")
+    for line in _pending(here.pending(), here.source.name):
+        click.echo(line, err=True)
+
+
+@nodelist.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--v1", is_flag=True, help="As version 1 of the format, which has no properties.")
+@one_line()
+def export(file: Path | None, v1: bool) -> None:
+    """Write what is committed as a DataONE node-list document, to FILE or stdout; who is not approved is left out."""
+    here = service().nodelist
+    here.document.pointer()  # without Redis nobody knows what is committed
+    listed = here.listed()
+    for node_id, one in listed.items():
+        if not one.approved:
+            click.echo(f"left out, not approved: {node_id}", err=True)
+    body = write_nodelist([one.member for one in listed.values() if one.approved], "v1" if v1 else "v2")
+    if file:
+        file.write_bytes(body)
+    else:
+        click.echo(body, nl=False)
+
+
+@nodelist.command()
+@json_option
+@one_line()
+def show(as_json_: bool) -> None:
+    """The members of the list as it is committed, who keeps it, and what its permanent store lacks."""
+    here = service().nodelist
+    copy, kept_by, pending = here.document.read(), here.document.members(), here.pending()
+    listed, name = here.listed(), here.source.name
+    if as_json_:
+        about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name}
+        missing = {node_id: one._asdict() for node_id, one in pending.items()}
+        members = [{"approved": one.approved} | one.member.model_dump(mode="json") for one in listed.values()]
+        click.echo(as_json({**about, "pending": missing, "members": members}))
+        return
+    rows = (
+        (node_id, one.member.name, one.member.base_url, _schedule(one.member), _synchronized(one.member, one.approved))
+        for node_id, one in listed.items()
+    )
+    click.echo(table(("member", "name", "base url", "schedule", "synchronized"), rows))
+    version = f"{copy.version}, stale" if copy.stale else str(copy.version or "none is committed yet")
+    click.echo("\n" + pairs([("version", version), ("kept by", kept_by or "no node or beat"), ("store", name)]))
+    for line in _pending(pending, name):
+        click.echo(line)
+
+
+def _schedule(member: Member) -> str | None:
+    return " ".join(member.schedule.parts) if member.schedule else None
+
+
+def _synchronized(member: Member, approved: bool) -> str:
+    return (member.obstacle or "yes") if approved else "it is not approved"
+
+
+def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
+    return (f"pending: {node_id}: {name} lacks version {one.version}: {one.reason}" for node_id, one in pending.items())
+
+
+@nodelist.command()
+@json_option
+@one_line()
+def verify(as_json_: bool) -> None:
+    """Whether the disks of all nodes and beats, Redis and the permanent store have the same; ends with 1 where not."""
+    nodes = frozenset(node.name for node in coordinator.nodes() if node.app == app.main)
+    found = verify_all(service().nodelist, nodes)
+    if as_json_:
+        click.echo(as_json({"agreed": not found.differences, **found._asdict()}))
+    elif not found.differences:
+        click.echo(f"version {found.version}: the same on {', '.join(found.copies)}, in Redis and in {found.store}")
+    else:
+        for line in found.differences:
+            click.echo(line, err=True)
+    if found.differences:
+        raise click.exceptions.Exit(1)
+
+
+@nodelist.command()
+@json_option
+@one_line()
+def history(as_json_: bool) -> None:
+    """The last 100 changes, the newest first: version, when, who, why, which entries."""
+    found = service().nodelist.document.history()
+    rows = [(one.version, datetime.fromtimestamp(one.at, UTC), one.who, one.why, one.entries) for one in found]
+    if as_json_:
+        heads = ("version", "at", "who", "why", "entries")
+        click.echo(as_json([dict(zip(heads, row, strict=True)) for row in rows]))
+        return
+    shown = ((*row, _few(entries)) for *row, entries in rows)
+    click.echo(table(("version", "when", "who", "why", "entries"), shown))
+
+
+def _few(entries: tuple[str, ...]) -> str:
+    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+    return ", ".join(entries[:SHOWN]) + more
+
+
+@nodelist.command()
+@one_line()
+def refresh() -> None:
+    """Have a node take in now what others changed in the permanent store, and give it what it lacks."""
+    if not any(node.app == app.main for node in coordinator.nodes()):
+        raise click.ClickException("no node is alive to do it (coordinator nodes); one does when it starts")
+    job_id = job.refresh()
+    try:
+        done = coordinator.wait(job_id, PATIENCE)
+    except WaitTimeout:
+        raise click.ClickException(f"not done within {PATIENCE:g} s; to wait on: coordinator wait {job_id}") from None
+    if done.state != "succeeded":
+        raise click.ClickException(f"{done.state}: {(done.error or {}).get('message', 'no reason was kept')}")
+    if done.result["outcome"] != "refreshed":
+        raise click.ClickException(done.result["reason"])
+    here = service().nodelist
+    for line in done.result["changes"] or [f"{here.source.name}: nobody else changed anything"]:
+        click.echo(line)
+    for line in _pending(here.pending(), here.source.name):
+        click.echo(line, err=True)

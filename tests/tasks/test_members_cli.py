@@ -1,0 +1,81 @@
+"""`coordinator members …` changes the list: with who and why, and what could not be synchronized stays out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.memberserver import MemberServer, Reply, Request, failure
+from tasks.nodelist import parse_nodelist
+from tests.servers import free_port
+
+from .calls import Done, Run, document, refused, told
+from .conftest import SAMPLE
+
+
+def last(done: Done) -> str:
+    assert done.returncode == 1, done.stdout
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def listing(run: Run, tmp_path: Path) -> str:
+    """A list of three members, none of them the server's."""
+    given = document(tmp_path, *SAMPLE)
+    told(run("nodelist", "import", given))
+    return given
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_approved(
+    run: Run, server: MemberServer, tmp_path: Path
+) -> None:
+    server.fill(7)
+    node_id = server.member.identifier
+    done = run("members", "add", server.member.base_url, "--why", "they asked for it")
+    said = told(done).splitlines()
+    assert said[0].startswith(f"ok  description: {node_id}")
+    assert f"not approved yet: coordinator members approve {node_id}; " in said[-1]
+    assert said[-1].endswith("nodelist.xml has it")
+    assert "no place for approval" in done.stderr
+    assert node_id in [one.identifier for one in parse_nodelist((tmp_path / "data/nodelist.xml").read_bytes()).members]
+
+    (member,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == node_id)
+    assert (member["approved"], member["state"], member["next_tick"]) == (False, "it is not approved", None)
+    assert refused(run("refresh", node_id)) == f"Error: {node_id} is not synchronized: it is not approved"
+    assert "is in the list, at http" in last(run("members", "add", server.member.base_url))
+
+    assert told(run("members", "approve", node_id)).startswith(f"{node_id} is approved; ")
+    changes = json.loads(told(run("nodelist", "history", "--json")))[:2]
+    assert [change["why"] for change in changes] == ["approved", "added: they asked for it"]
+    assert all("@" in change["who"] and f"member/{node_id}" in change["entries"] for change in changes)
+    assert changes[0]["version"] > changes[1]["version"]
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_suspended_member_stays_in_the_list_and_is_shown_so(run: Run) -> None:
+    river = SAMPLE[1].identifier
+    assert told(run("members", "suspend", river, "--why", "it moves")).startswith(f"{river} is suspended; ")
+    (line,) = (line for line in told(run("nodelist", "show")).splitlines() if line.startswith(river))
+    assert line.endswith("it is not approved")
+    assert "suspended: it moves" in told(run("nodelist", "history"))
+
+
+@pytest.mark.usefixtures("listing")
+def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberServer) -> None:
+    def no_listing(request: Request) -> Reply | None:
+        return failure(401, "NotAuthorized", "not you") if request.path[0] == "object" else None
+
+    server.hook = no_listing
+    said = last(run("members", "add", server.member.base_url))
+    assert said.startswith("Error: not added: answers: ")
+    assert "401" in said
+    assert last(run("members", "add", f"http://127.0.0.1:{free_port()}/mn")).startswith("Error: not added: description")
+    assert "must be an http or https address" in refused(run("members", "add", "ftp://nowhere"))
+    assert len(json.loads(told(run("members", "--json")))) == 3
+
+
+@pytest.mark.usefixtures("listing")
+@pytest.mark.parametrize("act", ["approve", "suspend", "reset"])
+def test_whom_the_list_does_not_have_cannot_be_acted_on(run: Run, act: str) -> None:
+    assert "unknown member urn:node:mnNobody" in refused(run("members", act, "urn:node:mnNobody"))

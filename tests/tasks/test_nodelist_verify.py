@@ -1,0 +1,109 @@
+"""Nodes, Redis and LDAP keep one nodelist: whatever is at odds is named."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.memberserver import MemberServer
+from tests.directory import SlapdServer, dn
+from tests.servers import RedisServer
+from tests.waiting import wait_until
+
+from .calls import refused, told
+from .service import Service
+
+A = "urn:node:mnA"
+
+
+@pytest.fixture
+def member() -> Iterator[MemberServer]:
+    with MemberServer(A) as server:
+        server.fill(5)
+        yield server
+
+
+@pytest.fixture
+def service(
+    own_redis: RedisServer, slapd: SlapdServer, member: MemberServer, tmp_path: Path
+) -> Iterator[tuple[Service, SlapdServer]]:
+    """Its permanent store has one member; no beat, so that nothing refreshes by itself."""
+    settings = {
+        "TASKS_LDAP_URL": slapd.url,
+        "TASKS_LDAP_BIND_DN": "cn=coordinator,dc=dataone,dc=org",
+        "TASKS_LDAP_PASSWORD": "coordinator",
+        "TASKS_LDAP_TIMEOUT": "1",
+    }
+    folder = tmp_path / "service"
+    folder.mkdir()
+    with Service(own_redis, folder, [member], **settings) as started:
+        told(started.call("nodelist", "import", str(started.settings.nodelist)))
+        yield started, slapd
+
+
+def copies(service: Service, node: str) -> Path:
+    return service.folder / "replicas" / "coord" / f"{node}@test" / "nodelist"
+
+
+def agreed(service: Service) -> dict[str, int]:
+    """By member, the version that it has."""
+    found = json.loads(told(service.call("nodelist", "verify", "--json")))
+    assert found["agreed"]
+    return dict(found["copies"])
+
+
+def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdServer]) -> None:
+    here, slapd = service
+    here.node("one")
+    other = here.node("two")
+    document = here.coordinator.documents["nodelist"]
+    wait_until(lambda: document.members() == ["one@test", "two@test"])
+    version = document.pointer()[0]
+    assert agreed(here) == {"one@test": version, "two@test": version}
+
+    damaged = copies(here, "one") / f"{version}.jsonl"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole.replace(b'"up"', b'"UP"'))
+    assert refused(here.call("nodelist", "verify")) == f"one@test: its copy of version {version} is damaged"
+    assert damaged.read_bytes() == whole
+
+    slapd.replace(dn(A), d1NodeName="Renamed")
+    line = refused(here.call("nodelist", "verify"))
+    assert line == f"{A}: name: Renamed in {slapd.url}, {here.nodelist.members()[0].name} is committed"
+    assert told(here.call("nodelist", "refresh")) == f"{A}: name: {here.nodelist.members()[0].name} → Renamed\n"
+
+    key = here.coordinator.store.key("document", "nodelist")
+    committed = here.coordinator.store.client.hget(key, f"member/{A}")
+    here.coordinator.store.client.hset(key, f"member/{A}", committed.replace(b"Renamed", b"Forged"))
+    done = here.call("nodelist", "verify")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Redis: what it has is not version ")
+    here.coordinator.store.client.delete(key, here.coordinator.store.key("pointer", "nodelist"))
+    wait_until(lambda: document.pointer()[0] > version)
+    assert here.coordinator.store.client.hget(key, f"member/{A}") == committed
+    told(here.call("nodelist", "refresh"))
+    agreed(here)
+
+    for process in [*other.children(recursive=True), other]:
+        process.kill()
+    assert refused(here.call("nodelist", "verify")) == "two@test does not answer: it is dead, or hangs"
+
+
+def test_what_the_directory_lacks_is_told_by_the_sync_and_by_those_who_look_and_written_once_it_is_back(
+    service: tuple[Service, SlapdServer],
+) -> None:
+    here, slapd = service
+    here.node("one")
+    slapd.kill()
+    done = here.call("refresh", A, "--wait")
+    assert "5 stored" in told(done)
+    assert f"lacks the dates yet: LDAP at {slapd.url}: Can't contact" in done.stderr.splitlines()[-1]
+    assert f"LDAP at {slapd.url}: Can't contact" in refused(here.call("nodelist", "refresh"))
+    lines = here.call("nodelist", "verify").stderr.splitlines()
+    assert f"{A}: {slapd.url} lacks version " in lines[0]
+    assert "the permanent store cannot be compared: LDAP at " in lines[1]
+    slapd.start()
+    assert "nobody else changed anything" in told(here.call("nodelist", "refresh"))
+    assert list(agreed(here)) == ["one@test"]
+    assert slapd.entry(dn(A), "d1NodeLastHarvested")
