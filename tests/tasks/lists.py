@@ -217,6 +217,15 @@ class Turns:
         return called
 
 
+def calls(nodelist: ReplicatedNodelist, document: str, source: str = "") -> list[tuple[Any, str]]:
+    """Of its document and its source, to be patched."""
+    return [
+        (part, name)
+        for part, names in ((nodelist.document, document), (nodelist.source, source))
+        for name in names.split()
+    ]
+
+
 class Crash:
     """Ends whoever makes call number `after` of these, before it is made."""
 

@@ -4,13 +4,10 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tasks import instants
 from tasks.catalog import Catalog, Dates
 from tasks.member import Property, Restriction, Service
 from tasks.nodelist import write_nodelist
@@ -19,85 +16,10 @@ from tasks.sources import Listed, SourceAway
 from tests.directory import SlapdServer, dn
 from tests.servers import RedisServer
 
-from .conftest import LATER, RIVER, river_with
-from .lists import Crash, Lists, Turns, change, over, over_xml, setting
+from .conftest import RIVER, day, river_with
+from .lists import Crash, Lists, calls, change, over, over_xml, setting
 
 A, B = RIVER.identifier, "urn:node:other"
-
-
-def day(number: int) -> datetime:
-    return LATER + timedelta(days=number)
-
-
-@pytest.fixture(params=["ldap", "xml"])
-def lists(
-    request: pytest.FixtureRequest, redis_server: RedisServer, prefix: str, tmp_path: Path, catalog: Catalog
-) -> Iterator[Lists]:
-    """RIVER and another are in the store, and were taken in."""
-    members = [RIVER, river_with(identifier=B)]
-    if request.param == "ldap":
-        made = over(request.getfixturevalue("slapd"), redis_server.url(0), prefix, tmp_path)
-    else:
-        path = tmp_path / "nodelist.xml"
-        path.write_bytes(write_nodelist([river_with(identifier="urn:node:first")]))
-        made = over_xml(catalog, path, redis_server.url(0), prefix, tmp_path)
-    with made as lists:
-        for member in members:
-            lists.outside_adds(member)
-        lists.nodelist.refresh()
-        yield lists
-
-
-def calls(nodelist: ReplicatedNodelist, document: str, source: str = "") -> list[tuple[Any, str]]:
-    found = [(nodelist.document, name) for name in document.split()] + [
-        (nodelist.source, one) for one in source.split()
-    ]
-    return [one for one in found if one[1]]
-
-
-def orders(refresh: int, sync: int) -> Iterator[str]:
-    for places in itertools.combinations(range(refresh + sync), sync):
-        yield "".join("S" if place in places else "R" for place in range(refresh + sync))
-
-
-def interleaved(lists: Lists, order: str, started_from: datetime, until: datetime, fence: int) -> bool:
-    """What a sync answered that ran beside a refresh."""
-    one, two = lists.writer("sync"), lists.writer("refresh", "two")
-    steps = {"S": calls(one, "update note", "write"), "R": calls(two, "stored update note", "read")}
-    with pytest.MonkeyPatch.context() as patch:
-        told = Turns(patch, order, steps).run(
-            S=lambda: one.harvested(A, Dates(until, None), fence=fence, started_from=started_from),
-            R=lambda: two.refresh(),
-        )
-    return bool(told["S"])
-
-
-def test_in_every_order_of_their_steps_a_sync_beside_a_refresh_is_kept(lists: Lists) -> None:
-    lists.sync(day(0), 1, A)
-    for number, order in enumerate(orders(3, 4)):
-        assert interleaved(lists, order, day(number), day(number + 1), number + 2), order
-        assert lists.dates(A).last_harvested == day(number + 1), order
-        lists.agree()
-
-
-def test_in_every_order_a_sync_and_an_outside_change_that_a_refresh_takes_in_are_both_kept(lists: Lists) -> None:
-    lists.sync(day(0), 1, A)
-    for number, order in enumerate(orders(5, 4)):
-        lists.outside(A, description=f"by hand {number}")
-        assert interleaved(lists, order, day(number), day(number + 1), number + 2), order
-        wanted = river_with(description=f"by hand {number}", last_harvested=day(number + 1))
-        assert lists.listed(A).member == wanted, order
-        lists.agree()
-
-
-def test_in_every_order_an_outside_reset_reaches_the_document_and_the_sync_beside_it_says_so(lists: Lists) -> None:
-    for number, order in enumerate(orders(5, 4)):
-        lists.nodelist.reset(A)
-        lists.sync(day(1), 2 * number + 1, A)
-        lists.outside(A, last_harvested=instants.NEVER)
-        assert not interleaved(lists, order, day(1), day(2), 2 * number + 2), order
-        assert lists.dates(A).last_harvested == instants.NEVER, order
-        lists.agree()
 
 
 SERVICES = tuple(

@@ -1,7 +1,6 @@
 """Writers of the nodelist, over a real slapd and on two disks: nothing is overwritten, nothing is lost."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,11 @@ from tasks.sources import Listed
 from tests.directory import SlapdServer, dn
 from tests.servers import RedisServer
 
-from .conftest import LATER, RIVER, river_with
+from .conftest import RIVER, day, river_with
 from .lists import Lists, Pause, change, over, setting
 
 A, B = RIVER.identifier, "urn:node:other"
 NEVER = "1900-01-01T00:00:00Z"
-
-
-def day(number: int) -> datetime:
-    return LATER + timedelta(days=number)
 
 
 @pytest.fixture
