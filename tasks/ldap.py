@@ -52,6 +52,8 @@ class Reading:
     """By member id."""
     problems: dict[str, str] = field(default_factory=dict)
     """A sentence about each entry that was left out, by member id; by DN where it has none of its own."""
+    bad: set[str] = field(default_factory=set)
+    """Ids of members of which something was left out."""
 
 
 class Directory:
@@ -85,6 +87,7 @@ class Directory:
             settled = self._settled(top)
             if settled is None:
                 reading.problems[_name(top, self._dn(top))] = "it changed again and again while it was read"
+                reading.bad.add(_name(top, ""))
             else:
                 whole |= _by_member(settled)
         for entries in whole.values():
@@ -195,13 +198,16 @@ class Directory:
         if len(top) != 1 or kind((), node) != NODE:
             for path in entries:
                 reading.problems[self._dn(path)] = "it belongs to no member: they stand directly below the base"
+            reading.bad.add(_name(top, ""))
         elif top[0] != rdn("cn", top[0][0][1]) or top[0][0][1].casefold() != node_id.casefold():
             reading.problems[self._dn(top)] = f"its name is not its d1NodeId, {node_id or 'which is missing'}"
+            reading.bad.add(_name(top, ""))
         else:
             try:
                 member, approved = member_of(own)
             except BadEntry as error:
                 reading.problems[node_id] = f"{self._dn(top + error.path)}: {error}"
+                reading.bad.add(node_id)
             else:
                 reading.records[node_id] = Record(
                     member, approved, {self._dn(path): entry for path, entry in entries.items()}

@@ -29,14 +29,17 @@ class LdapSource:
         self._named: set[str] = set()
 
     def read(self) -> Found:
-        with self._asking():
-            reading = self._directory.read()
+        try:
+            with self._asking():
+                reading = self._directory.read()
+        except SourceRefused as error:
+            raise SourceAway(str(error)) from error
         for name, problem in reading.problems.items():
             if (said := f"{name}: {problem}") not in self._named:
                 self._named.add(said)
                 logger.warning("nodelist in LDAP: %s; left out", said)
         states = {node_id: _state(record) for node_id, record in reading.records.items()}
-        return Found(states, frozenset(reading.problems))
+        return Found(states, frozenset(reading.bad))
 
     def read_one(self, node_id: str) -> State | None:
         with self._asking():

@@ -86,7 +86,16 @@ class XmlNodelist:
         self._warned: set[str] = set()
 
     def members(self) -> list[Member]:
-        _, parsed = self._current()
+        return self._members(self._current()[1])
+
+    def listed(self) -> tuple[list[Member], set[str]]:
+        """As members(), but of the document as it is now, not of the last good one; and the ids of bad entries."""
+        found = self._settled()
+        if found is None:
+            raise NodelistUnreadable(f"{self._path}: no node list can be read there")
+        return self._members(found[1]), found[1].bad
+
+    def _members(self, parsed: Parsed) -> list[Member]:
         rows = harvest_dates(self._engine)
         return [_dated(member, rows.get(member.identifier, Dates())) for member in parsed.members]
 
@@ -119,14 +128,21 @@ class XmlNodelist:
             _replace(self._path, body)
         self._refresh()
 
-    def put(self, node_id: str, member: Member | None) -> None:
-        """Have the document list a member as it is given, or no more. What it says else stays."""
+    def put(self, node_id: str, old: Member | None, member: Member | None) -> bool:
+        """Have the document list a member as it is given, or no more. What it says else stays.
+
+        False, and nothing is written, where it is not the old one any more, its dates aside.
+        """
         with self._locked():
             found = self._load()
             if found is None:
                 raise NodelistUnreadable(f"{self._path}: no node list can be read there")
+            there = found[1].entries.get(node_id)
+            if node_id in found[1].bad or _undated(there and there[1]) != _undated(old):
+                return False
             _replace(self._path, with_member(found[0], node_id, member))
         self._refresh()
+        return True
 
     def set_dates(self, node_id: str, old: Dates | None, new: Dates) -> bool:
         """False, and nothing is written, where they are not the old ones any more (None: whatever they are)."""
@@ -144,15 +160,20 @@ class XmlNodelist:
 
     def _current(self) -> tuple[bytes, Parsed]:
         """The document as the rows have it: an operator's edit taken in, what is outdated rewritten."""
+        self._settled()
+        if self._good is None:
+            raise NodelistUnreadable(f"{self._path}: no node list can be read there")
+        return self._good
+
+    def _settled(self) -> tuple[bytes, Parsed] | None:
+        """None where it cannot be read now."""
         found = self._load()
         if found is not None and self._outdated(found[0]):
             with self._locked():
                 found = self._settle()
         if found is not None:
             self._good = found
-        if self._good is None:
-            raise NodelistUnreadable(f"{self._path}: no node list can be read there")
-        return self._good
+        return found
 
     def _load(self) -> tuple[bytes, Parsed] | None:
         """The document where it is one; else None, after one warning."""
@@ -238,6 +259,10 @@ def _dated(member: Member, dates: Dates) -> Member:
     return member.model_copy(
         update={"last_harvested": dates.last_harvested, "last_complete_harvest": dates.last_complete}
     )
+
+
+def _undated(member: Member | None) -> Member | None:
+    return member and _dated(member, Dates())
 
 
 def _digest(body: bytes) -> str:

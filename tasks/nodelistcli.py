@@ -14,7 +14,7 @@ from tasks.app import app, coordinator
 from tasks.member import Member
 from tasks.nodelist import parse_nodelist, write_nodelist
 from tasks.oneline import one_line
-from tasks.replicated import Pending
+from tasks.pending import Pending, lacking
 from tasks.service import service
 from tasks.verify import verify as verify_all
 
@@ -39,7 +39,7 @@ def import_(file: Path) -> None:
         click.echo(f"left out: {problem}", err=True)
     able = sum(member.synchronizable for member in parsed.members)
     click.echo(f"{len(parsed.members)} members, {able} of them to be synchronized")
-    for line in _pending(here.pending(), here.source.name):
+    for line in _pending(lacking(here.document), here.source.name):
         click.echo(line, err=True)
 
 
@@ -68,7 +68,7 @@ def export(file: Path | None, v1: bool) -> None:
 def show(as_json_: bool) -> None:
     """The members of the list as it is committed, who keeps it, and what its permanent store lacks."""
     here = service().nodelist
-    copy, kept_by, pending = here.document.read(), here.document.members(), here.pending()
+    copy, kept_by, pending = here.document.read(), here.document.members(), lacking(here.document)
     listed, name = here.listed(), here.source.name
     if as_json_:
         about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name}
@@ -155,5 +155,5 @@ def refresh() -> None:
     here = service().nodelist
     for line in done.result["changes"] or [f"{here.source.name}: nobody else changed anything"]:
         click.echo(line)
-    for line in _pending(here.pending(), here.source.name):
+    for line in _pending(lacking(here.document), here.source.name):
         click.echo(line, err=True)

@@ -20,6 +20,8 @@ class Parsed(NamedTuple):
     root: etree._Element
     entries: dict[str, tuple[etree._Element, Member]]
     problems: list[str]
+    bad: set[str]
+    """Identifiers that an entry has, and none that can be understood."""
 
     @property
     def members(self) -> list[Member]:
@@ -37,7 +39,7 @@ def parse_nodelist(body: bytes) -> Parsed:
     root = documents.parse(body)
     if root.tag not in {f"{{{namespace}}}nodeList" for namespace in NAMESPACES.values()}:
         raise documents.Unreadable(f"not a node list but {str(root.tag)[:200]}")
-    parsed = Parsed(root, {}, [])
+    parsed, bad = Parsed(root, {}, [], set()), set()
     for position, node in enumerate(root.findall("node"), start=1):
         label = f"entry {position} ({(node.findtext('identifier') or 'no identifier').strip()[:80]})"
         try:
@@ -45,11 +47,13 @@ def parse_nodelist(body: bytes) -> Parsed:
         except ValidationError as error:
             wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             parsed.problems.append(f"{label}: {'; '.join(wrong)}")
+            bad.add((node.findtext("identifier") or "").strip())
             continue
         if member.identifier in parsed.entries:
             parsed.problems.append(f"{label}: its identifier is taken by an entry above")
         else:
             parsed.entries[member.identifier] = (node, member)
+    parsed.bad.update(bad - parsed.entries.keys() - {""})
     return parsed
 
 

@@ -12,6 +12,7 @@ from tasks.sources import DATES, Listed, State
 MEMBER, DATED = "member/", "dates/"
 UNKNOWN = "?"
 """The store has made what it has of no listing of ours."""
+INTENTS = 20
 
 
 def ours_of(copy: Copy, node_id: str) -> Listed | None:
@@ -27,12 +28,55 @@ def has(note: Any, wanted: Listed | None) -> bool:
     return bool(text in (note["wrote"], note["listed"]))
 
 
-def is_foreign(note: Any, state: State | None) -> bool:
-    """Was it changed in the store, by somebody else than us?"""
+def foreign(note: Any, state: State | None) -> set[str]:
+    """The fields that somebody else than us changed in the store; all of them for a member that is new or gone.
+
+    Ours is what was there and what we are about to write, and what is between: a member is written entry by entry.
+    """
+    known = [note["listed"], *note["intents"]] if note else [None]
+    if state is None:
+        return set() if None in known else {*Member.model_fields, "approved"}
+    expected = [_atoms(one) for one in known]
+    if None in known[1:]:  # being removed: unapproved first
+        expected.append({("approved",): False})
+    theirs = _atoms(state.listed.model_dump(mode="json"))
+    paths = {path for atoms in (theirs, *expected) for path in atoms}
+    return {path[0] for path in paths if all(theirs.get(path) != atoms.get(path) for atoms in expected)}
+
+
+def _atoms(listed: Any) -> dict[tuple[str, ...], Any]:
+    """What is written in one step each, by its place."""
+    if listed is None:
+        return {}
+    about = dict(listed["member"])
+    services, properties = about.pop("services"), about.pop("properties")
+    atoms = {("approved",): listed["approved"]} | {(field,): value for field, value in about.items()}
+    for service in services:
+        path = "services", service["name"], service["version"]
+        atoms[path] = service["available"]
+        atoms |= {(*path, one["method"]): sorted(one["subjects"]) for one in service["restrictions"]}
+    return atoms | {("properties", one["key"]): [one["type"], one["value"].strip()] for one in properties}
+
+
+def differs(note: Any, state: State | None) -> bool:
+    """Is it otherwise there than it was last seen?"""
+    return bool((state and state.listed.model_dump(mode="json")) != (note and note["listed"]))
+
+
+def seen(note: Any, state: State | None) -> dict[str, Any]:
+    """The note once that was found. What we were about to write may arrive still, unless it is what is there."""
     theirs = state and state.listed.model_dump(mode="json")
     if note is None:
-        return theirs is not None
-    return theirs != note["listed"] and theirs not in note["intents"]
+        return note_of(state, UNKNOWN)
+    if theirs in note["intents"]:
+        return note_of(state, theirs)
+    return note_of(state, UNKNOWN if differs(note, state) else note["wrote"]) | {"intents": note["intents"]}
+
+
+def intending(note: Any, wanted: Listed | None) -> dict[str, Any]:
+    """The note of who is about to write that."""
+    known, text = note or note_of(None, UNKNOWN), wanted and wanted.model_dump(mode="json")
+    return {**known, "intents": [*(one for one in known["intents"] if one != text), text][-INTENTS:]}
 
 
 def dates_of(copy: Copy, node_id: str) -> Dates:
@@ -59,17 +103,22 @@ def difference(node_id: str, before: Listed | None, after: Listed | None) -> dic
     return changes
 
 
+def whole(node_id: str, one: Listed | None) -> dict[str, Any]:
+    """What is to be committed for it to be written once more."""
+    return difference(node_id, None, one) or {MEMBER + node_id: None}
+
+
 def _parts(one: Listed) -> tuple[dict[str, Any], dict[str, str | None]]:
     about = one.member.model_dump(mode="json", exclude=set(DATES))
     return {"approved": one.approved, "member": about}, texts_of(Dates(*(getattr(one.member, name) for name in DATES)))
 
 
 def keeping(new: Listed | None, old: Listed | None) -> Listed | None:
-    """Dates that the new one does not name stay."""
+    """What a node-list document does not name stays: who is approved, and dates that it is silent about."""
     if new is None or old is None:
         return new
     dates = {name: getattr(new.member, name) or getattr(old.member, name) for name in DATES}
-    return new.model_copy(update={"member": new.member.model_copy(update=dates)})
+    return Listed(member=new.member.model_copy(update=dates), approved=old.approved)
 
 
 def note_of(state: State | None, wrote: Any) -> dict[str, Any]:

@@ -15,14 +15,13 @@ who read it as it is.
 Before the first refresh, and for a client while Redis is away, the store itself is read.
 """
 
-import hashlib
 import logging
 import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from coordinator import Changed, StaleFence, StoreUnavailable
 from coordinator.copies import Copy
@@ -33,37 +32,30 @@ from tasks.member import Member
 from tasks.notes import (
     DATED,
     MEMBER,
-    UNKNOWN,
     dates_of,
     difference,
+    differs,
+    foreign,
     has,
-    is_foreign,
+    intending,
     keeping,
     later,
     lines_of,
     listed_of,
     note_of,
     ours_of,
+    seen,
     state_of,
     texts_of,
+    whole,
 )
 from tasks.sources import DATES, WRITTEN, Listed, Outdated, Source, SourceAway, SourceRefused, State, merged
+from tasks.view import View
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 250
 TRIES = 8
-
-
-class Pending(NamedTuple):
-    """The version that the store lacks, and why; "" where that is not known, or it is just being written."""
-
-    version: int
-    why: str
-
-    @property
-    def reason(self) -> str:
-        return self.why or "it is about to be written"
 
 
 class ReplicatedNodelist:
@@ -73,11 +65,11 @@ class ReplicatedNodelist:
         self.document = document
         self.source = source
         self._who = who or socket.gethostname()
-        self._read: tuple[int, dict[str, Listed], str] = (-1, {}, "")
+        self._view = View()
 
     def listed(self) -> dict[str, Listed]:
         """All, those that are not approved too."""
-        return self._current()[1]
+        return self._current()[0]
 
     def members(self) -> list[Member]:
         return [one.member for one in self.listed().values() if one.approved]
@@ -89,35 +81,30 @@ class ReplicatedNodelist:
 
     def version(self) -> str:
         """Another one as soon as a member is; its dates aside."""
-        return self._current()[2]
+        return self._current()[1]
 
-    def _current(self) -> tuple[int, dict[str, Listed], str]:
+    def _current(self) -> tuple[dict[str, Listed], str]:
         try:
             copy = self.document.read()
         except StoreUnavailable:
             copy = Copy(0, "-", {})
         if copy.version == 0:
-            found = {node_id: state.listed for node_id, state in self.source.read().states.items()}
-            return 0, found, ""
-        if copy.version != self._read[0]:
-            said = "\n".join(f"{entry} {raw}" for entry, raw in sorted(copy.state.items()) if entry.startswith(MEMBER))
-            names = sorted(entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER))
-            found = {node_id: one for node_id in names if (one := ours_of(copy, node_id))}
-            self._read = copy.version, found, hashlib.sha256(said.encode()).hexdigest()
-        return self._read
+            return {node_id: state.listed for node_id, state in self.source.read().states.items()}, ""
+        return self._view.of(copy)
 
     def harvested(self, node_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None) -> str | None:
         """Move a member's dates forward; never back. Raises catalog.StaleFence when a greater fence was seen.
 
         Returns how far the permanent store is: `follow`. `started_from`: where the list says otherwise by now, an
-        operator has reset the member meanwhile, nothing is written, and the answer is None.
+        operator has reset or removed the member meanwhile, nothing is written, and the answer is None.
         """
         self._begin()
         entry = DATED + node_id
         for _ in range(TRIES):
             copy = self._committed(node_id)
             old = dates_of(copy, node_id)
-            if started_from is not None and (old.last_harvested or instants.NEVER) != started_from:
+            began = old.last_harvested or instants.NEVER
+            if copy.value(MEMBER + node_id) is None or started_from not in (None, began):
                 return None
             if copy.fence(entry) > fence:
                 raise catalog.StaleFence(node_id, fence, copy.fence(entry))
@@ -125,7 +112,9 @@ class ReplicatedNodelist:
             try:
                 if new != old:
                     self._commit(copy, {entry: texts_of(new)}, fence=fence, why="synchronized")
-                return self.follow(node_id)
+                store = self.follow(node_id)
+                now = dates_of(self._committed(node_id), node_id).last_harvested or instants.NEVER
+                return store if now >= (new.last_harvested or instants.NEVER) else None  # a reset was met in the store
             except (Changed, StaleFence):
                 continue
         raise Changed(f"the dates of {node_id} change all the while")
@@ -162,13 +151,14 @@ class ReplicatedNodelist:
                 self.refresh()
             return
         self._begin()
-        copy = self.document.fetch()
-        listed = {node_id: ours_of(copy, node_id) for node_id in {*found, *copy.entries(MEMBER)}}
-        self._commit_all(
-            copy,
-            {one: difference(one, old, keeping(found.get(one), old)) for one, old in listed.items()},
-            why=f"import of {path.name}",
-        )
+        names = {*found, *(entry.removeprefix(MEMBER) for entry in self.document.fetch().entries(MEMBER))}
+        for _ in range(TRIES):
+            copy = self._committed(*names)
+            olds = {node_id: ours_of(copy, node_id) for node_id in names}
+            changes = {one: difference(one, old, keeping(found.get(one), old)) for one, old in olds.items()}
+            names = self._commit_all(copy, changes, why=f"import of {path.name}")
+            if not names:
+                break
         self._follow_all()
 
     def refresh(self) -> list[str]:
@@ -178,87 +168,109 @@ class ReplicatedNodelist:
         """
         before = self.document.stored()
         found = self.source.read()
-        if not found.states and any(note["listed"] for note in before.values()):
+        if not found.states and not found.bad and any(note["listed"] for note in before.values()):
             raise SourceAway(f"{self.source.name} is empty, and was not: nothing is changed")
-        after, copy = self.document.stored(), self.document.fetch()
-        changes: dict[str, dict[str, Any]] = {}
-        said: list[str] = []
+        after = self.document.stored()
+        states: dict[str, tuple[Any, State | None]] = {}
         for node_id in sorted({*after, *found.states} - found.bad):
             note, state = after.get(node_id), found.states.get(node_id)
-            if before.get(node_id) != note:  # somebody wrote meanwhile: what we found may be from before
-                said += self._take_in(node_id, note, self.source.read_one(node_id))
-            elif is_foreign(note, state):
-                ours = ours_of(copy, node_id)
-                new = merged(listed_of(note), state and state.listed, ours)
-                changes[node_id] = difference(node_id, ours, new)
-                said += lines_of(node_id, ours, new)
-        refused = self._commit_all(copy, changes, why=f"changed in {self.source.name}")
-        for node_id in changes.keys() - refused:
-            self.document.note(node_id, after.get(node_id), note_of(found.states.get(node_id), UNKNOWN))
+            if before.get(node_id) == note:
+                states |= {node_id: (note, state)} if differs(note, state) else {}
+            else:  # somebody wrote meanwhile: what we found may be from before
+                states |= self._looked_at(node_id, note)
+        said = self._take_in(states)
         self._follow_all(found.bad)
-        for line in said:
-            logger.info("nodelist: %s", line)
         return said
 
-    def _commit_all(self, copy: Copy, changes: Mapping[str, Mapping[str, Any]], *, why: str) -> set[str]:
-        """By member, in few updates; the members that somebody changed meanwhile are left for the next time."""
+    def _looked_at(self, node_id: str, note: Any) -> dict[str, tuple[Any, State | None]]:
+        """A member's note and state, unless somebody notes another one meanwhile, or it cannot be understood now."""
+        try:
+            state = self.source.read_one(node_id)
+        except SourceRefused as error:
+            logger.warning("nodelist: %s: %s", node_id, error)
+            return {}
+        return {node_id: (note, state)} if self.document.stored_of(node_id) == note else {}
+
+    def _take_in(self, found: Mapping[str, tuple[Any, State | None]]) -> list[str]:
+        """What somebody else changed in the store is committed; what is there is noted. A line for each difference.
+
+        `found`: notes and states by member; a state was read while the note was as it is.
+        """
+        copy, kept = self._committed(*found), set() if self.source.keeps_approval else {"approved"}
+        said: dict[str, list[str]] = {}
+        changes: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        for node_id, (note, state) in found.items():
+            theirs, ours = state and state.listed, ours_of(copy, node_id)
+            fields = foreign(note, state) - kept
+            new = merged(listed_of(note), theirs, ours, fields) if fields else ours
+            changes[new == theirs][node_id] = difference(node_id, ours, new)
+            if not fields and new != theirs and not self.document.behind(MEMBER + node_id, DATED + node_id):
+                changes[False][node_id] = whole(node_id, ours)  # a late write of ours arrived: it is to be mended
+            said[node_id] = lines_of(node_id, ours, new)
+        why = f"changed in {self.source.name}"
+        refused = self._commit_all(copy, changes[False], why=why)
+        refused |= self._commit_all(copy, changes[True], why=why, follow=False)
+        lines = [line for node_id in found if node_id not in refused for line in said[node_id]]
+        for node_id in found.keys() - refused:  # the others the next time
+            self.document.note(node_id, found[node_id][0], seen(*found[node_id]))
+        for line in lines:
+            logger.info("nodelist: %s", line)
+        return lines
+
+    def _commit_all(self, copy: Copy, changes: Mapping[str, Mapping[str, Any]], **about: Any) -> set[str]:
+        """By member, in few updates. Returns the members that somebody changed meanwhile: they are left as they are."""
         refused: set[str] = set()
         names = [node_id for node_id, change in changes.items() if change]
         for portion in (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)):
             for group in ([portion], [[one] for one in portion]):
-                missed = [part for part in group if not self._committed_all(copy, changes, part, why)]
+                missed = [part for part in group if not self._committed_all(copy, changes, part, **about)]
                 if not missed:
                     break
             refused |= {one for part in missed for one in part}
         return refused
 
-    def _committed_all(self, copy: Copy, changes: Mapping[str, Mapping[str, Any]], names: list[str], why: str) -> bool:
+    def _committed_all(self, copy: Copy, changes: Mapping[str, Any], names: list[str], **about: Any) -> bool:
         try:
-            self._commit(copy, {k: v for one in names for k, v in changes[one].items()}, why=why)
+            self._commit(copy, {k: v for one in names for k, v in changes[one].items()}, **about)
         except (Changed, StaleFence):
             return False
         return True
 
     def _follow_all(self, but: Collection[str] = ()) -> None:
-        for node_id in sorted({entry.partition("/")[2] for entry in self.document.behind()} - set(but)):
-            self.follow(node_id)
+        """What the store lacks, while it takes it."""
+        behind = {entry.partition("/")[2] for entry in self.document.behind()}
+        for node_id in sorted(behind - set(but)):
+            try:
+                self._follow(node_id)
+            except SourceRefused as error:
+                logger.warning("nodelist: %s is not written to %s: %s", node_id, self.source.name, error)
+                self._pends(node_id, str(error))
+            except SourceAway as error:
+                logger.warning("nodelist: %d members wait for %s: %s", len(behind), self.source.name, error)
+                return
 
     def _begin(self) -> None:
         """Nobody has refreshed yet: what the store has comes first."""
         if self.document.pointer()[0] == 0:
             self.refresh()
 
-    def _take_in(self, node_id: str, note: Any, state: State | None) -> list[str]:
-        """What somebody else changed in the store is committed; what we wrote there is only noted."""
-        said: list[str] = []
-        if is_foreign(note, state):
-            copy = self._committed(node_id)
-            ours = ours_of(copy, node_id)
-            new = merged(listed_of(note), state and state.listed, ours)
-            try:
-                self._commit(copy, difference(node_id, ours, new), why=f"changed in {self.source.name}")
-            except (Changed, StaleFence):
-                return []  # the next time
-            said = lines_of(node_id, ours, new)
-        theirs = state and state.listed.model_dump(mode="json")
-        ours_there = theirs in (note or {}).get("intents", [])
-        self.document.note(node_id, note, note_of(state, theirs if ours_there else UNKNOWN))
-        return said
-
     def follow(self, node_id: str) -> str:
         """Write to the store what is committed of a member: `written`, or why not yet (the next refresh will)."""
         try:
-            for _ in range(TRIES):
-                behind = self.document.behind(MEMBER + node_id, DATED + node_id)
-                note, wanted = self.document.stored_of(node_id), ours_of(self._committed(node_id), node_id)
-                if has(note, wanted):
-                    for entry, version in behind.items():
-                        self.document.followed(entry, version)
-                    return WRITTEN
-                self._write(node_id, note, wanted)
+            return self._follow(node_id)
         except (SourceAway, SourceRefused) as error:
             logger.warning("nodelist: %s is not written to %s yet: %s", node_id, self.source.name, error)
             return self._pends(node_id, str(error))
+
+    def _follow(self, node_id: str) -> str:
+        for _ in range(TRIES):
+            behind = self.document.behind(MEMBER + node_id, DATED + node_id)
+            note, wanted = self.document.stored_of(node_id), ours_of(self._committed(node_id), node_id)
+            if has(note, wanted):
+                for entry, version in behind.items():
+                    self.document.followed(entry, version)
+                return WRITTEN
+            self._write(node_id, note, wanted)
         return self._pends(node_id, f"it changes in {self.source.name} all the while")
 
     def _pends(self, node_id: str, why: str) -> str:
@@ -267,31 +279,22 @@ class ReplicatedNodelist:
             self.document.note(node_id, note, note | {"why": why})
         return why
 
-    def pending(self) -> dict[str, Pending]:
-        """What the store lacks, by member."""
-        versions: dict[str, int] = {}
-        for entry, version in sorted(self.document.behind().items()):
-            node_id = entry.partition("/")[2]
-            versions[node_id] = max(version, versions.get(node_id, 0))
-        notes = {node_id: self.document.stored_of(node_id) or {} for node_id in versions}
-        return {node_id: Pending(version, notes[node_id].get("why", "")) for node_id, version in versions.items()}
-
     def _write(self, node_id: str, note: Any, wanted: Listed | None) -> None:
-        text = wanted and wanted.model_dump(mode="json")
-        base = state_of(note)
-        known = note or {"wrote": UNKNOWN, "intents": []}
-        intended = note_of(base, known["wrote"]) | {"intents": [*known["intents"], text][-5:]}
+        base, intended = state_of(note), intending(note, wanted)
         if not self.document.note(node_id, note, intended):
             return
         try:
             state = self.source.write(node_id, base, wanted)
         except Outdated:
-            self._take_in(node_id, intended, self.source.read_one(node_id))
+            state = self.source.read_one(node_id)
+            if self.document.stored_of(node_id) == intended:
+                self._take_in({node_id: (intended, state)})
         else:
-            self.document.note(node_id, intended, note_of(state, text))
+            self.document.note(node_id, intended, note_of(state, wanted and wanted.model_dump(mode="json")))
 
-    def _committed(self, node_id: str) -> Copy:
-        return self.document.current(MEMBER + node_id, DATED + node_id)
+    def _committed(self, *names: str) -> Copy:
+        entries = [prefix + node_id for node_id in names for prefix in (MEMBER, DATED)]
+        return self.document.current(*entries) if entries else Copy(0, "-", {})
 
-    def _commit(self, copy: Copy, changes: Mapping[str, Any], *, why: str, fence: int | None = None) -> None:
-        self.document.update(changes, fence=fence, expect=copy, who=self._who, why=why)
+    def _commit(self, copy: Copy, changes: Mapping[str, Any], **about: Any) -> None:
+        self.document.update(changes, expect=copy, who=self._who, **about)

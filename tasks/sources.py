@@ -4,13 +4,14 @@ What it holds of one member is a State: what is listed, and a token by which a l
 still so. A write is conditional: nothing that somebody else wrote since is lost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from tasks import instants
 from tasks.member import Member
 
 WRITTEN = "written"
@@ -76,17 +77,17 @@ class Source(Protocol):
         ...
 
 
-def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None) -> Listed | None:
-    """What somebody changed in the store since it was `base` goes into ours, field by field; the rest of ours stays."""
+def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None, fields: Collection[str]) -> Listed | None:
+    """What somebody changed in the store since it was `base`, these fields, goes into ours; the rest of ours stays.
+
+    A date is moved back by who moved it back in the store, a reset; else the later one stays.
+    """
     if theirs is None or ours is None:
         return None if theirs is None or base is not None else theirs
-    if base is None:  # it is new to us: of the dates, those are right that somebody has
-        found = {name: getattr(ours.member, name) or getattr(theirs.member, name) for name in DATES}
-        return Listed(member=theirs.member.model_copy(update=found), approved=theirs.approved)
-    changes = {
-        name: getattr(theirs.member, name)
-        for name in Member.model_fields
-        if getattr(theirs.member, name) != getattr(base.member, name)
-    }
-    approved = theirs.approved if theirs.approved != base.approved else ours.approved
+    changes = {name: getattr(theirs.member, name) for name in Member.model_fields if name in fields}
+    for name in changes.keys() & set(DATES):
+        there, was, here = ((one and getattr(one.member, name)) or instants.NEVER for one in (theirs, base, ours))
+        if there >= was and here > there:
+            changes[name] = here
+    approved = theirs.approved if "approved" in fields else ours.approved
     return Listed(member=ours.member.model_copy(update=changes), approved=approved)

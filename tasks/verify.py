@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from coordinator.copies import Copy, checksum
 from coordinator.replicas import OnDisk
 from tasks.notes import MEMBER, ours_of
+from tasks.pending import lacking
 from tasks.replicated import ReplicatedNodelist
 from tasks.sources import Listed, SourceAway
 
@@ -70,7 +71,7 @@ def _of_disks(copy: Copy, disks: dict[str, OnDisk], kept_by: Set[str], nodes: Se
 
 
 def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:
-    pending, name = nodelist.pending(), nodelist.source.name
+    pending, name = lacking(nodelist.document), nodelist.source.name
     for node_id, one in pending.items():
         yield f"{node_id}: {name} lacks version {one.version}: {one.reason}"
     notes = nodelist.document.stored()

@@ -7,7 +7,7 @@ from tasks import documents
 from tasks.catalog import Dates
 from tasks.member import Member
 from tasks.nodelist import XmlNodelist
-from tasks.sources import DATES, Found, Listed, Outdated, SourceAway, State
+from tasks.sources import DATES, Found, Listed, Outdated, SourceAway, SourceRefused, State
 
 
 class XmlSource:
@@ -20,23 +20,27 @@ class XmlSource:
         self.name = str(nodelist.path)
 
     def read(self) -> Found:
-        return Found({member.identifier: State(Listed(member=member)) for member in self._nodelist.members()})
+        members, bad = self._nodelist.listed()
+        return Found({member.identifier: State(Listed(member=member)) for member in members}, frozenset(bad))
 
     def read_one(self, node_id: str) -> State | None:
-        member = self._nodelist.member(node_id)
-        return None if member is None else State(Listed(member=member))
+        found = self.read()
+        if node_id in found.bad:
+            raise SourceRefused(f"{self.name}: its entry cannot be understood")
+        return found.states.get(node_id)
 
     def write(self, node_id: str, base: State | None, wanted: Listed | None) -> State | None:
         now = self.read_one(node_id)
         if now != base and (now and now.listed) != (base and base.listed):
             raise Outdated(node_id)
         try:
-            if now is None or wanted is None or _but_dates(now.listed.member) != _but_dates(wanted.member):
-                self._nodelist.put(node_id, None if wanted is None else wanted.member)
-            if wanted is not None:
-                old = _dates(now.listed.member) if now else None
-                if not self._nodelist.set_dates(node_id, old, _dates(wanted.member)):
-                    raise Outdated(node_id)
+            old, new = (one.member if one else None for one in (now and now.listed, wanted))
+            alike = old and new and _but_dates(old) == _but_dates(new)
+            if not alike and not self._nodelist.put(node_id, old, new):
+                raise Outdated(node_id)
+            was = _dates(old) if old else None
+            if new and not self._nodelist.set_dates(node_id, was, _dates(new)):
+                raise Outdated(node_id)
         except (documents.Unreadable, OSError) as error:
             raise SourceAway(f"{self.name}: {error}") from error
         return self.read_one(node_id)

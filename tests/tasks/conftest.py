@@ -17,6 +17,7 @@ from tasks.nodelist import XmlNodelist, parse_nodelist, write_nodelist
 from tasks.settings import Settings
 from tests.directory import SlapdServer
 from tests.servers import RedisServer
+from tests.tasks.lists import Lists, over, over_xml
 
 from .calls import Run, called
 
@@ -30,6 +31,10 @@ RIVER = SAMPLE[1]
 
 def river_with(**given: Any) -> Member:
     return RIVER.model_copy(update=given)
+
+
+def day(number: int) -> datetime:
+    return LATER + timedelta(days=number)
 
 
 def at(seconds: float) -> datetime:
@@ -140,3 +145,22 @@ def directory(slapd: SlapdServer) -> Iterator[Directory]:
 @pytest.fixture
 def river(directory: Directory) -> Record:
     return directory.write(RIVER.identifier, None, RIVER, approved=True)
+
+
+@pytest.fixture(params=["ldap", "xml"])
+def lists(
+    request: pytest.FixtureRequest, redis_server: RedisServer, prefix: str, tmp_path: Path, catalog: Catalog
+) -> Iterator[Lists]:
+    """RIVER and another are in the store, and were taken in."""
+    members = [RIVER, river_with(identifier="urn:node:other")]
+    if request.param == "ldap":
+        made = over(request.getfixturevalue("slapd"), redis_server.url(0), prefix, tmp_path)
+    else:
+        path = tmp_path / "nodelist.xml"
+        path.write_bytes(write_nodelist([river_with(identifier="urn:node:first")]))
+        made = over_xml(catalog, path, redis_server.url(0), prefix, tmp_path)
+    with made as lists:
+        for member in members:
+            lists.outside_adds(member)
+        lists.nodelist.refresh()
+        yield lists
