@@ -35,6 +35,19 @@ def beat(service: Service, name: str) -> Iterator[None]:
         process.wait()
 
 
+def environ_of(slapd: SlapdServer) -> dict[str, str]:
+    return {
+        "TASKS_LDAP_URL": slapd.url,
+        "TASKS_LDAP_BIND_DN": f"cn=coordinator,{BASE}",
+        "TASKS_LDAP_PASSWORD": "coordinator",
+        "TASKS_REFRESH_INTERVAL": "3600",
+    }
+
+
+def refreshed(service: Service) -> None:
+    service.ended(service.shell("from tasks.refresh import refresh; print(refresh())"))
+
+
 def scheduled(service: Service) -> set[str]:
     store = service.coordinator.store
     with service.redis.client() as client:
@@ -45,14 +58,11 @@ def scheduled(service: Service) -> set[str]:
 def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds(
     slapd: SlapdServer, own_redis: RedisServer, tmp_path: Path
 ) -> None:
-    environ = {
-        "TASKS_LDAP_URL": slapd.url,
-        "TASKS_LDAP_BIND_DN": f"cn=coordinator,{BASE}",
-        "TASKS_LDAP_PASSWORD": "coordinator",
-        "TASKS_REFRESH_INTERVAL": "3600",
-    }
     plain = river_with(base_url="http://127.0.0.1:9")
-    with Directory(slapd.settings()) as directory, Service(own_redis, tmp_path, list[MemberServer](), **environ) as it:
+    with (
+        Directory(slapd.settings()) as directory,
+        Service(own_redis, tmp_path, list[MemberServer](), **environ_of(slapd)) as it,
+    ):
         for node_id in (A, B):
             directory.write(node_id, None, plain.model_copy(update={"identifier": node_id}), True)
         it.node("one", 1)
@@ -62,14 +72,11 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
             wait_until(lambda: len(document.members()) == 4, 30, lambda: str(document.members()))
             wait_until(lambda: scheduled(it) == {A, B}, 30, lambda: str(scheduled(it)))
 
-            def refreshed() -> None:
-                it.ended(it.shell("from tasks.refresh import refresh; print(refresh())"))
-
             directory.write(C, None, plain.model_copy(update={"identifier": C}), True)
             record = directory.read_one(B)
             assert record
             directory.write(B, record, record.member.model_copy(update={"state": "down"}), True)
-            refreshed()
+            refreshed(it)
             wait_until(lambda: scheduled(it) == {A, C}, 5, lambda: str(scheduled(it)))
             assert f"{C} is new" in it.log("one") + it.log("two")
             assert f"{B}: state: up → down" in it.log("one") + it.log("two")
@@ -81,5 +88,5 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
             record = directory.read_one(C)
             assert record
             directory.remove(C, record)
-            refreshed()
+            refreshed(it)
             wait_until(lambda: scheduled(it) == set(), 5, lambda: str(scheduled(it)))
