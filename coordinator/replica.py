@@ -65,6 +65,7 @@ class Replica:
         while not self._stop.is_set():
             try:
                 if self.begin():
+                    self._subscribe()
                     while not self._stop.is_set() and self.step():
                         pass
                     self._said("")
@@ -148,12 +149,20 @@ class Replica:
             self.copies.commit(latest.version, latest.sha)
             self._committed, self._prepared = latest, Copy(0, "", {})
 
-    def _wait(self) -> None:
-        """Until there is news, or half a second."""
+    def _subscribe(self) -> None:
+        """To news of the document, and to a channel of its own, by which others see that this process lives."""
+        name = self.document.name
         if self._notices is None:
             client = self.store.connect(self.store.settings.timeout)
             self._notices = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
-            self.store.call(lambda: self._notices.subscribe(self.store.key("replica", self.document.name)))
+            own = self.store.key("member", name, self.member)
+            self.store.call(lambda: self._notices.subscribe(self.store.key("replica", name), own))
+
+    def _wait(self) -> None:
+        """Until there is news, or half a second."""
+        if self._notices is None:
+            self._stop.wait(TICK)
+            return
         notice = self.store.call(lambda: self._notices.get_message(timeout=TICK))
         what, _, look_id = notice["data"].decode().partition(" ") if notice else ("", "", "")
         if what == "look" and self._lock is not None:

@@ -18,7 +18,7 @@ local function tell(id, outcome)
   wake(id, outcome)
 end
 
-local function be_gracious(doc) redis.call('SET', P .. 'grace:' .. doc, 1, 'PX', 2000, 'NX') end
+local function be_gracious(doc) redis.call('SET', P .. 'grace:' .. doc, 1, 'PX', 1500, 'NX') end
 
 -- A Redis that was started anew, or emptied, may have lost its end: members get time to say what lies on their disks.
 local function settled(doc)

@@ -1,5 +1,5 @@
 -- document_report: a member says what lies on its disk, and is told what to do. Whoever has what is committed and what
--- is under way is let into the replica set. Who kept silent while others acknowledged is put out.
+-- is under way is let into the replica set. Who kept silent while others acknowledged, or is gone, is put out.
 -- KEYS prefix
 -- ARGV doc member version sha prepared prepared_sha silence
 --   version, prepared: what it knows as committed, and a later one it has prepared; 0 = none; silence: ms
@@ -10,16 +10,17 @@
 local doc, member, version, sha, prepared, prepared_sha, silence = unpack(ARGV)
 local replicas, acked, under_way = P .. 'replicas:' .. doc, P .. 'acked:' .. doc, P .. 'prepare:' .. doc
 
--- Not before somebody has acknowledged, and half a second later. Where nobody reported for a while Redis was away, and
--- all were silent: then it begins anew.
+-- Nobody before somebody has acknowledged: at once whose connection is gone, others half a second later. Where nobody
+-- reported for a while Redis was away, and all were silent: then it begins anew.
 local function put_out()
+  local function gone(other) return redis.call('PUBLISH', P .. 'member:' .. doc .. ':' .. other, 'report') == 0 end
   local out, made = {}, redis.call('HMGET', under_way, 'begun', 'first', 'heard')
-  if not made[1] then return out end
+  if not made[1] or not settled(doc) or redis.call('EXISTS', P .. 'grace:' .. doc) == 1 then return out end
   redis.call('HSET', under_way, 'heard', now_text)
   if now > (made[3] or made[1]) + 3000 then redis.call('HSET', under_way, 'begun', now_text) return out end
-  if not made[2] or now < math.max(made[1] + silence, made[2] + 500) then return out end
-  for _, other in ipairs(redis.call('HKEYS', replicas)) do
-    if redis.call('HEXISTS', acked, other) == 0 then
+  local late = made[2] and now >= math.max(made[1] + silence, made[2] + 500)
+  for _, other in ipairs(made[2] and redis.call('HKEYS', replicas) or {}) do
+    if redis.call('HEXISTS', acked, other) == 0 and (late or gone(other)) then
       redis.call('HDEL', replicas, other)
       out[#out + 1] = other
     end

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -51,6 +52,16 @@ def report(store: Store, member: str, version: int = 0, sha: str = "", ready: in
     return store.run("document_report", NAME, member, version, sha, ready, ready_sha, 2000)
 
 
+@contextmanager
+def living(store: Store, members: str) -> Iterator[None]:
+    """Their own channels are heard."""
+    with store.client.pubsub() as heard:
+        heard.subscribe(*(store.key("member", NAME, member) for member in members))
+        for _ in members:
+            heard.get_message(timeout=5)
+        yield
+
+
 def test_asking_twice(store: Store) -> None:
     assert twice(store, "document_ask", asked("u", 5)) == b"asked"
     assert twice(store, "document_ask", asked("v", 6)) == b"asked"
@@ -73,8 +84,20 @@ def test_an_acknowledgement_of_one_of_two_said_twice_is_one(store: Store) -> Non
     report(store, "b")
     store.run("document_ask", NAME, asked("u", 5))
     version = int(report(store, "a")[3])
-    assert twice(store, "document_report", "a", 0, "", version, "sum", 2000)[0] == b"kept"
-    assert report(store, "b", 0, "", version, "sum")[0] == b"commit"
+    with living(store, "ab"):
+        assert twice(store, "document_report", "a", 0, "", version, "sum", 2000)[0] == b"kept"
+        assert report(store, "b", 0, "", version, "sum")[0] == b"commit"
+
+
+def test_one_whose_channel_nobody_hears_is_waited_for_no_longer(store: Store) -> None:
+    for member in "abc":
+        report(store, member)
+    store.run("document_ask", NAME, asked("u", 5))
+    version = int(report(store, "a")[3])
+    with living(store, "ab"):
+        assert report(store, "a", 0, "", version, "sum")[-1] == [b"c"]
+        assert sorted(store.client.hkeys(store.key("replicas", NAME))) == [b"a", b"b"]
+        assert report(store, "b", 0, "", version, "sum")[0] == b"commit"
 
 
 def test_one_with_another_checksum_than_most_is_put_out(store: Store) -> None:
@@ -82,8 +105,9 @@ def test_one_with_another_checksum_than_most_is_put_out(store: Store) -> None:
         report(store, member)
     store.run("document_ask", NAME, asked("u", 5))
     version = int(report(store, "a")[3])
-    for member, sha in (("a", "sum"), ("b", "other"), ("c", "sum")):
-        report(store, member, 0, "", version, sha)
+    with living(store, "abc"):
+        for member, sha in (("a", "sum"), ("b", "other"), ("c", "sum")):
+            report(store, member, 0, "", version, sha)
     assert store.client.get(store.key("pointer", NAME)) == b"%d sum" % version
     assert sorted(store.client.hkeys(store.key("replicas", NAME))) == [b"a", b"c"]
     assert report(store, "b", 0, "", version, "other")[0] == b"behind"

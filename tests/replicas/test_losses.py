@@ -35,6 +35,14 @@ def test_a_silent_member_is_put_out_nobody_waits_long_and_it_comes_back_with_the
     assert silent.document.read().value("x") == 2
 
 
+def test_one_that_is_killed_is_waited_for_by_nobody(members: Members) -> None:
+    _, other = members.ready("a", "b")
+    members.put("x", 0)
+    other.kill()
+    assert timed(members, "x", 1) < 1.5
+    assert members.set() == ["a"]
+
+
 def test_one_that_cannot_write_its_disk_is_out_at_once_and_back_once_it_can(members: Members) -> None:
     _, full = members.ready("a", "full")
     members.put("x", 0)
