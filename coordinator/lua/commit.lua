@@ -37,7 +37,7 @@ end
 local function commit(doc)
   local made = redis.call('HMGET', P .. 'prepare:' .. doc, 'version', 'base', 'updates', 'begun')
   local acked, members = {}, redis.call('HKEYS', P .. 'replicas:' .. doc)
-  if not made[1] or made[2] ~= pointer_of(doc) or (not members[1] and now < made[4] + 2000) then return end
+  if not made[1] or made[2] ~= pointer_of(doc) or (not members[1] and now < made[4] + 900) then return end
   for _, member in ipairs(members) do
     acked[member] = redis.call('HGET', P .. 'acked:' .. doc, member)
     if not acked[member] then return end
