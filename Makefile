@@ -34,10 +34,10 @@ check: $(INSTALLED) ## ruff, mypy --strict and the floors
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/python -m pytest -q tests/test_floors.py
 
-bench: $(INSTALLED) system-ready ## figures beside peers (bench/README.md)
+bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
-rough: $(INSTALLED) system-ready ## tests that kill, pause and cut for minutes
+rough: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
 	@$(BIN)/python -m pytest tests/rough $(ARGS)
 
 system: ## install the system packages the tests need (apt-get)

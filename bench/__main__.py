@@ -9,7 +9,7 @@ import redis
 
 NAMES = (
     "keyed", "locks", "contended", "size", "many", "fairness", "placement", "idle", "routing", "resume", "harvest",
-    "replicas",
+    "replicas", "nodelist",
 )  # fmt: skip
 
 
