@@ -12,17 +12,18 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from coordinator.durable import replace
 
 State = Mapping[str, str]
 """By entry, "<fence> <JSON>", as Redis keeps it."""
 
 KEPT = 2
+NEW = "new"  # one name: what a killed process left is overwritten
 _DECODER = json.JSONDecoder()
 
 
@@ -102,7 +103,7 @@ class Copies:
     def write(self, version: int, state: State) -> str:
         """Durably; its checksum. Raises OSError."""
         body = written(self.document, version, state)
-        self._replace(self._path(version), body)
+        replace(self._path(version), body, NEW)
         return hashlib.sha256(body).hexdigest()
 
     def read(self, version: int, sha: str = "") -> Copy | None:
@@ -135,7 +136,7 @@ class Copies:
 
     def commit(self, version: int, sha: str) -> None:
         """From now on this is the version; older ones are dropped but for the last. Raises OSError."""
-        self._replace(Path(self._note), f"{version} {sha}\n".encode())
+        replace(Path(self._note), f"{version} {sha}\n".encode(), NEW)
         older = [one for one in self.versions() if one <= version]
         for one in older[:-KEPT]:
             self._path(one).unlink(missing_ok=True)
@@ -150,26 +151,6 @@ class Copies:
 
     def _path(self, version: int) -> Path:
         return self.folder / f"{version}.jsonl"
-
-    def _replace(self, path: Path, body: bytes) -> None:
-        """All or nothing, also over a power cut."""
-        beside = path.with_name("new")  # one name: what a killed process left is overwritten
-        try:
-            with beside.open("wb") as file:
-                file.write(body)
-                file.flush()
-                os.utime(file.fileno(), ns=(time.time_ns(),) * 2)  # the clock of a file system is coarse: see committed
-                os.fsync(file.fileno())
-        except OSError:
-            with suppress(OSError):
-                beside.unlink()
-            raise
-        beside.replace(path)
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _parsed(line: str) -> tuple[str, str]:

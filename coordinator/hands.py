@@ -238,6 +238,6 @@ class Hands:
 
 
 def open_hands(app: Celery, node: str, incarnation: str) -> list[Hands]:
-    """None where the broker sees to it."""
+    """Empty where the broker sees to it."""
     with app.connection_for_read() as connection:
         return [Hands(app, node, incarnation)] if connection.transport.driver_type == "redis" else []

@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -25,6 +24,7 @@ from typing import Protocol
 
 from sqlalchemy import Engine
 
+from coordinator.durable import replace
 from tasks import documents, instants
 from tasks.catalog import (
     Dates,
@@ -125,7 +125,7 @@ class XmlNodelist:
             raise documents.Unreadable(f"{path} names no member")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            _replace(self._path, body)
+            replace(self._path, body)
         self._refresh()
 
     def put(self, node_id: str, old: Member | None, member: Member | None) -> bool:
@@ -140,7 +140,7 @@ class XmlNodelist:
             there = found[1].entries.get(node_id)
             if node_id in found[1].bad or _undated(there and there[1]) != _undated(old):
                 return False
-            _replace(self._path, with_member(found[0], node_id, member))
+            replace(self._path, with_member(found[0], node_id, member))
         self._refresh()
         return True
 
@@ -208,9 +208,9 @@ class XmlNodelist:
         after = {_digest(written): {node_id: rows.get(node_id, Dates()) for node_id in parsed.entries}}
         if written != body:
             before = {_digest(body): notes.get(_digest(body), parsed.dates)}
-            _replace(self._noted, _dump({**before, **after}))
-            _replace(self._path, written)
-        _replace(self._noted, _dump(after))
+            replace(self._noted, _dump({**before, **after}))
+            replace(self._path, written)
+        replace(self._noted, _dump(after))
         return written, parse_nodelist(written)
 
     def _take_in(self, parsed: Parsed, notes: Mapping[str, Mapping[str, Dates]]) -> None:
@@ -275,20 +275,3 @@ def _dump(notes: Mapping[str, Mapping[str, Dates]]) -> bytes:
         for digest, of in notes.items()
     }
     return json.dumps(written).encode()
-
-
-def _replace(path: Path, body: bytes) -> None:
-    """All or nothing, also over a power cut; with the permissions that the file has."""
-    beside = path.with_name(f".{path.name}.new")
-    with beside.open("wb") as file:
-        if path.exists():
-            os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -30,7 +30,7 @@ def one_line() -> Iterator[None]:
         raise click.ClickException(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except SQLAlchemyError as error:
         raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
-    except (SourceAway, ForeignHost, documents.Unreadable, OSError, ValueError) as error:
+    except (ImportError, SourceAway, ForeignHost, documents.Unreadable, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 PREFIX = "TASKS_"
 MIB = 1024 * 1024
@@ -139,13 +139,18 @@ class Settings(BaseModel):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: Any) -> Self:
-        """`given` goes before the environment. Unknown names are refused."""
+        """`given` goes before the environment. Raises ValueError, one line: an unknown name, or a value that is bad."""
         found = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
         for name in found.keys() - cls.model_fields.keys():
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
             raise ValueError(f"unknown setting {PREFIX}{name.upper()}{hint}")
-        return cls(**{**found, **given})
+        try:
+            return cls(**{**found, **given})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = "".join(f"{PREFIX}{str(part).upper()}: " for part in first["loc"][:1])
+            raise ValueError(f"{name}{first['msg'].removeprefix('Value error, ')}") from error
 
 
 def _is_loopback(host: str) -> bool:

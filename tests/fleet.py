@@ -203,3 +203,14 @@ class Fleet:
                 os.environ.pop(name)
             else:
                 os.environ[name] = value
+
+
+def kill_all(worker: Worker) -> None:
+    """Itself, its pool and its warden."""
+    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
+        process.kill()
+
+
+def server_seconds(fleet: Fleet) -> float:
+    seconds, micro = fleet.coordinator.store.client.time()
+    return float(seconds) + float(micro) / 1e6

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parent.parent
 
 # A module imports only from floors below its own. "__init__" is the front door of the library.
 FLOORS = (
-    {"copies", "envelopes", "errors", "leash", "processes", "tables", "version"},
-    {"settings", "embedded", "supervisor", "quartz"},
+    {"durable", "envelopes", "errors", "leash", "processes", "tables", "version"},
+    {"copies", "settings", "embedded", "supervisor", "quartz"},
     {"store"},
     {"jobs", "checks", "nodes", "entries", "line"},
     {"arrivals"},

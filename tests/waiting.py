@@ -1,7 +1,8 @@
 """Waiting for conditions instead of sleeping."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
@@ -11,3 +12,11 @@ def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Cal
         if time.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what or condition}")
         time.sleep(0.02)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """The body takes less."""
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < seconds

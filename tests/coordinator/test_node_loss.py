@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fleet import Fleet, Worker
+from tests.fleet import Fleet, Worker, kill_all, server_seconds
 from tests.proxy import Proxy
 from tests.waiting import wait_until
 
@@ -28,16 +28,6 @@ def far_worker(fleet: Fleet, network: Proxy) -> Worker:
     """A node with the label `far`, whose tasks' own notes take another way."""
     urls = {"COORDINATOR_URL": network.url(0), "TEST_BROKER": network.url(1), "TEST_BACKEND": network.url(2)}
     return fleet.worker("far", 2, app="depot", COORDINATOR_LABELS="far", **urls)
-
-
-def kill_all(worker: Worker) -> None:
-    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
-        process.kill()
-
-
-def server_seconds(fleet: Fleet) -> float:
-    seconds, micro = fleet.coordinator.store.client.time()
-    return float(seconds) + float(micro) / 1e6
 
 
 def pass_server_time(fleet: Fleet, seconds: float) -> None:

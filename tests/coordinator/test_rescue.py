@@ -3,23 +3,11 @@
 import signal
 from typing import Any
 
-import psutil
-
-from tests.fleet import Fleet, Worker
+from tests.fleet import Fleet, kill_all, server_seconds
 from tests.waiting import wait_until
 
 SHORT: dict[str, Any] = {"lock_ttl": 2, "node_ttl": 1, "sweep": 0.1, "heartbeat": 0.3}
 LASTS = 1 + 3  # seconds that a hand outlasts its node's last heartbeat
-
-
-def kill_all(worker: Worker) -> None:
-    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
-        process.kill()
-
-
-def server_seconds(fleet: Fleet) -> float:
-    seconds, micro = fleet.coordinator.store.client.time()
-    return float(seconds) + float(micro) / 1e6
 
 
 def unacknowledged(fleet: Fleet) -> int:

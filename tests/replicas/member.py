@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coordinator import store
-from coordinator.copies import Copies
+from coordinator import copies, store
 from coordinator.replica import Replica
 from coordinator.settings import Settings
 from coordinator.store import Store
@@ -76,7 +75,7 @@ def main() -> None:
     if charge.fault:
         misread(charge.fault)
     if charge.fatal == "half":
-        Copies._replace = _half  # type: ignore[method-assign]
+        copies.replace = _half
     Mortal.fatal = charge.fatal
     settings = Settings(url=charge.url, prefix=charge.prefix)
     replica = Mortal(Store(settings), charge.document, charge.name, Path(charge.root))
@@ -84,8 +83,8 @@ def main() -> None:
     replica.run()
 
 
-def _half(copies: Copies, path: Path, body: bytes) -> None:
-    path.with_name("new").write_bytes(body[: len(body) // 2])
+def _half(path: Path, body: bytes, beside: str) -> None:
+    path.with_name(beside).write_bytes(body[: len(body) // 2])
     die()
 
 

@@ -52,6 +52,14 @@ def report(store: Store, member: str, version: int = 0, sha: str = "", ready: in
     return store.run("document_report", NAME, member, version, sha, ready, ready_sha, 2000)
 
 
+def begun(store: Store, members: str) -> int:
+    """A version that these are to prepare."""
+    for member in members:
+        report(store, member)
+    store.run("document_ask", NAME, asked("u", 5))
+    return int(report(store, members[0])[3])
+
+
 @contextmanager
 def living(store: Store, members: str) -> Iterator[None]:
     """Their own channels are heard."""
@@ -80,20 +88,14 @@ def test_an_acknowledgement_said_twice_commits_once(store: Store) -> None:
 
 
 def test_an_acknowledgement_of_one_of_two_said_twice_is_one(store: Store) -> None:
-    report(store, "a")
-    report(store, "b")
-    store.run("document_ask", NAME, asked("u", 5))
-    version = int(report(store, "a")[3])
+    version = begun(store, "ab")
     with living(store, "ab"):
         assert twice(store, "document_report", "a", 0, "", version, "sum", 2000)[0] == b"kept"
         assert report(store, "b", 0, "", version, "sum")[0] == b"commit"
 
 
 def test_one_whose_channel_nobody_hears_is_waited_for_no_longer(store: Store) -> None:
-    for member in "abc":
-        report(store, member)
-    store.run("document_ask", NAME, asked("u", 5))
-    version = int(report(store, "a")[3])
+    version = begun(store, "abc")
     with living(store, "ab"):
         assert report(store, "a", 0, "", version, "sum")[-1] == [b"c"]
         assert sorted(store.client.hkeys(store.key("replicas", NAME))) == [b"a", b"b"]
@@ -101,10 +103,7 @@ def test_one_whose_channel_nobody_hears_is_waited_for_no_longer(store: Store) ->
 
 
 def test_one_with_another_checksum_than_most_is_put_out(store: Store) -> None:
-    for member in "abc":
-        report(store, member)
-    store.run("document_ask", NAME, asked("u", 5))
-    version = int(report(store, "a")[3])
+    version = begun(store, "abc")
     with living(store, "abc"):
         for member, sha in (("a", "sum"), ("b", "other"), ("c", "sum")):
             report(store, member, 0, "", version, sha)

@@ -2,9 +2,6 @@
 
 import socket
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +14,12 @@ from tasks.member import Member
 from tasks.settings import Settings
 from tests.directory import BASE, SlapdServer
 from tests.proxy import Proxy
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 from .conftest import RIVER, river_with
 
 ID = RIVER.identifier
 TIMEOUT = 1.0
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    begun = time.monotonic()
-    yield
-    assert time.monotonic() - begun < seconds
 
 
 def told(settings: Settings, said: str) -> str:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import re
+from collections.abc import Callable
 from typing import Any
 
 import ldap
@@ -14,6 +15,23 @@ from tests.waiting import wait_until
 from .conftest import RIVER, river_with
 
 ID = RIVER.identifier
+
+
+def meanwhile(
+    client: Directory, monkeypatch: pytest.MonkeyPatch, slapd: SlapdServer, change: Callable[[Directory], object]
+) -> None:
+    """Somebody else changes something between the second entry of the client's next search and the third."""
+    real, seen = client._connection.search, []
+
+    def search(*given: Any) -> Any:
+        for found in real(*given):
+            yield found
+            seen.append(found[0])
+            if len(seen) == 2:
+                with Directory(slapd.settings()) as writer:
+                    change(writer)
+
+    monkeypatch.setattr(client._connection, "search", search)
 
 
 def test_bad_entries_are_named_and_left_out(slapd: SlapdServer, directory: Directory) -> None:
@@ -60,17 +78,7 @@ def test_a_member_that_changes_between_two_pages_is_read_again(
         client.write(other.identifier, None, other, True)
         last = RIVER.properties[-1]
         changed = river_with(name="New", properties=(*RIVER.properties[:-1], last.model_copy(update={"value": "New"})))
-        real, seen = client._connection.search, []
-
-        def search(*given: Any) -> Any:
-            for found in real(*given):
-                yield found
-                seen.append(found[0])
-                if len(seen) == 2:
-                    with Directory(slapd.settings()) as writer:
-                        writer.write(ID, record, changed, True)
-
-        monkeypatch.setattr(client._connection, "search", search)
+        meanwhile(client, monkeypatch, slapd, lambda writer: writer.write(ID, record, changed, True))
         start = slapd.mark()
         reading = client.read()
     assert {node_id: found.member for node_id, found in reading.records.items()} == {
@@ -85,17 +93,7 @@ def test_a_member_that_changes_between_two_pages_is_read_again(
 def test_a_member_that_is_removed_while_it_is_read_is_gone(slapd: SlapdServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with Directory(slapd.settings(ldap_page=2)) as client:
         record = client.write(ID, None, RIVER, True)
-        real, seen = client._connection.search, []
-
-        def search(*given: Any) -> Any:
-            for found in real(*given):
-                yield found
-                seen.append(found[0])
-                if len(seen) == 2:
-                    with Directory(slapd.settings()) as writer:
-                        writer.remove(ID, record)
-
-        monkeypatch.setattr(client._connection, "search", search)
+        meanwhile(client, monkeypatch, slapd, lambda writer: writer.remove(ID, record))
         reading = client.read()
     assert reading.records == {}
     assert reading.problems == {}

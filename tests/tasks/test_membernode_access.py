@@ -115,6 +115,8 @@ def test_a_member_can_be_reached_through_a_proxy_of_its_own(server: MemberServer
 def test_a_setting_that_does_not_exist_is_refused_with_what_may_have_been_meant(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="TASKS_OVERLAP"):
         Settings.from_environment({"TASKS_OVERLAPS": "5"})
+    with pytest.raises(ValueError, match=r"\ATASKS_PAGE_SIZE: .*integer[^\n]*\Z"):
+        Settings.from_environment({"TASKS_PAGE_SIZE": "x"})
     assert Settings.from_environment({"TASKS_OVERLAP": "5", "OTHER": "x"}, data_dir=tmp_path).overlap == 5
 
 

@@ -1,9 +1,6 @@
 """The nodelist over an LDAP server that is asked little, and that is down, slow, or not to be trusted."""
 
 import logging
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,19 +9,13 @@ import trustme
 from tasks.sources import SourceAway
 from tests.directory import SlapdServer, ldif_of
 from tests.servers import RedisServer
+from tests.waiting import within
 
 from .conftest import RIVER, day, river_with
 from .lists import over, setting
 
 A = RIVER.identifier
 TIMEOUT = 1.0
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    begun = time.monotonic()
-    yield
-    assert time.monotonic() - begun < seconds
 
 
 def loaded(slapd: SlapdServer, number: int) -> list[str]:
