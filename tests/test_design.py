@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text()
 SCRIPTS = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator" / "lua").glob("*.lua")))
 KINDS = sorted(set(re.findall(r"P \.\. '([a-z-]+:?)'", SCRIPTS)))
-FIELDS = re.findall(r"local (?:USUAL|RARE) = \{(.*?)\}", SCRIPTS, re.DOTALL)
+FIELDS = re.findall(r"\bfill\w*\((.*?)\)", SCRIPTS, re.DOTALL)
 
 STATES = sorted(
     {*re.findall(r"HSET'.*'state', '(\w+)'", SCRIPTS), *re.findall(r"into\(id, '(\w+)'", SCRIPTS), *TERMINAL}

@@ -2,7 +2,8 @@
 -- KEYS prefix
 -- ARGV parent
 -- returns 1 when it is parked, else 0
--- include leave
+-- include full
+-- include look
 local parent = ARGV[1]
 though_full()
 look_at(parent)

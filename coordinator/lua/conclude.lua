@@ -1,5 +1,6 @@
 -- Shared: what follows when an attempt is over, however it ended.
 -- include again
+-- include apart
 -- include class
 
 -- Its rollback is over, well or not: the record names the job's own task and class again.
@@ -28,7 +29,7 @@ local function retry_later(id, job, delay, detail)
 end
 
 -- The end, unless the lane is to be held for an operator.
-local function settle(id, job, state, ...)
+local function end_or_hold(id, job, state, ...)
   if not job.hold or state == 'cancelled' or state == 'expired' then return leave(id, job, state, ...) end
   away(id, job)
   let_go(id, job, 'ends', state, ...)
@@ -43,9 +44,9 @@ local function give_up(id, job, state, ...)
     undone(id, job)
     redis.call('HINCRBY', P .. 'counts', 'faults', 1)
     if job.ends ~= 'rolled_back' then return leave(id, job, job.ends, 'rollback', 'failed', 'fault', fault) end
-    return settle(id, job, 'double_fault', 'rollback', 'failed', 'fault', fault)
+    return end_or_hold(id, job, 'double_fault', 'rollback', 'failed', 'fault', fault)
   end
-  if not job.undo or not job.taken or job.phase == 'undone' then return settle(id, job, state, ...) end
+  if not job.undo or not job.taken or job.phase == 'undone' then return end_or_hold(id, job, state, ...) end
   away(id, job)
   let_go(id, job, 'phase', 'rollback', 'ends', state == 'failed' and 'rolled_back' or state,
     'was', job.task .. '\n' .. job.class, ...)

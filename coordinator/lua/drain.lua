@@ -1,4 +1,5 @@
 -- Shared: nodes that are given nothing new.
+-- include match
 -- include node
 
 -- Nothing new is given to it; what it has at work may end.

@@ -39,7 +39,7 @@ local function conclude(id, job, outcome, detail, delay, more)
   if job.phase == 'rollback' then
     if not good then return give_up(id, job, 'failed', 'error', detail) end
     undone(id, job)
-    return settle(id, job, job.ends, 'rollback', 'done')
+    return end_or_hold(id, job, job.ends, 'rollback', 'done')
   end
   if job.stop then return give_up(id, job, job.stop) end
   if outcome == 'succeeded' then return leave(id, job, 'succeeded', 'result', detail) end

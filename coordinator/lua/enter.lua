@@ -1,5 +1,5 @@
 -- Shared: how a job comes into its lines.
--- include lane
+-- include line
 
 -- (priority, sequence) as one number: a greater priority first, then who came first. to: back | front of its priority.
 local function new_score(priority, to)
@@ -16,7 +16,7 @@ local function enter(id, keys, score)
     local heads = redis.call('ZRANGE', line, '0', '1')
     first = first and heads[1] == id
     if not heads[2] then
-      redis.call('ZADD', P .. 'lanes', 0, key)
+      redis.call('ZADD', P .. 'lanes', '0', key)
     elseif is_mark(heads[1]) then
       marked = true
     elseif heads[1] == id then
@@ -28,11 +28,4 @@ local function enter(id, keys, score)
     end
   end
   return first, marked
-end
-
--- A job that stood apart takes its place in all its lines.
-local function join(id, keys, score)
-  redis.call('HSET', P .. 'job:' .. id, 'state', 'waiting')
-  enter(id, keys, score)
-  admit(keys[1])
 end

@@ -1,5 +1,5 @@
 -- Shared: keys, and the number that orders all takings.
--- include ring
+-- include base
 
 local function keys_of(text)
   if not string.find(text, '\n', 1, true) then return {text} end
@@ -12,7 +12,7 @@ end
 local function next_fence()
   local fence = time[1] .. string.format('%06d', time[2])
   local last = redis.call('SET', P .. 'fence', fence, 'GET')
-  if last and tonumber(last) >= tonumber(fence) then
+  if last and (#last ~= #fence or last >= fence) and tonumber(last) >= tonumber(fence) then
     fence = string.format('%.0f', last + 1)
     redis.call('SET', P .. 'fence', fence)
   end

@@ -1,5 +1,5 @@
 -- Shared: who may start.
--- include line
+-- include marks
 
 -- May it start? Second: is there a mark in one of its lines?
 local function in_front(id, keys, weight)

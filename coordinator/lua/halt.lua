@@ -1,7 +1,7 @@
 -- Shared: marks that an operator puts in front of a line, or takes away.
 -- include apart
 -- include drop
--- include enter
+-- include join
 -- include standing
 
 -- In a line with a mark all that were started are pinned: the one that was is pinned now.

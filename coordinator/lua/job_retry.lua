@@ -4,7 +4,7 @@
 --   to: of one that ended: back | front of those of its priority
 -- returns {state or '', rung}: the state after the call; '' = no such job
 -- include conclude
--- include enter
+-- include join
 local id, why, by, to = unpack(ARGV)
 id = redis.call('HGET', P .. 'job:' .. id, 'alias') or id
 local job, name = read(id), P .. 'job:' .. id

@@ -19,16 +19,13 @@ if fields.token then -- what most submits do not need is put together only where
   -- include lapsed
   end_lapsed(keys[1])
 end
-local busy = when_busy ~= 'queue' and any_busy(keys)
-if busy and when_busy == 'skip' then return answer('skipped', holder_of(keys[1]) or id) end
 local melt = fields.melt and P .. 'melt:' .. fields.melt .. ':' .. keys[1]
-local other = busy and melt and redis.call('GET', melt)
-if other then
-  -- include unite
-  return answer('coalesced', melt_into(other, id, fields.unite))
+if when_busy ~= 'queue' or room ~= '' then
+  -- include busy
+  local outcome, of, waiting = turned_away(id, keys, when_busy, melt, fields.unite, tonumber(room))
+  if outcome == 'full' then return {outcome, waiting, of, '', rung} end
+  if outcome then return answer(outcome, of) end
 end
-local full, waiting = full_line(room == '' and {} or keys, tonumber(room))
-if full then return {'full', waiting, full, '', rung} end
 
 if fields.class then create(fields.class) end
 if melt then redis.call('SET', melt, id) end
@@ -38,23 +35,26 @@ local function write(state)
   redis.call('HSET', name, 'state', state, 'keys', keys_text, 'submitted', now_text, unpack(ARGV, 8))
 end
 if tonumber(not_before) > now then
+  -- include later
   write('scheduled')
-  -- include apart
-  into(id, 'scheduled')
-  redis.call('HSET', name, 'score', score)
-  redis.call('ZADD', P .. 'due', not_before, id)
+  start_later(id, score, not_before)
   return {'queued', -1, id, '', rung}
 end
 local first, marked = enter(id, keys, score)
+if not first and not marked then
+  write('waiting')
+  return answer('queued', id)
+end
+-- include ready
 if first and fields.class then
   write('ready')
-  make_ready(id, {keys = keys_text, class = fields.class, task = fields.task, group = fields.group})
-  ring_readied(tonumber(delay))
-  return {'started', 0, id, '', rung}
+  put(id, fields.class, group_of({keys = keys_text, group = fields.group}))
+  readied[1] = fields
+else
+  -- include lane
+  write('waiting')
+  admit_one(id, marked)
 end
-write('waiting')
-if not first and not marked then return answer('queued', id) end
-admit_one(id, marked)
 ring_readied(tonumber(delay))
 local now_is = redis.call('HMGET', name, 'state', 'fence')
 return now_is[1] == 'waiting' and answer('queued', id) or {'started', 0, id, now_is[2] or '', rung}

@@ -1,27 +1,29 @@
 -- Shared: whose turn it is.
--- include front
--- include locking
+-- include fence
+-- include fields
+-- include marks
 -- include ready
 
 -- It becomes ready if it may; a lock in plain code is granted where it stands.
 local function admit_one(id, marked)
-  local name = P .. 'job:' .. id
-  local job = redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'group', 'weight', 'token', 'ttl')
-  if job[1] ~= 'waiting' then return end
-  local keys, good = keys_of(job[2]), true
-  if marked or #keys > 1 then good, marked = in_front(id, keys, job[6]) end
-  if not good then return end
-  if job[3] then
-    redis.call('HSET', name, 'state', 'ready')
-    make_ready(id, {keys = job[2], class = job[3], task = job[4], group = job[5]})
-  else
-    local fence = grant(id, keys, job[7], tonumber(job[8]))
-    if not fence then return end
-    redis.call('HSET', name, 'state', 'running', 'fence', fence, 'attempt', 1, 'taken', now, 'started', now)
-    redis.call('RPUSH', P .. 'turn:' .. id, fence)
-    redis.call('PEXPIRE', P .. 'turn:' .. id, job[8])
+  local job = fill({name = P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight')
+  if job.state ~= 'waiting' or fresh and fresh.id == id then return end
+  local keys, good = keys_of(job.keys), true
+  if marked or #keys > 1 then
+    -- include front
+    good, marked = in_front(id, keys, job.weight)
   end
-  if marked then pin(id, keys) end
+  if not good then return end
+  if job.class then
+    make_ready(id, job)
+  else
+    -- include grant
+    if not grant(id, job, keys) then return end
+  end
+  if marked then
+    -- include line
+    pin(id, keys)
+  end
 end
 
 -- A place in front became free: whoever may start now, does.

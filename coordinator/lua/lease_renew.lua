@@ -4,7 +4,10 @@
 --   pairs: id and token in turns
 -- returns a list: the token where it is still the job's, '' where another was given it or the job is over
 -- include drop
--- include leave
+-- include full
+-- include locking
+-- include record
+-- include slots
 local ttl, replies = tonumber(ARGV[1]), {}
 
 -- The first free slot beyond those of the limit, which was lowered below its holders.

@@ -19,6 +19,7 @@ if about[1] == 'running' and ids[1] == id and not ids[2] then -- nobody stands b
   return {'released', {}}
 end
 -- include leave
+-- include record
 local job = read(id)
 if TERMINAL[job.state] then return {job.state == 'succeeded' and 'released' or 'lost', rung} end
 leave(id, job, 'succeeded')

@@ -3,6 +3,7 @@
 -- ARGV id
 -- returns {state or '', fence or ''}
 -- include lapsed
+-- include slots
 local id = ARGV[1]
 local job = read(id)
 if job and job.state == 'waiting' then

@@ -1,7 +1,8 @@
 -- Shared: nodes that come and go.
 -- include class
 -- include drop
--- include lane
+-- include ring
+-- include turns
 
 -- What its processes hold stays noted for a while: it may only have been silent, and come back.
 local function forget(node)

@@ -5,6 +5,7 @@
 -- returns {'alive' or 'unknown', overdue bells, ms}; unknown = declared dead meanwhile, register again; ms: for how long
 --   it has been given nothing, since it drains; -1 = it does not
 -- include drain
+-- include full
 local node, incarnation, ttl = unpack(ARGV, 1, 3)
 if redis.call('HGET', P .. 'node:' .. node, 'incarnation') ~= incarnation then return {'unknown', {}, -1} end
 though_full()

@@ -3,6 +3,7 @@
 -- ARGV app pause
 --   pause: ms until the next look, unless the end of a sub-result is told before
 -- returns {id, last, handles, what} for each; what: 0 = look, 1 = its time limit is over, 2 = the job is over
+-- include full
 -- include record
 local app, pause = unpack(ARGV)
 local parked, found = P .. 'parked:' .. app, {}

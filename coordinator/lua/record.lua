@@ -1,5 +1,5 @@
--- Shared: a job's record, the hash job:<id>.
--- include ring
+-- Shared: a job's whole record.
+-- include fields
 
 -- limits: max_attempts max_losses time_limit max_lifetime keep_success keep_failure (ms)
 local function limits_of(text)
@@ -8,23 +8,11 @@ local function limits_of(text)
   return limits
 end
 
--- The rare fields only a job has of which there is more to look at (`seldom`) than of one that simply runs. Two more
--- are read where they are named: spec and unite.
-local function read(id, ...)
-  local name = P .. 'job:' .. id
-  local found = redis.call('HMGET', name, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node',
-    'runner', 'started', 'taken', 'tell', 'melt', 'seldom', ...)
-  if not found[1] then return nil end
-  local job = {name = name, state = found[1], keys = found[2], limits = found[3], token = found[4] or nil,
-    attempt = found[5] or nil, class = found[6] or nil, task = found[7] or nil, node = found[8] or nil, runner = found[9] or nil,
-    started = found[10] or nil, taken = found[11] or nil, tell = found[12] or nil, melt = found[13] or nil,
-    seldom = found[14] or nil, spec = found[15], unite = found[16]}
-  if job.seldom then
-    local RARE = {'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'hold',
-      'forgiven', 'conflicts', 'parent', 'slots', 'group'}
-    for i, value in ipairs(redis.call('HMGET', name, unpack(RARE))) do job[RARE[i]] = value or nil end
-  end
-  return job
+local function read(id)
+  local job = fill({name = P .. 'job:' .. id}, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node',
+    'runner', 'started', 'taken', 'tell', 'melt', 'seldom')
+  if not job.state then return nil end
+  return job.seldom and fill_rare(job) or job
 end
 
 -- Writes fields, some of them rare ones.
@@ -32,12 +20,3 @@ local function note(id, ...) redis.call('HSET', P .. 'job:' .. id, 'seldom', 1, 
 
 local TERMINAL = {succeeded = true, failed = true, rolled_back = true, double_fault = true, cancelled = true,
   expired = true}
-
--- A plain client's job has no app: it is its last node's.
-local function app_of(job)
-  local app = string.match(job.class, '^[^\n]*')
-  return app ~= '' and app or job.node and redis.call('HGET', P .. 'node:' .. job.node, 'app') or ''
-end
-
--- Leases of jobs, and of locks in plain code: two sets, so that each can be counted.
-local function leases_of(job) return job.class and 'leases' or 'locks' end

@@ -1,12 +1,5 @@
--- Shared: which node to wake. `rung` collects {node, bell} pairs for the caller to publish.
--- room = nodes by score; 1 and above is full.
-local P = KEYS[1]
-local time, rung = redis.call('TIME'), {}
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local now_text = string.format('%.0f', now) -- written out once: it costs as much as a command
-
--- A full Redis (`maxmemory`) refuses what adds, unless its script freed before: said by what must go on even then.
-local function though_full() redis.call('DEL', P .. 'nothing') end
+-- Shared: which node to wake. room = nodes by score; 1 and above is full.
+-- include base
 
 -- How busy it is: what is occupied over what there is. A node whose CPU or memory is used up (`braked`) comes behind
 -- all that are less than half full, one that does not answer (`deaf`) last; the CPU decides between those nearly equal.

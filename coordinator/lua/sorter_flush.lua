@@ -3,8 +3,9 @@
 -- ARGV most
 --   most: how many orders at most
 -- returns {how many sorters are still due, rung}
--- include enter
--- include apart
+-- include join
+-- include later
+-- include full
 local sorter = redis.call('ZRANGEBYSCORE', P .. 'sorters', '-inf', now, 'LIMIT', 0, 1)[1]
 if not sorter then return {0, rung} end
 though_full()
@@ -20,9 +21,7 @@ local function let_go(id)
   local score = new_score(job[3] or 0, 'back')
   redis.call('SREM', P .. 'state:collected', id)
   if job[4] and tonumber(job[4]) > now then
-    into(id, 'scheduled')
-    redis.call('HSET', P .. 'job:' .. id, 'score', score)
-    redis.call('ZADD', P .. 'due', job[4], id)
+    start_later(id, score, job[4])
   else
     join(id, keys_of(job[2]), score)
   end

@@ -1,6 +1,6 @@
 -- Shared: sorters. collected:<name> holds "<sort key>\0<job id>" by their bytes, batch:<name> what a flush has sealed,
 -- sorter:<name> when the first came and when it is due, sorters when each is to be looked at; 0 = a batch is under way.
--- include ring
+-- include base
 
 local function schedule(name)
   local due = redis.call('HGET', P .. 'sorter:' .. name, 'due')

@@ -4,7 +4,7 @@
 --   interval: ms that must have passed since the last sweep; ttl: of a lease; gap: a longer silence lets nobody be lost
 -- returns {swept, rung, lost ids, gone nodes, how many sorters are due}
 -- include drop
--- include enter
+-- include join
 -- include lose
 -- include node
 local interval, ttl, gap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,25 +1,27 @@
 -- Shared: give a runner the next ready job that its node may run.
 -- include hand
+-- include turns
 
 -- Entries may be stale, too old, or of a task that this node has not registered.
 local function pop(class, node, runner, token, ttl)
   local first = nil
   for _ = 1, 16 do
-    local id, group = shift(class)
-    local job = id and read(id, 'spec', 'unite')
-    if job and job.state == 'ready' then
+    local id, group, job = shift(class)
+    if not id then return end
+    job = job and fill_for_start(job) or fill_for_start({name = P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
+    if job.state == 'ready' then
       if job.expires and tonumber(job.expires) < now and not job.taken then
+        -- include leave
         leave(id, job, 'expired', 'error', '"not started in time"')
       else
         local fits_here = redis.call('SISMEMBER', P .. 'tasks:' .. node, job.task) == 1
         local taken = fits_here and start(id, job, node, runner, token, ttl)
         if taken then return taken end
+        redis.call('HSET', job.name, 'state', 'ready') -- where it was to be taken directly, it does not say so yet
         put(id, class, group)
         if id == first then return end
         first = first or id
       end
-    elseif not id then
-      return
     end
   end
 end
@@ -40,7 +42,14 @@ end
 local function again_or_take(node, runner, token, ttl, known)
   local mine = not known or redis.call('HGET', P .. 'work:' .. node, runner)
   local id = known and mine and string.sub(mine, 1, #token) == token and string.match(mine, '^%S+ %S+ (.*)$')
-  local job = id and handed(id) or take(node, runner, token, ttl)
-  if not mine or not job then rescore(node) end
+  if id then
+    -- include handed
+    return handed(id)
+  end
+  local job = take(node, runner, token, ttl)
+  if not mine or not job then
+    -- include ring
+    rescore(node)
+  end
   return job
 end

@@ -13,6 +13,14 @@ LUA = Path(__file__).parents[2] / "coordinator" / "lua"
 SCRIPTS = sorted(path for path in LUA.glob("*.lua") if not path.read_text().startswith("-- Shared: "))
 
 
+SHARED = [path.read_text() for path in LUA.glob("*.lua") if path not in SCRIPTS]
+
+
+def test_a_function_that_scripts_share_has_its_name_alone() -> None:
+    names = re.findall(r"^local function (\w+)", "\n".join(SHARED), re.MULTILINE)
+    assert sorted(names) == sorted(set(names))  # else which of them is called would hang on the order of the includes
+
+
 def named(head: list[str], what: str) -> tuple[list[str], bool]:
     """The fixed names of a header's line, and whether a list follows them."""
     line = next((line for line in head if line.startswith(f"-- {what} ")), f"-- {what}").split()[2:]

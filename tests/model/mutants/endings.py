@@ -10,8 +10,7 @@ MUTATIONS = [
     ),
     Mutation(
         "job_finish", "an outcome told again counts twice",
-        "elseif job.token ~= token then\n  state = redis.call('HGET', P .. 'job:' .. id, 'said') -- "
-        "whatever it is since\n",
+        "  elseif job.token ~= token then\n    state = redis.call('HGET', job.name, 'said') -- whatever it is since\n",
         "",
     ),
     Mutation(
@@ -21,8 +20,8 @@ MUTATIONS = [
     ),
     Mutation(
         "job_finish", "a loss that was none is counted",
-        "    job.losses = redis.call('HINCRBY', P .. 'job:' .. id, 'losses', -1)\n",
-        "    job.losses = job.losses - 1\n", seldom=True,
+        "      job.losses = redis.call('HINCRBY', job.name, 'losses', -1)\n",
+        "      job.losses = job.losses - 1\n", seldom=True,
     ),
     Mutation(
         "conclude", "a job that waits for its retry keeps its locks",
@@ -116,7 +115,7 @@ MUTATIONS = [
     ),
     Mutation(
         "leave", "a job that is over is still due, or held",
-        "  if job.seldom then away(id, job) end\n",
+        "    away(id, job)\n",
         "",
     ),
     Mutation(
@@ -126,7 +125,7 @@ MUTATIONS = [
     ),
     Mutation(
         "leave", "a parked job is not told that its child ended",
-        "  if job.parent then look_at(job.parent) end\n",
+        "    look_at(job.parent)\n",
         "", seldom=True,
     ),
     Mutation(

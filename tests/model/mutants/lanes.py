@@ -14,7 +14,7 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
-        "standing", "one more waits than was agreed to",
+        "busy", "one more waits than was agreed to",
         "    if waiting >= room then",
         "    if waiting > room then", seldom=True,
     ),
@@ -30,13 +30,18 @@ MUTATIONS = [
     ),
     Mutation(
         "lane", "a job starts that is in front in one of its lines only",
-        "  if marked or #keys > 1 then good, marked = in_front(id, keys, job[6]) end\n",
+        "    good, marked = in_front(id, keys, job.weight)\n",
         "",
     ),
     Mutation(
         "lane", "a job is made ready that is at work",
-        "  if job[1] ~= 'waiting' then return end\n",
+        "job.state ~= 'waiting' or ",
         "",
+    ),
+    Mutation(
+        "lane", "a job is made ready once for each of its keys",
+        " or fresh and fresh.id == id then",
+        " then",
     ),
     Mutation(
         "lane", "a free place of a lane with a limit is left empty",
@@ -45,7 +50,7 @@ MUTATIONS = [
     ),
     Mutation(
         "lane", "who was started in a lane with a limit is not counted",
-        "  if marked then pin(id, keys) end\n",
+        "    pin(id, keys)\n",
         "",
     ),
     Mutation(
@@ -89,12 +94,12 @@ MUTATIONS = [
         "then", seldom=True,
     ),
     Mutation(
-        "standing", "a lane counts as busy while there is room in it",
+        "busy", "a lane counts as busy while there is room in it",
         "marks > 0 and length >= limit_of(key) then",
         "marks > 0 and length > 0 then", seldom=True,
     ),
     Mutation(
-        "standing", "who runs is counted among those that wait",
+        "busy", "who runs is counted among those that wait",
         "  return redis.call('ZCARD', line) - marks - started\n",
         "  return redis.call('ZCARD', line) - marks\n",
     ),
@@ -175,7 +180,7 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
-        "class", "a class that is new is given to a draining node",
+        "match", "a class that is new is given to a draining node",
         "redis.call('HGET', P .. 'node:' .. node, 'closed') ~= '1'\n    and ",
         "", seldom=True,
     ),

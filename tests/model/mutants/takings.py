@@ -11,7 +11,7 @@ MUTATIONS = [
     ),
     Mutation(
         "hand", "a taking that nobody can find lapsed",
-        "  redis.call('ZADD', P .. 'leases', string.format('%.0f', now + ttl), id)\n",
+        "  redis.call('ZADD', P .. 'leases', text_of(now + ttl), id)\n",
         "",
     ),
     Mutation(
@@ -21,7 +21,7 @@ MUTATIONS = [
     ),
     Mutation(
         "hand", "what comes melts into a job that was started",
-        "  if job.melt then unmelt(id, job, keys) end\n",
+        "    unmelt(id, job, keys)\n",
         "",
     ),
     Mutation(
@@ -56,8 +56,13 @@ MUTATIONS = [
     ),
     Mutation(
         "take", "a taking asked for again takes another job",
-        "  local job = id and handed(id) or take(node",
-        "  local job = take(node",
+        "  if id then\n    -- include handed",
+        "  if false then\n    -- include handed",
+    ),
+    Mutation(
+        "take", "a job that was not taken after all does not say that it is ready",
+        "        redis.call('HSET', job.name, 'state', 'ready')",
+        "",
     ),
     Mutation(
         "runner_take", "a worker that was replaced is given jobs",
@@ -66,8 +71,8 @@ MUTATIONS = [
     ),
     Mutation(
         "locking", "a release without a look at the token frees the next holder",
-        "    if redis.call('GET', name) == token then redis.call('DEL', name) end\n",
-        "    redis.call('DEL', name)\n", seldom=True,
+        "  if redis.call('GET', name) == token then redis.call('DEL', name) end\n",
+        "  redis.call('DEL', name)\n", seldom=True,
     ),
     Mutation(
         "locking", "a lock is taken from whoever has it",
@@ -85,12 +90,12 @@ MUTATIONS = [
         "fence = last",
     ),
     Mutation(
-        "ready", "who was ready last is taken first",
+        "turns", "who was ready last is taken first",
         "  local id = redis.call('LPOP', list)",
         "  local id = redis.call('RPOP', list)",
     ),
     Mutation(
-        "ready", "one group is served until it has nothing left",
+        "turns", "one group is served until it has nothing left",
         "'LMOVE', ready, ready, 'LEFT', 'RIGHT')",
         "'LMOVE', ready, ready, 'RIGHT', 'LEFT')", seldom=True,
     ),
@@ -100,9 +105,9 @@ MUTATIONS = [
         "local function ring_readied(delay, served)\n",
     ),
     Mutation(
-        "ready", "what a finish made ready goes before what was ready",
-        "one[2] == class and redis.call('EXISTS', ready) == 0 then",
-        "one[2] == class then",
+        "turns", "what a finish made ready goes before what was ready",
+        "job.class == class and redis.call('EXISTS', ready) == 0 then",
+        "job.class == class then",
     ),
     Mutation(
         "lock_take", "a lock goes before those in line",
