@@ -32,7 +32,7 @@ from coordinator.work import Work
 LONGEST_DELAY = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each attempt
 class Outcome:
     """How an attempt ended: succeeded, parked (on the sub-results that `detail` names), raised (again where attempts
     are left; `most`: their bound where the task has its own), conflict, or failed. `detail` is JSON.

@@ -68,14 +68,19 @@ def texts(name: str, values: Any) -> list[str]:
     """Sorted and each once; a single text is no collection of texts."""
     if isinstance(values, str) or not isinstance(values, Collection):
         raise InvalidJob(f"{name} is a list of texts, not {values!r}")
-    for value in values:
-        if not isinstance(value, str) or not printable(value):
-            raise InvalidJob(f"{name} {value!r}: give text that is not empty, without control characters")
-    return sorted(set(values))
+    return sorted({text(name, value) for value in values})
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not printable(value):
+        raise InvalidJob(f"{name} {value!r}: give text that is not empty, without control characters")
+    return value
 
 
 def printable(text: str) -> bool:
     """Not empty, no control characters, and UTF-8 can say it."""
+    if text.isascii() and text.isprintable():
+        return bool(text)
     return bool(text) and not _CONTROL.search(text) and text.encode(errors="replace").decode() == text
 
 

@@ -98,7 +98,12 @@ class Options:
     unite: Mapping[str, Collection[str] | None] = field(default_factory=dict)
 
 
+_USUAL = Options()
+
+
 def options_of(given: Mapping[str, Any]) -> Options:
+    if not given:
+        return _USUAL
     try:
         return Options(**given)
     except TypeError as error:
@@ -126,10 +131,15 @@ class Place:
 
 
 def draft(
-    settings: Settings, keys: str | Sequence[str], signature: Mapping[str, Any], place: Place, wanted: Options
+    settings: Settings,
+    keys: str | Sequence[str],
+    signature: Mapping[str, Any],
+    place: Place,
+    wanted: Options,
+    options: Mapping[str, Any] | None = None,
 ) -> Draft:
-    """Check a submit and lay out its record."""
-    options, found = check_signature(signature), checks.check_keys(keys)
+    """Check a submit and lay out its record. options: what `check_signature` found, where it was asked before."""
+    options, found = check_signature(signature) if options is None else options, checks.check_keys(keys)
     start = wanted.not_before or _start_of(options)
     when_busy = checks.one_of("when_busy", wanted.when_busy, WHEN_BUSY)
     if start and when_busy != "queue":
@@ -227,9 +237,9 @@ def check_signature(signature: Mapping[str, Any]) -> dict[str, Any]:
     if kind and kind not in ("chain", "group", "chord"):
         raise InvalidJob(f"a {kind} cannot be a job; submit its tasks, or one task that calls them")
     options = {name: value for name, value in (signature.get("options") or {}).items() if value is not None}
-    unknown = sorted(set(options) - _OPTIONS)
-    if unknown:
-        raise InvalidJob(f"{signature['task']}: a job cannot honour the option {', '.join(unknown)}")
+    if not options.keys() <= _OPTIONS:
+        unknown = ", ".join(sorted(options.keys() - _OPTIONS))
+        raise InvalidJob(f"{signature['task']}: a job cannot honour the option {unknown}")
     return options
 
 

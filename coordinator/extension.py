@@ -144,7 +144,7 @@ class Coordinator:
             last = orders.tasks_of(signature)[-1] if signature.get("subtask_type") else signature
             tell = self._tells(last["task"]) and not given.get("ignore_result")
             place = Place(self.app.main, tell, self._usual, self._fair_by)
-        made = draft(self.settings, keys, signature, place, wanted)
+        made = draft(self.settings, keys, signature, place, wanted, given)
         if job := current_job():
             made = replace(made, fields=(*made.fields, "seldom", 1, "parent", job.id))
         return made

@@ -100,7 +100,7 @@ def _step(
     )
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{one['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
-    kind = "\n".join((app, checks.texts("queue", [options.get("queue") or own.queue])[0], *needs))
+    kind = "\n".join((app, checks.text("queue", options.get("queue") or own.queue), *needs))
     if is_canvas(one):
         for inner in _inner(one):
             usual(inner)

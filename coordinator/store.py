@@ -11,6 +11,7 @@ token. A client is made per process: after a fork, anew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -54,6 +55,16 @@ def assemble(script: str, text_of: Callable[[str], str] = text_of) -> str:
 source = cache(assemble)
 
 
+def _pack(*parts: Arg) -> bytes:
+    return cast(bytes, pack_command(parts))  # type: ignore[arg-type]  # its stub knows commands of one part
+
+
+@cache
+def sha_of(script: str) -> str:
+    """The name by which Redis knows a script that it was given before."""
+    return hashlib.sha1(source(script).encode(), usedforsecurity=False).hexdigest()
+
+
 class Store:
     """Redis as one installation of the coordinator sees it. Cheap to make: connects at the first call."""
 
@@ -64,7 +75,6 @@ class Store:
         self.prefix = "{" + settings.prefix + "}:"
         self._client: redis.Redis | None = None
         self._idle: list[tuple[redis.Connection, float]] = []
-        self._scripts: dict[str, str] = {}
         self._pid = 0
 
     def __reduce__(self) -> tuple[type[Store], tuple[Settings]]:
@@ -75,7 +85,7 @@ class Store:
         """This process's client; commands through it raise redis's own errors (see `call`)."""
         if self._client is None or self._pid != os.getpid():
             self._client = self.connect(self.settings.timeout)
-            self._idle, self._scripts = [], {}
+            self._idle = []
             self._pid = os.getpid()
         return self._client
 
@@ -101,19 +111,27 @@ class Store:
         return self.call(lambda: self._ask(script, args), job_id=job_id)
 
     def _ask(self, script: str, args: Sequence[Arg]) -> Any:
-        connection = self._borrow()
-        sha = self._scripts.get(script)
-        try:
-            if sha is None:
-                connection.send_command("SCRIPT", "LOAD", source(script))
-                sha = self._scripts[script] = connection.read_response().decode()
-            packed = pack_command(("EVALSHA", sha, 1, self.prefix, *args))  # type: ignore[arg-type]  # its stub: one part
-            connection.send_packed_command([packed], check_health=False)
+        def ask(connection: redis.Connection) -> Any:
+            self._send(connection, self._packed(script, args))
             try:
-                reply = connection.read_response()
+                return connection.read_response()
             except redis.exceptions.NoScriptError:
-                connection.send_command("EVAL", source(script), 1, self.prefix, *args)
-                reply = connection.read_response()
+                self._send(connection, _pack("EVAL", source(script), 1, self.prefix, *args))
+                return connection.read_response()
+
+        return self._talk(ask)
+
+    def _packed(self, script: str, args: Sequence[Arg]) -> bytes:
+        return _pack("EVALSHA", sha_of(script), 1, self.prefix, *args)
+
+    def _send(self, connection: redis.Connection, packed: bytes) -> None:
+        connection.send_packed_command([packed], check_health=False)
+
+    def _talk(self, ask: Callable[[redis.Connection], Any]) -> Any:
+        """Ask on a connection of our own, which is kept unless it broke."""
+        connection = self._borrow()
+        try:
+            reply = ask(connection)
         except redis.exceptions.ResponseError:
             self._idle.append((connection, time.monotonic()))
             raise
@@ -141,26 +159,27 @@ class Store:
 
     def run_many(self, script: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
         """Run one script once for each argument list, in one round trip; a refused call's place holds its error."""
-        client = self.client
+        packed = [_pack("SCRIPT", "LOAD", source(script)), *(self._packed(script, args) for args in calls)]
 
-        def ask() -> list[Any]:
-            sha = client.script_load(source(script))
-            pipeline = client.pipeline(transaction=False)
-            for args in calls:
-                pipeline.execute_command("EVALSHA", sha, 1, self.prefix, *args)
-            return list(pipeline.execute(raise_on_error=False))
+        def answer(connection: redis.Connection) -> Any:
+            try:
+                return connection.read_response()
+            except redis.exceptions.ResponseError as error:
+                return error
 
-        return cast(list[Any], self.call(ask))
+        def ask(connection: redis.Connection) -> list[Any]:
+            self._send(connection, b"".join(packed))
+            return [answer(connection) for _ in packed][1:]
+
+        return cast(list[Any], self.call(lambda: self._talk(ask)))
 
     def checked(self, reply: Any, job_id: str | None = None) -> Any:
         """One of `run_many`'s answers; raises what it holds, as `call` does."""
 
-        def answer() -> Any:
-            if isinstance(reply, Exception):
-                raise reply
-            return reply
+        def complain() -> Any:
+            raise reply
 
-        return self.call(answer, job_id)
+        return self.call(complain, job_id) if isinstance(reply, Exception) else reply
 
     def call(self, ask: Callable[[], Any], job_id: str | None = None) -> Any:
         """Run `ask`, turning redis's connection errors into StoreUnavailable and refusals into StoreRefused."""

@@ -28,8 +28,9 @@ def handles_in(value: Any) -> dict[str, Any] | None:
 
     None when there is no handle in it. Raises NoRetry for one that stores no result: nobody would hear its end.
     """
-    several = isinstance(value, list | tuple)
-    found = list(value) if several else [value]
+    if not isinstance(value, list | tuple | AsyncResult | ResultSet):
+        return None
+    found = list(value) if isinstance(value, list | tuple) else [value]
     if any(isinstance(one, list | tuple) and any(isinstance(two, AsyncResult) for two in one) for one in found):
         raise NoRetry("lists of sub-results within a list: return one flat list of them")
     if not any(isinstance(one, AsyncResult | ResultSet) for one in found):

@@ -70,6 +70,7 @@ class Clocked(Store):
         super().__init__(settings)
         self.mutation = mutation
         self.used: set[str] = set()
+        self._scripts: dict[str, str] = {}
         self.client.set(self.prefix + "clock", BEGINNING)
 
     def _ask(self, script: str, args: Sequence[Arg]) -> Any:
