@@ -3,8 +3,9 @@
 
 -- job.name = the record's; the named fields are read into `job`, nil where the record has none.
 local function fill(job, ...)
-  local names = {...}
-  for i, value in ipairs(redis.call('HMGET', job.name, ...)) do job[names[i]] = value or nil end
+  for i, value in ipairs(redis.call('HMGET', job.name, ...)) do
+    if value then job[select(i, ...)] = value end
+  end
   return job
 end
 
