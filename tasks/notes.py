@@ -1,5 +1,6 @@
 """How a listed member stands in the nodelist's document, and the notes about what the permanent store has of it."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -7,9 +8,12 @@ from coordinator.copies import Copy
 from tasks import instants
 from tasks.catalog import Dates
 from tasks.member import Member
-from tasks.sources import DATES, Listed, State
+from tasks.sources import DATES, Found, Listed, State
 
 MEMBER, DATED = "member/", "dates/"
+NOBODY: dict[str, Any] = {MEMBER: None}
+"""The change that gives a document of no member its first version: the removal of a member without an id.
+Under a fence, or it would be no change."""
 UNKNOWN = "?"
 """The store has made what it has of no listing of ours."""
 INTENTS = 20
@@ -61,6 +65,24 @@ def _atoms(listed: Any) -> dict[tuple[str, ...], Any]:
 def differs(note: Any, state: State | None) -> bool:
     """Is it otherwise there than it was last seen?"""
     return bool((state and state.listed.model_dump(mode="json")) != (note and note["listed"]))
+
+
+def compared(
+    before: Mapping[str, Any], after: Mapping[str, Any], found: Found
+) -> tuple[dict[str, tuple[Any, State | None]], dict[str, Any]]:
+    """Notes and states of members that are otherwise there than was noted; notes that were changed meanwhile.
+
+    `before`, `after`: the notes then, around the reading that `found` them.
+    """
+    differing: dict[str, tuple[Any, State | None]] = {}
+    others: dict[str, Any] = {}
+    for node_id in sorted({*after, *found.states} - found.bad):
+        note, state = after.get(node_id), found.states.get(node_id)
+        if before.get(node_id) != note:
+            others[node_id] = note
+        elif differs(note, state):
+            differing[node_id] = note, state
+    return differing, others
 
 
 def seen(note: Any, state: State | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tasks.sources import WRITTEN, SourceAway
 from tests.directory import SlapdServer, dn, ldif_of
 from tests.proxy import Proxy
 from tests.servers import RedisServer
-from tests.waiting import within
+from tests.waiting import wait_until, within
 
 from .conftest import RIVER, day, river_with
 from .lists import Lists, over, setting
@@ -50,6 +50,32 @@ def test_a_hundred_syncs_cause_no_search_and_a_hundred_modifies(
         operations = slapd.operations(mark)
         assert len(operations) == 100
         assert all(one.startswith("MOD attr=") and "d1NodeLastHarvested" in one for one in operations)
+        lists.agree()
+
+
+def test_a_directory_that_is_and_always_was_empty_is_searched_by_refreshes_alone(
+    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+        assert lists.nodelist.refresh() == []
+        mark, version, pointer = slapd.mark(), lists.nodelist.version(), lists.document.pointer()
+        others = [lists.nodelist, lists.writer("node", "two"), lists.writer("client", "none")]
+        for one in others * 5:
+            assert (one.members(), one.listed(), one.version()) == ([], {}, version)
+        assert not lists.sync(day(1), 1, A)
+        assert slapd.operations(mark) == []
+        assert lists.nodelist.refresh() == []
+        assert lists.document.pointer() == pointer
+        assert len(slapd.operations(mark)) == 2
+        store = lists.document.store
+        store.client.delete(*(store.key(kind, "nodelist") for kind in ("pointer", "document")))
+        wait_until(lambda: lists.document.pointer() == pointer)  # its members put Redis forward
+        assert lacking(lists.document) == {}
+        lists.nodelist.refresh()
+        lists.agree()
+        lists.outside_adds(RIVER)
+        assert lists.nodelist.refresh() == [f"{A} is new"]
+        assert [one.members() for one in others] == [[RIVER]] * 3
         lists.agree()
 
 
