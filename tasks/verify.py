@@ -47,8 +47,10 @@ def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[
         return Verdict(0, name, {}, said), []
     disks = document.look(kept_by | nodes)
     damaged = [f"{name}: its copy of version {one.version} is damaged" for name, one in disks.items() if one.damaged]
-    said = [*_of_disks(copy, disks, kept_by, nodes), *_of_store(nodelist, copy)]
-    if copy.sha not in ("-", checksum(document.name, copy.version, copy.state)):
+    said = [*_of_disks(copy, disks, kept_by, nodes)]
+    if copy.sha in ("-", checksum(document.name, copy.version, copy.state)):
+        said += _of_store(nodelist, copy)
+    else:  # nothing can be said of the store: what it is to have is not known
         said.insert(0, f"Redis: what it has is not version {copy.version} as that was committed")
     return Verdict(copy.version, name, {member: disks[member].version for member in sorted(disks)}, said), damaged
 
@@ -58,8 +60,10 @@ def _of_disks(copy: Copy, disks: dict[str, OnDisk], kept_by: Set[str], nodes: Se
         yield "no node or beat keeps it: it is in Redis and in the permanent store alone"
     for name in sorted(kept_by | nodes | disks.keys()):
         disk = disks.get(name)
-        if disk is None:
+        if disk is None and name in kept_by:
             yield f"{name} does not answer: it is dead, or hangs"
+        elif disk is None:
+            yield f"{name} is out of the replica set: it hangs, or cannot write its disk"
         elif disk.damaged:
             continue
         elif disk.version != copy.version:

@@ -1,10 +1,7 @@
 """What others change in LDAP reaches each node and each beat of a real fleet within seconds of the refresh."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -15,32 +12,17 @@ from tasks.ldap import Directory
 from tasks.ldapschema import TIMES
 from tasks.member import Schedule
 from tasks.memberserver import MemberServer
-from tests.commands import ROOT, environment
 from tests.directory import BASE, SlapdServer, dn
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
 from .conftest import river_with
-from .service import Service
+from .service import Service, beat
 
 A, B, C = "urn:node:mnA", "urn:node:mnB", "urn:node:mnC"
 PLAIN = river_with(base_url="http://127.0.0.1:9")
 EVEN = Schedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 ODD = Schedule(sec="1/2", min="0-59", hour="0-23", mday="?", mon="1-12", wday="*", year="2000-2099")
-
-
-@contextmanager
-def beat(service: Service, name: str) -> Iterator[psutil.Process]:
-    argv = [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "-s", str(service.folder / name)]
-    argv += ["--pidfile", str(service.folder / f"{name}.pid")]
-    with (service.folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(argv, cwd=ROOT, env=environment(**service.environ), stdout=log, stderr=log)
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-            one.kill()
-        process.wait()
 
 
 def environ_of(slapd: SlapdServer) -> dict[str, str]:
