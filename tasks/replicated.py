@@ -46,6 +46,7 @@ from tasks.notes import (
     listed_of,
     note_of,
     ours_of,
+    parsed,
     seen,
     state_of,
     texts_of,
@@ -170,7 +171,7 @@ class ReplicatedNodelist:
         """
         before = self.document.stored()
         found = self.source.read()
-        if not found.states and not found.bad and any(note["listed"] for note in before.values()):
+        if not found.states and not found.bad and any(parsed(note)["listed"] for note in before.values()):
             raise SourceAway(f"{self.source.name} is empty, and was not: nothing is changed")
         states, others = compared(before, self.document.stored(), found)
         for node_id, note in others.items():  # somebody wrote meanwhile: what we found may be from before

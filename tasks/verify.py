@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from coordinator.copies import Copy, checksum
 from coordinator.replicas import OnDisk
-from tasks.notes import MEMBER, ours_of
+from tasks.notes import MEMBER, ours_of, parsed
 from tasks.pending import lacking
 from tasks.replicated import ReplicatedNodelist
 from tasks.sources import Listed, SourceAway
@@ -89,7 +89,7 @@ def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:
     ours = {node_id: ours_of(copy, node_id) for node_id in (e.removeprefix(MEMBER) for e in copy.entries(MEMBER))}
     for node_id in sorted({*found.states, *ours} - pending.keys() - found.bad):
         state = found.states.get(node_id)
-        yield from _of_member(name, node_id, ours.get(node_id), state and state.listed, notes.get(node_id))
+        yield from _of_member(name, node_id, ours.get(node_id), state and state.listed, parsed(notes.get(node_id)))
 
 
 def _of_member(name: str, node_id: str, ours: Listed | None, theirs: Listed | None, note: Any) -> Iterator[str]:
