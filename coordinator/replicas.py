@@ -193,10 +193,10 @@ class Document:
         """The permanent store has the entry as of that version. False: it was changed since."""
         return bool(self.store.run("document_followed", self.name, entry, version))
 
-    def stored(self) -> dict[str, Any]:
-        """What the permanent store was last seen to have: the notes by name."""
+    def stored(self) -> dict[str, str]:
+        """What the permanent store was last seen to have: by name, the notes' JSON, each as `text_of` writes it."""
         found = self.store.call(lambda: self.store.client.hgetall(self._key("stored")))
-        return {name.decode(): loads(note) for name, note in found.items()}
+        return {name.decode(): note.decode() for name, note in found.items()}
 
     def stored_of(self, name: str) -> Any:
         note = self.store.call(lambda: self.store.client.hget(self._key("stored"), name))

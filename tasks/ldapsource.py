@@ -75,10 +75,8 @@ class LdapSource:
 
 
 def _state(record: Record) -> State:
-    token = {
-        dn: [entry.csn, {name: list(values) for name, values in entry.attributes.items()}]
-        for dn, entry in record.entries.items()
-    }
+    """Without a copy of what the entries hold: that of all members would be the most that a refresh makes."""
+    token = {dn: [entry.csn, entry.attributes] for dn, entry in record.entries.items()}
     return State(Listed(member=record.member, approved=record.approved), token)
 
 

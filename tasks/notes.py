@@ -1,15 +1,20 @@
 """How a listed member stands in the nodelist's document, and the notes about what the permanent store has of it."""
 
+import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from coordinator.copies import Copy
+from coordinator.copies import Copy, text_of
 from tasks import instants
 from tasks.catalog import Dates
 from tasks.member import Member
-from tasks.sources import DATES, Listed, State
+from tasks.sources import DATES, Found, Listed, State
 
 MEMBER, DATED = "member/", "dates/"
+NOBODY: dict[str, Any] = {MEMBER: None}
+"""The change that gives a document of no member its first version: the removal of a member without an id.
+Under a fence, or it would be no change."""
 UNKNOWN = "?"
 """The store has made what it has of no listing of ours."""
 INTENTS = 20
@@ -61,6 +66,35 @@ def _atoms(listed: Any) -> dict[tuple[str, ...], Any]:
 def differs(note: Any, state: State | None) -> bool:
     """Is it otherwise there than it was last seen?"""
     return bool((state and state.listed.model_dump(mode="json")) != (note and note["listed"]))
+
+
+def compared(
+    before: Mapping[str, str], after: Mapping[str, str], found: Found
+) -> tuple[dict[str, tuple[Any, State | None]], dict[str, Any]]:
+    """Notes and states of members that are otherwise there than was noted; notes that were changed meanwhile.
+
+    `before`, `after`: the notes' texts then, around the reading that `found` them.
+    """
+    differing: dict[str, tuple[Any, State | None]] = {}
+    others: dict[str, Any] = {}
+    for node_id in sorted({*after, *found.states} - found.bad):
+        text, state = after.get(node_id), found.states.get(node_id)
+        if before.get(node_id) != text:
+            others[node_id] = parsed(text)
+        elif not _settled(text, state) and differs(note := parsed(text), state):
+            differing[node_id] = note, state
+    return differing, others
+
+
+def parsed(text: str | None) -> Any:
+    """A note, of its text."""
+    return None if text is None else json.loads(text)
+
+
+def _settled(text: str | None, state: State | None) -> bool:
+    """Is it there as it was last seen, and nothing about to be written? Told by the text alone: most notes are so."""
+    listed = text_of(state and state.listed.model_dump(mode="json"))
+    return text is not None and text.startswith(f'{{"intents":[],"listed":{listed},"token":')
 
 
 def seen(note: Any, state: State | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def lacking(document: Document) -> dict[str, Pending]:
     """By member."""
     versions: dict[str, int] = {}
     for entry, version in sorted(document.behind().items()):
-        node_id = entry.partition("/")[2]
-        versions[node_id] = max(version, versions.get(node_id, 0))
+        if node_id := entry.partition("/")[2]:  # else it is that the list is empty
+            versions[node_id] = max(version, versions.get(node_id, 0))
     notes = {node_id: document.stored_of(node_id) or {} for node_id in versions}
     return {node_id: Pending(version, notes[node_id].get("why", "")) for node_id, version in versions.items()}

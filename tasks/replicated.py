@@ -2,6 +2,7 @@
 
 Two entries for each member, so that whoever changes one does not touch the other: `member/<id>`, what it is and whether
 it is approved, changed by operators; `dates/<id>`, until when it was harvested, changed by its syncs under their fence.
+A first refresh of an empty store commits that nobody is in it, so that from then on the document is what is read.
 
     commit   an update of the document: on every node and beat, or refused
     follow   what was committed is written to the store, now, or by the next refresh where it is away
@@ -32,9 +33,10 @@ from tasks.member import Member
 from tasks.notes import (
     DATED,
     MEMBER,
+    NOBODY,
+    compared,
     dates_of,
     difference,
-    differs,
     foreign,
     has,
     intending,
@@ -44,6 +46,7 @@ from tasks.notes import (
     listed_of,
     note_of,
     ours_of,
+    parsed,
     seen,
     state_of,
     texts_of,
@@ -168,17 +171,14 @@ class ReplicatedNodelist:
         """
         before = self.document.stored()
         found = self.source.read()
-        if not found.states and not found.bad and any(note["listed"] for note in before.values()):
+        if not found.states and not found.bad and any(parsed(note)["listed"] for note in before.values()):
             raise SourceAway(f"{self.source.name} is empty, and was not: nothing is changed")
-        after = self.document.stored()
-        states: dict[str, tuple[Any, State | None]] = {}
-        for node_id in sorted({*after, *found.states} - found.bad):
-            note, state = after.get(node_id), found.states.get(node_id)
-            if before.get(node_id) == note:
-                states |= {node_id: (note, state)} if differs(note, state) else {}
-            else:  # somebody wrote meanwhile: what we found may be from before
-                states |= self._looked_at(node_id, note)
+        states, others = compared(before, self.document.stored(), found)
+        for node_id, note in others.items():  # somebody wrote meanwhile: what we found may be from before
+            states |= self._looked_at(node_id, note)
         said = self._take_in(states)
+        if not found.states and self.document.pointer()[0] == 0:
+            self.document.update(NOBODY, fence=1, follow=False, who=self._who, why=f"{self.source.name} is empty")
         self._follow_all(found.bad)
         return said
 

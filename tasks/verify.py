@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from coordinator.copies import Copy, checksum
 from coordinator.replicas import OnDisk
-from tasks.notes import MEMBER, ours_of
+from tasks.notes import MEMBER, ours_of, parsed
 from tasks.pending import lacking
 from tasks.replicated import ReplicatedNodelist
 from tasks.sources import Listed, SourceAway
@@ -47,8 +47,10 @@ def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[
         return Verdict(0, name, {}, said), []
     disks = document.look(kept_by | nodes)
     damaged = [f"{name}: its copy of version {one.version} is damaged" for name, one in disks.items() if one.damaged]
-    said = [*_of_disks(copy, disks, kept_by, nodes), *_of_store(nodelist, copy)]
-    if copy.sha not in ("-", checksum(document.name, copy.version, copy.state)):
+    said = [*_of_disks(copy, disks, kept_by, nodes)]
+    if copy.sha in ("-", checksum(document.name, copy.version, copy.state)):
+        said += _of_store(nodelist, copy)
+    else:  # nothing can be said of the store: what it is to have is not known
         said.insert(0, f"Redis: what it has is not version {copy.version} as that was committed")
     return Verdict(copy.version, name, {member: disks[member].version for member in sorted(disks)}, said), damaged
 
@@ -58,8 +60,10 @@ def _of_disks(copy: Copy, disks: dict[str, OnDisk], kept_by: Set[str], nodes: Se
         yield "no node or beat keeps it: it is in Redis and in the permanent store alone"
     for name in sorted(kept_by | nodes | disks.keys()):
         disk = disks.get(name)
-        if disk is None:
+        if disk is None and name in kept_by:
             yield f"{name} does not answer: it is dead, or hangs"
+        elif disk is None:
+            yield f"{name} is out of the replica set: it hangs, or cannot write its disk"
         elif disk.damaged:
             continue
         elif disk.version != copy.version:
@@ -85,7 +89,7 @@ def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:
     ours = {node_id: ours_of(copy, node_id) for node_id in (e.removeprefix(MEMBER) for e in copy.entries(MEMBER))}
     for node_id in sorted({*found.states, *ours} - pending.keys() - found.bad):
         state = found.states.get(node_id)
-        yield from _of_member(name, node_id, ours.get(node_id), state and state.listed, notes.get(node_id))
+        yield from _of_member(name, node_id, ours.get(node_id), state and state.listed, parsed(notes.get(node_id)))
 
 
 def _of_member(name: str, node_id: str, ours: Listed | None, theirs: Listed | None, note: Any) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""A TCP proxy of the tests between a client and a server: it can swallow or hold everything, lose one reply, or cut."""
+"""A TCP proxy of the tests between a client and a server: it can swallow, hold or slow everything, lose one
+reply, or cut."""
 
 import socket
 import threading
@@ -15,6 +16,7 @@ class _Pair:
         self._target = target
         self._tail = b""
         self._losing = False
+        self._over = threading.Event()
         self.swallowing = swallowing
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._ask, self._answer)]
 
@@ -23,6 +25,7 @@ class _Pair:
             thread.start()
 
     def close(self) -> None:
+        self._over.set()
         self._hang_up()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -47,7 +50,9 @@ class _Pair:
 
     def _answer(self) -> None:
         with suppress(OSError):
-            while data := self._target.recv(65536):
+            while self._target.recv(1, socket.MSG_PEEK):
+                self._over.wait(self._proxy.delay)  # what comes meanwhile is of the same reply
+                data = self._target.recv(65536)
                 if self._losing:
                     self._proxy.lost.set()
                     break
@@ -61,8 +66,10 @@ class _Pair:
 class Proxy:
     """Forwards 127.0.0.1:`port` to 127.0.0.1:`target`.
 
-    `lost` is set once the reply that `lose_reply` asked for was dropped.
+    `lost` is set once the reply that `lose_reply` asked for was dropped. `delay`: by so many s each reply is late.
     """
+
+    delay = 0.0
 
     def __init__(self, target: int) -> None:
         self._target = target

@@ -1,5 +1,6 @@
 """The tests' own proxy does what it says, on a real Redis."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -66,3 +67,16 @@ def test_what_is_sent_while_it_is_held_comes_late(proxy: Proxy, client: redis.Re
         client.incr("held")
     proxy.heal()
     wait_until(lambda: client.get("held") == b"1", 5)
+
+
+def test_what_was_asked_is_done_at_once_and_its_reply_comes_late(proxy: Proxy, client: redis.Redis) -> None:
+    client.delete("late")
+    proxy.delay = 0.2
+    began = time.monotonic()
+    assert client.incr("late") == 1
+    assert time.monotonic() - began > 0.2
+    proxy.delay = 0.6
+    with pytest.raises(redis.TimeoutError):
+        client.incr("late")
+    proxy.delay = 0
+    assert client.get("late") == b"2"

@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -102,3 +103,18 @@ class Service:
         wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
         store.close()
         self.catalog.engine.dispose()
+
+
+@contextmanager
+def beat(service: Service, name: str) -> Iterator[psutil.Process]:
+    """One beside the nodes, until the body ends."""
+    argv = [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "-s", str(service.folder / name)]
+    argv += ["--pidfile", str(service.folder / f"{name}.pid")]
+    with (service.folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment(**service.environ), stdout=log, stderr=log)
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            one.kill()
+        process.wait()

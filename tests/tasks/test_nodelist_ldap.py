@@ -1,21 +1,32 @@
 """The nodelist over an LDAP server that is asked little, and that is down, slow, or not to be trusted."""
 
 import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
-from tasks.sources import SourceAway
-from tests.directory import SlapdServer, ldif_of
+from tasks.catalog import Dates
+from tasks.pending import lacking
+from tasks.settings import Settings
+from tasks.sources import WRITTEN, SourceAway
+from tests.directory import SlapdServer, dn, ldif_of
+from tests.proxy import Proxy
 from tests.servers import RedisServer
-from tests.waiting import within
+from tests.waiting import wait_until, within
 
 from .conftest import RIVER, day, river_with
-from .lists import over, setting
+from .lists import Lists, over, setting
 
 A = RIVER.identifier
 TIMEOUT = 1.0
+PATIENT, DEFAULT = 10.0, float(Settings.model_fields["ldap_timeout"].default)
+SLOW = 5.5  # seconds to each answer: more than the default
 
 
 def loaded(slapd: SlapdServer, number: int) -> list[str]:
@@ -39,6 +50,32 @@ def test_a_hundred_syncs_cause_no_search_and_a_hundred_modifies(
         operations = slapd.operations(mark)
         assert len(operations) == 100
         assert all(one.startswith("MOD attr=") and "d1NodeLastHarvested" in one for one in operations)
+        lists.agree()
+
+
+def test_a_directory_that_is_and_always_was_empty_is_searched_by_refreshes_alone(
+    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+        assert lists.nodelist.refresh() == []
+        mark, version, pointer = slapd.mark(), lists.nodelist.version(), lists.document.pointer()
+        others = [lists.nodelist, lists.writer("node", "two"), lists.writer("client", "none")]
+        for one in others * 5:
+            assert (one.members(), one.listed(), one.version()) == ([], {}, version)
+        assert not lists.sync(day(1), 1, A)
+        assert slapd.operations(mark) == []
+        assert lists.nodelist.refresh() == []
+        assert lists.document.pointer() == pointer
+        assert len(slapd.operations(mark)) == 2
+        store = lists.document.store
+        store.client.delete(*(store.key(kind, "nodelist") for kind in ("pointer", "document")))
+        wait_until(lambda: lists.document.pointer() == pointer)  # its members put Redis forward
+        assert lacking(lists.document) == {}
+        lists.nodelist.refresh()
+        lists.agree()
+        lists.outside_adds(RIVER)
+        assert lists.nodelist.refresh() == [f"{A} is new"]
+        assert [one.members() for one in others] == [[RIVER]] * 3
         lists.agree()
 
 
@@ -145,6 +182,75 @@ def test_a_server_that_hangs_is_waited_for_once_by_a_refresh_whatever_is_pending
         assert len(lists.document.behind()) == 20
         slapd.resume()
         lists.nodelist.refresh()
+        lists.agree()
+
+
+@contextmanager
+def slowed(
+    slapd: SlapdServer, url: str, prefix: str, tmp_path: Path, ldap_timeout: float
+) -> Iterator[tuple[Lists, Proxy]]:
+    """Two members were taken in; from now on the server does at once what it is asked, and each answer comes late."""
+    loaded(slapd, 2)
+    with Proxy(slapd.port) as proxy:
+        given: dict[str, Any] = {"ldap_url": f"ldap://127.0.0.1:{proxy.port}", "ldap_timeout": ldap_timeout}
+        with over(slapd, url, prefix, tmp_path, **given) as lists:
+            lists.nodelist.refresh()
+            proxy.delay = SLOW
+            yield lists, proxy
+
+
+def slowly(lists: Lists, number: int, node_id: str) -> str | None:
+    """What a sync is told that waits for the store; commits of another process beside it take no longer than ever."""
+    other = lists.writer("beside", "two")
+    with ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
+        told = pool.submit(lists.nodelist.harvested, node_id, Dates(day(number), None), fence=number)
+        with within(2):
+            while lists.dates(node_id).last_harvested != day(number):  # committed before the store is asked
+                time.sleep(0.02)
+            for each in range(50):
+                other.document.update({"beside": each}, follow=False)
+        assert not told.done()
+        said = told.result()
+    assert time.monotonic() - began > min(SLOW, DEFAULT)
+    return said
+
+
+def written_to(slapd: SlapdServer, mark: int) -> int:
+    return len([one for one in slapd.operations(mark) if not one.startswith("SRCH")])
+
+
+def test_with_a_timeout_above_what_a_slow_server_takes_all_works_only_later(
+    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    one, two = "urn:node:m00000", "urn:node:m00001"
+    with slowed(slapd, redis_server.url(0), prefix, tmp_path, PATIENT) as (lists, proxy):
+        mark = slapd.mark()
+        assert slowly(lists, 1, one) == WRITTEN
+        assert lists.document.behind() == {}
+        assert written_to(slapd, mark) == 1
+        slapd.replace(dn(two), d1NodeState="down")
+        assert lists.nodelist.refresh() == [f"{two}: state: up → down"]
+        proxy.delay = 0
+        lists.agree()
+
+
+def test_with_the_default_timeout_what_a_slow_server_was_asked_is_pending_and_done_once_when_it_is_quick_again(
+    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    one, two = "urn:node:m00000", "urn:node:m00001"
+    with slowed(slapd, redis_server.url(0), prefix, tmp_path, DEFAULT) as (lists, proxy):
+        mark = slapd.mark()
+        for number, node_id in ((1, one), (2, two)):  # an answer that comes too late, and a connection that does
+            said = slowly(lists, number, node_id)
+            assert f"ldap_timeout ({DEFAULT:g} s)" in str(said)
+            assert lacking(lists.document)[node_id].why == said
+        with within(DEFAULT + 2), pytest.raises(SourceAway, match="ldap_timeout"):
+            lists.nodelist.refresh()
+        proxy.delay = 0
+        lists.nodelist.refresh()
+        assert written_to(slapd, mark) == 2
+        assert (lists.dates(one).last_harvested, lists.dates(two).last_harvested) == (day(1), day(2))
         lists.agree()
 
 

@@ -1,9 +1,13 @@
 """Nodes, Redis and LDAP keep one nodelist: whatever is at odds is named."""
 
+import hashlib
 import json
+import resource
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tasks.memberserver import MemberServer
@@ -12,7 +16,7 @@ from tests.servers import RedisServer
 from tests.waiting import wait_until
 
 from .calls import refused, told
-from .service import Service
+from .service import Service, beat
 
 A = "urn:node:mnA"
 
@@ -28,12 +32,13 @@ def member() -> Iterator[MemberServer]:
 def service(
     own_redis: RedisServer, slapd: SlapdServer, member: MemberServer, tmp_path: Path
 ) -> Iterator[tuple[Service, SlapdServer]]:
-    """Its permanent store has one member; no beat, so that nothing refreshes by itself."""
+    """Its permanent store has one member; nothing refreshes by itself."""
     settings = {
         "TASKS_LDAP_URL": slapd.url,
         "TASKS_LDAP_BIND_DN": "cn=coordinator,dc=dataone,dc=org",
         "TASKS_LDAP_PASSWORD": "coordinator",
         "TASKS_LDAP_TIMEOUT": "1",
+        "TASKS_REFRESH_INTERVAL": "3600",
     }
     folder = tmp_path / "service"
     folder.mkdir()
@@ -42,8 +47,8 @@ def service(
         yield started, slapd
 
 
-def copies(service: Service, node: str) -> Path:
-    return service.folder / "replicas" / "coord" / f"{node}@test" / "nodelist"
+def copies(service: Service, member: str) -> Path:
+    return service.folder / "replicas" / "coord" / member / "nodelist"
 
 
 def agreed(service: Service) -> dict[str, int]:
@@ -62,7 +67,7 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     version = document.pointer()[0]
     assert agreed(here) == {"one@test": version, "two@test": version}
 
-    damaged = copies(here, "one") / f"{version}.jsonl"
+    damaged = copies(here, "one@test") / f"{version}.jsonl"
     whole = damaged.read_bytes()
     damaged.write_bytes(whole.replace(b'"up"', b'"UP"'))
     assert refused(here.call("nodelist", "verify")) == f"one@test: its copy of version {version} is damaged"
@@ -76,9 +81,9 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     key = here.coordinator.store.key("document", "nodelist")
     committed = here.coordinator.store.client.hget(key, f"member/{A}")
     here.coordinator.store.client.hset(key, f"member/{A}", committed.replace(b"Renamed", b"Forged"))
-    done = here.call("nodelist", "verify")
-    assert done.returncode == 1
-    assert done.stderr.startswith("Redis: what it has is not version ")
+    now = document.pointer()[0]
+    line = refused(here.call("nodelist", "verify"))
+    assert line == f"Redis: what it has is not version {now} as that was committed"
     here.coordinator.store.client.delete(key, here.coordinator.store.key("pointer", "nodelist"))
     wait_until(lambda: document.pointer()[0] > version)
     assert here.coordinator.store.client.hget(key, f"member/{A}") == committed
@@ -88,6 +93,45 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     for process in [*other.children(recursive=True), other]:
         process.kill()
     assert refused(here.call("nodelist", "verify")) == "two@test does not answer: it is dead, or hangs"
+
+
+def changed(service: Service, slapd: SlapdServer, state: str) -> int:
+    """A commit; its version."""
+    slapd.replace(dn(A), d1NodeState=state)
+    assert f"→ {state}" in told(service.call("nodelist", "refresh"))
+    return int(service.coordinator.documents["nodelist"].pointer()[0])
+
+
+def fill(warden: psutil.Process, full: bool = True) -> None:
+    """Its disk takes no more than ten bytes a file, or what comes."""
+    warden.rlimit(resource.RLIMIT_FSIZE, (10 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_named(
+    service: tuple[Service, SlapdServer],
+) -> None:
+    here, slapd = service
+    here.node("one")
+    (warden,) = (one for one in here.node("two").children() if "coordinator.companion" in one.cmdline())
+    document, of_beat = here.coordinator.documents["nodelist"], f"beat@{socket.gethostname()}"
+    with beat(here, "beat"):
+        wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)
+        fill(warden)
+        version = changed(here, slapd, "down")
+        line = refused(here.call("nodelist", "verify"))
+        assert line == "two@test is out of the replica set: it hangs, or cannot write its disk"
+        fill(warden, full=False)
+        wait_until(lambda: len(document.members()) == 3)
+        assert agreed(here) == dict.fromkeys((of_beat, "one@test", "two@test"), version)
+
+        theirs = copies(here, of_beat)
+        body = (theirs / f"{version}.jsonl").read_bytes().replace(b'"down"', b'"up"')
+        (theirs / f"{version}.jsonl").write_bytes(body)
+        (theirs / "committed").write_text(f"{version} {hashlib.sha256(body).hexdigest()}\n")
+        line = refused(here.call("nodelist", "verify"))
+        assert line == f"{of_beat} has another version {version} than was committed"
+        version = changed(here, slapd, "unknown")
+        assert set(agreed(here).values()) == {version}
 
 
 def test_what_the_directory_lacks_is_told_by_the_sync_and_by_those_who_look_and_written_once_it_is_back(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks import notes
 from tasks.catalog import Catalog, Dates
 from tasks.member import Property, Restriction, Service
 from tasks.nodelist import write_nodelist
@@ -137,8 +138,11 @@ def test_a_refresh_tells_and_takes_in_what_is_new_changed_or_gone(
     lists.agree()
 
 
-def test_a_refresh_that_finds_nothing_new_commits_nothing(lists: Lists) -> None:
+def test_a_refresh_that_finds_nothing_new_commits_nothing_and_parses_no_note(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version = lists.document.pointer()
+    monkeypatch.setattr(notes, "parsed", None)
     assert lists.nodelist.refresh() == []
     assert lists.document.pointer() == version
 
