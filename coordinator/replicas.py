@@ -163,7 +163,7 @@ class Document:
                 return self._told(outcome)
             if (left := deadline - time.monotonic()) <= 0:
                 raise UpdatePending(self.name, update_id)
-            told = self._listen(update_id, min(left, self.store.settings.timeout / 2))
+            told = self._listen(update_id, min(left, 1.0, self.store.settings.timeout / 2))
             if told not in (None, "asked"):  # asked: to be asked again
                 return self._told(told)
 
@@ -231,7 +231,7 @@ class Document:
         self.store.call(lambda: self.store.client.publish(self._key("replica"), f"look {look_id}"))
         deadline = time.monotonic() + seconds
         while not expected <= found.keys() and (left := deadline - time.monotonic()) > 0:
-            if told := self._listen(look_id, min(left, self.store.settings.timeout / 2)):
+            if told := self._listen(look_id, min(left, 1.0, self.store.settings.timeout / 2)):
                 member, version, noted, sha = loads(told)
                 found[member] = OnDisk(version, noted, sha)
         return found
