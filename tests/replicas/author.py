@@ -143,12 +143,12 @@ class Written(LdapSource):
         self._skipping = skipping
         self._writes = itertools.count(1)
 
-    def write(self, node_id: str, base: State | None, wanted: Listed | None) -> State | None:
+    def write(self, node_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
         self._steps.reach("intended")
         if self._skipping and base and wanted and next(self._writes) % 3 == 0:
             return State(wanted, base.token)
         self._connection.operations = 0
-        state = super().write(node_id, base, wanted)
+        state = super().write(node_id, base, wanted, whole)
         self._steps.reach("written")
         return state
 
