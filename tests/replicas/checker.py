@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coordinator.copies import Copy
-from tests.replicas.members import Members
+from tests.replicas.members import NAME, Members
 from tests.replicas.observers import Accepted, Gauge, Read, Reader, Seen, Writer, by_pointer
 from tests.servers import RedisServer
 from tests.waiting import wait_until
@@ -81,6 +81,8 @@ class Trial:
     def settle(self) -> None:
         """Until all are members again and updates go on: what two mishaps cost together is not looked at."""
         self.members.expect(*NAMES, timeout=30)
+        grace = self.members.store.key("grace", NAME)
+        wait_until(lambda: not self.members.store.client.exists(grace), what="no version may begin")
         told = self.seen.told
         wait_until(lambda: self.seen.told > told or self.seen.wrong, 30, "no update was made")
 
