@@ -10,7 +10,8 @@
 * All of an entry's attributes change in one step, entries of a member one after the other: first the member's own,
   then those that stay, then the new ones, parents first, at last those that go. After each step the member can be read,
   and a writer that reads again goes on from there. The member's own entry is written each time, if only with what it
-  has: so its CSN changes with whatever we change below it, and of a late writer nothing at all arrives.
+  has: so its CSN changes with whatever we change below it, and of a late writer nothing at all arrives, unless it was
+  stopped after that entry: where one may have been, each entry is written (`whole`).
 """
 
 from collections.abc import Mapping
@@ -109,11 +110,14 @@ class Directory:
             raise Refused(self._dn(top), (), "; ".join([*reading.problems.values(), *others]))
         return reading.records.get(node_id)
 
-    def write(self, node_id: str, base: Record | None, wanted: Member, approved: bool) -> Record:
+    def write(self, node_id: str, base: Record | None, wanted: Member, approved: bool, whole: bool = False) -> Record:
         """Make `wanted` of `base`, which was read or written before; None: there is no such member yet.
 
-        What did not change is not written; nothing changed is no operation. Raises Conflict when LDAP no longer is as
-        `base` says: nothing of what somebody else wrote is lost, but entries before the one in conflict may be written.
+        What did not change is not written; nothing changed is no operation. `whole`: all that is there is written, so
+        that of a writer that was stopped in the midst of it nothing arrives later but an entry that is new.
+
+        Raises Conflict when LDAP no longer is as `base` says: nothing of what somebody else wrote is lost, but entries
+        before the one in conflict may be written.
         """
         if wanted.identifier != node_id or (base is not None and base.member.identifier != node_id):
             raise ValueError(f"{node_id} cannot become {wanted.identifier}: an id is for good")
@@ -124,7 +128,7 @@ class Directory:
         top = next((path for path in entries if len(path) == 1), top)
         known = {path[1:]: entry.attributes for path, entry in entries.items()}
         made = entries_of(wanted, approved=approved, known=known)
-        changed, added, vanished = changes(known, made)
+        changed, added, vanished = changes(known, made, whole)
         if base is not None and not (changed or added or vanished):
             return base
         if base is not None:

@@ -102,14 +102,15 @@ def rdn(attribute: str, value: str) -> Rdn:
     return ((attribute, value),)
 
 
-def changes(known: Mapping[Path, Attributes], wanted: Mapping[Path, Attributes]) -> Changes:
+def changes(known: Mapping[Path, Attributes], wanted: Mapping[Path, Attributes], whole: bool = False) -> Changes:
+    """`whole`: what is to stay as it is too."""
     changed: dict[Path, Attributes] = {}
     for path in sorted(wanted.keys() & known.keys(), key=lambda path: (len(path), path)):
         old, new = known[path], wanted[path]
         differ = {
             name: tuple(new.get(name, ()))
             for name in sorted(CHANGEABLE[kind(path, new) or NODE])
-            if meaning(name, old.get(name, ())) != meaning(name, new.get(name, ()))
+            if whole or meaning(name, old.get(name, ())) != meaning(name, new.get(name, ()))
         }
         if differ:
             changed[path] = differ

@@ -46,11 +46,11 @@ class LdapSource:
             record = self._directory.read_one(node_id)
         return None if record is None else _state(record)
 
-    def write(self, node_id: str, base: State | None, wanted: Listed | None) -> State | None:
+    def write(self, node_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
         record = None if base is None else _record(base)
         with self._asking():
             if wanted is not None:
-                return _state(self._directory.write(node_id, record, wanted.member, wanted.approved))
+                return _state(self._directory.write(node_id, record, wanted.member, wanted.approved, whole))
             if record is not None:
                 self._directory.remove(node_id, record)
         return None

@@ -284,7 +284,7 @@ class ReplicatedNodelist:
         if not self.document.note(node_id, note, intended):
             return
         try:
-            state = self.source.write(node_id, base, wanted)
+            state = self.source.write(node_id, base, wanted, whole=len(intended["intents"]) > 1)
         except Outdated:
             state = self.source.read_one(node_id)
             if self.document.stored_of(node_id) == intended:

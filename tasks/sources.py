@@ -68,8 +68,11 @@ class Source(Protocol):
 
     def read_one(self, node_id: str) -> State | None: ...
 
-    def write(self, node_id: str, base: State | None, wanted: Listed | None) -> State | None:
-        """Make `wanted` of `base`, None = not there; what is there afterwards."""
+    def write(self, node_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
+        """Make `wanted` of `base`, None = not there; what is there afterwards.
+
+        `whole`: another writer may have been stopped in the midst of it; nothing of what it has left to do may arrive.
+        """
         ...
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:

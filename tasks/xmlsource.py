@@ -29,7 +29,7 @@ class XmlSource:
             raise SourceRefused(f"{self.name}: its entry cannot be understood")
         return found.states.get(node_id)
 
-    def write(self, node_id: str, base: State | None, wanted: Listed | None) -> State | None:
+    def write(self, node_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
         now = self.read_one(node_id)
         if now != base and (now and now.listed) != (base and base.listed):
             raise Outdated(node_id)

@@ -98,14 +98,15 @@ class SlapdServer:
     def tls_url(self) -> str:
         return f"ldaps://127.0.0.1:{self.tls_port}"
 
+    @property
+    def account(self) -> dict[str, Any]:
+        """What a process must set to be the coordinators'."""
+        named = f"cn=coordinator,{BASE}"
+        return {"ldap_url": self.url, "ldap_bind_dn": named, "ldap_password": "coordinator"}
+
     def settings(self, **given: Any) -> Settings:
         """As the coordinators' account, without TLS."""
-        own: dict[str, Any] = {
-            "ldap_url": self.url,
-            "ldap_bind_dn": f"cn=coordinator,{BASE}",
-            "ldap_password": "coordinator",
-        }
-        return Settings(**(own | given))
+        return Settings(**(self.account | given))
 
     def load(self, *ldifs: str, checked: bool = True) -> None:
         """Into the stopped server's database, past the access rules; past the schema too where it is not `checked`."""

@@ -20,10 +20,12 @@ end
 
 local function be_gracious(doc) redis.call('SET', P .. 'grace:' .. doc, 1, 'PX', 1500, 'NX') end
 
--- A Redis that was started anew, or emptied, may have lost its end: members get time to say what lies on their disks.
+-- A Redis that was started anew, or emptied, may have lost its end: members get time to say what lies on their disks,
+-- from the first call on; what is left of the time that an earlier start gave is not counted.
 local function settled(doc)
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   if redis.call('GET', P .. 'server:' .. doc) == run then return true end
   redis.call('SET', P .. 'server:' .. doc, run)
+  redis.call('DEL', P .. 'grace:' .. doc)
   be_gracious(doc)
 end

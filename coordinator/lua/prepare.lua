@@ -26,7 +26,7 @@ end
 local function prepare(doc)
   local asked, under_way = P .. 'asked:' .. doc, P .. 'prepare:' .. doc
   local function free() return redis.call('EXISTS', under_way, P .. 'grace:' .. doc) == 0 end
-  while free() and settled(doc) and redis.call('EXISTS', asked) == 1 do
+  while settled(doc) and free() and redis.call('EXISTS', asked) == 1 do
     local seen, updates = {}, {}
     for _, text in ipairs(redis.call('LRANGE', asked, 0, 255)) do
       local update = cjson.decode(text)

@@ -1,176 +1,21 @@
 """The checker: writers, readers and mishaps over one replica set, and what must hold of all they saw."""
 
-import itertools
-import os
 import random
 import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from coordinator.copies import Copy
-from coordinator.errors import StaleFence, StoreUnavailable
-from tests.replicas.members import NAME, Member, Members
+from tests.replicas.members import NAME, Members
+from tests.replicas.observers import Accepted, Gauge, Read, Reader, Seen, Writer, by_pointer
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
 LONGEST = 3.0  # s that an author waits, while a member lives and Redis is there
 STEPS = ("before", "half", "written", "reported", "committed")
 NAMES = ("a", "b", "c", "d", "e")
-
-Read = Callable[[Member], Copy]
-
-
-def by_pointer(member: Member) -> Copy:
-    return member.document.read()
-
-
-def without_pointer(member: Member) -> Copy:
-    """The planted defect: what lies here is taken for the newest."""
-    version, sha = member.copies.committed()
-    return member.copies.read(version, sha) or Copy(0, "-", {})
-
-
-@dataclass(frozen=True)
-class Accepted:
-    version: int
-    fence: int
-    changes: dict[str, object]
-
-
-@dataclass
-class Seen:
-    """What writers and readers saw; `wrong` says what must not be."""
-
-    accepted: list[Accepted] = field(default_factory=list)
-    refused: int = 0
-    reads: int = 0
-    marked: int = 0
-    slowest: float = 0.0
-    when: str = ""
-    stalled: float = 0.0  # the longest that the machine took for a flushed write of a few bytes
-    told: int = 0  # the highest version that an author was told
-    heard: int = 0  # the same, as far as every read must give it
-    sums: dict[int, str] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def same(self, where: str, version: int, sha: str) -> None:
-        if version and self.sums.setdefault(version, sha) != sha:
-            self.wrong.append(f"version {version} is another on {where}")
-
-
-class Writer(threading.Thread):
-    """Updates of its own entries, of shared ones, and of pairs that are always alike; each under a new fence."""
-
-    def __init__(self, trial: "Trial", number: int) -> None:
-        super().__init__(daemon=True)
-        self.trial = trial
-        self.number = number
-        self.random = random.Random(f"{trial.seed} {number}")
-
-    def run(self) -> None:
-        for count in itertools.count():
-            if self.trial.enough():
-                return
-            time.sleep(self.random.uniform(0, self.trial.pace))  # the writers' own rhythm
-            value = f"{self.number}.{count}"
-            kind = self.random.choice(("own", "shared", "pair"))
-            number = self.random.randrange(3)
-            entries = [f"own:{self.number}:{number}"] if kind == "own" else [f"shared:{number}"]
-            if kind == "pair":
-                entries = [f"left:{number}", f"right:{number}"]
-            self.write(dict.fromkeys(entries, value), f"{self.trial.seed}.{value}")
-
-    def write(self, changes: dict[str, object], update_id: str) -> None:
-        """Asked again until it is known what became of it."""
-        seen, began, fence = self.trial.seen, time.monotonic(), 0
-        while True:
-            try:
-                fence = fence or self.trial.members.document.fence()
-                version = self.trial.members.document.update(
-                    changes, fence=fence, who=f"w{self.number}", update_id=update_id, timeout=30
-                )
-            except StoreUnavailable:
-                time.sleep(0.05)
-            except StaleFence:
-                seen.refused += 1
-                break
-            else:
-                seen.accepted.append(Accepted(version, fence, changes))
-                seen.told, seen.heard = max(seen.told, version), max(seen.heard, version)
-                break
-        if self.trial.up:
-            waited = time.monotonic() - max(began, self.trial.since)
-            if waited > seen.slowest:
-                seen.slowest, seen.when = waited, self.trial.doing
-
-
-class Reader(threading.Thread):
-    """Reads on every member, one after the other."""
-
-    def __init__(self, trial: "Trial", read: Read) -> None:
-        super().__init__(daemon=True)
-        self.trial = trial
-        self.read = read
-        self.last: dict[str, int] = {}
-
-    def run(self) -> None:
-        while not self.trial.over.is_set():
-            for member in self.trial.members.all:
-                try:
-                    self.look(member)
-                except StoreUnavailable:
-                    time.sleep(0.01)
-
-    def look(self, member: Member) -> None:
-        seen, floor, epoch = self.trial.seen, self.trial.seen.heard, self.trial.since
-        copy = self.read(member)
-        seen.reads += 1
-        seen.same(member.name, copy.version, copy.sha)
-        for number in range(3):
-            if copy.value(f"left:{number}") != copy.value(f"right:{number}"):
-                seen.wrong.append(f"half an update is in version {copy.version} on {member.name}")
-        if copy.stale:
-            seen.marked += 1
-            self.explain(member, epoch)
-        elif copy.version < (known := max(floor, self.last.get(member.name, 0))):
-            told = f"{copy.version}, older than what was known, {known} ({floor} by authors)"
-            seen.wrong.append(f"an unmarked read on {member.name} gives {told}")
-        else:
-            self.last[member.name] = copy.version
-
-    def explain(self, member: Member, epoch: float) -> None:
-        """A member of the set has the newest: its reads are marked only where Redis was away or lost its end."""
-        key = self.trial.members.store.key("replicas", NAME)
-        client = self.trial.members.store.client
-        ask = partial(self.trial.members.store.call, lambda: client.hget(key, member.name))
-        whole, before, copy, after = self.trial.whole(), ask(), self.read(member), ask()
-        steady = whole and self.trial.up and epoch == self.trial.since
-        if steady and copy.stale and before is not None and before == after:
-            known = member.copies.committed()[0], member.copies.versions()
-            self.trial.seen.wrong.append(
-                f"{member.name} is in the replica set and has not the newest: {known} in {self.trial.doing}"
-            )
-
-
-class Gauge(threading.Thread):
-    """How long the disk takes, whatever members do: where it stands still, waiting says nothing of them."""
-
-    def __init__(self, trial: "Trial") -> None:
-        super().__init__(daemon=True)
-        self.trial = trial
-
-    def run(self) -> None:
-        while not self.trial.over.wait(0.05):
-            began = time.monotonic()
-            with (self.trial.members.root / "gauge").open("wb") as file:
-                file.write(b"few")
-                file.flush()
-                os.fsync(file.fileno())
-            self.trial.seen.stalled = max(self.trial.seen.stalled, time.monotonic() - began)
 
 
 class Trial:
@@ -192,7 +37,7 @@ class Trial:
 
     def enough(self) -> bool:
         answered = len(self.seen.accepted) + self.seen.refused
-        return bool(self.seen.wrong) or (self._mishaps_over and answered >= self._updates)
+        return self.over.is_set() or bool(self.seen.wrong) or (self._mishaps_over and answered >= self._updates)
 
     def whole(self) -> bool:
         """Redis knows all that any author was told, and any member."""
@@ -202,7 +47,7 @@ class Trial:
     def run(self, mishaps: list[str], updates: int, read: Read = by_pointer) -> Seen:
         self._updates = updates
         self.members.ready(*NAMES)
-        writers = [Writer(self, number) for number in range(3)]
+        writers = self.writers()
         reader = Reader(self, read)
         for thread in (*writers, reader, Gauge(self)):
             thread.start()
@@ -220,9 +65,24 @@ class Trial:
         self.look()
         return self.seen
 
+    def writers(self) -> list[threading.Thread]:
+        """They end once it is `enough`."""
+        return [Writer(self, number) for number in range(3)]
+
+    def halves(self, copy: Copy) -> bool:
+        """Is an update in it of which only a part is there?"""
+        return any(copy.value(f"left:{number}") != copy.value(f"right:{number}") for number in range(3))
+
+    def waited(self, since: float, until: float) -> None:
+        """An author, for its update."""
+        if self.up:
+            self.seen.waits.append((max(since, self.since), until, self.doing))
+
     def settle(self) -> None:
         """Until all are members again and updates go on: what two mishaps cost together is not looked at."""
         self.members.expect(*NAMES, timeout=30)
+        grace = self.members.store.key("grace", NAME)
+        wait_until(lambda: not self.members.store.client.exists(grace), what="no version may begin")
         told = self.seen.told
         wait_until(lambda: self.seen.told > told or self.seen.wrong, 30, "no update was made")
 
@@ -283,13 +143,17 @@ class Trial:
                 if copy := member.copies.read(version):
                     seen.same(member.name, version, copy.sha)
         assert not seen.wrong, told + "; ".join(seen.wrong[:5])
+        self.kept(final, told)
+        slowest, stood, when = seen.slowest()
+        assert slowest < LONGEST, f"{told}an author waited {slowest:.2f} s in {when}, beside {stood:.2f} s of the disk"
+
+    def kept(self, final: Copy, told: str) -> None:
+        """What authors were told is there, in its order, and nothing else."""
         last: dict[str, Accepted] = {}
-        for one in sorted(seen.accepted, key=lambda one: (one.version, one.fence)):
+        for one in sorted(self.seen.accepted, key=lambda one: (one.version, one.fence)):
             for entry in one.changes:
                 before = last.get(entry)
                 assert before is None or before.fence < one.fence, f"{told}{entry}: {one} came after {before}"
                 last[entry] = one
         found = {entry: (final.value(entry), final.fence(entry)) for entry in final.state}
         assert found == {entry: (one.changes[entry], one.fence) for entry, one in last.items()}, told
-        waited = f"{told}an author waited {seen.slowest:.2f} s in {seen.when}, the disk {seen.stalled:.2f} s"
-        assert seen.slowest < LONGEST or seen.stalled > 1, waited

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from coordinator.copies import Copies, Copy
 from coordinator.errors import StoreUnavailable
@@ -22,7 +22,33 @@ from tests.waiting import wait_until
 NAME = "list"
 
 
-class Member:
+class Killable:
+    """A process of a trial."""
+
+    process: subprocess.Popen[Any]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def paused(self) -> bool:
+        """Does it stand still?"""
+        with suppress(OSError):
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
+
+    def resume(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
+
+    def living(self) -> bool:
+        return self.process.poll() is None
+
+
+class Member(Killable):
     """One process; `document` reads as other processes of its node do."""
 
     def __init__(self, store: Store, charge: Charge, log: Path) -> None:
@@ -39,30 +65,16 @@ class Member:
             argv = [sys.executable, "-m", "tests.replicas.member", charge]
             self.process = subprocess.Popen(argv, stdout=log, stderr=log)
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
     def end(self) -> None:
         """As its node would; waits for it."""
         self.process.terminate()
         self.process.wait(10)
-
-    def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGCONT)
 
     def fill(self, full: bool = True) -> None:
         """Its disk takes no more than ten bytes a file, or what comes."""
         with suppress(ProcessLookupError):
             soft = 10 if full else resource.RLIM_INFINITY
             resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
-
-    def living(self) -> bool:
-        return self.process.poll() is None
 
     def disk(self) -> Copy | None:
         """The version that it knows as committed, as it lies there."""

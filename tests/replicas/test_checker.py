@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from coordinator.store import text_of
-from tests.replicas.checker import Trial, without_pointer
+from tests.replicas.checker import Trial
 from tests.replicas.members import Members
+from tests.replicas.observers import without_pointer
 from tests.servers import RedisServer
 
 HALF_ACKNOWLEDGED = ("commit", "if not acked[member] then return end", "")

@@ -57,6 +57,20 @@ def test_updates_go_on_after_redis_was_killed_and_started_again(apart: Members, 
     assert apart.set() == ["a", "b", "c"]
 
 
+def test_a_second_start_of_redis_in_the_pause_after_the_first_costs_one_pause(
+    apart: Members, own_redis: RedisServer
+) -> None:
+    apart.ready("a", "b", "c")
+    apart.put("x", 1)
+    for _ in range(2):
+        own_redis.kill()
+        own_redis.start()
+        wait_until(lambda: apart.store.client.exists(apart.store.key("grace", NAME)))
+    began = time.monotonic()
+    apart.put("x", 2)
+    assert time.monotonic() - began < 2.5
+
+
 def test_the_first_report_after_a_long_absence_of_redis_puts_nobody_out(apart: Members, own_redis: RedisServer) -> None:
     """In the middle of a version that one had acknowledged."""
     a, b = apart.ready("a", "b")

@@ -1,5 +1,6 @@
 """The nodelist of the tests: its document on the disks of two members, and a permanent store that it follows."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -143,15 +144,15 @@ def setting(**fields: Any) -> Callable[[Listed | None], Listed | None]:
 
 
 class Pause:
-    """Stops a call of `owner.name` before it begins, in another thread, until it is let go."""
+    """Stops a call of `owner.name` before it begins, in another thread, until it is let go; `after` so many calls."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str, after: int = 0) -> None:
         self.reached, self.go = threading.Event(), threading.Event()
         self.error: BaseException | None = None
-        real = getattr(owner, name)
+        real, calls = getattr(owner, name), itertools.count()
 
         def held(*args: Any, **given: Any) -> Any:
-            if not self.reached.is_set():
+            if next(calls) >= after and not self.reached.is_set():
                 self.reached.set()
                 assert self.go.wait(30)
             return real(*args, **given)

@@ -177,8 +177,8 @@ def test_an_outside_change_is_told_from_what_a_dead_writer_of_ours_wrote(slapd: 
     with pytest.MonkeyPatch.context() as patch:
         real = dead.source.write
 
-        def written_and_dead(*given: Any) -> Any:
-            real(*given)
+        def written_and_dead(*given: Any, **about: Any) -> Any:
+            real(*given, **about)
             raise InterruptedError
 
         patch.setattr(dead.source, "write", written_and_dead)
@@ -187,6 +187,19 @@ def test_an_outside_change_is_told_from_what_a_dead_writer_of_ours_wrote(slapd: 
     slapd.replace(dn(A), d1NodeDescription="by hand")
     assert lists.sync(day(2), 12, A)
     assert lists.listed(A).member == river_with(description="by hand", last_harvested=day(2))
+    lists.agree()
+
+
+def test_of_a_writer_that_was_stopped_between_two_entries_nothing_arrives_after_its_successor(lists: Lists) -> None:
+    off = tuple(service.model_copy(update={"available": False}) for service in RIVER.services)
+    late = lists.writer("late", "two")
+    with pytest.MonkeyPatch.context() as patch:
+        pause = Pause(patch, late.source._directory._connection, "modify", after=1)  # type: ignore[attr-defined]
+        with pause.holding(lambda: late.change(A, setting(state="down", services=off), why="late")):
+            lists.nodelist.change(A, setting(state="unknown", services=RIVER.services), why="back")
+    assert pause.error is None
+    assert lists.nodelist.refresh() == []
+    assert lists.listed(A).member == river_with(state="unknown")
     lists.agree()
 
 

@@ -1,0 +1,44 @@
+"""The checker over the nodelist in half a minute, and that it sees what it is for. The whole one: tests/rough."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.directory import SlapdServer, ldif_of
+from tests.replicas.author import FORGETS, SKIPS, STEPS
+from tests.replicas.members import Members
+from tests.replicas.nodelist import NodelistTrial, listed
+from tests.servers import RedisServer
+from tests.tasks.conftest import RIVER, slapd
+
+__all__ = ["slapd"]
+pytestmark = pytest.mark.timeout(120)
+Made = Callable[..., NodelistTrial]
+
+
+@pytest.fixture
+def trial(apart: Members, own_redis: RedisServer, slapd: SlapdServer, tmp_path: Path) -> Made:
+    """Over two dozen members in LDAP."""
+    members = listed(RIVER, 24)
+    slapd.stop()
+    slapd.load(ldif_of(members))
+    slapd.start()
+    names = [member.identifier for member in members]
+    return partial(NodelistTrial, apart, own_redis, tmp_path / "redis", slapd=slapd, names=names)
+
+
+def test_nodelist_and_ldap_end_equal_though_writers_die_and_pause_at_each_step(trial: Made) -> None:
+    mishaps = ["author_dies"] * len(STEPS) + ["author_pauses", "ldap_stops", "refresher_dies", "die"]
+    trial(seed=1).run(mishaps, 100)
+
+
+def test_a_write_to_ldap_that_is_left_out_is_seen(trial: Made) -> None:
+    with pytest.raises(AssertionError, match=r"nobody made|half an update| became "):
+        trial(seed=1, defect=SKIPS).run([], 50)
+
+
+def test_an_update_that_is_taken_off_the_pending_before_ldap_has_it_is_seen(trial: Made) -> None:
+    with pytest.raises(AssertionError, match="LDAP is not equal"):
+        trial(seed=1, defect=FORGETS, fatal=["intended"]).run(["author_dies"] * 3, 20)
