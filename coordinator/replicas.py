@@ -193,6 +193,10 @@ class Document:
         """The permanent store has the entry as of that version. False: it was changed since."""
         return bool(self.store.run("document_followed", self.name, entry, version))
 
+    def run(self) -> str:
+        """Which start of Redis serves now: another one may have lost its end."""
+        return str(self.store.call(lambda: self.store.client.info("server"))["run_id"])
+
     def stored(self) -> dict[str, str]:
         """What the permanent store was last seen to have: by name, the notes' JSON, each as `text_of` writes it."""
         found = self.store.call(lambda: self.store.client.hgetall(self._key("stored")))

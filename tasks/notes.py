@@ -63,15 +63,27 @@ def _atoms(listed: Any) -> dict[tuple[str, ...], Any]:
     return atoms | {("properties", one["key"]): [one["type"], one["value"].strip()] for one in properties}
 
 
+def doubtful(note: Any, run: str, ours: Listed | None) -> set[str]:
+    """The fields that are not taken in: a member's, all but its dates, where we have changed it since the note and the
+    note is of another run of Redis. That may have lost its end, and with it what we wrote since: one of our own older
+    writes would be taken for somebody else's. The dates go by themselves (`merged`).
+    """
+    before = listed_of(note)
+    if note is None or note["run"] == run or before is None or ours is None or _parts(before)[0] == _parts(ours)[0]:
+        return set()
+    return {*Member.model_fields, "approved"} - {*DATES}
+
+
 def differs(note: Any, state: State | None) -> bool:
     """Is it otherwise there than it was last seen?"""
     return bool((state and state.listed.model_dump(mode="json")) != (note and note["listed"]))
 
 
 def compared(
-    before: Mapping[str, str], after: Mapping[str, str], found: Found
+    before: Mapping[str, str], after: Mapping[str, str], found: Found, run: str
 ) -> tuple[dict[str, tuple[Any, State | None]], dict[str, Any]]:
-    """Notes and states of members that are otherwise there than was noted; notes that were changed meanwhile.
+    """Notes and states of members that are otherwise there than was noted, or noted in another run of Redis; notes that
+    were changed meanwhile.
 
     `before`, `after`: the notes' texts then, around the reading that `found` them.
     """
@@ -81,8 +93,10 @@ def compared(
         text, state = after.get(node_id), found.states.get(node_id)
         if before.get(node_id) != text:
             others[node_id] = parsed(text)
-        elif not _settled(text, state) and differs(note := parsed(text), state):
-            differing[node_id] = note, state
+        elif not _settled(text, state, run):
+            note = parsed(text)
+            if differs(note, state) or note["run"] != run:
+                differing[node_id] = note, state
     return differing, others
 
 
@@ -91,25 +105,25 @@ def parsed(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-def _settled(text: str | None, state: State | None) -> bool:
+def _settled(text: str | None, state: State | None, run: str) -> bool:
     """Is it there as it was last seen, and nothing about to be written? Told by the text alone: most notes are so."""
     listed = text_of(state and state.listed.model_dump(mode="json"))
-    return text is not None and text.startswith(f'{{"intents":[],"listed":{listed},"token":')
+    return text is not None and text.startswith(f'{{"intents":[],"listed":{listed},"run":"{run}",')
 
 
-def seen(note: Any, state: State | None) -> dict[str, Any]:
+def seen(note: Any, state: State | None, run: str) -> dict[str, Any]:
     """The note once that was found. What we were about to write may arrive still, unless it is what is there."""
     theirs = state and state.listed.model_dump(mode="json")
     if note is None:
-        return note_of(state, UNKNOWN)
+        return note_of(state, UNKNOWN, run)
     if theirs in note["intents"]:
-        return note_of(state, theirs)
-    return note_of(state, UNKNOWN if differs(note, state) else note["wrote"]) | {"intents": note["intents"]}
+        return note_of(state, theirs, run)
+    return note_of(state, UNKNOWN if differs(note, state) else note["wrote"], run) | {"intents": note["intents"]}
 
 
-def intending(note: Any, wanted: Listed | None) -> dict[str, Any]:
+def intending(note: Any, wanted: Listed | None, run: str) -> dict[str, Any]:
     """The note of who is about to write that."""
-    known, text = note or note_of(None, UNKNOWN), wanted and wanted.model_dump(mode="json")
+    known, text = note or note_of(None, UNKNOWN, run), wanted and wanted.model_dump(mode="json")
     return {**known, "intents": [*(one for one in known["intents"] if one != text), text][-INTENTS:]}
 
 
@@ -155,10 +169,11 @@ def keeping(new: Listed | None, old: Listed | None) -> Listed | None:
     return Listed(member=new.member.model_copy(update=dates), approved=old.approved)
 
 
-def note_of(state: State | None, wrote: Any) -> dict[str, Any]:
-    """`wrote`: of which listing of ours the store has made what it has; UNKNOWN: of none."""
+def note_of(state: State | None, wrote: Any, run: str) -> dict[str, Any]:
+    """`wrote`: of which listing of ours the store has made what it has; UNKNOWN: of none. `run`: that of Redis, before
+    what the store has was read or written."""
     listed = state and state.listed.model_dump(mode="json")
-    return {"listed": listed, "token": state and state.token, "wrote": wrote, "intents": []}
+    return {"listed": listed, "token": state and state.token, "wrote": wrote, "run": run, "intents": []}
 
 
 def _of_json(text: Any) -> Listed | None:

@@ -37,6 +37,7 @@ from tasks.notes import (
     compared,
     dates_of,
     difference,
+    doubtful,
     foreign,
     has,
     intending,
@@ -56,9 +57,7 @@ from tasks.sources import DATES, WRITTEN, Listed, Outdated, Source, SourceAway, 
 from tasks.view import View
 
 logger = logging.getLogger(__name__)
-
-AT_ONCE = 250
-TRIES = 8
+AT_ONCE, TRIES = 250, 8
 
 
 class ReplicatedNodelist:
@@ -169,14 +168,14 @@ class ReplicatedNodelist:
 
         Raises SourceAway, and changes nothing, where it cannot be read, or is empty though it was not.
         """
-        before = self.document.stored()
+        run, before = self.document.run(), self.document.stored()
         found = self.source.read()
         if not found.states and not found.bad and any(parsed(note)["listed"] for note in before.values()):
             raise SourceAway(f"{self.source.name} is empty, and was not: nothing is changed")
-        states, others = compared(before, self.document.stored(), found)
+        states, others = compared(before, self.document.stored(), found, run)
         for node_id, note in others.items():  # somebody wrote meanwhile: what we found may be from before
             states |= self._looked_at(node_id, note)
-        said = self._take_in(states)
+        said = self._take_in(states, run)
         if not found.states and self.document.pointer()[0] == 0:
             self.document.update(NOBODY, fence=1, follow=False, who=self._who, why=f"{self.source.name} is empty")
         self._follow_all(found.bad)
@@ -191,17 +190,17 @@ class ReplicatedNodelist:
             return {}
         return {node_id: (note, state)} if self.document.stored_of(node_id) == note else {}
 
-    def _take_in(self, found: Mapping[str, tuple[Any, State | None]]) -> list[str]:
+    def _take_in(self, found: Mapping[str, tuple[Any, State | None]], run: str) -> list[str]:
         """What somebody else changed in the store is committed; what is there is noted. A line for each difference.
 
-        `found`: notes and states by member; a state was read while the note was as it is.
+        `found`: notes and states by member; a state was read while the note was as it is, and in that run of Redis.
         """
         copy, kept = self._committed(*found), set() if self.source.keeps_approval else {"approved"}
         said: dict[str, list[str]] = {}
         changes: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
         for node_id, (note, state) in found.items():
             theirs, ours = state and state.listed, ours_of(copy, node_id)
-            fields = foreign(note, state) - kept
+            fields = foreign(note, state) - kept - doubtful(note, run, ours)
             new = merged(listed_of(note), theirs, ours, fields) if fields else ours
             changes[new == theirs][node_id] = difference(node_id, ours, new)
             if not fields and new != theirs and not self.document.behind(MEMBER + node_id, DATED + node_id):
@@ -212,7 +211,7 @@ class ReplicatedNodelist:
         refused |= self._commit_all(copy, changes[True], why=why, follow=False)
         lines = [line for node_id in found if node_id not in refused for line in said[node_id]]
         for node_id in found.keys() - refused:  # the others the next time
-            self.document.note(node_id, found[node_id][0], seen(*found[node_id]))
+            self.document.note(node_id, found[node_id][0], seen(*found[node_id], run))
         for line in lines:
             logger.info("nodelist: %s", line)
         return lines
@@ -280,7 +279,7 @@ class ReplicatedNodelist:
         return why
 
     def _write(self, node_id: str, note: Any, wanted: Listed | None) -> None:
-        base, intended = state_of(note), intending(note, wanted)
+        base, intended = state_of(note), intending(note, wanted, run := self.document.run())
         if not self.document.note(node_id, note, intended):
             return
         try:
@@ -288,9 +287,9 @@ class ReplicatedNodelist:
         except Outdated:
             state = self.source.read_one(node_id)
             if self.document.stored_of(node_id) == intended:
-                self._take_in({node_id: (intended, state)})
+                self._take_in({node_id: (intended, state)}, run)
         else:
-            self.document.note(node_id, intended, note_of(state, wanted and wanted.model_dump(mode="json")))
+            self.document.note(node_id, intended, note_of(state, wanted and wanted.model_dump(mode="json"), run))
 
     def _committed(self, *names: str) -> Copy:
         entries = [prefix + node_id for node_id in names for prefix in (MEMBER, DATED)]

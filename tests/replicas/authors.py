@@ -89,13 +89,15 @@ class Outside(threading.Thread):
         self.random = random.Random(f"{trial.seed} outside")
         self.descriptions: dict[str, list[str]] = {}
         self.reset: set[str] = set()
+        self.still = threading.Lock()
 
     def run(self) -> None:
         for number in itertools.count():
             time.sleep(self.random.uniform(0.1, 0.4))  # its own rhythm
             if self.trial.enough():
                 return
-            self.change(self.random.choice(self.trial.names), number)
+            with self.still:
+                self.change(self.random.choice(self.trial.names), number)
 
     def change(self, node_id: str, number: int) -> None:
         """Noted before it is tried; what fails is tried again, so the last one is there."""

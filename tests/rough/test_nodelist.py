@@ -11,7 +11,7 @@ from tests.tasks.conftest import slapd
 __all__ = ["slapd", "trial"]
 pytestmark = [pytest.mark.rough, pytest.mark.timeout(600)]
 
-BESIDE = ["refresher_dies", "refresher_pauses", "ldap_stops", "ldap_hangs", "die", "hang", "full", "restart"]
+BESIDE = ["refresher_dies", "refresher_pauses", "ldap_stops", "ldap_hangs", "cut", "die", "hang", "full", "restart"]
 
 
 @pytest.mark.parametrize("seed", range(4))

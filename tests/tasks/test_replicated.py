@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.copies import text_of
 from tasks import catalog, instants
 from tasks.catalog import Dates
 from tasks.ldap import Record
@@ -16,7 +17,7 @@ from tests.directory import SlapdServer, dn
 from tests.servers import RedisServer
 
 from .conftest import RIVER, day, river_with
-from .lists import Lists, Pause, change, over, setting
+from .lists import NAME, Lists, Pause, change, over, setting
 
 A, B = RIVER.identifier, "urn:node:other"
 NEVER = "1900-01-01T00:00:00Z"
@@ -217,3 +218,37 @@ def test_an_add_and_a_removal_reach_the_store_whole(lists: Lists) -> None:
     assert lists.nodelist.change(B, lambda _: None, why="gone") == WRITTEN
     assert B not in lists.nodelist.listed()
     lists.agree()
+
+
+def forget(lists: Lists, note: dict[str, Any]) -> None:
+    """Redis was started anew and has lost its end: it knows of no later note."""
+    lists.document.store.client.hset(
+        lists.document.store.key("stored", NAME), A, text_of({**note, "run": "the one before"})
+    )
+
+
+def test_an_older_write_of_ours_that_redis_has_forgotten_is_not_taken_for_somebody_elses(lists: Lists) -> None:
+    note = lists.document.stored_of(A)
+    lists.nodelist.change(A, setting(state="down", name="Second"), why="written, and forgotten")
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(lists.nodelist, "follow", lambda node_id: "later")
+        lists.nodelist.change(A, setting(state="up", name="Third"), why="not written yet")
+    forget(lists, note)
+    lists.nodelist.refresh()
+    assert lists.listed(A).member == river_with(state="up", name="Third")
+    lists.agree()
+
+
+def test_an_outside_change_is_taken_in_also_where_redis_may_have_forgotten_something(lists: Lists) -> None:
+    forget(lists, lists.document.stored_of(A))
+    lists.outside(A, description="by hand")
+    lists.nodelist.refresh()
+    assert lists.listed(A).member == river_with(description="by hand")
+    assert lists.document.stored_of(A)["run"] == lists.document.run()
+    lists.agree()
+
+
+def test_a_note_from_before_redis_was_started_anew_is_made_again_by_a_refresh(lists: Lists) -> None:
+    forget(lists, lists.document.stored_of(A))
+    lists.nodelist.refresh()
+    assert lists.document.stored_of(A)["run"] == lists.document.run()
