@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
-JOBS ?= 2
+JOBS ?= 3
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))

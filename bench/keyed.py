@@ -3,8 +3,9 @@
 From the first submit to the last effect: one client submits, raw tasks one by one and jobs in portions of 500 (all of a
 `submit_many` is checked before any is written), while one worker with two processes works. Redis keeps its
 append-only file (everysec), as it should in use. Raw tasks and keyed jobs run in turns, so that a machine whose speed
-drifts drifts under both. Two ratios: of jobs a second, and of the processor time that a job takes in all processes
-together, client, worker and Redis, which does not depend on what else the machine does.
+drifts drifts under both. Three ratios: of jobs a second; of jobs a second once all are submitted, when the worker has
+the machine for itself; and of the processor time that a job takes in all processes together, client, worker and Redis,
+which does not depend on what else the machine does.
 """
 
 import os
@@ -22,9 +23,10 @@ SHAPES = {"1,000 keys x 20": 1_000, "20,000 keys x 1": 20_000, "1 key x 20,000":
 
 
 class Cost(NamedTuple):
-    """Of one job: jobs a second; us of processor time."""
+    """Jobs a second; jobs a second after the last submit; us of processor time a job."""
 
     rate: float
+    backlog: float
     cpu: float
 
 
@@ -46,9 +48,11 @@ def main(rounds: int = 3) -> None:
 def report(shape: str, pairs: list[tuple[Cost, Cost]]) -> None:
     raw, keyed = (Cost(*map(statistics.median, zip(*side, strict=True))) for side in zip(*pairs, strict=True))
     rates = sorted(one.rate / other.rate for other, one in pairs)
+    backlogs = sorted(one.backlog / other.backlog for other, one in pairs)
     times = sorted(other.cpu / one.cpu for other, one in pairs)
     print(f"{shape:16} {keyed.rate:6.0f}/s, raw {raw.rate:5.0f}/s: x {statistics.median(rates):.2f}"
-          f" ({rates[0]:.2f} to {rates[-1]:.2f})   processor {keyed.cpu:4.0f} us, raw {raw.cpu:5.0f} us:"
+          f" ({rates[0]:.2f} to {rates[-1]:.2f})   backlog {keyed.backlog:.0f}/s, raw {raw.backlog:.0f}/s:"
+          f" x {statistics.median(backlogs):.2f}   processor {keyed.cpu:4.0f} us, raw {raw.cpu:5.0f} us:"
           f" x {statistics.median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})")  # fmt: skip
 
 
@@ -74,9 +78,10 @@ def cost(bench: Any, send: Callable[[], None], jobs: int) -> Cost:
     bench.counter.delete("done")
     before, began = used(), time.perf_counter()
     send()
+    sent, left = time.perf_counter(), jobs - int(bench.counter.get("done") or 0)
     until(bench, jobs)
-    seconds = time.perf_counter() - began
-    return Cost(jobs / seconds, (used() - before) / jobs * 1e6)
+    ended = time.perf_counter()
+    return Cost(jobs / (ended - began), left / (ended - sent), (used() - before) / jobs * 1e6)
 
 
 def used() -> float:

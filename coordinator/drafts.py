@@ -28,7 +28,7 @@ _OPTIONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each submit
 class Draft:
     """A checked submit: `script_args` are those of the script job_submit."""
 
@@ -120,7 +120,7 @@ class Usual:
     soft_time_limit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each submit
 class Place:
     """The app that a job belongs to, whether its result is to be stored, and what a signature has usually."""
 

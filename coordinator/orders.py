@@ -22,7 +22,7 @@ STEP_OPTIONS = frozenset({"queue", "time_limit", "soft_time_limit", "headers", "
 _OF_ALL_STEPS = ("queue", "time_limit", "soft_time_limit", "headers")  # options of a chain that its steps have
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each submit
 class Step:
     """Where a step runs: its class, its task, its time limit in ms (0 = none), and all of it as it is kept."""
 
@@ -32,7 +32,7 @@ class Step:
     laid: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each submit
 class Plan:
     """`first`: the step to begin with, the `number`th; `undo`: the record's note of where the rollback runs."""
 
