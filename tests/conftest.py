@@ -17,6 +17,13 @@ from tests.replicas.members import Members
 from tests.servers import RedisServer
 from tests.waiting import wait_until
 
+LONG = ("test_compose.py", "test_examples.py", "test_nodelist_checker.py", "test_up.py", "test_demo.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: else one process is still at them when the others have nothing left."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
