@@ -69,7 +69,7 @@ def doubtful(note: Any, run: str, ours: Listed | None) -> set[str]:
     writes would be taken for somebody else's. The dates go by themselves (`merged`).
     """
     before = listed_of(note)
-    if note is None or note["run"] == run or before is None or ours is None or _parts(before)[0] == _parts(ours)[0]:
+    if note is None or note.get("run") == run or before is None or ours is None or _parts(before)[0] == _parts(ours)[0]:
         return set()
     return {*Member.model_fields, "approved"} - {*DATES}
 
@@ -95,7 +95,7 @@ def compared(
             others[node_id] = parsed(text)
         elif not _settled(text, state, run):
             note = parsed(text)
-            if differs(note, state) or note["run"] != run:
+            if differs(note, state) or note.get("run") != run:
                 differing[node_id] = note, state
     return differing, others
 

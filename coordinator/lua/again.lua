@@ -1,5 +1,4 @@
 -- Shared: a job goes back to be taken again.
--- include full
 -- include leave
 -- include record
 

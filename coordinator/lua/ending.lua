@@ -1,5 +1,6 @@
 -- Shared: the outcomes that a runner, or the end of sub-results, can have.
 -- include conclude
+-- include full
 
 -- The next step of an order: a taking of its own, at the head of the ready list of its own class.
 local function advance(id, job, value, then_class, then_task, then_limit)

@@ -4,6 +4,7 @@
 -- returns {state or '', rung}: the state after the call; '' = no such job
 -- include conclude
 -- include drop
+-- include full
 local id, why, by = unpack(ARGV)
 id = redis.call('HGET', P .. 'job:' .. id, 'alias') or id
 local job = read(id)

@@ -5,6 +5,7 @@
 -- returns {id or '', rung}; '' = nobody held it
 -- include conclude
 -- include drop
+-- include full
 -- include standing
 local key, why, by, holder = unpack(ARGV)
 local first = holder ~= '' and redis.call('ZSCORE', P .. 'line:' .. key, holder) and holder or holder_of(key)

@@ -4,6 +4,7 @@
 --   interval: ms that must have passed since the last sweep; ttl: of a lease; gap: a longer silence lets nobody be lost
 -- returns {swept, rung, lost ids, gone nodes, how many sorters are due}
 -- include drop
+-- include full
 -- include join
 -- include lose
 -- include node

@@ -206,8 +206,7 @@ def slowly(lists: Lists, number: int, node_id: str) -> str | None:
         began = time.monotonic()
         told = pool.submit(lists.nodelist.harvested, node_id, Dates(day(number), None), fence=number)
         with within(2):
-            while lists.dates(node_id).last_harvested != day(number):  # committed before the store is asked
-                time.sleep(0.02)
+            wait_until(lambda: lists.dates(node_id).last_harvested == day(number))  # before the store is asked
             for each in range(50):
                 other.document.update({"beside": each}, follow=False)
         assert not told.done()
