@@ -1,7 +1,8 @@
-"""The app of the benchmarks: a task that counts, as an ordinary task and as a keyed job; and one that does nothing."""
+"""The app of the benchmarks: tasks that run as ordinary tasks and as keyed jobs."""
 
 import os
 import time
+from functools import cache
 
 import redis
 from celery import Celery
@@ -12,7 +13,7 @@ from coordinator.events import Events
 from coordinator.nodes import Nodes
 from coordinator.runner import Runner
 
-__all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "runner"]
+__all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "mark", "runner"]
 
 URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
 
@@ -22,11 +23,27 @@ app.conf.update(
 )
 coordinator = Coordinator(app)
 counter = redis.Redis.from_url(f"{URL}/2")
+marks = os.open(os.environ.get("BENCH_MARKS", os.devnull), os.O_WRONLY | os.O_APPEND)
+
+
+@cache
+def counting(process: int) -> redis.Connection:
+    """This process's own connection for `count`, without what a general client does around each command."""
+    return counter.connection_pool.make_connection()
 
 
 @app.task
 def count() -> None:
-    counter.incr("done")
+    """One round trip to Redis."""
+    connection = counting(os.getpid())
+    connection.send_command("INCR", "done", check_health=False)
+    connection.read_response()
+
+
+@app.task
+def mark() -> None:
+    """A trace and next to no work: one byte, appended to a file."""
+    os.write(marks, b".")
 
 
 @app.task

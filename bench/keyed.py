@@ -3,15 +3,22 @@
 From the first submit to the last effect: one client submits, raw tasks one by one and jobs in portions of 500 (all of a
 `submit_many` is checked before any is written), while one worker with two processes works. Redis keeps its
 append-only file (everysec), as it should in use. Raw tasks and keyed jobs run in turns, so that a machine whose speed
-drifts drifts under both. Three ratios: of jobs a second; of jobs a second once all are submitted, when the worker has
-the machine for itself; and of the processor time that a job takes in all processes together, client, worker and Redis,
-which does not depend on what else the machine does.
+drifts drifts under both.
+
+Two bodies: one leaves a byte in a file, so that what is measured is the coordinator and Celery; the other goes to Redis
+and back. Jobs of one key have to wait for each other's bodies, raw tasks do not.
+
+Three ratios: of jobs a second; of jobs a second once all are submitted, when the worker has the machine for itself; and
+of the processor time that a job takes in all processes together, client, worker and Redis, which does not depend on
+what else the machine does.
 """
 
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -30,19 +37,41 @@ class Cost(NamedTuple):
     cpu: float
 
 
+class Body(NamedTuple):
+    """A task, and how many have run since `forget`."""
+
+    task: Any
+    done: Callable[[], int]
+    forget: Callable[[], Any]
+
+
 def main(rounds: int = 3) -> None:
-    with redis_server("--appendonly", "yes") as url:
-        os.environ["BENCH_REDIS"] = url
-        from bench import app as bench  # it reads the address of this run's Redis
+    with redis_server("--appendonly", "yes") as url, tempfile.NamedTemporaryFile() as marks:
+        os.environ |= {"BENCH_REDIS": url, "BENCH_MARKS": marks.name}
+        from bench import app as bench  # it reads the addresses of this run
 
         with worker(url):
-            warm_up(bench)
-            for shape, keys in SHAPES.items():
-                pairs = []
-                for _ in range(rounds):
-                    raw = cost(bench, lambda: publish(bench), RAW)
-                    pairs.append((raw, cost(bench, lambda keys=keys: submit(bench, keys), JOBS)))  # type: ignore[misc]
-                report(shape, pairs)
+            for title, body in bodies(bench, Path(marks.name)).items():
+                print(f"{title}:")
+                warm_up(bench, body)
+                for shape, keys in SHAPES.items():
+                    report(shape, [pair(bench, body, keys) for _ in range(rounds)])
+
+
+def bodies(bench: Any, marks: Path) -> dict[str, Body]:
+    return {
+        "each leaves a byte in a file": Body(
+            bench.mark, lambda: marks.stat().st_size, lambda: os.truncate(marks, 0)
+        ),
+        "each goes to Redis and back": Body(
+            bench.count, lambda: int(bench.counter.get("done") or 0), lambda: bench.counter.delete("done")
+        ),
+    }  # fmt: skip
+
+
+def pair(bench: Any, body: Body, keys: int) -> tuple[Cost, Cost]:
+    """Raw, then keyed."""
+    return cost(body, lambda: publish(body), RAW), cost(body, lambda: submit(bench, body, keys), JOBS)
 
 
 def report(shape: str, pairs: list[tuple[Cost, Cost]]) -> None:
@@ -50,36 +79,36 @@ def report(shape: str, pairs: list[tuple[Cost, Cost]]) -> None:
     rates = sorted(one.rate / other.rate for other, one in pairs)
     backlogs = sorted(one.backlog / other.backlog for other, one in pairs)
     times = sorted(other.cpu / one.cpu for other, one in pairs)
-    print(f"{shape:16} {keyed.rate:6.0f}/s, raw {raw.rate:5.0f}/s: x {statistics.median(rates):.2f}"
+    print(f"  {shape:15} {keyed.rate:6.0f}/s, raw {raw.rate:5.0f}/s: x {statistics.median(rates):.2f}"
           f" ({rates[0]:.2f} to {rates[-1]:.2f})   backlog {keyed.backlog:.0f}/s, raw {raw.backlog:.0f}/s:"
           f" x {statistics.median(backlogs):.2f}   processor {keyed.cpu:4.0f} us, raw {raw.cpu:5.0f} us:"
-          f" x {statistics.median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})")  # fmt: skip
+          f" x {statistics.median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})", flush=True)  # fmt: skip
 
 
-def warm_up(bench: Any) -> None:
-    bench.counter.delete("done")
-    bench.count.delay()
-    bench.coordinator.submit("warm", bench.count.s())
-    until(bench, 2)
+def warm_up(bench: Any, body: Body) -> None:
+    body.forget()
+    body.task.delay()
+    bench.coordinator.submit("warm", body.task.s())
+    until(body, 2)
 
 
-def publish(bench: Any) -> None:
+def publish(body: Body) -> None:
     for _ in range(RAW):
-        bench.count.delay()
+        body.task.delay()
 
 
-def submit(bench: Any, keys: int) -> None:
-    job = bench.count.s()
+def submit(bench: Any, body: Body, keys: int) -> None:
+    job = body.task.s()
     for start in range(0, JOBS, PORTION):
         bench.coordinator.submit_many((f"key/{number % keys}", job) for number in range(start, start + PORTION))
 
 
-def cost(bench: Any, send: Callable[[], None], jobs: int) -> Cost:
-    bench.counter.delete("done")
+def cost(body: Body, send: Callable[[], None], jobs: int) -> Cost:
+    body.forget()
     before, began = used(), time.perf_counter()
     send()
-    sent, left = time.perf_counter(), jobs - int(bench.counter.get("done") or 0)
-    until(bench, jobs)
+    sent, left = time.perf_counter(), jobs - body.done()
+    until(body, jobs)
     ended = time.perf_counter()
     return Cost(jobs / (ended - began), left / (ended - sent), (used() - before) / jobs * 1e6)
 
@@ -91,8 +120,8 @@ def used() -> float:
     return sum(one.user + one.system for one in times)
 
 
-def until(bench: Any, wanted: int) -> None:
-    while int(bench.counter.get("done") or 0) < wanted:
+def until(body: Body, wanted: int) -> None:
+    while body.done() < wanted:
         time.sleep(0.01)
 
 
