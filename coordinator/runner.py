@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -55,6 +56,7 @@ class Runner:
         self._events = events
         self._ttl = milliseconds(self.store.settings.lock_ttl)
         self._told: list[str] = []
+        self._alone = threading.current_thread() is threading.main_thread()
 
     def run(self, bell: str) -> int:
         """Work until the slice is over or nothing is ready; how many attempts were made."""
@@ -150,7 +152,7 @@ class Runner:
 
     def _insist(self, script: str, *args: Any) -> Any:
         """Ask until Redis answers; the same tokens make it safe."""
-        return self._patiently(lambda: self.store.run(script, *args))
+        return self._patiently(lambda: self.store.run(script, *args, eager=self._alone))
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
         pause = 0.05

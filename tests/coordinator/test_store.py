@@ -174,6 +174,43 @@ def test_a_child_process_uses_connections_of_its_own(store: Store, tmp_path: Pat
     store.close()
 
 
+def test_an_eager_caller_stays_awake_only_while_answers_come_soon(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[None] = []
+    monkeypatch.setattr("coordinator.store.os.sched_yield", lambda: looks.append(None))
+
+    def looked(job_id: str) -> bool:
+        looks.clear()
+        store.client.client_pause(50)
+        outcome = store.run("job_submit", *sketch("a", job_id=job_id).script_args(0), eager=True)[0]
+        assert outcome in (b"started", b"queued")
+        return bool(looks)
+
+    submit(store, "zero")
+    monkeypatch.setattr("coordinator.store._SOON", 60.0)
+    assert not looked("one"), "nothing is known of this Redis yet"
+    assert looked("two")
+    monkeypatch.setattr("coordinator.store._SOON", 0.01)
+    assert looked("three"), "the one before came soon, this one does not"
+    assert not looked("four")
+    store.close()
+
+
+def test_an_eager_caller_is_told_when_redis_dies_meanwhile(
+    store: Store, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.store._SOON", 60.0)
+    submit(store, "one")
+    store.client.client_pause(60_000)
+    killer = threading.Timer(0.2, own_redis.kill)
+    killer.start()
+    with pytest.raises(StoreUnavailable):
+        store.run("job_submit", *sketch("a", job_id="two").script_args(0), eager=True)
+    killer.join()
+    store.close()
+
+
 def test_threads_never_get_each_others_answers(store: Store) -> None:
     wrong: list[bytes] = []
 
