@@ -210,22 +210,30 @@ def _spec(options: Mapping[str, Any], plan: orders.Plan, place: Place, wanted: O
     if wanted.retry_delay is not None:
         spec["retry_delay"] = _delays(wanted.retry_delay)
     if wanted.retry_on:
-        spec["retry_on"] = [f"{kind.__module__}.{kind.__qualname__}" for kind in wanted.retry_on]
+        spec["retry_on"] = [f"{kind.__module__}.{kind.__qualname__}" for kind in _kinds(wanted.retry_on)]
     if wanted.max_attempts is None:
         spec["free"] = 1
     return spec
 
 
 def _delays(given: Any) -> Any:
-    if isinstance(given, Backoff):
-        return {"first": given.first, "cap": given.cap, "jitter": given.jitter}
-    found = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    policy = isinstance(given, Backoff)
+    if policy:
+        found = [given.first, given.cap]
+    else:
+        found = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     for delay in found:
         if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < 1e10:
             raise InvalidJob(f"retry_delay is seconds from 0, a list of them, or a Backoff, not {given!r}")
     if not found:
         raise InvalidJob("retry_delay is an empty list")
-    return found
+    return {"first": given.first, "cap": given.cap, "jitter": bool(given.jitter)} if policy else found
+
+
+def _kinds(given: Any) -> Collection[type[BaseException]]:
+    if isinstance(given, Collection) and all(isinstance(one, type) and issubclass(one, BaseException) for one in given):
+        return given
+    raise InvalidJob(f"retry_on is a list of types of exceptions, not {given!r}")
 
 
 def check_signature(signature: Mapping[str, Any]) -> dict[str, Any]:

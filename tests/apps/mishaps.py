@@ -85,6 +85,19 @@ def insists_by_itself(name: str) -> None:
     raise OSError(name)
 
 
+@task(autoretry_for=(OSError,), retry_kwargs={"max_retries": 5, "countdown": 0})
+def insists_for_long(name: str) -> None:
+    """More often than `max_retries` of a task is usually."""
+    stamp(name, "begin")
+    raise OSError(name)
+
+
+@task(bind=True)
+def insists_otherwise(self: Task, name: str) -> None:
+    stamp(name, "begin")
+    raise self.retry(args=(f"other {name}",), countdown=0)
+
+
 @task()
 def undo_badly(name: str, how: str) -> None:
     """A rollback that raises, hangs, or is killed."""

@@ -7,7 +7,7 @@ import pytest
 from celery import Celery, chain
 
 from coordinator import Coordinator, InvalidJob
-from coordinator.drafts import Draft
+from coordinator.drafts import Backoff, Draft
 from tests.puppet import sketch
 
 app = Celery("drafts", set_as_current=False)
@@ -155,6 +155,11 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"soft_time_limit": 10, "time_limit": 10},
         {"max_lifetime": 0},
         {"retry_delay": -1},
+        {"retry_delay": Backoff(first=-1)},
+        {"retry_delay": Backoff(cap=float("inf"))},
+        {"retry_on": ValueError},
+        {"retry_on": "ValueError"},
+        {"retry_on": [int]},
         {"not_before": "tomorrow"},
         {"not_before": 5},
         {"not_before": datetime(2030, 1, 1), "when_busy": "skip"},
