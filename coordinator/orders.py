@@ -102,8 +102,8 @@ def _step(
         raise InvalidJob(f"{one['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
     kind = "\n".join((app, checks.text("queue", options.get("queue") or own.queue), *needs))
     if is_canvas(one):
-        for inner in _inner(one):
-            usual(inner)
+        for part in inner(one):
+            usual(part)
         return Step(kind, CANVAS, milliseconds(hard or 0), {"canvas": one})
     laid: dict[str, Any] = {
         "task": one["task"],
@@ -149,13 +149,13 @@ def _flat(signature: Mapping[str, Any], outer: bool = False) -> Iterator[Mapping
         yield from _flat(one)
 
 
-def _inner(one: Any) -> Iterator[Mapping[str, Any]]:
+def inner(one: Any) -> Iterator[Mapping[str, Any]]:
     """The tasks of a group or chord, at any depth."""
     if isinstance(one, Mapping) and one.get("subtask_type"):
         kwargs = one.get("kwargs") or {}
         tasks, header = kwargs.get("tasks") or (), kwargs.get("header") or ()
         for part in (*tasks, *(header if isinstance(header, list | tuple) else [header]), kwargs.get("body")):
-            yield from _inner(part)
+            yield from inner(part)
     elif isinstance(one, Mapping) and isinstance(one.get("task"), str):
         yield one
 

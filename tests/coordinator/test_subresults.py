@@ -89,7 +89,15 @@ def test_an_end_that_nobody_tells_is_seen_by_the_slow_look(node: Puppet) -> None
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("nested", "flat list"), ("mixed", "nothing else"), ("silent", "stores no result")],
+    [
+        ("nested", "flat list"),
+        ("mixed", "nothing else"),
+        ("silent", "stores no result"),
+        ("silent group", "stores no result"),
+        ("silent chain", "stores no result"),
+        ("silent chord", "stores no result"),
+        ("silenced", "stores no result"),
+    ],
 )
 def test_what_cannot_be_waited_for_is_refused_and_not_tried_again(depot: Any, kind: str, text: str) -> None:
     job = depot.coordinator.submit("k", depot.odd.s(kind), max_attempts=3, retry_delay=0)
