@@ -177,11 +177,22 @@ def step_options(step: Any, number: int | str) -> dict[str, Any]:
 
 
 def all_arguments(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every argument of every step, named."""
+    """Every argument of every step, of the rollback and of links, named."""
     for number, step in enumerate(spec.get("steps") or [spec]):
         where = f" of step {number}" if "steps" in spec else ""
-        for place, value in [*enumerate(step.get("args", ())), *step.get("kwargs", {}).items()]:
-            yield f"{place!r}{where}", value
+        yield from _arguments(step, where)
+        for one in inner(step.get("canvas")):
+            yield from _arguments(one, f" of {one['task']}{where}")
+    yield from _arguments(spec.get("rollback") or {}, " of the rollback")
+    for name in ("link", "link_error"):
+        for link in spec.get(name) or ():
+            for one in inner(link):
+                yield from _arguments(one, f" of the {name} {one['task']}")
+
+
+def _arguments(one: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    for place, value in [*enumerate(one.get("args") or ()), *(one.get("kwargs") or {}).items()]:
+        yield f"{place!r}{where}", value
 
 
 def laid(spec: Mapping[str, Any], number: int) -> Mapping[str, Any]:

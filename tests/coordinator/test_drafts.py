@@ -198,6 +198,11 @@ def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:
         sketch("a", kwargs={"slow": 1, "fast": object()})
     with pytest.raises(InvalidJob, match=r"shop\.work: argument .*1.* is not JSON: object"):
         sketch("a", args=(1, object()))
+    back = {"task": "shop.undo", "kwargs": {"n": object()}}
+    with pytest.raises(InvalidJob, match=r"argument 'n' of the rollback is not JSON: object"):
+        sketch("a", rollback=back)
+    with pytest.raises(InvalidJob, match=r"argument 'n' of the link shop\.undo is not JSON: object"):
+        sketch("a", options={"link": [back]})
     small = {"max_payload": 2048}
     assert sketch("a", args=("x" * 1900,), settings=small).keys == ("a",)
     with pytest.raises(InvalidJob, match=r"20\d\d bytes of arguments; at most 2048 \(setting max_payload\)"):

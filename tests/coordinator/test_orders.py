@@ -207,6 +207,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an unknown member": (lambda d: group(d.work.s("a"), _typo(d)), "unknown task 'depot.typo'"),
     "an unknown body": (lambda d: chord([d.work.s("a"), d.work.s("b")], _typo(d)), "unknown task 'depot.typo'"),
     "an argument": (lambda d: chain(d.work.s("a"), d.work.si(object())), "argument 0 of step 1 is not JSON: object"),
+    "a member's": (
+        lambda d: chain(d.work.s("a"), group(d.work.si("b"), d.work.si(object()))),
+        "argument 0 of .*work of step 1 is not JSON: object",
+    ),
     "a map": (lambda d: d.work.map(["a"]), "a map cannot be a job"),
 }
 
