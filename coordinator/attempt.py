@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 import traceback
+from asyncio import CancelledError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class Tracers:
                 retval, info, _, _ = trace(work.id, work.args, work.kwargs, self._request(work))
         except Exception as error:  # the task is unknown, or one of its handlers raised
             return failed(work, error, time.monotonic() - began, retry_delay)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (SystemExit, KeyboardInterrupt, CancelledError) as error:
             return failed(work, error, time.monotonic() - began, retry_delay)
         runtime = time.monotonic() - began
         if work.time_limit and runtime > work.time_limit:

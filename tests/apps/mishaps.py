@@ -3,6 +3,7 @@
 TEST_KILL names a point of an attempt (prerun, postrun, told) at which the process that reaches it first kills itself.
 """
 
+import asyncio
 import os
 import signal
 import time
@@ -61,7 +62,10 @@ def ends_badly(name: str, how: str) -> None:
     stamp(name, "begin")
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    kinds = {"memory": MemoryError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "abort": Abort}
+    kinds = {
+        "memory": MemoryError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "cancelled": asyncio.CancelledError,
+        "abort": Abort,
+    }  # fmt: skip
     raise kinds.get(how, Unspeakable)()
 
 
