@@ -71,8 +71,9 @@ class Options:
     calls that may raise (0 and 1: one); where it is not named, a task that retries itself has its own `max_retries`.
     max_losses: runs that may be lost with their process. retry_delay: seconds, a list of them (the last one repeats),
     or a Backoff. retry_on: exceptions that are optimistic conflicts, as `Conflict` is. rollback: a signature, run once
-    when a started job will not succeed. on_failure: `release` the lane, or `hold` it for an operator. max_lifetime:
-    from the first taking. max_waiting: refused with LaneFull where so many wait in one of its lanes. start_at: the
+    when a started job will not succeed. on_failure: `release` the lane, or `hold` it for an operator. soft_time_limit:
+    raised in the body where the pool gives it the main thread (prefork, solo), as in Celery. max_lifetime: from the
+    first taking. max_waiting: refused with LaneFull where so many wait in one of its lanes. start_at: the
     step of a chain to begin with, from 0. needs: labels that its node must have. weight: in a lane with a limit, 1, or
     "all": it runs alone.
     unite: {argument: texts or None}: where a job melts into another, the texts are united; None, everything, wins.
