@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 import traceback
+from asyncio import CancelledError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class Tracers:
                 retval, info, _, _ = trace(work.id, work.args, work.kwargs, self._request(work))
         except Exception as error:  # the task is unknown, or one of its handlers raised
             return failed(work, error, time.monotonic() - began, retry_delay)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (SystemExit, KeyboardInterrupt, CancelledError) as error:
             return failed(work, error, time.monotonic() - began, retry_delay)
         runtime = time.monotonic() - began
         if work.time_limit and runtime > work.time_limit:
@@ -77,7 +78,7 @@ class Tracers:
             return succeeded(work, retval, runtime, retry_delay)
         if info.state == states.IGNORED:
             return Outcome("succeeded", "null", runtime=runtime)
-        return failed(work, info.retval, runtime, retry_delay)
+        return failed(work, _refused(work, info.retval), runtime, retry_delay)
 
     def _tracer(self, name: str) -> Any:
         if name not in self._tracers:
@@ -132,9 +133,16 @@ def failed(work: Work, error: BaseException, runtime: float, retry_delay: float)
     elif _is_conflict(cause, work.spec.get("retry_on", ())):
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(work.tries, 4))
     elif isinstance(error, Retry) and "free" in work.spec:
-        own = error.sig.type.max_retries if error.sig is not None else 3
-        most = 2**31 if own is None else own + 1
+        most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
     return Outcome(kind, dumps(detail | {"traceback": trace}), None, cause, trace, delay, runtime, most)
+
+
+def _refused(work: Work, error: BaseException) -> BaseException:
+    """A job is tried again with what it was submitted with."""
+    sig = error.sig if isinstance(error, Retry) else None
+    if sig is not None and (list(sig.args), dict(sig.kwargs)) != (list(work.args), dict(work.kwargs)):
+        return NoRetry(f"{work.task}: self.retry with other arguments; a job keeps those it was submitted with")
+    return error
 
 
 def _retry(error: BaseException) -> tuple[float | None, BaseException]:

@@ -25,7 +25,7 @@ class Undoing:
 class CurrentJob:
     """What a task may know of its job; `fence` belongs into every write that must not come late.
 
-    `undoing` is set while the task is the job's rollback.
+    `undoing` is set while the task is the job's rollback; `mute`: ids of what it published that stores no result.
     """
 
     id: str
@@ -35,6 +35,7 @@ class CurrentJob:
     attempt: int
     lanes: Lanes | None = field(repr=False)
     undoing: Undoing | None = None
+    mute: set[str] = field(default_factory=set, repr=False)
     _told: float = field(default=0.0, repr=False)
 
     @property

@@ -71,8 +71,9 @@ class Options:
     calls that may raise (0 and 1: one); where it is not named, a task that retries itself has its own `max_retries`.
     max_losses: runs that may be lost with their process. retry_delay: seconds, a list of them (the last one repeats),
     or a Backoff. retry_on: exceptions that are optimistic conflicts, as `Conflict` is. rollback: a signature, run once
-    when a started job will not succeed. on_failure: `release` the lane, or `hold` it for an operator. max_lifetime:
-    from the first taking. max_waiting: refused with LaneFull where so many wait in one of its lanes. start_at: the
+    when a started job will not succeed. on_failure: `release` the lane, or `hold` it for an operator. soft_time_limit:
+    raised in the body where the pool gives it the main thread (prefork, solo), as in Celery. max_lifetime: from the
+    first taking. max_waiting: refused with LaneFull where so many wait in one of its lanes. start_at: the
     step of a chain to begin with, from 0. needs: labels that its node must have. weight: in a lane with a limit, 1, or
     "all": it runs alone.
     unite: {argument: texts or None}: where a job melts into another, the texts are united; None, everything, wins.
@@ -210,22 +211,30 @@ def _spec(options: Mapping[str, Any], plan: orders.Plan, place: Place, wanted: O
     if wanted.retry_delay is not None:
         spec["retry_delay"] = _delays(wanted.retry_delay)
     if wanted.retry_on:
-        spec["retry_on"] = [f"{kind.__module__}.{kind.__qualname__}" for kind in wanted.retry_on]
+        spec["retry_on"] = [f"{kind.__module__}.{kind.__qualname__}" for kind in _kinds(wanted.retry_on)]
     if wanted.max_attempts is None:
         spec["free"] = 1
     return spec
 
 
 def _delays(given: Any) -> Any:
-    if isinstance(given, Backoff):
-        return {"first": given.first, "cap": given.cap, "jitter": given.jitter}
-    found = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    policy = isinstance(given, Backoff)
+    if policy:
+        found = [given.first, given.cap]
+    else:
+        found = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     for delay in found:
         if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < 1e10:
             raise InvalidJob(f"retry_delay is seconds from 0, a list of them, or a Backoff, not {given!r}")
     if not found:
         raise InvalidJob("retry_delay is an empty list")
-    return found
+    return {"first": given.first, "cap": given.cap, "jitter": bool(given.jitter)} if policy else found
+
+
+def _kinds(given: Any) -> Collection[type[BaseException]]:
+    if isinstance(given, Collection) and all(isinstance(one, type) and issubclass(one, BaseException) for one in given):
+        return given
+    raise InvalidJob(f"retry_on is a list of types of exceptions, not {given!r}")
 
 
 def check_signature(signature: Mapping[str, Any]) -> dict[str, Any]:

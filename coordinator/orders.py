@@ -102,8 +102,8 @@ def _step(
         raise InvalidJob(f"{one['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
     kind = "\n".join((app, checks.text("queue", options.get("queue") or own.queue), *needs))
     if is_canvas(one):
-        for inner in _inner(one):
-            usual(inner)
+        for part in inner(one):
+            usual(part)
         return Step(kind, CANVAS, milliseconds(hard or 0), {"canvas": one})
     laid: dict[str, Any] = {
         "task": one["task"],
@@ -149,13 +149,13 @@ def _flat(signature: Mapping[str, Any], outer: bool = False) -> Iterator[Mapping
         yield from _flat(one)
 
 
-def _inner(one: Any) -> Iterator[Mapping[str, Any]]:
+def inner(one: Any) -> Iterator[Mapping[str, Any]]:
     """The tasks of a group or chord, at any depth."""
     if isinstance(one, Mapping) and one.get("subtask_type"):
         kwargs = one.get("kwargs") or {}
         tasks, header = kwargs.get("tasks") or (), kwargs.get("header") or ()
         for part in (*tasks, *(header if isinstance(header, list | tuple) else [header]), kwargs.get("body")):
-            yield from _inner(part)
+            yield from inner(part)
     elif isinstance(one, Mapping) and isinstance(one.get("task"), str):
         yield one
 
@@ -177,11 +177,22 @@ def step_options(step: Any, number: int | str) -> dict[str, Any]:
 
 
 def all_arguments(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every argument of every step, named."""
+    """Every argument of every step, of the rollback and of links, named."""
     for number, step in enumerate(spec.get("steps") or [spec]):
         where = f" of step {number}" if "steps" in spec else ""
-        for place, value in [*enumerate(step.get("args", ())), *step.get("kwargs", {}).items()]:
-            yield f"{place!r}{where}", value
+        yield from _arguments(step, where)
+        for one in inner(step.get("canvas")):
+            yield from _arguments(one, f" of {one['task']}{where}")
+    yield from _arguments(spec.get("rollback") or {}, " of the rollback")
+    for name in ("link", "link_error"):
+        for link in spec.get(name) or ():
+            for one in inner(link):
+                yield from _arguments(one, f" of the {name} {one['task']}")
+
+
+def _arguments(one: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    for place, value in [*enumerate(one.get("args") or ()), *(one.get("kwargs") or {}).items()]:
+        yield f"{place!r}{where}", value
 
 
 def laid(spec: Mapping[str, Any], number: int) -> Mapping[str, Any]:

@@ -25,13 +25,13 @@ from kombu.utils.json import dumps, loads
 from coordinator import orders, processes
 from coordinator.attempt import Outcome, Tracers, failed
 from coordinator.current import CurrentJob, Undoing, working
-from coordinator.errors import StoreRefused, StoreUnavailable, WouldDeadlock
+from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.events import Events
 from coordinator.jobs import TERMINAL, Job
 from coordinator.lanes import Lanes
 from coordinator.notices import log_double_fault, recorded_error, send
 from coordinator.store import Store, milliseconds
-from coordinator.subresults import check_deadlock
+from coordinator.subresults import check_deadlock, check_stored
 from coordinator.work import Work, work_of
 
 logger = logging.getLogger(__name__)
@@ -93,9 +93,11 @@ class Runner:
         finally:
             working.reset(mark)
         if outcome.kind == "parked":
+            ids = loads(outcome.detail)["ids"]
             try:
-                self._patiently(lambda: check_deadlock(self.lanes, work.keys, loads(outcome.detail)["ids"]))
-            except WouldDeadlock as error:
+                check_stored(job, ids)
+                self._patiently(lambda: check_deadlock(self.lanes, work.keys, ids))
+            except (NoRetry, WouldDeadlock) as error:
                 return replace(failed(work, error, outcome.runtime, usual), kind="failed")
         return outcome
 

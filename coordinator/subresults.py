@@ -6,13 +6,14 @@ Handles are ids. Of a task its state is in the backend; of a job, in its record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from celery import Celery, current_task, signals
 from celery.result import AsyncResult, GroupResult, ResultSet
 
-from coordinator.current import working
+from coordinator import orders
+from coordinator.current import CurrentJob, working
 from coordinator.doorbells import TASK
 from coordinator.errors import CoordinatorError, NoRetry, WouldDeadlock
 from coordinator.jobs import TERMINAL
@@ -40,7 +41,7 @@ def handles_in(value: Any) -> dict[str, Any] | None:
     flat = list(flattened(found))
     for one in flat:
         if one is not None and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
-            raise NoRetry(f"sub-result {one.id} stores no result: its end could not be waited for")
+            raise _mute(one.id)
     return {"ids": [one and one.id for one in flat], "one": isinstance(value, AsyncResult)}
 
 
@@ -51,6 +52,30 @@ def flattened(found: Sequence[Any]) -> Iterator[AsyncResult | None]:
             yield from flattened(one.results)
         else:
             yield one
+
+
+def _mute(task_id: str) -> NoRetry:
+    return NoRetry(f"sub-result {task_id} stores no result: its end could not be waited for")
+
+
+def check_stored(job: CurrentJob, ids: Sequence[str | None]) -> None:
+    """Handles of a group, chain or chord do not say what its tasks store: what the job published does."""
+    for one in ids:
+        if one in job.mute:
+            raise _mute(one)
+
+
+def _mute_in(app: Celery, headers: Mapping[str, Any], body: Any) -> Iterator[str]:
+    """The ids of what a message starts, now or later, that store no result."""
+    if headers.get("ignore_result"):
+        yield headers["id"]
+    embed = body[2] if isinstance(body, list | tuple) and len(body) == 3 else {}
+    for part in (*(embed.get("chain") or ()), embed.get("chord")):
+        for one in orders.inner(part):
+            options = one.get("options") or {}
+            said = options.get("ignore_result")
+            if getattr(app.tasks.get(one["task"]), "ignore_result", False) if said is None else said:
+                yield options.get("task_id", "")
 
 
 def check_deadlock(lanes: Lanes, keys: Sequence[str], ids: Sequence[str | None]) -> None:
@@ -76,12 +101,14 @@ def check_deadlock(lanes: Lanes, keys: Sequence[str], ids: Sequence[str | None])
 def tell_parents(app: Celery, lanes: Callable[[], Lanes]) -> None:
     """Mark what a job publishes with the job's id, and tell the job's node when a worker has done it."""
 
-    def mark(sender: str, headers: Any = None, **_: Any) -> None:
+    def mark(sender: str, headers: Any = None, body: Any = None, **_: Any) -> None:
         """Also what a sub-task publishes: the rest of its chain, the body of its chord."""
         job = working.get()
         parent = job.id if job else current_task and getattr(current_task.request, CHILD, None)
         if parent and sender != TASK and isinstance(headers, dict):
             headers.setdefault(CHILD, parent)
+            if job:
+                job.mute.update(_mute_in(app, headers, body))
 
     def told(task: Any, **_: Any) -> None:
         parent = getattr(task.request, CHILD, None)

@@ -3,6 +3,7 @@
 TEST_KILL names a point of an attempt (prerun, postrun, told) at which the process that reaches it first kills itself.
 """
 
+import asyncio
 import os
 import signal
 import time
@@ -61,7 +62,10 @@ def ends_badly(name: str, how: str) -> None:
     stamp(name, "begin")
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    kinds = {"memory": MemoryError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "abort": Abort}
+    kinds = {
+        "memory": MemoryError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "cancelled": asyncio.CancelledError,
+        "abort": Abort,
+    }  # fmt: skip
     raise kinds.get(how, Unspeakable)()
 
 
@@ -83,6 +87,19 @@ def insists(self: Task, name: str, countdown: float = 0) -> None:
 def insists_by_itself(name: str) -> None:
     stamp(name, "begin")
     raise OSError(name)
+
+
+@task(autoretry_for=(OSError,), retry_kwargs={"max_retries": 5, "countdown": 0})
+def insists_for_long(name: str) -> None:
+    """More often than `max_retries` of a task is usually."""
+    stamp(name, "begin")
+    raise OSError(name)
+
+
+@task(bind=True)
+def insists_otherwise(self: Task, name: str) -> None:
+    stamp(name, "begin")
+    raise self.retry(args=(f"other {name}",), countdown=0)
 
 
 @task()

@@ -7,7 +7,7 @@ import pytest
 from celery import Celery, chain
 
 from coordinator import Coordinator, InvalidJob
-from coordinator.drafts import Draft
+from coordinator.drafts import Backoff, Draft
 from tests.puppet import sketch
 
 app = Celery("drafts", set_as_current=False)
@@ -155,6 +155,11 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"soft_time_limit": 10, "time_limit": 10},
         {"max_lifetime": 0},
         {"retry_delay": -1},
+        {"retry_delay": Backoff(first=-1)},
+        {"retry_delay": Backoff(cap=float("inf"))},
+        {"retry_on": ValueError},
+        {"retry_on": "ValueError"},
+        {"retry_on": [int]},
         {"not_before": "tomorrow"},
         {"not_before": 5},
         {"not_before": datetime(2030, 1, 1), "when_busy": "skip"},
@@ -193,6 +198,11 @@ def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:
         sketch("a", kwargs={"slow": 1, "fast": object()})
     with pytest.raises(InvalidJob, match=r"shop\.work: argument .*1.* is not JSON: object"):
         sketch("a", args=(1, object()))
+    back = {"task": "shop.undo", "kwargs": {"n": object()}}
+    with pytest.raises(InvalidJob, match=r"argument 'n' of the rollback is not JSON: object"):
+        sketch("a", rollback=back)
+    with pytest.raises(InvalidJob, match=r"argument 'n' of the link shop\.undo is not JSON: object"):
+        sketch("a", options={"link": [back]})
     small = {"max_payload": 2048}
     assert sketch("a", args=("x" * 1900,), settings=small).keys == ("a",)
     with pytest.raises(InvalidJob, match=r"20\d\d bytes of arguments; at most 2048 \(setting max_payload\)"):

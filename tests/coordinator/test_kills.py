@@ -19,7 +19,7 @@ def test_whatever_a_task_does_to_its_process_it_ends_as_failed_and_the_lane_goes
     shop, tasks, submit = fleet.shop, tasks_of(fleet), fleet.coordinator.submit
     causes = {
         "memory": "MemoryError", "exit": "SystemExit", "interrupt": "KeyboardInterrupt", "unspeakable": "Unspeakable",
-        "abort": "Lost", "kill": "Lost", "unkeepable": "NoRetry",
+        "cancelled": "CancelledError", "abort": "Lost", "kill": "Lost", "unkeepable": "NoRetry",
     }  # fmt: skip
     for how in causes:
         task = tasks.unkeepable.s(how) if how == "unkeepable" else tasks.ends_badly.s(how, how)
@@ -34,7 +34,7 @@ def test_whatever_a_task_does_to_its_process_it_ends_as_failed_and_the_lane_goes
         wait_until(lambda how=how: shop.app.AsyncResult(f"bad-{how}").state == "FAILURE", 20, fleet.logs)  # type: ignore[misc]
         wait_until(lambda how=how: fleet.stamps(f"bad-{how}", "error"), 20, fleet.logs)  # type: ignore[misc]
     counts = fleet.coordinator.counts()
-    assert (counts["failed"], counts["losses"], counts["succeeded"]) == (7, 4, 7)
+    assert (counts["failed"], counts["losses"], counts["succeeded"]) == (8, 4, 8)
 
 
 def test_an_unspeakable_rollback_is_a_double_fault_and_its_runner_goes_on(fleet: Fleet) -> None:

@@ -148,6 +148,13 @@ def test_a_group_or_chord_is_a_step_that_parks(depot: Any, shape: str) -> None:
     assert (job.state, job.result) == ("succeeded", result)
 
 
+def test_a_step_whose_tasks_store_no_result_fails_rather_than_waiting_for_ever(depot: Any) -> None:
+    order = chain(depot.add.s(1, 2), group(depot.silent.si("a"), depot.silent.si("b")))
+    job = depot.coordinator.wait(depot.coordinator.submit("k", order, max_attempts=3).job_id, 20)
+    assert (job.state, job.step, job.error["type"]) == ("failed", 1, "NoRetry")
+    assert "stores no result" in job.error["message"]
+
+
 def test_a_step_that_parks_holds_its_lane_and_no_worker(fleet: Fleet) -> None:
     fleet.configure(**FAST)
     fleet.worker(concurrency=1, app="depot")
@@ -200,6 +207,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an unknown member": (lambda d: group(d.work.s("a"), _typo(d)), "unknown task 'depot.typo'"),
     "an unknown body": (lambda d: chord([d.work.s("a"), d.work.s("b")], _typo(d)), "unknown task 'depot.typo'"),
     "an argument": (lambda d: chain(d.work.s("a"), d.work.si(object())), "argument 0 of step 1 is not JSON: object"),
+    "a member's": (
+        lambda d: chain(d.work.s("a"), group(d.work.si("b"), d.work.si(object()))),
+        "argument 0 of .*work of step 1 is not JSON: object",
+    ),
     "a map": (lambda d: d.work.map(["a"]), "a map cannot be a job"),
 }
 

@@ -128,6 +128,25 @@ def test_what_retries_itself_keeps_its_place_and_max_attempts_bounds_it(fleet: F
     assert [(job.state, job.attempt) for job in found] == [("failed", count) for count in calls.values()]
 
 
+def test_the_bound_that_a_task_names_with_its_retries_is_its_own(fleet: Fleet) -> None:
+    fleet.configure(**QUICK)
+    start(fleet)
+    task = tasks_of(fleet).insists_for_long
+    for most, calls in ((None, 6), (2, 2)):
+        job = fleet.coordinator.submit("k", task.s(f"{most}"), max_attempts=most, retry_delay=0)
+        found = fleet.coordinator.wait(job.job_id, 30)
+        assert (found.state, found.attempt, cause(found)) == ("failed", calls, "OSError")
+
+
+def test_a_retry_with_other_arguments_is_refused_and_not_made_with_the_old_ones(fleet: Fleet) -> None:
+    fleet.configure(**QUICK)
+    start(fleet)
+    job = fleet.coordinator.submit("k", tasks_of(fleet).insists_otherwise.s("job"), max_attempts=3)
+    found = fleet.coordinator.wait(job.job_id, 30)
+    assert (found.state, found.attempt, cause(found)) == ("failed", 1, "NoRetry")
+    assert "other arguments" in (found.error or {})["message"]
+
+
 def test_optimistic_conflicts_are_tried_again_and_not_counted(fleet: Fleet) -> None:
     fleet.configure(**QUICK)
     start(fleet)

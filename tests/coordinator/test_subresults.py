@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from celery import Celery
 
+from coordinator.parked import Parked
 from tests.fleet import Fleet
+from tests.puppet import Puppet
 from tests.waiting import wait_until
 
 FAST = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5}
@@ -65,9 +68,36 @@ def test_the_end_of_the_last_sub_task_is_told_at_once(fleet: Fleet, depot: Any, 
     assert job.ended.timestamp() - end.at / 1e6 < 2, "the slow look comes each 10 s"
 
 
+def test_an_end_that_nobody_tells_is_seen_by_the_slow_look(node: Puppet) -> None:
+    app, client = Celery("shop", backend="cache+memory://"), node.store.client
+    looks, parked = Parked(node.lanes, app), node.store.key("parked", "shop")
+    node.submit("a", job_id="parent")
+    parent = node.must_take()
+    node.store.run("job_finish", parent.id, parent.token, "parked", '{"ids": ["child"], "one": true}', 0, "", "", "",
+                   "one", parent.runner, "", 60000, "", "shop")  # fmt: skip
+    looks.step()  # once after parking
+    now: Any = client.time()
+    assert 8 < (client.zscore(parked, "parent") or 0) / 1000 - now[0] < 11
+    app.backend.store_result("child", 3, "SUCCESS")
+    looks.step()
+    assert node.lanes.job("parent").state == "parked", "it is not asked for at each step"
+    client.zadd(parked, {"parent": 1}, xx=True)
+    looks.step()
+    job = node.lanes.job("parent")
+    assert (job.state, job.result) == ("succeeded", 3)
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("nested", "flat list"), ("mixed", "nothing else"), ("silent", "stores no result")],
+    [
+        ("nested", "flat list"),
+        ("mixed", "nothing else"),
+        ("silent", "stores no result"),
+        ("silent group", "stores no result"),
+        ("silent chain", "stores no result"),
+        ("silent chord", "stores no result"),
+        ("silenced", "stores no result"),
+    ],
 )
 def test_what_cannot_be_waited_for_is_refused_and_not_tried_again(depot: Any, kind: str, text: str) -> None:
     job = depot.coordinator.submit("k", depot.odd.s(kind), max_attempts=3, retry_delay=0)

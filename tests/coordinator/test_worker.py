@@ -121,6 +121,7 @@ def test_jobs_run_in_every_pool_and_one_that_cannot_be_stopped_keeps_its_lane(fl
     fleet.coordinator.cancel(cancelled.job_id)
     states = [fleet.coordinator.wait(one.job_id, 30) for one in (over, cancelled)]
     assert [(one.state, one.attempt, one.losses) for one in states] == [("failed", 1, 0), ("cancelled", 1, 0)]
+    assert (states[0].error or {})["type"] == "TimedOut"
     for one in behind:
         fleet.coordinator.wait(one.job_id, 30)
     for key, name in (("a", "over"), ("b", "cancelled")):
