@@ -131,7 +131,7 @@ def failed(work: Work, error: BaseException, runtime: float, retry_delay: float)
     if isinstance(error, NoRetry):
         kind = "failed"
     elif _is_conflict(cause, work.spec.get("retry_on", ())):
-        kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(work.tries, 4))
+        kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(work.forgiven - work.step, 4))
     elif isinstance(error, Retry) and "free" in work.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
     return Outcome(kind, dumps(detail | {"traceback": trace}), None, cause, trace, delay, runtime, most)

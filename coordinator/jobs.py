@@ -36,8 +36,8 @@ class Job:
     """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
 
     `step`: of a chain, the one at work; args and kwargs are its own. `rollback`: done or failed, once it was run;
-    `fault`: why it failed. `acts`: what an operator did to it or its lane, retried, moved or resumed: {why, by, at
-    (ms)}; of a job that was cancelled or released, `error` says that.
+    `fault`: why it failed. `acts`: what an operator did to it or its lane (retried, moved, paused, resumed): {why, by,
+    at (ms)}; of a job that was cancelled or released, `error` says that.
     """
 
     id: str
@@ -116,7 +116,7 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         weight=text.get("weight", "1"),
         rollback=text.get("rollback"),
         fault=_cause(text.get("fault")),
-        acts={name: loads(text[name]) for name in ("retried", "resumed", "moved") if name in text},
+        acts={name: loads(text[name]) for name in ("retried", "paused", "resumed", "moved") if name in text},
     )
 
 

@@ -150,11 +150,11 @@ class Memory(Lanes):
 
     def resume(self, key: str, *, why: str = "", by: str = "") -> bool:
         (key,) = check_keys(key)
-        was = self._paused.pop(key, None) is not None
-        if was and (line := self._stood.get(key)):
-            self._records[line[0]]["resumed"] = dumps(_act(why, by))
+        paused = self._paused.pop(key, None)
+        if paused is not None and (line := self._stood.get(key)):
+            self._records[line[0]] |= {"paused": dumps(paused), "resumed": dumps(_act(why, by))}
             self._run_what_may()
-        return was
+        return paused is not None
 
     def move(
         self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",

@@ -5,11 +5,15 @@
 -- include lane
 -- include standing
 local key, why, by = unpack(ARGV)
+local paused = redis.call('HGET', P .. 'paused', key)
 redis.call('HDEL', P .. 'paused', key)
 local was = redis.call('ZREM', P .. 'line:' .. key, PAUSED)
 if was == 1 then
   local front = holder_of(key)
-  if front then redis.call('HSET', P .. 'job:' .. front, 'resumed', cjson.encode({why = why, by = by, at = now})) end
+  if front then
+    local resumed = cjson.encode({why = why, by = by, at = now})
+    redis.call('HSET', P .. 'job:' .. front, 'paused', paused, 'resumed', resumed)
+  end
   admit(key)
 end
 ring_readied(2000)

@@ -63,6 +63,7 @@ def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node
     assert node.order() == ["j"]
     acts = loaded(call("job", "j", "--json"))["acts"]
     assert (acts["resumed"]["by"], acts["resumed"]["why"]) == ("ann", "disk changed")
+    assert (acts["paused"]["by"], acts["paused"]["why"]) == (ME, "disk still full")
     assert "disk changed" in said(call("job", "j"))
 
 

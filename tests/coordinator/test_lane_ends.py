@@ -79,6 +79,7 @@ def test_a_running_job_that_is_cancelled_ends_as_cancelled_whatever_its_process_
     node.submit("a", job_id="j")
     taken = node.must_take()
     assert node.lanes.cancel("j", why="too long", by="me") == "running"
+    assert node.lanes.cancel("j", why="me too", by="you") == "running", "asked again: who was first is kept"
     assert node.work()[taken.runner.encode()].split()[1] == b"1"
     assert node.finish(taken) == ("accepted", "cancelled", None)
     job = node.lanes.job("j")
