@@ -73,7 +73,7 @@ class Clocked(Store):
         self._scripts: dict[str, str] = {}
         self.client.set(self.prefix + "clock", BEGINNING)
 
-    def _ask(self, script: str, args: Sequence[Arg]) -> Any:
+    def _ask(self, script: str, args: Sequence[Arg], eager: bool = False) -> Any:
         self.used.add(script)
         text = _CLOCK + assembled(script, self.mutation)
         sha = self._scripts.get(script) or self._scripts.setdefault(script, self.client.script_load(text))

@@ -102,7 +102,7 @@ MUTATIONS = [
     Mutation(
         "ready", "what a finish made ready and did not take is forgotten",
         "local function ring_readied(delay, served)\n  settle()\n",
-        "local function ring_readied(delay, served)\n",
+        "local function ring_readied(delay, served)\n", seldom=True,
     ),
     Mutation(
         "turns", "what a finish made ready goes before what was ready",
