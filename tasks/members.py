@@ -25,6 +25,14 @@ def schedule_of(member: Member) -> Quartz | None:
     return None if member.schedule is None else Quartz.from_parts(*member.schedule.parts)
 
 
+def scheduled(member: Member) -> Quartz | str:
+    """When to synchronize it, or why no beat ever will."""
+    try:
+        return schedule_of(member) or "the nodelist has no schedule for it"
+    except QuartzError as error:
+        return str(error)
+
+
 def entries() -> tuple[str, Iterator[Entry]]:
     """The nodelist's version, and one entry for each member that is to be synchronized: a source of schedules."""
     nodelist = service().nodelist
@@ -35,13 +43,9 @@ def _entries(nodelist: Nodelist) -> Iterator[Entry]:
     for member in nodelist.members():
         if member.obstacle is not None:
             continue
-        try:
-            schedule = schedule_of(member)
-        except QuartzError as error:
-            _say(f"{member.identifier} is not scheduled: {error}")
-            continue
-        if schedule is None:
-            _say(f"{member.identifier} is not scheduled: the nodelist has no schedule for it")
+        schedule = scheduled(member)
+        if isinstance(schedule, str):
+            _say(f"{member.identifier} is not scheduled: {schedule}")
             continue
         if schedule.repaired:
             _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")
