@@ -13,12 +13,11 @@ from coordinator.session import json_option
 from coordinator.tables import as_json, moment, table
 from tasks import checks, instants
 from tasks.app import coordinator
-from tasks.catalog import Catalog
 from tasks.member import Member
 from tasks.members import lane_of, scheduled
 from tasks.oneline import one_line, unknown
 from tasks.replicated import ReplicatedNodelist
-from tasks.service import service
+from tasks.service import Service, service
 from tasks.sources import DATES, WRITTEN, Listed
 
 
@@ -40,13 +39,13 @@ class Condition:
     error: str | None
 
 
-def _condition(listed: Listed, catalog: Catalog) -> Condition:
-    member = listed.member
+def _condition(listed: Listed, here: Service) -> Condition:
+    member, catalog = listed.member, here.catalog
     summary = catalog.summary(member.identifier)
     lane = coordinator.lane(lane_of(member.identifier), 1)
     reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
     obstacle = member.obstacle if listed.approved else "it is not approved"
-    schedule = scheduled(member)
+    schedule = scheduled(member, here.settings.zone)
     return Condition(
         member=member.identifier,
         approved=listed.approved,
@@ -72,7 +71,7 @@ def members(ctx: click.Context, as_json_: bool) -> None:
     if ctx.invoked_subcommand:
         return
     here = service()
-    found = [_condition(listed, here.catalog) for listed in here.nodelist.listed().values()]
+    found = [_condition(listed, here) for listed in here.nodelist.listed().values()]
     if as_json_:
         click.echo(as_json([asdict(one) for one in found]))
         return

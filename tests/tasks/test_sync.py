@@ -145,6 +145,21 @@ def test_one_bad_member_harms_no_other_and_its_error_is_its_own(
     assert harvested(service, B) > instants.now() - timedelta(hours=1)
 
 
+def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    access = tmp_path / "access.json"
+    access.write_text(json.dumps({A: {"ca_bundle": "/nowhere.pem"}}))
+    service = begin(stack, own_redis, tmp_path, members, TASKS_ACCESS=str(access))
+    service.node("one")
+    for name in (A, B):
+        service.ask(json.dumps({"node": name, "id": name}))
+    assert [service.ended(name).state for name in (A, B)] == ["failed", "succeeded"]
+    error = service.catalog.summary(A).error
+    assert error
+    assert "/nowhere.pem" in error
+
+
 def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
     own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
 ) -> None:
@@ -172,14 +187,15 @@ def test_who_asks_from_python_can_wait_for_what_comes_of_it(
 def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_is_a_new_version(
     own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
 ) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+    service = begin(stack, own_redis, tmp_path, members, TASKS_TIMEZONE="Asia/Kolkata")
     ticks = (
         "from tasks.members import entries; version, found = entries(); "
-        "print(version, *((one.name, one.when_busy, one.schedule.expression) for one in found))"
+        "print(version, *((one.name, one.when_busy, one.schedule.expression, one.schedule.tz.key) for one in found))"
     )
     both = service.shell(ticks)
     for name in (A, B):
         assert f"('sync/{name}', 'defer', '" in both
+    assert both.count("'Asia/Kolkata'") == 2
     down = members[0].member.model_copy(update={"state": "down"})
     service.settings.nodelist.write_bytes(write_nodelist([down, members[1].member]))
     one = service.shell(ticks)
