@@ -1,3 +1,4 @@
+import pickle
 import subprocess
 import sys
 import threading
@@ -158,5 +159,6 @@ def test_a_second_host_is_refused_with_the_remedy(settings: Settings) -> None:
     ) as refused:
         Catalog(settings.model_copy(update={"host": "cn2"}))
     assert (refused.value.owner, refused.value.host) == ("cn1", "cn2")
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
     rebooted = Catalog(settings.model_copy(update={"host": "cn1"}))
     assert Path(rebooted.engine.url.database or "").name == "catalog.sqlite"

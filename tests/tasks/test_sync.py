@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -13,6 +15,8 @@ import pytest
 from tasks import instants
 from tasks.memberserver import MemberServer, Reply, Request, failure
 from tasks.nodelist import write_nodelist
+from tasks.schema import meta, upsert
+from tests.commands import ROOT, environment
 from tests.servers import RedisServer
 from tests.tasks.service import QUEUE, Service
 from tests.waiting import wait_until
@@ -158,6 +162,24 @@ def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(
     error = service.catalog.summary(A).error
     assert error
     assert "/nowhere.pem" in error
+
+
+@pytest.mark.parametrize("what", [("worker", "-n", "far@test"), ("beat", "--pidfile=")])
+def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
+    own_redis: RedisServer, tmp_path: Path, stack: ExitStack, what: tuple[str, ...]
+) -> None:
+    service = begin(stack, own_redis, tmp_path, ())
+    owner = [{"name": "host", "value": "cn1"}, {"name": "boot", "value": "of another machine"}]
+    with service.catalog.engine.begin() as connection:
+        upsert(connection, meta, owner)
+    argv = [sys.executable, "-m", "celery", "-A", "tasks", *what]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment(**service.environ), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "belongs to host cn1" in done.stderr
+    assert "TASKS_DATABASE_URL=postgresql" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
