@@ -83,7 +83,7 @@ class Settings(BaseModel):
     report_limit: int = Field(default=100, ge=0)
     """At most so many failures of one run are reported to the member."""
     give_up_after: int = Field(default=8, ge=1)
-    """After so many failures in a row the member is asked whether it lives at all."""
+    """After so many failures in a row the member is asked whether it lives at all; that took too long, the run ends."""
 
     ldap_url: str = ""
     """The one writable LDAP server: ldap://host or ldaps://host. Empty: LDAP is not used."""

@@ -84,7 +84,7 @@ def test_a_failure_waits_longer_each_time_and_is_new_only_once(catalog: Catalog)
         [failure] = catalog.failed(M)
         assert (failure.tries, failure.reason, failure.status, failure.failed_at) == (number, "no such thing", 404, now)
         delays.append((failure.next_try - now).total_seconds())
-        assert catalog.postponed(M, ["a"], now) == {"a": at(0)}
+        assert catalog.failing(M, ["a"]) == {"a": (at(0), failure.next_try)}
         assert catalog.due(M, failure.next_try - timedelta(seconds=1), 10) == []
         now = failure.next_try
         assert catalog.due(M, now, 10) == [Wanted("a", at(0))]
