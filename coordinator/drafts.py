@@ -109,7 +109,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
         return Options(**given)
     except TypeError as error:
         known = ", ".join(name.name for name in fields(Options))
-        raise InvalidJob(f"{str(error).rpartition('__ ')[2] or error}; options of submit: {known}") from error
+        raise InvalidJob(f"{str(error).rpartition('() ')[2]}; options of submit: {known}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,12 @@ def _spec(options: Mapping[str, Any], plan: orders.Plan, place: Place, wanted: O
     spec = plan.spec
     spec |= {name: options[name] for name in _SPEC if options.get(name)}
     for name in ("link", "link_error"):
-        if isinstance(spec.get(name), Mapping):  # `set(link=…)` keeps a single one as it is
-            spec[name] = [spec[name]]
+        if name in spec:
+            given = spec[name]  # `set(link=…)` keeps a single one as it is
+            spec[name] = list(given) if isinstance(given, list | tuple) else [given]
+            for one in spec[name]:
+                if not isinstance(one, Mapping) or not isinstance(one.get("task"), str):
+                    raise InvalidJob(f"{name} is no signature of a task: {one!r}")
     if wanted.retry_delay is not None:
         spec["retry_delay"] = _delays(wanted.retry_delay)
     if wanted.retry_on:

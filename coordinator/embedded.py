@@ -103,7 +103,8 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+        # With the user's name, since redis-cli takes an empty one for the name of a user.
+        return f"redis://default:{self._password}@127.0.0.1:{self._port}/0"
 
     @property
     def pid(self) -> int:

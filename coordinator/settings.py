@@ -95,7 +95,8 @@ def _picked(source: Mapping[str, Any], prefix: str, what: str, ignore: tuple[str
         field = name[len(prefix) :].lower()
         if field not in known:
             close = difflib.get_close_matches(field, known, 1)
-            hint = f"; did you mean {prefix + close[0]!r}?" if close else f"; known: {', '.join(known)}"
+            near = prefix + (close[0].upper() if prefix.isupper() else close[0]) if close else ""
+            hint = f"; did you mean {near!r}?" if close else f"; known: {', '.join(known)}"
             raise SettingsError(f"unknown {what} {name!r}{hint}")
         found[field] = value
     return found

@@ -140,15 +140,15 @@ class Catalog:
                 found.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
         return found
 
-    def postponed(self, member: str, pids: Sequence[str], now: datetime) -> dict[str, datetime | None]:
-        """For each object that failed and is not yet to be tried again, its date in the listing then."""
-        found: dict[str, datetime | None] = {}
+    def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime]]:
+        """For each object that failed: its date in the listing then, and when it is to be tried again."""
+        found: dict[str, tuple[datetime | None, datetime]] = {}
         with self.engine.connect() as connection:
             for portion in _portions(pids):
-                query = select(failures.c.pid, failures.c.listed).where(
-                    failures.c.member == member, failures.c.pid.in_(portion), failures.c.next_try > now
+                query = select(failures.c.pid, failures.c.listed, failures.c.next_try).where(
+                    failures.c.member == member, failures.c.pid.in_(portion)
                 )
-                found.update({row.pid: row.listed for row in connection.execute(query)})
+                found.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
         return found
 
     def due(self, member: str, now: datetime, limit: int) -> list[Wanted]:

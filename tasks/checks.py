@@ -32,7 +32,7 @@ def look(url: str, settings: Settings) -> Iterator[Check]:
     if member.base_url != base:
         yield Check("base URL", False, f"it calls itself {member.base_url}")
     yield Check("services", member.obstacle is None, member.obstacle or "what a synchronization needs is offered")
-    yield schedule(member)
+    yield schedule(member, settings)
     # Where it was found, not where it says that it is.
     with MemberNode(member.model_copy(update={"base_url": base}), settings) as client:
         yield from serve(client, settings)
@@ -60,9 +60,9 @@ def describe(base: str, settings: Settings) -> Member:
         return v1.describe()
 
 
-def schedule(member: Member) -> Check:
+def schedule(member: Member, settings: Settings) -> Check:
     try:
-        found = schedule_of(member)
+        found = schedule_of(member, settings.zone)
     except QuartzError as error:
         return Check("schedule", False, str(error))
     if found is None:

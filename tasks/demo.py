@@ -1,6 +1,7 @@
 """`coordinator demo`: the service on this machine beside three small member nodes, and one live table of both."""
 
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
 
+import click
 from kombu.connection import Connection
 from rich.console import Console, Group
 from rich.live import Live
@@ -22,11 +24,14 @@ from coordinator import Coordinator, Job, StoreUnavailable, UnknownJob
 from coordinator.entries import next_tick, tick_id
 from tasks import instants
 from tasks.adhoc import QUEUE, Request
+from tasks.app import NODELIST, coordinator
 from tasks.catalog import Catalog
 from tasks.member import Schedule
 from tasks.members import lane_of
 from tasks.memberserver import MemberServer
 from tasks.nodelist import Nodelist, write_nodelist
+from tasks.notes import MEMBER
+from tasks.settings import Settings
 from tasks.up import Machine, Wanted, holdings, stop_signals
 
 MEMBERS = (("urn:node:mnMEADOW", 10, 0.6), ("urn:node:mnRIVER", 15, 1.0), ("urn:node:mnSUMMIT", 20, 1.4))
@@ -35,6 +40,8 @@ CHANGES = 2.0
 """Of each member, per second."""
 MARGIN = "1"
 """Seconds: nobody commits late here, so changes may show soon."""
+OWN = {"TASKS_DATABASE_URL": "", "TASKS_LDAP_URL": "", "TASKS_MARGIN": MARGIN}
+"""Whatever the environment names: the demo's members go into no catalog and no nodelist but its own."""
 LOOK = 0.25
 WIDE = 96
 COLOURS = {"running": "cyan", "ready": "yellow", "waiting": "yellow", "succeeded": "green", "failed": "red"}
@@ -121,17 +128,19 @@ class Watcher:
 
 def run(data: Path | None, flower: int | None, objects: int, seconds: float | None) -> bool:
     """Until a signal, or for `seconds`; False when a member was never harvested."""
+    _refuse_an_installation()
     console = Console()
     handlers = [RichHandler(console=console, show_path=False)]
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=handlers, force=True)
     with stop_signals() as stop, ExitStack() as stack:
         where = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coordinator-demo-")))
         servers = [stack.enter_context(server) for server in _servers(objects)]
-        catalog, nodelist = holdings(where.absolute())
+        own = OWN | {"TASKS_NODELIST_PATH": str(where.absolute() / "nodelist.xml")}
+        catalog, nodelist = holdings(Settings.from_environment(os.environ | own, data_dir=where.absolute()))
         with _document(servers) as document:
             nodelist.import_file(document)
         wanted = Wanted(where.absolute(), flower=flower)
-        machine = stack.enter_context(Machine(wanted, extra={"TASKS_MARGIN": MARGIN}))
+        machine = stack.enter_context(Machine(wanted, extra=own))
         watcher = Watcher(machine.coordinator, catalog, nodelist, [server.member.identifier for server in servers])
         for line in machine.announcement():
             console.print(line, highlight=False, soft_wrap=True)
@@ -144,6 +153,18 @@ def run(data: Path | None, flower: int | None, objects: int, seconds: float | No
         _sum_up(console, sights, time.monotonic() - began)
         console.print("ending all in order ...")
     return all(sight.last_harvested for sight in sights)
+
+
+def _refuse_an_installation() -> None:
+    """Its nodes would take the demo's members for the new list of theirs."""
+    if not os.environ.get("COORDINATOR_URL"):
+        return
+    entries = coordinator.documents[NODELIST].fetch().entries(MEMBER)
+    if entries.keys() - {MEMBER + name for name, *_ in MEMBERS}:
+        raise click.ClickException(
+            f"{coordinator.store.where} (COORDINATOR_URL) has the nodelist of an installation, which a demo would "
+            "replace: unset COORDINATOR_URL, or name another installation in it with COORDINATOR_PREFIX"
+        )
 
 
 def _servers(objects: int) -> Iterator[MemberServer]:

@@ -6,11 +6,15 @@ from queue import Empty, SimpleQueue
 from typing import Self
 
 from tasks.catalog import Failed, Fetched, Wanted
-from tasks.membernode import BUSY_TRIES, MemberNode, MemberNodeError, TimedOut
+from tasks.membernode import BUSY_TRIES, Busy, MemberNode, MemberNodeError, TimedOut
 from tasks.settings import Settings
 
 AHEAD = 4
 """For each connection, how many objects are asked for before the first of them is looked at."""
+
+
+class Stalled(MemberNodeError):
+    """The member keeps us waiting for one object after the other: its place is for others until the next run."""
 
 
 class Fetcher:
@@ -21,6 +25,7 @@ class Fetcher:
         self._pool = ThreadPoolExecutor(settings.connections, thread_name_prefix=client.member.identifier)
         self._arrived: SimpleQueue[tuple[Wanted, Fetched | Exception]] = SimpleQueue()
         self._in_a_row = 0
+        self._waits = 0  # in a row, too
         self.first_error: MemberNodeError | None = None
 
     def __enter__(self) -> Self:
@@ -30,7 +35,8 @@ class Fetcher:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def fetch(self, wanted: Iterable[Wanted]) -> Iterator[Fetched | Failed]:
-        """In the order of arrival. Raises MemberNodeError where it is the member that fails, not an object of its."""
+        """In the order of arrival. Raises MemberNodeError where it is the member that fails, not an object of its, and
+        Stalled, a kind of that, after `give_up_after` objects in a row that took too long."""
         in_hand = 0
         for one in wanted:
             if in_hand == AHEAD * self._settings.connections:
@@ -59,13 +65,17 @@ class Fetcher:
         return Fetched(wanted, self._client.system_metadata(wanted.pid))
 
     def _next(self) -> Fetched | Failed:
+        if self._waits >= self._settings.give_up_after:
+            member = self._client.member
+            raise Stalled(f"kept us waiting for {self._waits} objects in a row", member.identifier, member.base_url)
         wanted, found = self._arrive()
         if isinstance(found, Fetched):
-            self._in_a_row = 0
+            self._in_a_row = self._waits = 0
             return found
         if not isinstance(found, MemberNodeError):
             raise found
         self._in_a_row += 1
+        self._waits = self._waits + 1 if isinstance(found, TimedOut | Busy) else 0
         if self._in_a_row % self._settings.give_up_after == 0:
             self._client.ping()
         self.first_error = self.first_error or found

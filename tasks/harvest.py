@@ -5,7 +5,8 @@
 * Each page is stored with the cursor it stands on. A run that fails resumes there, as long as the nodelist still says
   what it said when the pass began; otherwise an operator has reset the member, and the nodelist is right.
 * An object that fails is tried again within the run, then noted, reported to the member and left to later runs. The
-  rest go on, unless the member as a whole turns out not to answer.
+  rest go on, unless the member as a whole turns out not to answer, or one object after the other takes too long: then
+  the run ends as failed, and the next one goes on behind them, so that no member keeps a slot for long.
 * lastHarvested becomes the date of the newest object stored, once all before it is stored or noted as failed.
 """
 
@@ -21,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tasks import instants
 from tasks.catalog import Catalog, Cursor, Dates, Failed, Fetched, StaleFence, Wanted
-from tasks.fetching import Fetcher
+from tasks.fetching import Fetcher, Stalled
 from tasks.listing import Pages
 from tasks.member import Member
 from tasks.membernode import MemberNode
@@ -126,7 +127,10 @@ class _Run:
             self._page(page.entries, Cursor(kind, started_from, page.cursor))
         while due := self.catalog.due(self.node_id, self.began, PORTION):
             self.total += len(due)
-            self._save(due, None)
+            try:
+                self._save(due, None)
+            except Stalled:  # all else is there, and what was waited for is noted again
+                break
         self.check()
         self.catalog.finish(self.node_id, kind, fence=self.fence)
         newest = self._newest(until)
@@ -156,13 +160,13 @@ class _Run:
         for start in range(0, max(len(entries), 1), PORTION):
             latest = {entry.pid: entry for entry in entries[start : start + PORTION]}
             known = self.catalog.known(self.node_id, list(latest))
-            postponed = self.catalog.postponed(self.node_id, list(latest), self.began)
+            failing = self.catalog.failing(self.node_id, list(latest))
             wanted = []
             for pid, modified in latest.values():
                 if modified in known.get(pid, ()):
                     self.counts["unchanged"] += 1
-                elif postponed.get(pid) == modified:
-                    self.counts["postponed"] += 1
+                elif pid in failing and failing[pid][0] == modified:  # what is due comes after the pages
+                    self.counts["postponed"] += failing[pid][1] > self.began
                 else:
                     wanted.append(Wanted(pid, modified))
             self.counts["listed"] += len(latest)
@@ -174,18 +178,22 @@ class _Run:
         fetched: list[Fetched] = []
         failed: list[Failed] = []
         held = 0
-        for one in self.fetcher.fetch(wanted):
-            if isinstance(one, Failed):
-                failed.append(one)
-            else:
-                fetched.append(one)
-                held += len(one.metadata.document)
-            self.done += 1
-            if self.done % PROGRESS_EVERY == 0:
-                self.progress(min(self.done, self.total), self.total)
-            if held > BATCH_BYTES:
-                self._store(fetched, failed, cursor)
-                fetched, failed, held = [], [], 0
+        try:
+            for one in self.fetcher.fetch(wanted):
+                if isinstance(one, Failed):
+                    failed.append(one)
+                else:
+                    fetched.append(one)
+                    held += len(one.metadata.document)
+                self.done += 1
+                if self.done % PROGRESS_EVERY == 0:
+                    self.progress(min(self.done, self.total), self.total)
+                if held > BATCH_BYTES:
+                    self._store(fetched, failed, cursor)
+                    fetched, failed, held = [], [], 0
+        except Stalled:
+            self._store(fetched, failed, None)  # so that the next run goes on behind them
+            raise
         self._store(fetched, failed, cursor)
         self.progress(min(self.done, self.total), self.total)
 

@@ -69,15 +69,17 @@ class Malformed(MemberNodeError):
 
 
 class MemberNode:
+    """Raises Unreachable at once where the settings for this member cannot be used."""
+
     def __init__(self, member: Member, settings: Settings) -> None:
         self.member = member
         self._settings = settings
         self._base = f"{member.base_url}/{member.api}"
         self._closed = Event()
-        access = settings.access_to(member.identifier)
+        tls, proxy = self._access(settings.access_to(member.identifier))
         self._http = httpx.Client(
-            verify=_tls(access),
-            proxy=access.proxy,
+            verify=tls,
+            proxy=proxy,
             trust_env=False,
             follow_redirects=True,
             max_redirects=settings.redirects,
@@ -88,6 +90,16 @@ class MemberNode:
             # A compressed answer could be small on the wire and enormous here.
             headers={"Accept": "text/xml, application/xml", "Accept-Encoding": "identity"},
         )
+
+    def _access(self, access: Access) -> tuple[ssl.SSLContext, httpx.Proxy | None]:
+        """Raises Unreachable where a file that TASKS_ACCESS names for the member cannot be used, or its proxy."""
+        try:
+            return _tls(access), None if access.proxy is None else httpx.Proxy(access.proxy)
+        except (OSError, ValueError, httpx.InvalidURL) as error:
+            files = access.model_dump(include={"ca_bundle", "client_cert", "client_key"}, exclude_none=True)
+            named = ", ".join(f"{name} {path}" for name, path in files.items()) or "its proxy"
+            message = f"what TASKS_ACCESS has for it cannot be used: {error} ({named})"
+            raise Unreachable(message, self.member.identifier, self._base) from error
 
     def __enter__(self) -> Self:
         return self

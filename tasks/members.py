@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from datetime import tzinfo
 from functools import cache
 
 from coordinator.entries import Entry
@@ -20,28 +21,32 @@ def lane_of(node_id: str) -> str:
     return f"sync/{node_id}"
 
 
-def schedule_of(member: Member) -> Quartz | None:
+def schedule_of(member: Member, zone: tzinfo) -> Quartz | None:
     """When to synchronize it; None where it names no schedule. Raises QuartzError, which says what is wrong."""
-    return None if member.schedule is None else Quartz.from_parts(*member.schedule.parts)
+    return None if member.schedule is None else Quartz.from_parts(*member.schedule.parts, tz=zone)
+
+
+def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
+    """When to synchronize it, or why no beat ever will."""
+    try:
+        return schedule_of(member, zone) or "the nodelist has no schedule for it"
+    except QuartzError as error:
+        return str(error)
 
 
 def entries() -> tuple[str, Iterator[Entry]]:
     """The nodelist's version, and one entry for each member that is to be synchronized: a source of schedules."""
-    nodelist = service().nodelist
-    return nodelist.version(), _entries(nodelist)
+    here = service()
+    return here.nodelist.version(), _entries(here.nodelist, here.settings.zone)
 
 
-def _entries(nodelist: Nodelist) -> Iterator[Entry]:
+def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
     for member in nodelist.members():
         if member.obstacle is not None:
             continue
-        try:
-            schedule = schedule_of(member)
-        except QuartzError as error:
-            _say(f"{member.identifier} is not scheduled: {error}")
-            continue
-        if schedule is None:
-            _say(f"{member.identifier} is not scheduled: the nodelist has no schedule for it")
+        schedule = scheduled(member, zone)
+        if isinstance(schedule, str):
+            _say(f"{member.identifier} is not scheduled: {schedule}")
             continue
         if schedule.repaired:
             _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")

@@ -13,18 +13,17 @@ from coordinator.session import json_option
 from coordinator.tables import as_json, moment, table
 from tasks import checks, instants
 from tasks.app import coordinator
-from tasks.catalog import Catalog
 from tasks.member import Member
-from tasks.members import lane_of
+from tasks.members import lane_of, scheduled
 from tasks.oneline import one_line, unknown
 from tasks.replicated import ReplicatedNodelist
-from tasks.service import service
+from tasks.service import Service, service
 from tasks.sources import DATES, WRITTEN, Listed
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Of one member; `failures`: how many objects failed for which reason."""
+    """Of one member; `failures`: how many objects failed for which reason; `unscheduled`: why it has no ticks."""
 
     member: str
     approved: bool
@@ -34,17 +33,19 @@ class Condition:
     failed: int
     failures: dict[str, int]
     next_tick: datetime | None
+    unscheduled: str | None
     last_run: datetime | None
     outcome: str | None
     error: str | None
 
 
-def _condition(listed: Listed, catalog: Catalog) -> Condition:
-    member = listed.member
+def _condition(listed: Listed, here: Service) -> Condition:
+    member, catalog = listed.member, here.catalog
     summary = catalog.summary(member.identifier)
     lane = coordinator.lane(lane_of(member.identifier), 1)
     reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
     obstacle = member.obstacle if listed.approved else "it is not approved"
+    schedule = scheduled(member, here.settings.zone)
     return Condition(
         member=member.identifier,
         approved=listed.approved,
@@ -54,6 +55,7 @@ def _condition(listed: Listed, catalog: Catalog) -> Condition:
         failed=summary.failed,
         failures=dict(reasons.most_common()),
         next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member.identifier)),
+        unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
         last_run=summary.ran_at,
         outcome=summary.outcome,
         error=summary.error,
@@ -69,13 +71,13 @@ def members(ctx: click.Context, as_json_: bool) -> None:
     if ctx.invoked_subcommand:
         return
     here = service()
-    found = [_condition(listed, here.catalog) for listed in here.nodelist.listed().values()]
+    found = [_condition(listed, here) for listed in here.nodelist.listed().values()]
     if as_json_:
         click.echo(as_json([asdict(one) for one in found]))
         return
-    heads = ("member", "state", "last harvested", "objects", "failed", "next tick", "last run", "what was wrong")
+    heads = ("member", "state", "last harvested", "objects", "failed", "next tick", "last run", "what is wrong")
     fields = ("member", "state", "last_harvested", "objects", "failed", "next_tick")
-    rows = ([*(getattr(one, name) for name in fields), _last_run(one), one.error or _reasons(one)] for one in found)
+    rows = ([*(getattr(one, name) for name in fields), _last_run(one), _wrong(one)] for one in found)
     click.echo(table(heads, rows))
 
 
@@ -83,8 +85,10 @@ def _last_run(one: Condition) -> str | None:
     return f"{moment(one.last_run)} {one.outcome}" if one.last_run else None
 
 
-def _reasons(one: Condition) -> str:
-    return "; ".join(f"{count} × {reason}" for reason, count in list(one.failures.items())[:3])
+def _wrong(one: Condition) -> str:
+    found = [f"not scheduled: {one.unscheduled}"] if one.unscheduled else []
+    found += [one.error] if one.error else [f"{count} × {reason}" for reason, count in list(one.failures.items())[:3]]
+    return "; ".join(found)
 
 
 @members.command()

@@ -27,7 +27,8 @@ def one_line() -> Iterator[None]:
         raise click.ClickException(f"the broker: {error}. Is it running? CELERY_BROKER_URL names it") from error
     except ValidationError as error:
         first = error.errors()[0]
-        raise click.ClickException(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        said = first["msg"].removeprefix("Value error, ")
+        raise click.ClickException(f"{'.'.join(map(str, first['loc']))}: {said}") from error
     except SQLAlchemyError as error:
         raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
     except (ImportError, SourceAway, ForeignHost, documents.Unreadable, OSError, ValueError) as error:

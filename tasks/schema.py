@@ -102,7 +102,10 @@ class ForeignHost(Exception):
             "let all nodes share a PostgreSQL (TASKS_DATABASE_URL=postgresql+psycopg://user@server/name), or give each "
             f"a catalog of its own. If this is the same machine under a new name, set TASKS_HOST={owner}."
         )
-        self.owner, self.host = owner, host
+        self.database, self.owner, self.host = database, owner, host
+
+    def __reduce__(self) -> tuple[type["ForeignHost"], tuple[str, str, str]]:
+        return type(self), (self.database, self.owner, self.host)
 
 
 def open_database(url: str, host: str) -> Engine:

@@ -7,9 +7,11 @@ import os
 import socket
 import tomllib
 from collections.abc import Mapping
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -46,6 +48,8 @@ class Settings(BaseModel):
     access: Mapping[str, Access] = Field(default_factory=dict)
     """By member id, `*` for the others. In the environment: the path of a JSON or TOML file."""
 
+    timezone: str = "UTC"
+    """In which the members' schedules are meant, as in Europe/Berlin."""
     overlap: float = Field(default=600, ge=0)
     """How far before the last harvest a window begins, for objects that a member committed late."""
     margin: float = Field(default=10, ge=0)
@@ -79,7 +83,7 @@ class Settings(BaseModel):
     report_limit: int = Field(default=100, ge=0)
     """At most so many failures of one run are reported to the member."""
     give_up_after: int = Field(default=8, ge=1)
-    """After so many failures in a row the member is asked whether it lives at all."""
+    """After so many failures in a row the member is asked whether it lives at all; that took too long, the run ends."""
 
     ldap_url: str = ""
     """The one writable LDAP server: ldap://host or ldaps://host. Empty: LDAP is not used."""
@@ -117,6 +121,15 @@ class Settings(BaseModel):
             raise ValueError(f"a password would go to {parts.hostname} in the clear: use ldaps:// or set ldap_starttls")
         return self
 
+    @field_validator("timezone")
+    @classmethod
+    def _check_timezone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, OSError, ValueError) as error:  # whatever it is that is no zone
+            raise ValueError(f"there is no time zone {value!r}; write one like UTC or Europe/Berlin") from error
+        return value
+
     @field_validator("access", mode="before")
     @classmethod
     def _load_access(cls, value: Any) -> Any:
@@ -125,6 +138,10 @@ class Settings(BaseModel):
         path = Path(value)
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+
+    @property
+    def zone(self) -> tzinfo:
+        return UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
 
     @property
     def database(self) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from coordinator import Locked, Submission, current_job
+from tasks import instants
 from tasks.app import app, coordinator
 from tasks.harvest import harvest
-from tasks.membernode import MemberNode
+from tasks.membernode import MemberNode, MemberNodeError
 from tasks.members import SYNC, entries, lane_of
 from tasks.service import service
 
@@ -42,7 +43,12 @@ def _synchronize(
     member = here.nodelist.member(node_id)
     if member is None:
         return {"member": node_id, "outcome": "not synchronizable", "reason": "it is not in the nodelist"}
-    with MemberNode(member, here.settings) as client:
+    try:
+        client = MemberNode(member, here.settings)
+    except MemberNodeError as error:
+        here.catalog.ran(node_id, fence=fence, now=instants.now(), outcome="failed", error=str(error))
+        raise
+    with client:
         outcome = harvest(
             member,
             client=client,

@@ -208,13 +208,19 @@ def stop_signals() -> Iterator[Event]:
 def run(wanted: Wanted, document: Path | None = None) -> None:
     """Until a signal; `document`: the nodelist to take over first."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
-    _, nodelist = holdings(wanted.data)
+    settings = Settings.from_environment(data_dir=wanted.data)
+    if document and settings.ldap_url:
+        raise click.ClickException(
+            f"{settings.ldap_url} keeps the nodelist (TASKS_LDAP_URL): start without --nodelist, and then "
+            f"coordinator nodelist import {document}"
+        )
+    _, nodelist = holdings(settings)
     if document:
         nodelist.import_file(document)
     with stop_signals() as stop, Machine(wanted) as machine:
         for line in machine.announcement():
             click.echo(line)
-        for warning in (*machine.warnings(), *_misgivings(nodelist)):
+        for warning in (*machine.warnings(), *(() if settings.ldap_url else _misgivings(nodelist))):
             click.secho(f"warning: {warning}", fg="yellow", err=True)
         while len(machine.nodes()) < wanted.nodes and not stop.wait(0.2):
             machine.step()
@@ -224,9 +230,8 @@ def run(wanted: Wanted, document: Path | None = None) -> None:
     click.echo("ended")
 
 
-def holdings(data: Path) -> tuple[Catalog, Nodelist]:
-    """The catalog and the nodelist that a machine on that directory works with."""
-    settings = Settings.from_environment(data_dir=data)
+def holdings(settings: Settings) -> tuple[Catalog, Nodelist]:
+    """The catalog, and the nodelist where it is a document."""
     catalog = Catalog(settings)
     return catalog, XmlNodelist(catalog.engine, settings.nodelist)
 

@@ -154,7 +154,7 @@ def test_an_app_that_cannot_be_had_is_named(call: Call, name: str, says: str) ->
 
 
 def test_a_setting_with_a_slip_is_named_with_the_right_one(call: Call) -> None:
-    assert "did you mean 'coordinator_prefix'" in refused(call("status", COORDINATOR_PREFFIX="x")).lower()
+    assert "did you mean 'COORDINATOR_PREFIX'" in refused(call("status", COORDINATOR_PREFFIX="x"))
 
 
 def test_a_wrong_command_is_a_usage_error(call: Call) -> None:

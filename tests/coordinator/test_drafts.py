@@ -59,6 +59,13 @@ def test_a_single_link_is_a_list_of_one() -> None:
     assert len({fields_of(sketch("a", options=one.options))["spec"] for one in (alone, listed)}) == 1
 
 
+@pytest.mark.parametrize("link", [5, "shop.work", [add.s(1, 1), None], {"args": [1]}])
+def test_a_link_that_is_no_signature_is_refused(link: Any) -> None:
+    for name in ("link", "link_error"):
+        with pytest.raises(InvalidJob, match=f"{name} is no signature of a task"):
+            sketch("a", options={name: link})
+
+
 def test_an_option_of_submit_wins_over_the_signatures() -> None:
     draft = sketch(
         "a", priority=1, time_limit=5, job_id="ours", options={"priority": 7, "time_limit": 9, "task_id": "x"}
@@ -189,7 +196,7 @@ def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any]) -> None
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidJob, match=r"max_atempts.*options of submit: .*max_attempts"):
+    with pytest.raises(InvalidJob, match=r"\Agot an unexpected .*'max_atempts'; options of submit: .*max_attempts"):
         Coordinator(url="redis://127.0.0.1:1/0").submit("a", add.s(1, 2), max_atempts=3)
 
 

@@ -1,6 +1,7 @@
 """The embedded Redis on a real server: who may have its directory, what it keeps, and when it ends."""
 
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -121,6 +122,13 @@ def test_the_terminals_interrupt_does_not_reach_it(starter: tuple[subprocess.Pop
     parent, pid, _ = starter
     assert os.getsid(pid) == pid
     assert os.getsid(pid) != os.getsid(parent.pid)
+
+
+def test_its_url_serves_redis_cli_too(tmp_path: Path) -> None:
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        argv = [shutil.which("redis-cli") or "valkey-cli", "-u", server.url, "LPUSH", "a", "b"]
+        done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.stdout.strip() == "1", done.stderr
 
 
 def test_paths_with_spaces_quotes_and_umlauts_work(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_none_is_no_value() -> None:
     [
         (({"lock_tll": 1}, {}, {}), "argument 'lock_tll'; did you mean 'lock_ttl'"),
         (({}, {"coordinator_nod_ttl": 1}, {}), "'coordinator_nod_ttl'; did you mean 'coordinator_node_ttl'"),
-        (({}, {}, {"COORDINATOR_SWEPT": "1"}), "'COORDINATOR_SWEPT'; did you mean 'COORDINATOR_sweep'"),
+        (({}, {}, {"COORDINATOR_SWEPT": "1"}), "'COORDINATOR_SWEPT'; did you mean 'COORDINATOR_SWEEP'"),
         (({"xyzzy": 1}, {}, {}), "known: url, prefix"),
     ],
 )

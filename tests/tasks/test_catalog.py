@@ -1,3 +1,4 @@
+import pickle
 import subprocess
 import sys
 import threading
@@ -83,7 +84,7 @@ def test_a_failure_waits_longer_each_time_and_is_new_only_once(catalog: Catalog)
         [failure] = catalog.failed(M)
         assert (failure.tries, failure.reason, failure.status, failure.failed_at) == (number, "no such thing", 404, now)
         delays.append((failure.next_try - now).total_seconds())
-        assert catalog.postponed(M, ["a"], now) == {"a": at(0)}
+        assert catalog.failing(M, ["a"]) == {"a": (at(0), failure.next_try)}
         assert catalog.due(M, failure.next_try - timedelta(seconds=1), 10) == []
         now = failure.next_try
         assert catalog.due(M, now, 10) == [Wanted("a", at(0))]
@@ -158,5 +159,6 @@ def test_a_second_host_is_refused_with_the_remedy(settings: Settings) -> None:
     ) as refused:
         Catalog(settings.model_copy(update={"host": "cn2"}))
     assert (refused.value.owner, refused.value.host) == ("cn1", "cn2")
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
     rebooted = Catalog(settings.model_copy(update={"host": "cn1"}))
     assert Path(rebooted.engine.url.database or "").name == "catalog.sqlite"

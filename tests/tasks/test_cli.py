@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tasks.member import Schedule
 from tasks.memberserver import EVERY_TEN_SECONDS, MemberServer, Reply, Request, failure
 from tests.commands import Command
 from tests.servers import free_port
@@ -88,6 +89,16 @@ def test_check_tells_what_a_member_lacks(run: Run, server: MemberServer) -> None
     nobody = run("members", "check", f"http://127.0.0.1:{free_port()}/mn")
     assert nobody.returncode == 1
     assert nobody.stdout.startswith("NO  description: ")
+
+
+def test_schedules_are_meant_in_the_zone_that_is_set(run: Run) -> None:
+    noon = Schedule(sec="0", min="0", hour="12", mday="*", mon="*", wday="?", year="*")
+    with MemberServer(schedule=noon) as server:
+        for zone, instant in (("UTC", "12:00:00+00:00"), ("Asia/Kolkata", "06:30:00+00:00")):
+            assert instant in told(run("members", "check", server.member.base_url, TASKS_TIMEZONE=zone))
+    for zone in ("Mars", "", "../x"):
+        line = refused(run("nodelist", "show", TASKS_TIMEZONE=zone))
+        assert f"TASKS_TIMEZONE: there is no time zone '{zone}'" in line
 
 
 @pytest.fixture

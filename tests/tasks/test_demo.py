@@ -12,8 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.commands import Command, environment
+from tests.servers import RedisServer
+from tests.tasks.calls import called, refused, told
 from tests.waiting import wait_until
 
+SAMPLE = Path(__file__).parent.parent / "samples" / "nodelist_v2_sample.xml"
 DEMO = ("demo", "--no-flower", "--objects", "40")
 
 
@@ -32,6 +35,22 @@ def test_without_a_terminal_it_prints_lines_and_a_summary_once_all_were_harveste
     data = re.search(r"^data +(\S+)", demo.out, re.MULTILINE)
     assert data
     assert not Path(data[1]).exists()
+
+
+def test_it_replaces_nobodys_nodelist(tmp_path: Path, redis_server: RedisServer, prefix: str) -> None:
+    theirs = tmp_path / "theirs.xml"
+    theirs.write_bytes(SAMPLE.read_bytes())
+    named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
+    with Command(tmp_path / "demo", *DEMO, env=named) as demo:
+        demo.says("succeeded")
+    assert theirs.read_bytes() == SAMPLE.read_bytes()
+    own = {
+        "COORDINATOR_URL": redis_server.url(0),
+        "COORDINATOR_PREFIX": prefix,
+        "TASKS_DATA_DIR": str(tmp_path / "data"),
+    }
+    told(called(tmp_path, own, "nodelist", "import", str(SAMPLE)))
+    assert "which a demo would replace: unset COORDINATOR_URL" in refused(called(tmp_path, own, *DEMO))
 
 
 def test_it_fails_where_a_member_was_never_harvested(tmp_path: Path) -> None:

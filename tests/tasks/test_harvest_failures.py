@@ -4,6 +4,7 @@ from collections import Counter
 import pytest
 
 from tasks.catalog import StaleFence
+from tasks.fetching import Stalled
 from tasks.membernode import Failing, MemberNodeError, Refused, TimedOut
 from tasks.memberserver import MemberServer, Reply, Request, failure
 from tasks.nodelist import write_nodelist
@@ -123,6 +124,34 @@ def test_many_broken_objects_in_a_row_do_not_stop_those_behind_them(federation: 
     outcome = federation.harvest()
     assert (outcome.stored, outcome.failed, outcome.last_harvested) == (100, 200, at(299))
     assert len(federation.server.errors) == federation.settings.report_limit
+
+
+def test_a_member_that_hangs_over_its_objects_gives_its_place_back_and_each_run_goes_on(federation: Federation) -> None:
+    federation.server.fill(60, first=at(0))
+    hanging, over = set(federation.server.pids), threading.Event()
+
+    def hang(request: Request) -> None:
+        if request.path[0] == "meta" and request.path[1] in hanging:
+            over.wait(20)
+
+    federation.server.hook = hang
+    patience = federation.settings.give_up_after
+    for run in (1, 2):
+        with pytest.raises(Stalled, match=f"kept us waiting for {patience} objects in a row"):
+            federation.harvest()
+        assert len(federation.catalog.failed(federation.node_id)) == run * patience
+        assert federation.member.last_harvested is None
+    failed = federation.catalog.failed(federation.node_id)
+    hanging &= {one.pid for one in failed}
+    outcome = federation.harvest()
+    assert (outcome.postponed, outcome.stored, outcome.last_harvested) == (len(failed), 60 - len(failed), at(59))
+    federation.server.put("doi:10.5/new", at(70))
+    later = federation.harvest(clock=lambda: max(one.next_try for one in failed))
+    assert (later.outcome, later.stored, later.failed, later.last_harvested) == ("succeeded", 1, patience, at(70))
+    over.set()
+    due = max(one.next_try for one in federation.catalog.failed(federation.node_id))
+    federation.harvest(clock=lambda: due)
+    assert federation.harvested == federation.server.pids
 
 
 def test_a_member_that_does_not_want_to_hear_of_failures_is_told_only_once(federation: Federation) -> None:

@@ -101,6 +101,22 @@ def test_a_member_has_its_own_authority_and_its_own_client_certificate(
             client.ping()
 
 
+def test_what_cannot_be_used_to_reach_a_member_is_an_error_of_that_member(
+    server: MemberServer, settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "no.pem").write_text("this is no certificate")
+    for wrong, told in (
+        (Access(ca_bundle=tmp_path / "nowhere.pem"), "nowhere.pem"),
+        (Access(client_cert=tmp_path / "no.pem"), "no.pem"),
+        (Access(proxy="proxy.example.org:3128"), "its proxy"),
+        (Access(proxy="ftp://me:secret@far"), "its proxy"),
+    ):
+        access = settings.model_copy(update={"access": {server.member.identifier: wrong}})
+        with pytest.raises(Unreachable, match=f"{server.member.identifier}: what TASKS_ACCESS has.*{told}") as refusal:
+            MemberNode(server.member, access)
+        assert "secret" not in str(refusal.value)
+
+
 def test_a_member_can_be_reached_through_a_proxy_of_its_own(server: MemberServer, settings: Settings) -> None:
     through = settings.model_copy(
         update={"access": {"*": Access(proxy=f"http://127.0.0.1:{server._http.server_port}")}}

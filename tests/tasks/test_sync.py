@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -13,6 +15,8 @@ import pytest
 from tasks import instants
 from tasks.memberserver import MemberServer, Reply, Request, failure
 from tasks.nodelist import write_nodelist
+from tasks.schema import meta, upsert
+from tests.commands import ROOT, environment
 from tests.servers import RedisServer
 from tests.tasks.service import QUEUE, Service
 from tests.waiting import wait_until
@@ -145,6 +149,39 @@ def test_one_bad_member_harms_no_other_and_its_error_is_its_own(
     assert harvested(service, B) > instants.now() - timedelta(hours=1)
 
 
+def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    access = tmp_path / "access.json"
+    access.write_text(json.dumps({A: {"ca_bundle": "/nowhere.pem"}}))
+    service = begin(stack, own_redis, tmp_path, members, TASKS_ACCESS=str(access))
+    service.node("one")
+    for name in (A, B):
+        service.ask(json.dumps({"node": name, "id": name}))
+    assert [service.ended(name).state for name in (A, B)] == ["failed", "succeeded"]
+    error = service.catalog.summary(A).error
+    assert error
+    assert "/nowhere.pem" in error
+
+
+@pytest.mark.parametrize("what", [("worker", "-n", "far@test"), ("beat", "--pidfile=")])
+def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
+    own_redis: RedisServer, tmp_path: Path, stack: ExitStack, what: tuple[str, ...]
+) -> None:
+    service = begin(stack, own_redis, tmp_path, ())
+    owner = [{"name": "host", "value": "cn1"}, {"name": "boot", "value": "of another machine"}]
+    with service.catalog.engine.begin() as connection:
+        upsert(connection, meta, owner)
+    argv = [sys.executable, "-m", "celery", "-A", "tasks", *what]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment(**service.environ), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "belongs to host cn1" in done.stderr
+    assert "TASKS_DATABASE_URL=postgresql" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
     own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
 ) -> None:
@@ -172,14 +209,15 @@ def test_who_asks_from_python_can_wait_for_what_comes_of_it(
 def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_is_a_new_version(
     own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
 ) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+    service = begin(stack, own_redis, tmp_path, members, TASKS_TIMEZONE="Asia/Kolkata")
     ticks = (
         "from tasks.members import entries; version, found = entries(); "
-        "print(version, *((one.name, one.when_busy, one.schedule.expression) for one in found))"
+        "print(version, *((one.name, one.when_busy, one.schedule.expression, one.schedule.tz.key) for one in found))"
     )
     both = service.shell(ticks)
     for name in (A, B):
         assert f"('sync/{name}', 'defer', '" in both
+    assert both.count("'Asia/Kolkata'") == 2
     down = members[0].member.model_copy(update={"state": "down"})
     service.settings.nodelist.write_bytes(write_nodelist([down, members[1].member]))
     one = service.shell(ticks)

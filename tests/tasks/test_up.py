@@ -167,6 +167,14 @@ def test_what_cannot_be_taken_over_is_refused_in_one_line(tmp_path: Path) -> Non
         assert says in refused(tmp_path, "--no-flower", "--nodelist", str(tmp_path / "given.xml"))
 
 
+def test_a_document_is_refused_where_ldap_keeps_the_nodelist(tmp_path: Path) -> None:
+    (tmp_path / "given.xml").write_text(_empty())
+    given = ("--no-flower", "--nodelist", str(tmp_path / "given.xml"))
+    said = refused(tmp_path, *given, TASKS_LDAP_URL="ldap://127.0.0.1:1")
+    assert "ldap://127.0.0.1:1 keeps the nodelist" in said
+    assert f"coordinator nodelist import {tmp_path / 'given.xml'}" in said
+
+
 def _empty() -> str:
     return write_nodelist([]).decode().partition("?>")[2].strip()
 
