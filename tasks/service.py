@@ -52,7 +52,7 @@ def refuse_another_host(**_: Any) -> None:
     """A node that can do nothing would be the least busy one: it does not start. Celery hears SystemExit alone."""
     with suppress(SQLAlchemyError, OSError):
         try:
-            Catalog(Settings.from_environment())
+            Catalog(Settings.from_environment()).engine.dispose()  # nothing of it goes through a fork
         except ForeignHost as error:
             raise SystemExit(str(error)) from error
 
