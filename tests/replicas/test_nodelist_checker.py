@@ -19,9 +19,11 @@ Made = Callable[..., NodelistTrial]
 
 
 @pytest.fixture
-def trial(apart: Members, own_redis: RedisServer, slapd: SlapdServer, tmp_path: Path) -> Made:
-    """Over two dozen members in LDAP."""
-    members = listed(RIVER, 24)
+def trial(
+    apart: Members, own_redis: RedisServer, slapd: SlapdServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> Made:
+    """Over two dozen members in LDAP, or so many."""
+    members = listed(RIVER, getattr(request, "param", 24))
     slapd.stop()
     slapd.load(ldif_of(members))
     slapd.start()
@@ -39,6 +41,7 @@ def test_a_write_to_ldap_that_is_left_out_is_seen(trial: Made) -> None:
         trial(seed=1, defect=SKIPS).run([], 50)
 
 
+@pytest.mark.parametrize("trial", [300], indirect=True, ids=["of 300"])  # lest later updates of the same member hide it
 def test_an_update_that_is_taken_off_the_pending_before_ldap_has_it_is_seen(trial: Made) -> None:
     with pytest.raises(AssertionError, match="LDAP is not equal"):
         trial(seed=1, defect=FORGETS, fatal=["intended"]).run(["author_dies"] * 3, 20)
