@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tasks.memberserver import MemberServer
+from tasks.notes import MEMBER
 from tests.directory import SlapdServer, dn
 from tests.servers import RedisServer
 from tests.waiting import wait_until
@@ -97,9 +98,11 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
 
 def changed(service: Service, slapd: SlapdServer, state: str) -> int:
     """A commit; its version."""
+    document = service.coordinator.documents["nodelist"]
     slapd.replace(dn(A), d1NodeState=state)
-    assert f"→ {state}" in told(service.call("nodelist", "refresh"))
-    return int(service.coordinator.documents["nodelist"].pointer()[0])
+    told(service.call("nodelist", "refresh"))  # unless a beat's tick was first
+    wait_until(lambda: document.fetch().entries(MEMBER)[MEMBER + A]["member"]["state"] == state)
+    return int(document.pointer()[0])
 
 
 def fill(warden: psutil.Process, full: bool = True) -> None:
