@@ -14,8 +14,7 @@ though_full()
 local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
 if job.phase == 'rollback' then return {'rolling_back', rung} end
 if job.state == 'running' and job.class then
-  if job.stop then return {'running', rung} end -- whoever stopped it first, and why, is kept
-  note(id, 'stop', 'cancelled', 'error', detail)
+  if not job.stop then note(id, 'stop', 'cancelled', 'error', detail) end -- who was first is kept
   if redis.call('HEXISTS', P .. 'work:' .. job.node, job.runner) == 1 then
     redis.call('HSET', P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. id)
   end
