@@ -10,23 +10,33 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
-JOBS ?= 3
+# Most tests wait most of the time, for processes and for ttls: three at a time for each of two processors.
+JOBS ?= 6
+WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
-SYSTEM_PACKAGES = $(strip redis-server slapd gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
+SYSTEM_PACKAGES = $(strip redis-server slapd lua-check gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
+# What a server tells that has functions; Valkey 7.2 leaves its name out.
+NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
 TYPED := $(wildcard coordinator tasks)
 
-.PHONY: help run test check bench rough system system-ready lock clean
+# Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
+test test-quick soak check: export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help run test test-quick check bench soak system system-ready lock clean
 
 help: ## print these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(INSTALLED) ## the demo: a small federation on this machine (Ctrl-C ends it)
 	@$(BIN)/coordinator demo $(ARGS)
 
 test: $(INSTALLED) system-ready $(LDAP) ## every test, on real servers and workers
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-quick: $(INSTALLED) system-ready $(LDAP) ## the tests that need a server at most: no worker, no beat, no node
+	@$(BIN)/python -m pytest -n $(JOBS) $(addprefix --ignore=,$(WITH_PROCESSES)) $(ARGS)
 
 check: $(INSTALLED) ## ruff, mypy --strict and the floors
 	@$(BIN)/ruff check .
@@ -37,8 +47,8 @@ check: $(INSTALLED) ## ruff, mypy --strict and the floors
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
-rough: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
-	@$(BIN)/python -m pytest tests/rough $(ARGS)
+soak: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
+	@$(BIN)/python -m pytest tests/soak $(ARGS)
 
 system: ## install the system packages the tests need (apt-get)
 	@command -v apt-get >/dev/null || { echo "No apt-get here. Please install: $(SYSTEM_PACKAGES)" >&2; exit 1; }
@@ -48,7 +58,7 @@ system: ## install the system packages the tests need (apt-get)
 # Installs what is missing only where that surprises nobody: as root, in CI, in a container, or after a yes.
 system-ready:
 	@{ command -v redis-server || command -v valkey-server; } >/dev/null && \
-	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && \
+	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \
 		agreed=; \
@@ -58,6 +68,10 @@ system-ready:
 		fi; \
 		if [ "$$agreed" = y ]; then $(MAKE) --no-print-directory system; \
 		else echo "The tests need: $(SYSTEM_PACKAGES). Install them yourself or with: make system" >&2; exit 1; fi; }
+	@told="$$(for server in redis-server valkey-server; do \
+		command -v $$server && $$server --version; done 2>&1)"; new='$(NEW_SERVER)'; [[ $$told =~ $$new ]] || { \
+		echo "The tests need Redis 7.0 or later, or Valkey 7.2 or later. The PATH has: $${told:-neither}" >&2; \
+		echo "Install a newer redis-server or valkey-server, or put its folder first on the PATH." >&2; exit 1; }
 
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv

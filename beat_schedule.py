@@ -1,23 +1,20 @@
-"""The periodic entries that the service always has. One sync per member comes from the nodelist (`tasks/members.py`).
+"""The periodic entries that the service always has. One sync per member comes from the nodelist (`tasks/schedules.py`).
 
-Schedules are Quartz expressions in UTC: second minute hour day-of-month month day-of-week (1 = SUN) year.
+A schedule is seconds, or a Quartz expression in UTC: second minute hour day-of-month month day-of-week (1 = SUN) year.
+TASKS_REFRESH_INTERVAL and TASKS_COMPLETE_SCHEDULE set others (`tasks/app.py`).
 """
 
-from tasks.settings import Settings
-
-SETTINGS = Settings.from_environment()
-
-BEAT_SCHEDULE = {
+BEAT_SCHEDULE: dict[str, dict[str, object]] = {
     # The nodelist's permanent store: what others changed there, and what it lacks.
     "nodelist": {
-        "schedule": SETTINGS.refresh_interval,
+        "schedule": 15.0,
         "task": "tasks.refresh.refresh_nodelist",
         "key": "nodelist",
         "when_busy": "skip",
     },
     # What the increments missed: every member from its first object to its last, on the member's own lane.
     "complete-passes": {
-        "schedule": SETTINGS.complete_schedule,
+        "schedule": "0 0 3 ? * SUN *",
         "task": "tasks.sync.complete_passes",
         "key": "complete-passes",
         "when_busy": "skip",

@@ -1,1 +1,1 @@
-"""Benchmarks: one script a question, figures beside peers in one run. `make bench`; see README.md here."""
+"""Benchmarks. Each script answers one question, with figures beside those of its peers. `make bench`; see README.md."""

@@ -1,4 +1,4 @@
-"""`make bench`: all of them, or those named: see bench/README.md."""
+"""`make bench` runs all benchmarks, or those that are named; see bench/README.md."""
 
 import platform
 import subprocess
@@ -9,14 +9,14 @@ import redis
 
 NAMES = (
     "keyed", "locks", "contended", "size", "many", "fairness", "placement", "idle", "routing", "resume", "harvest",
-    "replicas", "nodelist",
+    "replicas", "nodelist", "moves",
 )  # fmt: skip
 
 
 def main() -> None:
     wanted = sys.argv[1:] or NAMES
     if unknown := set(wanted) - set(NAMES):
-        raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+        raise SystemExit(f"unknown benchmark {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
     print(f"Python {platform.python_version()}, Celery {celery.__version__}, redis-py {redis.__version__}")
     for name in wanted:
         print(f"\n== {name}", flush=True)

@@ -8,10 +8,10 @@ import redis
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.attempt import Tracers
-from coordinator.events import Events
-from coordinator.nodes import Nodes
-from coordinator.runner import Runner
+from coordinator.execution.attempt import Tracers
+from coordinator.execution.runner import Runner
+from coordinator.execution.task_events import TaskEvents
+from coordinator.fleet.nodes import Nodes
 
 __all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "mark", "runner"]
 
@@ -28,7 +28,7 @@ marks = os.open(os.environ.get("BENCH_MARKS", os.devnull), os.O_WRONLY | os.O_AP
 
 @cache
 def counting(process: int) -> redis.Connection:
-    """This process's own connection for `count`, without what a general client does around each command."""
+    """This process's own connection for `count`. It spares the work of a general client around each command."""
     return counter.connection_pool.make_connection()
 
 
@@ -42,31 +42,31 @@ def count() -> None:
 
 @app.task
 def mark() -> None:
-    """A trace and next to no work: one byte, appended to a file."""
+    """Append one byte to a file: a trace, and hardly any work."""
     os.write(marks, b".")
 
 
 @app.task
 def keep(text: str) -> None:
-    """Nothing: what is left is the coordinator's own cost."""
+    """Do nothing, so that only the coordinator's own cost is left."""
 
 
 def runner(node: str, slice: float = 1e9) -> Runner:
-    """A runner in this process whose slice never ends, or after so many seconds."""
+    """A runner in this process. Its slice ends after so many seconds, or never."""
     coordinator.settings.__dict__["slice"] = slice
-    return Runner(app, coordinator.core, node, coordinator.incarnation, Tracers(app, node), Events(app, node))
+    return Runner(app, coordinator.core, node, coordinator.incarnation, Tracers(app, node), TaskEvents(app, node))
 
 
 @app.task
 def toil(times: int) -> None:
-    """So many short sleeps: a process that is stopped again and again does fewer of them."""
+    """Sleep so many times for a short while. A process that is often stopped sleeps less often in the same time."""
     for _ in range(times):
         time.sleep(0.01)
 
 
 @app.task
 def hold(name: str) -> None:
-    """Says when it began, by Redis's clock, and goes on until it is let go."""
+    """Note the time of the start by Redis's clock, then wait for the signal to end."""
     whole, micro = counter.time()
     counter.rpush(f"began:{name}", whole * 1_000_000 + micro)
     counter.blpop([f"go:{name}"], 600)

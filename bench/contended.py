@@ -1,8 +1,8 @@
-"""Fifty waiters on one lock: requests to Redis for each hand-over, and how long one takes, beside redis-py's Lock.
+"""Fifty waiters on one lock: how many requests and how much time does a hand-over take, beside redis-py's Lock?
 
-Fifty processes wait for a lock that is held; it is given up, and each of them has it once. A hand-over: from what a
-holder does last to what the next one does first. redis-py's waiters poll each 100 ms, as they do by default. Requests
-are counted by Redis, from the first release on; those inside scripts are left out.
+Fifty processes wait for a lock. Its holder releases it, and each of them holds it once. A hand-over lasts from the
+last action of one holder to the first action of the next. redis-py's waiters poll each 100 ms, their default. Redis
+counts the requests from the first release on, without those inside scripts.
 """
 
 import multiprocessing
@@ -19,7 +19,7 @@ from coordinator import Coordinator
 
 WAITERS = 50
 ROUNDS = 4
-SENT = ("evalsha", "blpop", "set")
+SENT = ("evalsha", "fcall", "blpop", "set")
 
 
 def main() -> None:

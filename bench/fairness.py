@@ -1,6 +1,6 @@
-"""A flood of 100,000 jobs of one group: how long does a light group wait, beside when it is alone?
+"""A flood of 100,000 jobs of one group: how long does a light group wait, compared with when it is alone?
 
-One runner in this process, each job the same work: the light group's twenty jobs, alone, and behind the flood.
+One runner in this process runs the light group's twenty jobs, first alone, then behind the flood. All jobs are equal.
 """
 
 import os
@@ -16,7 +16,7 @@ FLOOD, LIGHT = 100_000, 20
 def main() -> None:
     with redis_server() as url:
         os.environ["BENCH_REDIS"] = url
-        from bench import app as bench  # it reads the address of this run's Redis
+        from bench import app as bench  # the module reads the address of this run's Redis
 
         register(bench)
         waits(bench)
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def waits(bench: Any) -> float:
-    """Seconds until the last of the light group's jobs has ended, from when the runner begins."""
+    """Seconds from the start of the runner to the end of the light group's last job."""
     coordinator = bench.coordinator
     jobs = coordinator.submit_many((f"light/{number}", bench.keep.s("")) for number in range(LIGHT))
     began = coordinator.store.client.time()

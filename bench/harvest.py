@@ -1,7 +1,7 @@
 """How fast is a harvest, beside a bare concurrent httpx loop on the same member node? Does its memory stay level?
 
-The member node is the demo's, in a process of its own. Each run is a process of its own, too: its peak memory is told.
-`python -m bench.harvest ours|bare MEMBER.json` is one such run.
+The member is the demo's, in a process of its own. Each run is another process, so that its peak memory can be measured:
+`python -m bench.harvest ours|bare MEMBER.json`.
 """
 
 import resource
@@ -18,12 +18,13 @@ from urllib.parse import quote
 
 import httpx
 
-from tasks.catalog import Catalog
-from tasks.harvest import harvest
-from tasks.member import Member
-from tasks.membernode import MemberNode
-from tasks.nodelist import XmlNodelist, write_nodelist
-from tasks.objects import read_listing
+from tasks.catalog.catalog import Catalog
+from tasks.harvest.harvest import harvest_member
+from tasks.member_node.client import MemberNode
+from tasks.member_node.member import Member
+from tasks.member_node.objects import read_listing
+from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
 
 OBJECTS = 20_000
@@ -42,7 +43,7 @@ def main(rounds: int = 3) -> None:
 
 
 def one(name: str, objects: int) -> tuple[float, float]:
-    """Seconds and MB of one run in a process of its own."""
+    """Seconds and MB of one run, in a process of its own."""
     with member(objects) as described, tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(described)
         file.flush()
@@ -53,7 +54,7 @@ def one(name: str, objects: int) -> tuple[float, float]:
 
 @contextmanager
 def member(objects: int) -> Iterator[str]:
-    argv = [sys.executable, "-m", "tasks.memberserver", "--objects", str(objects)]
+    argv = [sys.executable, "-m", "tasks.local.member_server", "--objects", str(objects)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:
@@ -80,12 +81,12 @@ def ours(node: Member, directory: Path) -> int:
     settings.nodelist.write_bytes(write_nodelist([node]))
     nodelist = XmlNodelist(catalog.engine, settings.nodelist)
     with MemberNode(node, settings) as client:
-        outcome = harvest(node, client=client, catalog=catalog, nodelist=nodelist, fence=1, settings=settings)
+        outcome = harvest_member(node, client=client, catalog=catalog, nodelist=nodelist, fence=1, settings=settings)
     return outcome.stored
 
 
 def bare(node: Member) -> int:
-    """All pages of the listing by offset, then the system metadata of all, by as many threads as connections."""
+    """Fetch all pages of the listing by offset, then all system metadata, with one thread for each connection."""
     base = f"{node.base_url}/v2"
     with (
         httpx.Client(limits=httpx.Limits(max_connections=CONNECTIONS)) as client,

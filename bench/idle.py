@@ -1,4 +1,4 @@
-"""What does an idle fleet ask of Redis, each second and for each node? 1 and 50 wardens, in this process."""
+"""How much does an idle fleet ask of Redis, each second and for each node? 1 and 50 wardens run in this process."""
 
 import time
 from typing import Any
@@ -7,8 +7,9 @@ import redis
 from celery import Celery
 
 from bench.servers import redis_server
-from coordinator import Coordinator, processes
-from coordinator.warden import Charge, Warden
+from coordinator import Coordinator
+from coordinator.fleet import processes
+from coordinator.worker.warden import Charge, Warden
 
 FLEETS = (1, 50)
 SECONDS = 10.0
@@ -32,11 +33,11 @@ def warden(url: str, number: int) -> Warden:
     about: dict[str, Any] = {"app": "bench", "capacity": 4, "ordinary": 0, "load": 0}
     serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
     charge = Charge(f"node{number}", str(number), processes.identity(), about, serves, tasks)
-    return Warden(client.store, client.core, client.notices, client.parked, client.doorbells, charge)
+    return Warden(client.store, client.core, client.results, client.parked, charge)
 
 
 def run(wardens: list[Warden], seconds: float) -> float:
-    """As each would by itself, one look each `sweep`, spread over it; how long it really took."""
+    """Let each warden look once in each `sweep`, spread evenly. Returns the time that this really took."""
     began, sweep = time.monotonic(), wardens[0].settings.sweep
     for look in range(round(seconds / sweep)):
         for number, one in enumerate(wardens):
@@ -47,7 +48,7 @@ def run(wardens: list[Warden], seconds: float) -> float:
 
 
 def figures(url: str) -> tuple[int, float]:
-    """Requests that Redis has read, and seconds of its processor."""
+    """The number of requests that Redis has read, and its processor time in seconds."""
     with redis.Redis.from_url(f"{url}/0") as client:
         info: Any = client.info("all")
     return int(info["total_reads_processed"]), float(info["used_cpu_user"]) + float(info["used_cpu_sys"])

@@ -1,16 +1,16 @@
 """What do keyed jobs cost, beside raw Celery tasks on the same Redis with the same two processes?
 
-From the first submit to the last effect: one client submits, raw tasks one by one and jobs in portions of 500 (all of a
-`submit_many` is checked before any is written), while one worker with two processes works. Redis keeps its
-append-only file (everysec), as it should in use. Raw tasks and keyed jobs run in turns, so that a machine whose speed
-drifts drifts under both.
+The time runs from the first submit to the last effect. One client submits raw tasks one by one, and jobs in portions
+of 500 (`submit_many` checks a whole portion before it writes any of it). Meanwhile one worker with two processes works.
+Redis keeps its append-only file (everysec), as it should in use. Raw tasks and keyed jobs run in turns, so that a
+change of the machine's speed meets both.
 
-Two bodies: one leaves a byte in a file, so that what is measured is the coordinator and Celery; the other goes to Redis
-and back. Jobs of one key have to wait for each other's bodies, raw tasks do not.
+There are two bodies. One appends a byte to a file, so that the figures show the coordinator and Celery. The other goes
+to Redis and back. Jobs of one key have to wait for each other's bodies; raw tasks do not.
 
-Three ratios: of jobs a second; of jobs a second once all are submitted, when the worker has the machine for itself; and
-of the processor time that a job takes in all processes together, client, worker and Redis, which does not depend on
-what else the machine does.
+There are three ratios. The first compares jobs a second. The second compares jobs a second after the last submit, when
+the worker has the machine for itself. The third compares the processor time of a job in all processes together: client,
+worker and Redis. It does not depend on other work of the machine.
 """
 
 import os
@@ -30,7 +30,7 @@ SHAPES = {"1,000 keys x 20": 1_000, "20,000 keys x 1": 20_000, "1 key x 20,000":
 
 
 class Cost(NamedTuple):
-    """Jobs a second; jobs a second after the last submit; us of processor time a job."""
+    """Jobs a second, jobs a second after the last submit, and us of processor time for each job."""
 
     rate: float
     backlog: float
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A task, and how many have run since `forget`."""
+    """A task, and a counter of its runs since `forget`."""
 
     task: Any
     done: Callable[[], int]
@@ -48,7 +48,7 @@ class Body(NamedTuple):
 def main(rounds: int = 3) -> None:
     with redis_server("--appendonly", "yes") as url, tempfile.NamedTemporaryFile() as marks:
         os.environ |= {"BENCH_REDIS": url, "BENCH_MARKS": marks.name}
-        from bench import app as bench  # it reads the addresses of this run
+        from bench import app as bench  # the module reads the addresses of this run
 
         with worker(url):
             for title, body in bodies(bench, Path(marks.name)).items():
@@ -70,7 +70,7 @@ def bodies(bench: Any, marks: Path) -> dict[str, Body]:
 
 
 def pair(bench: Any, body: Body, keys: int) -> tuple[Cost, Cost]:
-    """Raw, then keyed."""
+    """Raw tasks, then keyed jobs."""
     return cost(body, lambda: publish(body), RAW), cost(body, lambda: submit(bench, body, keys), JOBS)
 
 
@@ -114,7 +114,7 @@ def cost(body: Body, send: Callable[[], None], jobs: int) -> Cost:
 
 
 def used() -> float:
-    """Processor seconds of this process and all that it started."""
+    """Processor seconds of this process and all processes that it started."""
     mine = psutil.Process()
     times = (process.cpu_times() for process in (mine, *mine.children(recursive=True)))
     return sum(one.user + one.system for one in times)

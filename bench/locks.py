@@ -1,4 +1,4 @@
-"""What does a lock cost, beside redis-py's own and beside two bare round trips? One client, nobody else wants it."""
+"""What does a lock cost, beside redis-py's own and two bare round trips? One client, no competitor."""
 
 import statistics
 import time

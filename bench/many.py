@@ -1,7 +1,7 @@
-"""A million waiting jobs: what do a submit, a hand-over, a sweep and a page of lanes cost beside a thousand? And what a
-job over several keys, beside one over one.
+"""A million waiting jobs: what do a submit, a hand-over, a sweep and a page of lanes cost, compared with a thousand?
 
-One runner in this process. The waiting jobs stand in lanes of ten, for a queue that nobody serves.
+And what does a job with several keys cost, compared with a job with one? One runner works in this process. The waiting
+jobs stand in lanes of ten, for a queue that no node serves.
 """
 
 import os
@@ -20,7 +20,7 @@ HOT = 2_000
 def main() -> None:
     with redis_server() as url:
         os.environ["BENCH_REDIS"] = url
-        from bench import app as bench  # it reads the address of this run's Redis
+        from bench import app as bench  # the module reads the address of this run's Redis
 
         register(bench)
         drain(bench, HOT)
@@ -49,13 +49,13 @@ def costs(bench: Any) -> dict[str, float]:
         "submit, a new lane": timed(lambda: coordinator.submit(f"new/{next(numbers)}", job)),
         "submit, in line": timed(lambda: coordinator.submit("lane/000050", job)),
         "hand-over": statistics.median(drain(bench, HOT) / HOT * 1e6 for _ in range(5)),
-        "sweep": timed(lambda: store.run("sweep", 0, 15000, 10**9)),
+        "sweep": timed(lambda: store.step("sweep", 0, 15000, 10**9)),
         "a page of 100 lanes": timed(lambda: coordinator.lanes("lane/00005", most=100), 100),
     }
 
 
 def timed(act: Callable[[], Any], times: int = 1_000) -> float:
-    """us a call: the median of five rounds."""
+    """Microseconds for one call, the median of five rounds."""
     rounds = []
     for _ in range(5):
         began = time.perf_counter()
@@ -66,14 +66,14 @@ def timed(act: Callable[[], Any], times: int = 1_000) -> float:
 
 
 def several(bench: Any, keys: int) -> float:
-    """us a job: so many jobs over the same keys, one after another."""
+    """Microseconds for one job, where so many jobs with the same keys run one after another."""
     names = [f"hot/{number}" for number in range(keys)]
     rounds = []
     for _ in range(5):
         bench.coordinator.submit_many((names, bench.keep.s("")) for _ in range(HOT))
         began = time.perf_counter()
         if bench.runner("bench").run("bell") != HOT:
-            raise SystemExit("not all were worked off")
+            raise SystemExit("some jobs were left over")
         rounds.append((time.perf_counter() - began) / HOT * 1e6)
     return statistics.median(rounds)
 

@@ -1,7 +1,7 @@
-"""How far behind the commits is LDAP? Dates of 100 members, committed on two nodes, then written to a real slapd.
+"""How far is LDAP behind the commits? Two nodes commit dates of 100 members, and a real slapd gets them.
 
-A commit and the whole of `harvested` (commit and write) one after another; then 20 writers at once, who only commit,
-and one refresh that writes what LDAP lacks.
+First one writer commits, then it calls `harvested`, which commits and writes. Then 20 writers commit at the same time,
+and one refresh writes everything that LDAP lacks.
 """
 
 import logging
@@ -14,15 +14,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.servers import redis_server
-from coordinator.replica import Replica
-from coordinator.replicas import Document
+from coordinator.documents.document import Document
+from coordinator.documents.replica import Replica
 from coordinator.settings import Settings
-from coordinator.store import Store
-from tasks.catalog import Dates
-from tasks.ldapsource import LdapSource
-from tasks.memberserver import MemberServer
-from tasks.replicated import ReplicatedNodelist
-from tests.directory import DEPLOY, SlapdServer, ldif_of
+from coordinator.store.client import Store
+from tasks.local.member_server import MemberServer
+from tasks.nodelist.ldap.store import LdapStore
+from tasks.nodelist.protocol import Dates
+from tasks.nodelist.replicated import ReplicatedNodelist
+from tests.harness.slapd import DEPLOY, SlapdServer, ldif_of
 
 MEMBERS, WRITERS = 100, 20
 BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
@@ -34,13 +34,13 @@ def main() -> None:
         store, slapd = Store(Settings(url=url)), SlapdServer(Path(folder, "slapd"))
         ids = [f"urn:node:mn{number:03}" for number in range(MEMBERS)]
         with MemberServer() as server:
-            members = [server.member.model_copy(update={"identifier": node_id}) for node_id in ids]
+            members = [server.member.model_copy(update={"identifier": member_id}) for member_id in ids]
         slapd.load((DEPLOY / "base.ldif").read_text(), ldif_of(members))
         slapd.start()
         replicas = [Replica(store, "nodelist", f"cn{number}", Path(folder, "copies")) for number in (1, 2)]
         for replica in replicas:
             replica.start()
-        nodelist = ReplicatedNodelist(Document(store, "nodelist"), LdapSource(slapd.settings()))
+        nodelist = ReplicatedNodelist(Document(store, "nodelist"), LdapStore(slapd.settings()))
         nodelist.refresh()
         report(nodelist, ids)
         for replica in replicas:
@@ -51,15 +51,15 @@ def main() -> None:
 def report(nodelist: ReplicatedNodelist, ids: list[str]) -> None:
     document = nodelist.document
 
-    def commit(node_id: str) -> None:
-        document.update({f"dates/{node_id}": {"last_harvested": _next(), "last_complete_harvest": None}})
+    def commit(member_id: str) -> None:
+        document.update({f"dates/{member_id}": {"last_harvested": _next(), "last_complete_harvest": None}})
 
-    def harvested(node_id: str) -> None:
-        nodelist.harvested(node_id, Dates(datetime.fromisoformat(_next())), fence=time.time_ns() // 1000)
+    def harvested(member_id: str) -> None:
+        nodelist.harvested(member_id, Dates(datetime.fromisoformat(_next())), fence=time.time_ns() // 1000)
 
-    _say("commit alone", [_timed(commit, node_id) for node_id in ids])
+    _say("commit alone", [_timed(commit, member_id) for member_id in ids])
     nodelist.refresh()
-    _say("commit, then LDAP", [_timed(harvested, node_id) for node_id in ids])
+    _say("commit, then LDAP", [_timed(harvested, member_id) for member_id in ids])
     began = time.perf_counter()
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(commit, ids * 5))
@@ -79,9 +79,9 @@ def _next() -> str:
     return (BEGAN + timedelta(milliseconds=next(_SAID))).isoformat()
 
 
-def _timed(call: Callable[[str], None], node_id: str) -> float:
+def _timed(call: Callable[[str], None], member_id: str) -> float:
     began = time.perf_counter()
-    call(node_id)
+    call(member_id)
     return (time.perf_counter() - began) * 1000
 
 

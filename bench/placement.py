@@ -1,11 +1,11 @@
-"""What does a submit that rings cost with 3, 30 and 300 nodes? Nodes are registrations with room for all."""
+"""What does a submit that rings cost with 3, 30 and 300 nodes? Each node is a mere registration with room."""
 
 import statistics
 import time
 
 from bench.servers import redis_server
 from coordinator import Coordinator
-from coordinator.nodes import Nodes
+from coordinator.fleet.nodes import Nodes
 
 FLEETS = (3, 30, 300)
 TIMES = 1_000
@@ -33,7 +33,7 @@ def fleet(url: str, size: int) -> Coordinator:
 
 
 def a_submit(client: Coordinator, number: int) -> float:
-    """Seconds, the median of many. Each rings one node; nobody answers."""
+    """Seconds for a submit, the median of many. Each submit rings one node, and no node answers."""
     signature, figures = {"task": "bench.app.keep", "args": ["x"]}, []
     before = sum(node.rung for node in client.nodes())
     for i in range(TIMES):

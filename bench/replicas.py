@@ -1,7 +1,7 @@
-"""What does an update cost that five nodes have on their disks before it is committed? And a read of the newest?
+"""What does an update cost that five nodes write to their disks before it is committed? And a read of the newest one?
 
-Five processes, one Redis with an append-only file that is flushed each second. Beside: a bare SET, a bare write that is
-flushed to the disk, a bare GET.
+There are five processes and one Redis, whose append-only file is flushed each second. The peers are a bare SET, a bare
+write that is flushed to the disk, and a bare GET.
 """
 
 import itertools
@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.servers import redis_server
-from coordinator.copies import Copies
-from coordinator.replica import Replica
-from coordinator.replicas import Document
+from coordinator.documents.copies import Copies
+from coordinator.documents.document import Document
+from coordinator.documents.replica import Replica
 from coordinator.settings import Settings
-from coordinator.store import Store
+from coordinator.store.client import Store
 
 NODES = 5
 WRITERS = 20
@@ -39,7 +39,7 @@ def member(url: str, name: str, root: str) -> None:
 
 @contextmanager
 def members(url: str, root: Path) -> Iterator[Document]:
-    """The document once all are in its replica set and it may be changed."""
+    """The document, once all nodes are in its replica set and it accepts changes."""
     argv = [[sys.executable, "-c", MEMBER, url, f"n{number}", str(root)] for number in range(NODES)]
     processes = [subprocess.Popen(one) for one in argv]
     try:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def together(update: Callable[[], None], seconds: float = 10.0) -> None:
-    """Twenty writers, each one after the other."""
+    """Twenty writers update at the same time, each one update after the other."""
     found: list[float] = []
     end = time.perf_counter() + seconds
 

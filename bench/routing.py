@@ -1,5 +1,6 @@
-"""Nodes of 1, 1, 2 and 4 slots and jobs with a heavy tail: how near to the best there is, beside giving each job to a
-node beforehand? And with one node that runs for a fifth of the time?
+"""Nodes of 1, 1, 2 and 4 slots, and jobs with a heavy tail: how near is the coordinator to the best possible time?
+
+The peers give each job to a node beforehand. A second round slows one node to a fifth.
 """
 
 import os
@@ -13,13 +14,13 @@ from bench.servers import redis_server, slowed, worker
 
 CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
 JOBS = 2_000
-UNIT = 0.0102  # what a sleep of 10 ms takes
+UNIT = 0.0102  # the real length of a sleep of 10 ms
 
 
 def main() -> None:
     with redis_server() as url, ExitStack() as stack:
         os.environ["BENCH_REDIS"] = url
-        from bench import app as bench  # it reads the address of this run's Redis
+        from bench import app as bench  # the module reads the address of this run's Redis
 
         workers = {name: stack.enter_context(worker(url, name, slots)) for name, slots in CAPACITIES.items()}
         while len(bench.coordinator.nodes()) < len(CAPACITIES):
@@ -39,12 +40,15 @@ def report(bench: Any, name: str, nodes: list[Slots]) -> None:
     least = best(seconds, nodes)
     ways = {"in turns": in_turns(nodes), "at random": at_random(nodes, 1)}
     peers = ", ".join(f"{way} {end_of(seconds, nodes, choose) / least:.2f}" for way, choose in ways.items())
-    print(f"{name}: {JOBS} jobs, {took:.1f} s, {took / least:.3f} of the best there is; {peers}")
+    print(f"{name}: {JOBS} jobs, {took:.1f} s, {took / least:.3f} of the best time; {peers}")
     busy = Counter[str]()
     for job, one in zip(jobs, seconds, strict=True):
         busy[str(job.node)] += one
     used = {one: busy[f"{one}@bench"] / slots / took for one, slots in CAPACITIES.items()}
-    print(f"{name}: of its slots' time each node used " + ", ".join(f"{one} {use:.2f}" for one, use in used.items()))
+    print(
+        f"{name}: the share of its slots' time that each node used: "
+        + ", ".join(f"{one} {use:.2f}" for one, use in used.items())
+    )
 
 
 if __name__ == "__main__":

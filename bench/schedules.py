@@ -1,4 +1,4 @@
-"""Many short jobs and few long ones; how long they take where each is given to a node beforehand."""
+"""Simulated peers: many short jobs and few long ones, where each job is given to a node beforehand."""
 
 import heapq
 import random
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Slots(NamedTuple):
-    """What a node has: how many, and how fast each is, of 1."""
+    """The slots of a node: how many, and their speed, where 1 is full speed."""
 
     number: int
     speed: float = 1.0
@@ -29,7 +29,7 @@ def at_random(nodes: Sequence[Slots], seed: int) -> Callable[[int], int]:
 
 
 def end_of(sizes: Sequence[float], nodes: Sequence[Slots], choose: Callable[[int], int]) -> float:
-    """When the last ends, if each waits in the queue of the node that was chosen for it."""
+    """The end of the last job, if each job waits in the queue of its chosen node."""
     free = [[0.0] * node.number for node in nodes]
     for number, size in enumerate(sizes):
         chosen = choose(number)
@@ -38,5 +38,5 @@ def end_of(sizes: Sequence[float], nodes: Sequence[Slots], choose: Callable[[int
 
 
 def best(sizes: Sequence[float], nodes: Sequence[Slots]) -> float:
-    """No order and no choice ends sooner."""
+    """The best possible time: no order and no choice of nodes ends sooner."""
     return max(sum(sizes) / sum(node.number * node.speed for node in nodes), max(sizes))

@@ -1,49 +1,24 @@
-"""What a benchmark runs on: one Redis of its own, one worker; both end with it."""
+"""The servers of a benchmark: its own Redis and one worker. Both end with it."""
 
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
-import redis
+
+from tests.harness.redis import RedisServer
 
 
 @contextmanager
 def redis_server(*options: str) -> Iterator[str]:
-    """The URL of a fresh redis-server, without a database number; by default nothing goes to disk."""
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
-        raise SystemExit("the benchmarks need redis-server: make system")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as directory:
-        argv = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", "", *options]
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-        try:
-            await_redis(port)
-            yield f"redis://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def await_redis(port: int) -> None:
-    client = redis.Redis(port=port)
-    for _ in range(200):
-        try:
-            client.ping()
-            return
-        except redis.ConnectionError:
-            time.sleep(0.05)
-    raise SystemExit("redis-server did not start")
+    """The URL of a fresh redis-server, without a database number. By default it writes nothing to disk."""
+    with tempfile.TemporaryDirectory() as directory, RedisServer(Path(directory), *options) as server:
+        yield server.url(0).removesuffix("/0")
 
 
 @contextmanager
@@ -61,13 +36,13 @@ def worker(url: str, name: str = "bench", concurrency: int = 2) -> Iterator["sub
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A worker and all that it started."""
+    """A worker and all processes that it started."""
     return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
 
 
 @contextmanager
 def slowed(pid: int) -> Iterator[None]:
-    """A worker and all that it started run for a fifth of the time."""
+    """Let a worker and all processes that it started run for a fifth of the time."""
     everyone, over = family(pid), threading.Event()
 
     def each(act: str) -> None:

@@ -1,6 +1,6 @@
 """Does size matter? One hot key with many waiting, 100,000 lanes in flight beside it, and what a waiting job weighs.
 
-One runner in this process, so that what is measured is the hand-over: finish a job, take the next one of its lane.
+One runner works in this process, so that the figures show the hand-over: finish a job, take the next one of its lane.
 """
 
 import os
@@ -17,7 +17,7 @@ TEXT = "x" * 100
 def main() -> None:
     with redis_server("--appendonly", "yes") as url:
         os.environ["BENCH_REDIS"] = url
-        from bench import app as bench  # it reads the address of this run's Redis
+        from bench import app as bench  # the module reads the address of this run's Redis
 
         register(bench)
         print(f"bytes a waiting job with {len(TEXT)} bytes of arguments: {weight(bench):.0f}")
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def register(bench: Any) -> None:
-    """A node that serves the queue `celery` and has room for nobody: nothing is rung."""
+    """A node that serves the queue `celery` and has no room: no submit rings it."""
     tasks = ["bench.app.count", "bench.app.keep"]
     about = {"app": "bench", "capacity": 0.5, "ordinary": 0, "load": 0}
     bench.coordinator.store.settings.__dict__["node_ttl"] = 86400.0
@@ -41,7 +41,7 @@ def register(bench: Any) -> None:
 
 
 def weight(bench: Any) -> float:
-    """Of 10,000 jobs that wait in one lane, behind one that nobody serves."""
+    """The bytes of each of 10,000 jobs that wait in one lane, behind a job that no node serves."""
     client = bench.coordinator.store.client
     before = client.info("memory")["used_memory"]
     jobs = bench.coordinator.submit_many(("weight", bench.keep.s(TEXT).set(queue="nowhere")) for _ in range(WAITERS))
@@ -61,18 +61,18 @@ def fill(bench: Any, lanes: int) -> None:
 
 
 def drain(bench: Any, jobs: int) -> float:
-    """Seconds to work off so many jobs of one key."""
+    """Seconds to run so many jobs of one key."""
     bench.coordinator.submit_many(("hot", bench.keep.s(TEXT)) for _ in range(jobs))
     began = time.perf_counter()
     done = bench.runner("bench").run("bell")
     seconds = time.perf_counter() - began
     if done != jobs:
-        raise SystemExit(f"worked off {done} of {jobs} jobs")
+        raise SystemExit(f"only {done} of {jobs} jobs ran")
     return seconds
 
 
 def left(bench: Any) -> int:
-    """Keys of the hot lane, but for the finished jobs' records, which are kept for an hour."""
+    """The keys of the hot lane, except the finished jobs' records, which are kept for an hour."""
     store = bench.coordinator.store
     names = ("line:hot", "lock:hot", "ready:bench\ncelery", "group:\nbench\ncelery", "lanes", "leases", "work:bench")
     return sum(bool(store.client.exists(store.prefix + name)) for name in names)

@@ -1,7 +1,6 @@
 """Keyed job coordination for Celery: name what a job works on, and one job at a time works on it, in order."""
 
-from coordinator.current import CurrentJob, current_job
-from coordinator.drafts import Backoff
+from coordinator.coordinator import Coordinator
 from coordinator.errors import (
     Changed,
     Conflict,
@@ -23,13 +22,14 @@ from coordinator.errors import (
     WaitTimeout,
     WouldDeadlock,
 )
-from coordinator.extension import Coordinator
-from coordinator.jobs import Job, Submission
-from coordinator.line import Lane
-from coordinator.locks import Lease
-from coordinator.nodes import Node
+from coordinator.fleet.nodes import Node
+from coordinator.jobs.current import CurrentJob, current_job
+from coordinator.jobs.options import Backoff, Options, OrderOptions
+from coordinator.jobs.record import Job, Submission
+from coordinator.lanes.lane import Lane
+from coordinator.lanes.locks import Lease
+from coordinator.lanes.sorter import Sorter, Sorting
 from coordinator.settings import Settings
-from coordinator.sorter import Sorter, Sorting
 
 __all__ = [
     "Backoff",
@@ -48,6 +48,8 @@ __all__ = [
     "Locked",
     "NoRetry",
     "Node",
+    "Options",
+    "OrderOptions",
     "Settings",
     "SettingsError",
     "ShuttingDown",

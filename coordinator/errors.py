@@ -3,44 +3,44 @@
 CoordinatorError
 ├── SettingsError         a setting is unknown or out of range
 ├── InvalidJob            a submit that can never work; nothing was written
-├── LaneFull              a submit with `max_waiting`, and so many wait; nothing was written
-├── DuplicateOrder        a sorter's order whose id another one has
-├── StoreUnavailable      Redis did not answer in time: unknown whether it was done
-├── StoreRefused          Redis answered that it will not (out of memory, read-only)
-├── UnknownJob            no record under this id (never was, or its retention is over)
-├── Locked                a lock could not be had within `wait`
-├── LeaseLost             somebody else was given what we held, or may have been
+├── LaneFull              a submit found `max_waiting` jobs waiting; nothing was written
+├── DuplicateOrder        another order of the sorter has this id; nothing was written
+├── StoreUnavailable      Redis did not answer in time; it may have done what was asked
+├── StoreRefused          Redis refused a write (out of memory, read-only); nothing was written
+├── UnknownJob            Redis keeps no record under this id (none ever, or its retention is over)
+├── Locked                a lock was not free within `wait`
+├── LeaseLost             another process got the lease, or may have got it
 ├── NoRetry               raised by a task: no further attempt
-├── Conflict              raised by a task: an optimistic conflict; tried again, not counted
-├── StaleFence            a write with a smaller fence than one that was seen
-├── Changed               a write upon what is no longer so (a Conflict)
-├── UpdatePending         an update of a document that is not committed in time; it goes on
-├── WouldDeadlock         a sub-result that waits in a lane which its own job holds
-├── ShuttingDown          a submit after shutdown has begun in this process
+├── Conflict              raised by a task: it lost an optimistic race; a further attempt follows, and none is counted
+│   └── Changed           an entry of a document is not what its author read
+├── StaleFence            a write carries a smaller fence than an earlier write
+├── UpdatePending         an update of a document is not committed in time; it goes on
+├── WouldDeadlock         a sub-result waits in a lane that its own job holds
+├── ShuttingDown          a submit in a process whose shutdown has begun
 ├── WaitTimeout           the job was not over in time; it goes on
-└── TimedOut              a job's attempt went past its `time_limit`
+└── TimedOut              an attempt exceeded its `time_limit`
 """
 
 from __future__ import annotations
 
 
 class CoordinatorError(Exception):
-    """The root: catch this to catch everything that is ours."""
+    """The root: catch this to catch every error of this library."""
 
 
 class SettingsError(CoordinatorError, ValueError):
-    """Raised while settings are read: an unknown name, or a value that does not fit."""
+    """Raised while the coordinator reads its settings: a name is unknown, or a value does not fit."""
 
 
 class InvalidJob(CoordinatorError, ValueError):
-    """Raised by `submit` before anything is written; the text names the part that is wrong and the way out."""
+    """Raised by `submit` before it writes anything; the text names the wrong part and the way out."""
 
 
 class DuplicateOrder(CoordinatorError, ValueError):
-    """Raised by `sorter.add` while another job is kept under the order's id, `job_id`; nothing was written."""
+    """Raised by `sorter.add` while Redis keeps another job under the order's id, `job_id`; nothing was written."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"an order is kept as job {job_id!r} already: another id, or ask again once it is gone")
+        super().__init__(f"job {job_id!r} is another order: give another id, or ask again when that job is gone")
         self.job_id = job_id
 
 
@@ -55,9 +55,9 @@ class LaneFull(CoordinatorError):
 
 
 class StoreUnavailable(CoordinatorError, ConnectionError):
-    """Raised when Redis cannot be reached or did not answer in time.
+    """Raised when Redis is out of reach or did not answer in time.
 
-    What was asked may or may not have happened. `job_id`, when set, is the id under which it is safe to ask again.
+    Redis may have done what it was asked, or not. It is safe to ask again, under `job_id` where that is set.
     """
 
     def __init__(self, text: str, job_id: str | None = None) -> None:
@@ -66,26 +66,27 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
 
 
 class StoreRefused(CoordinatorError):
-    """Raised when Redis refused a write (`maxmemory` reached, a read-only replica): nothing was done."""
+    """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written."""
 
-    def __init__(self, text: str, job_id: str | None = None) -> None:
+    def __init__(self, text: str, job_id: str | None = None, full: bool = False) -> None:
         super().__init__(text)
         self.job_id = job_id
+        self.full = full
 
 
 class UnknownJob(CoordinatorError, KeyError):
-    """Raised when no record is kept under `job_id`."""
+    """Raised when Redis keeps no record under `job_id`."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
         self.job_id = job_id
 
     def __str__(self) -> str:
-        return f"no job is kept under the id {self.job_id!r}: it never was, or its retention is over"
+        return f"no job is kept under the id {self.job_id!r}: there never was one, or its retention is over"
 
 
 class Locked(CoordinatorError):
-    """Raised by `lock` when `key` was still somebody else's after `wait` seconds; `holder` is the id of its job."""
+    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job."""
 
     def __init__(self, key: str, holder: str | None) -> None:
         super().__init__(f"{key!r} is held by {holder or 'another job'}")
@@ -94,46 +95,49 @@ class Locked(CoordinatorError):
 
 
 class LeaseLost(CoordinatorError):
-    """Raised to a holder that can no longer be sure to be the only one: it must stop and write nothing more."""
+    """Raised to a holder that may no longer be the only one: it must stop and write nothing more."""
 
     def __init__(self, key: str, fence: int) -> None:
-        super().__init__(f"the lease on {key!r} with fence {fence} is no longer ours")
+        super().__init__(f"this process lost the lease on {key!r} with fence {fence}")
         self.key = key
         self.fence = fence
 
 
 class NoRetry(CoordinatorError):
-    """Raise it in a task: this attempt is the last, however many are left."""
+    """Raise it in a task: this attempt is the last, even if more are left."""
 
 
 class Conflict(CoordinatorError):
-    """Raise it in a task that lost an optimistic race: it is tried again with jitter, at most 20 times, not counted in
-    `max_attempts`. Types named in `retry_on=` mean the same."""
+    """Raise it in a task that lost an optimistic race.
+
+    The task gets a further attempt after a random delay, at most 20 times, and `max_attempts` does not count these.
+    The types in `retry_on=` mean the same.
+    """
 
 
 class StaleFence(CoordinatorError):
-    """Raised to a writer whose `fence` is smaller than that of a later one, `seen`: nothing was written."""
+    """Raised to a writer whose fence is smaller than `seen`, that of an earlier write; nothing was written."""
 
     def __init__(self, document: str, entry: str, seen: int) -> None:
-        super().__init__(f"document {document}: {entry} was changed under the greater fence {seen}")
+        super().__init__(f"document {document}: {entry} has the greater fence {seen} already")
         self.entry = entry
         self.seen = seen
 
 
 class Changed(Conflict):
-    """Raised to a writer where what it read is another by now: nothing was written; read again."""
+    """Raised to a writer whose read is out of date; nothing was written. Read again."""
 
 
 class UpdatePending(CoordinatorError, TimeoutError):
-    """Raised where not all nodes have an update in time: it is done once they can, or asked for again by its id."""
+    """Raised when not all nodes have an update in time. It goes on; ask again with its id to hear the outcome."""
 
     def __init__(self, document: str, update_id: str) -> None:
-        super().__init__(f"document {document}: update {update_id} waits for the nodes that keep it")
+        super().__init__(f"document {document}: update {update_id} still waits for some of the document's members")
         self.update_id = update_id
 
 
 class WouldDeadlock(CoordinatorError):
-    """Recorded for a job that returned a sub-result which waits in a lane that the job itself holds."""
+    """The recorded error of a job that returned a sub-result which waits in a lane that the job itself holds."""
 
 
 class ShuttingDown(CoordinatorError):
@@ -141,7 +145,7 @@ class ShuttingDown(CoordinatorError):
 
 
 class WaitTimeout(CoordinatorError, TimeoutError):
-    """Raised by `wait` when the job was not over within the time given; the job itself goes on."""
+    """Raised by `wait` when the job was not over in time; the job itself goes on."""
 
     def __init__(self, job_id: str, state: str) -> None:
         super().__init__(f"job {job_id} is still {state}")
@@ -150,4 +154,4 @@ class WaitTimeout(CoordinatorError, TimeoutError):
 
 
 class TimedOut(CoordinatorError, TimeoutError):
-    """Recorded as a job's error when an attempt went past its `time_limit`; its process is replaced."""
+    """The recorded error of a job when an attempt exceeds its `time_limit`. Celery replaces its process."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
@@ -17,44 +17,69 @@ from coordinator.errors import SettingsError
 
 
 class Settings(BaseModel):
-    """`Settings.load(...)` reads the sources; `source(name)` says where a value came from."""
+    """`Settings.load(...)` reads the sources; `source(name)` names the source of a value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    url: str = Field("", description="Redis of the coordinator (redis:// rediss:// unix://)")
+    url: str = Field("", description="Redis of the coordinator (redis:// rediss:// unix://); empty: a Redis broker")
     prefix: str = Field("coord", pattern=r"^[^{}\s]{1,64}$", description="name of the installation in that Redis")
-    labels: tuple[str, ...] = Field((), description="what this node has that jobs may need, e.g. gpu")
-    timeout: float = Field(2.0, gt=0, le=60, description="longest wait for one answer of Redis")
-    lock_ttl: float = Field(15.0, ge=0.2, description="life of a lease without renewal; renewed each third")
-    node_ttl: float = Field(6.0, ge=0.2, description="when a node that says nothing counts as dead")
-    heartbeat: float = Field(2.0, ge=0.05, description="how often a node says that it lives")
-    sweep: float = Field(0.5, ge=0.02, description="how often the warden looks at what is due")
-    slice: float = Field(5.0, gt=0, description="how long one doorbell's runner goes on")
-    drain_timeout: float = Field(300.0, ge=0, description="how long jobs of a draining node may go on there")
-    retry_delay: float = Field(1.0, ge=0, description="first wait between attempts, doubling, at most 300")
-    max_losses: int = Field(3, ge=0, description="lost runs before a job ends as failed")
-    max_lifetime: float = Field(86400.0, gt=0, description="from a job's first taking to its expiry")
-    keep_success: float = Field(3600.0, gt=0, description="how long a succeeded job can be looked at")
-    keep_failure: float = Field(14 * 86400.0, gt=0, description="how long any other finished job can be looked at")
-    misfire_grace: float = Field(3600.0, ge=0, description="how late a tick that no beat fired may still be fired")
-    long_run: float = Field(30.0, gt=0, description="age at which a running job is warned about, then doubling")
+    labels: tuple[str, ...] = Field(
+        (), description="labels that this node has and jobs may need, such as gpu; commas part them in the environment"
+    )
+    timeout: float = Field(2.0, gt=0, le=60, description="longest wait for one answer of Redis, in seconds")
+    lock_ttl: float = Field(
+        15.0, ge=0.2, description="life of a lease without renewal, in seconds; the warden renews it each third"
+    )
+    node_ttl: float = Field(6.0, ge=0.2, description="silence after which a node counts as dead, in seconds")
+    heartbeat: float = Field(2.0, ge=0.05, description="time between two measurements of a node's load, in seconds")
+    sweep: float = Field(
+        0.5, ge=0.02, description="time between two looks of the warden, in seconds; each look says that its node lives"
+    )
+    slice: float = Field(5.0, gt=0, description="time for which the runner of one doorbell goes on, in seconds")
+    drain_timeout: float = Field(
+        300.0, ge=0, description="time for which jobs go on at a draining node before they are handed over, in seconds"
+    )
+    retry_delay: float = Field(
+        1.0, ge=0, description="first wait between attempts, in seconds; it doubles up to 300, with full jitter"
+    )
+    max_losses: int = Field(3, ge=0, description="number of runs that may be lost; one more ends the job as failed")
+    max_lifetime: float = Field(86400.0, gt=0, description="time from a job's first claim to its expiry, in seconds")
+    keep_success: float = Field(3600.0, gt=0, description="time for which a succeeded job stays visible, in seconds")
+    keep_failure: float = Field(
+        14 * 86400.0, gt=0, description="time for which any other finished job stays visible, in seconds"
+    )
+    misfire_grace: float = Field(
+        3600.0, ge=0, description="how late a beat may still send a tick that no beat sent, in seconds"
+    )
+    long_run: float = Field(
+        30.0, gt=0, description="age at which the warden warns of a running job, in seconds; again whenever it doubles"
+    )
     replica_dir: Path = Field(
         default_factory=lambda: Path.home() / ".local" / "state" / "celery-coordinator",
-        description="where nodes and beats keep their copies of documents",
+        description="folder in which nodes and beats keep their copies of documents",
     )
-    max_payload: int = Field(1024 * 1024, ge=1024, description="bytes of a job's task, arguments and options")
+    max_payload: int = Field(
+        1024 * 1024, ge=1024, description="largest task, arguments and options of one job, in bytes"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in ("redis", "rediss", "unix"):
+            raise ValueError("the URL must begin with redis://, rediss:// or unix://")
+        return value
 
     @field_validator("labels", mode="before")
     @classmethod
-    def _split(cls, value: Any) -> Any:
+    def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def load(cls, given: Mapping[str, Any], conf: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-        """Merge the three sources. Raises SettingsError, naming source and setting."""
-        values: dict[str, Any] = {}
+    def load(cls, given: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+        """Merge the three sources. Raises SettingsError, which names source and setting."""
+        values: dict[str, object] = {}
         sources: dict[str, str] = {}
         for label, found in (
             ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=("COORDINATOR_APP",))),
@@ -65,28 +90,29 @@ class Settings(BaseModel):
                 if value is not None:
                     values[name], sources[name] = value, label
         try:
-            settings = cls(**values)
+            settings = cls.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0])
-            raise SettingsError(f"setting {name} ({sources.get(name, 'default')}): {first['msg']}") from error
+            wrong = first["msg"].removeprefix("Value error, ")
+            raise SettingsError(f"setting {name} ({sources.get(name, 'default')}): {wrong}") from error
         settings._sources.update(sources)
         for name in ("lock_ttl", "node_ttl"):
             if getattr(settings, name) < 2 * settings.sweep:
-                least = f"at least two sweeps ({settings.sweep} s)"
+                least = f"give at least two sweeps; a sweep is {settings.sweep} s"
                 raise SettingsError(f"setting {name} ({settings.source(name)}): {least}")
         return settings
 
     @property
     def gap(self) -> float:
-        """Seconds without a sweep after which nobody is declared lost for one lock_ttl: Redis was away."""
+        """Seconds without a sweep after which Redis counts as away: then nobody is declared lost for one lock_ttl."""
         return max(2.0, 4 * self.sweep)
 
     def source(self, name: str) -> str:
         return self._sources.get(name, "default")
 
 
-def _picked(source: Mapping[str, Any], prefix: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
+def _picked(source: Mapping[str, object], prefix: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
     known = list(Settings.model_fields)
     found = {}
     for name, value in source.items():

@@ -1,7 +1,7 @@
-"""Followers also: five nodes hear of every change, each submits what must be done, and it is done once.
+"""Followers also: five nodes hear of every change and submit its job, and the job runs once.
 
-Nobody asks who leads. The job's id is the change's id: the first submit puts it in line, all others are duplicates. So
-nothing is missed when a listener dies, whichever it was.
+There is no leader. The job's id is the id of the change: the first submit puts the job in line, all others are
+duplicates. So no change is missed when a node dies, whichever node that is.
 
 Run it: python examples/follower_also.py
 """
@@ -20,7 +20,7 @@ from coordinator import Coordinator
 NODES = ("one", "two", "three", "four", "five")
 
 app = Celery("follower_also")
-CHANGES = Broadcast("changes")  # every node has a queue of its own for it
+CHANGES = Broadcast("changes")  # every node has its own queue for these
 app.conf.task_queues = [Queue("celery"), CHANGES]
 app.conf.task_routes = {"follower_also.hear": {"queue": "changes"}}
 coordinator = Coordinator(app)

@@ -1,8 +1,8 @@
 """The interfaces of a port: jobs that depend on each other in sequence, independent ones in parallel, and rollback.
 
-All that concerns a port has the port's name as its key: the port is created first, then its interfaces, in that order.
-Two ports are two lanes and do not wait for each other. What fails for good is rolled back in its place, and the lane
-goes on.
+Every job of a port has the port's name as its key: the port is created first, then its interfaces, in that order. Two
+ports are two lanes and do not wait for each other. A job that fails for good is rolled back in its place, and then the
+lane goes on.
 
 Run it: python examples/interfaces_of_a_port.py
 """
@@ -26,7 +26,7 @@ def create(port: str) -> None:
 
 @app.task
 def bind(port: str, interface: str) -> None:
-    """One of them cannot be bound, however often it is tried."""
+    """Bind an interface. One of them always fails."""
     job = current_job()
     assert job
     say(f"{port}: {interface} is bound, attempt {job.attempt}")
@@ -44,7 +44,7 @@ def unbind(port: str, interface: str) -> None:
 
 
 def configure(port: str) -> list[str]:
-    """Ids of the jobs."""
+    """Submit the jobs of a port. Returns their ids."""
     ids = [coordinator.submit(port, create.s(port)).job_id]
     for interface in ("vlan-12", "vlan-13", "vlan-14"):
         undo = unbind.s(port, interface)

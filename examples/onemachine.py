@@ -1,4 +1,4 @@
-"""What each example runs on: a private Redis and workers on this machine, all ended with it; not an example itself."""
+"""The servers of each example: a private Redis and workers on this machine. They end with the example."""
 
 import os
 import subprocess
@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Self
 
 from coordinator import Coordinator
-from coordinator.embedded import EmbeddedRedis
-from coordinator.leash import leashed
+from coordinator.local.child import leashed
+from coordinator.local.redis import EmbeddedRedis
 
 HERE = Path(__file__).parent
 _END = "\0"
 
 
 def say(text: str) -> None:
-    """Print a line, whole, also where several processes do."""
+    """Print a whole line, even where several processes print at the same time."""
     os.write(1, f"{text}\n".encode())
 
 
@@ -28,12 +28,12 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError("it takes too long")
+            raise TimeoutError(f"the condition was not met within {seconds:g} s")
         time.sleep(0.05)
 
 
 class Machine:
-    """Shows what is said here and in all workers, in order; `lines` keeps it."""
+    """Prints the lines of this process and of all workers in their order, and keeps them in `lines`."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -68,7 +68,7 @@ class Machine:
         os.write(self._write, f"{text}\n".encode())
 
     def workers(self, app: str, coordinator: Coordinator, *names: str, pool: str = "prefork") -> None:
-        """Start a coordinating node of each name, and wait until they have registered and hear."""
+        """Start a coordinating node of each name, and wait until all have registered and answer."""
         for name in names:
             argv = [sys.executable, "-m", "celery", "-A", app, "-q", "worker", "-n", f"{name}@example"]
             argv += ["-P", pool, "-c", "2", "-l", "ERROR", "--without-mingle", "--without-gossip"]
@@ -89,5 +89,5 @@ class Machine:
                     break
                 self.lines.append(line.rstrip())
                 print(line, end="", flush=True)
-            for _ in lines:  # what workers say of their own end
+            for _ in lines:  # drop the workers' last words
                 pass

@@ -1,7 +1,8 @@
-"""A resource lock: whole chains of two apps, one at a time over one resource that both name.
+"""A resource lock: two apps run whole chains over one resource, one chain at a time.
 
-The line of the resource is the provider, the orders are its consumers. An order holds the resource from its first step
-to its last; one that waits is a record and occupies no worker. An operator sees the line and may take an order out.
+The lane of the resource is the provider, and the orders are its consumers. An order holds the resource from its first
+step to its last. A waiting order is only a record and occupies no worker. An operator sees the line and may take an
+order out.
 
 Run it: python examples/resource_lock.py
 """

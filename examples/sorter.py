@@ -1,7 +1,8 @@
-"""A sorter: orders that come in any order are worked on in the order of their names.
+"""A sorter: orders arrive in any order, and run in the order of their names.
 
-Files arrive in a directory, and orders by hand beside them. Each is held, visible and cancellable, until none came for
-two seconds; then all of them stand in line, sorted, and run one after another. What comes later is the next batch.
+Files arrive in a directory, and the operator adds another order. The sorter holds them, visible and cancellable, until
+none has come for two seconds. Then all of them stand in line, sorted, and run one after another. Later orders are the
+next batch.
 
 Run it: python examples/sorter.py
 """
@@ -47,7 +48,7 @@ def main() -> None:
     with Machine() as machine, TemporaryDirectory() as directory:
         machine.workers("sorter", coordinator, "one")
         sorter = coordinator.sorter("stock", idle_timeout=2, order="natural")
-        # Here a thread will do; in earnest, a process of its own, on any number of hosts.
+        # A thread is enough here; in real use, run it as a process, on any number of hosts.
         watch = threading.Thread(
             target=sorter.watch,
             args=(directory, "*.xml"),

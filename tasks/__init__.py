@@ -1,7 +1,7 @@
-"""The service: keep every member node of a federation synchronized. `celery -A tasks …`"""
+"""The service: it keeps every member of a federation synchronized. `celery -A tasks …`"""
 
 from tasks import cli
-from tasks.adhoc import refresh
 from tasks.app import app
+from tasks.requests import refresh
 
 __all__ = ["app", "cli", "refresh"]

@@ -1,4 +1,4 @@
-"""The Celery app of the service: `celery -A tasks …`. CELERY_BROKER_URL and COORDINATOR_URL name its servers."""
+"""The Celery app of the service. CELERY_BROKER_URL and COORDINATOR_URL name its servers."""
 
 import os
 
@@ -6,13 +6,17 @@ from celery import Celery
 
 from beat_schedule import BEAT_SCHEDULE
 from coordinator import Coordinator
+from tasks.settings import Settings
 
 NODELIST = "nodelist"
 
-app = Celery("tasks", include=["tasks.sync", "tasks.adhoc", "tasks.refresh"])
+_SETTINGS = Settings.from_environment()
+_SCHEDULES = {"nodelist": _SETTINGS.refresh_interval, "complete-passes": _SETTINGS.complete_schedule}
+
+app = Celery("tasks", include=["tasks.sync", "tasks.requests", "tasks.nodelist_refresh"])
 app.conf.update(
     broker_url=os.environ.get("CELERY_BROKER_URL") or os.environ.get("COORDINATOR_URL") or "redis://127.0.0.1:6379/0",
-    beat_schedule=BEAT_SCHEDULE,
+    beat_schedule={name: {**entry, "schedule": _SCHEDULES[name]} for name, entry in BEAT_SCHEDULE.items()},
     beat_scheduler="coordinator.scheduler.Scheduler",
     enable_utc=True,
     timezone="UTC",

@@ -1,4 +1,4 @@
-"""What one process of the service holds: settings, catalog, nodelist. After a fork, anew."""
+"""One process of the service: its settings, its catalog and its nodelist. A forked process makes its own."""
 
 import os
 from contextlib import suppress
@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from functools import cache
 from getpass import getuser
 from importlib import import_module
-from typing import Any
 
 from celery import signals
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.app import NODELIST, coordinator
-from tasks.catalog import Catalog
-from tasks.nodelist import XmlNodelist
-from tasks.replicated import ReplicatedNodelist
-from tasks.schema import ForeignHost
+from tasks.catalog.catalog import Catalog
+from tasks.catalog.schema import ForeignHost
+from tasks.nodelist.replicated import ReplicatedNodelist
+from tasks.nodelist.stores import NodelistStore
+from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.xml_store import XmlStore
 from tasks.settings import Settings
-from tasks.sources import Source
-from tasks.xmlsource import XmlSource
 
 
 @dataclass(frozen=True)
@@ -33,30 +32,33 @@ def _of(pid: int) -> Service:
     settings = Settings.from_environment()
     catalog = Catalog(settings)
     who = coordinator.documents.node or f"{getuser()}@{settings.host}"
-    return Service(
-        settings, catalog, ReplicatedNodelist(coordinator.documents[NODELIST], _source(settings, catalog), who)
-    )
+    nodelist = ReplicatedNodelist(coordinator.documents[NODELIST], _store(settings, catalog), who)
+    return Service(settings, catalog, nodelist)
 
 
-def _source(settings: Settings, catalog: Catalog) -> Source:
-    """LDAP where its address is set, else a document."""
+def _store(settings: Settings, catalog: Catalog) -> NodelistStore:
+    """LDAP where the settings name its address, else an XML document."""
     if not settings.ldap_url:
-        return XmlSource(XmlNodelist(catalog.engine, settings.nodelist))
-    source: Source = import_module("tasks.ldapsource").LdapSource(settings)  # python-ldap is needed only there
-    return source
+        return XmlStore(XmlNodelist(catalog.engine, settings.nodelist))
+    ldap = import_module("tasks.nodelist.ldap.store")  # only LDAP needs python-ldap
+    store: NodelistStore = ldap.LdapStore(settings)
+    return store
 
 
 @signals.celeryd_init.connect
 @signals.beat_init.connect
-def refuse_another_host(**_: Any) -> None:
-    """A node that can do nothing would be the least busy one: it does not start. Celery hears SystemExit alone."""
+def refuse_another_host(**_: object) -> None:
+    """Do not start with another machine's catalog: such a node could do nothing, and so would look least busy.
+
+    Celery lets only SystemExit through.
+    """
     with suppress(SQLAlchemyError, OSError):
         try:
-            Catalog(Settings.from_environment()).engine.dispose()  # nothing of it goes through a fork
+            Catalog(Settings.from_environment()).engine.dispose()  # a fork must inherit none of it
         except ForeignHost as error:
             raise SystemExit(str(error)) from error
 
 
 def service() -> Service:
-    """This process's; opens the catalog at the first call. Raises ForeignHost for another machine's SQLite."""
+    """This process's service. The first call opens the catalog. Raises ForeignHost for another machine's SQLite."""
     return _of(os.getpid())

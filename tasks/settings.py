@@ -1,4 +1,4 @@
-"""What an operator can set, once, in the environment (`TASKS_*`): one frozen, checked value."""
+"""The settings of an operator, read once from the environment (`TASKS_*`): one frozen, checked value."""
 
 import difflib
 import ipaddress
@@ -9,25 +9,36 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 PREFIX = "TASKS_"
 MIB = 1024 * 1024
 
 
 class Access(BaseModel):
-    """How to reach one member where the public way does not do."""
+    """How to reach one member that needs more than its public address."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ca_bundle: Path | None = None
-    client_cert: Path | None = None
-    client_key: Path | None = None
-    proxy: str | None = None
+    ca_bundle: Path | None = Field(
+        default=None, description="PEM file of the authorities that may vouch for the member"
+    )
+    client_cert: Path | None = Field(default=None, description="PEM file of the certificate that this node shows")
+    client_key: Path | None = Field(default=None, description="PEM file of that certificate's key")
+    proxy: str | None = Field(default=None, description="address of the HTTP proxy that leads to the member")
 
 
 class Settings(BaseModel):
@@ -35,73 +46,82 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    data_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "share" / "celery-coordinator")
-    """Where the catalog and the nodelist lie unless they are named."""
-    database_url: str = ""
-    """SQLAlchemy's address of the catalog. Empty: SQLite below data_dir, which one host alone may use."""
-    nodelist_path: Path | None = None
-    """The DataONE node-list document. None: nodelist.xml below data_dir."""
-    host: str = Field(default_factory=socket.gethostname)
-    """The name of this machine, by which a SQLite catalog knows its own."""
-    node_id: str = "urn:node:CN"
-    """The coordinating node that signs the error reports sent to members."""
-    access: Mapping[str, Access] = Field(default_factory=dict)
-    """By member id, `*` for the others. In the environment: the path of a JSON or TOML file."""
+    data_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".local" / "share" / "celery-coordinator",
+        description="folder of the catalog and the nodelist, unless they are named",
+    )
+    database_url: str = Field(
+        "",
+        description="SQLAlchemy's address of the catalog; empty: SQLite below data_dir, which one host alone may use",
+    )
+    nodelist_path: Path | None = Field(
+        None, description="file of the node-list document; empty: nodelist.xml below data_dir"
+    )
+    host: str = Field(
+        default_factory=socket.gethostname, description="name of this machine, by which a SQLite catalog knows its own"
+    )
+    node_id: str = Field("urn:node:CN", description="coordinating node that signs the error reports to members")
+    access: Mapping[str, Access] = Field(
+        default_factory=dict, description="JSON or TOML file: how to reach a member, by its id, `*` for the others"
+    )
 
-    timezone: str = "UTC"
-    """In which the members' schedules are meant, as in Europe/Berlin."""
-    overlap: float = Field(default=600, ge=0)
-    """How far before the last harvest a window begins, for objects that a member committed late."""
-    margin: float = Field(default=10, ge=0)
-    """How far before now a window ends."""
-    refresh_interval: float = Field(default=15, ge=1)
-    """How often the nodelist's permanent store is looked at for what others changed, and given what it lacks."""
-    complete_schedule: str = "0 0 3 ? * SUN *"
-    """Quartz expression of the complete pass, which finds what the others missed."""
-    page_size: int = Field(default=1000, ge=1)
-    connections: int = Field(default=8, ge=1, le=100)
-    """At most so many connections to one member."""
+    timezone: str = Field("UTC", description="time zone of the members' schedules, such as Europe/Berlin")
+    overlap: float = Field(
+        600, ge=0, description="how far before the last harvest a window begins, in seconds, for objects committed late"
+    )
+    margin: float = Field(10, ge=0, description="how far before now a window ends, in seconds")
+    refresh_interval: float = Field(
+        15, ge=1, description="time between two refreshes of the nodelist from and to its permanent store, in seconds"
+    )
+    complete_schedule: str = Field(
+        "0 0 3 ? * SUN *",
+        description="Quartz expression, in UTC, of the pass that lists every member from its beginning",
+    )
+    page_size: int = Field(1000, ge=1, description="number of objects on one page of a member's listing")
+    connections: int = Field(8, ge=1, le=100, description="number of connections to one member at most")
 
-    connect_timeout: float = Field(default=5, gt=0)
-    read_timeout: float = Field(default=30, gt=0)
-    """The longest silence within an answer."""
-    request_timeout: float = Field(default=120, gt=0)
-    """The longest an answer may take as a whole."""
-    retry_after_limit: float = Field(default=60, ge=0)
-    """A busy member that asks for a longer pause than this is left for the next run."""
-    redirects: int = Field(default=5, ge=0)
-    listing_limit: int = Field(default=64 * MIB, ge=1)
-    metadata_limit: int = Field(default=4 * MIB, ge=1)
+    connect_timeout: float = Field(5, gt=0, description="longest time to open a connection to a member, in seconds")
+    read_timeout: float = Field(30, gt=0, description="longest silence within an answer, in seconds")
+    request_timeout: float = Field(120, gt=0, description="longest time for an answer as a whole, in seconds")
+    retry_after_limit: float = Field(
+        60,
+        ge=0,
+        description="longest pause that a run grants a busy member (429, 503), in seconds; else the next run goes on",
+    )
+    redirects: int = Field(5, ge=0, description="number of redirects that one request follows")
+    listing_limit: int = Field(64 * MIB, ge=1, description="largest page of a listing, in bytes")
+    metadata_limit: int = Field(4 * MIB, ge=1, description="largest system metadata of one object, in bytes")
 
-    tries: int = Field(default=3, ge=1)
-    """For the metadata of one object, within one run."""
-    try_pause: float = Field(default=0.5, ge=0)
-    """Before the second try; doubles."""
-    failure_delay: float = Field(default=60, gt=0)
-    """Before a later run tries a failed object again; doubles, up to failure_delay_max."""
-    failure_delay_max: float = Field(default=86400, gt=0)
-    report_limit: int = Field(default=100, ge=0)
-    """At most so many failures of one run are reported to the member."""
-    give_up_after: int = Field(default=8, ge=1)
-    """After so many failures in a row the member is asked whether it lives at all; that took too long, the run ends."""
+    tries: int = Field(3, ge=1, description="number of tries for the metadata of one object within one run")
+    try_pause: float = Field(0.5, ge=0, description="pause before the second try, in seconds; it doubles")
+    failure_delay: float = Field(
+        60, gt=0, description="time before a later run tries a failed object again, in seconds; it doubles"
+    )
+    failure_delay_max: float = Field(86400, gt=0, description="longest such time, in seconds")
+    report_limit: int = Field(100, ge=0, description="number of failures that one run reports to the member at most")
+    give_up_after: int = Field(
+        8,
+        ge=1,
+        description="number of failures in a row after which a run asks whether the member lives; so many waits end it",
+    )
 
-    ldap_url: str = ""
-    """The one writable LDAP server: ldap://host or ldaps://host. Empty: LDAP is not used."""
-    ldap_base: str = "dc=dataone,dc=org"
-    """The members' entries stand directly below it."""
-    ldap_bind_dn: str = ""
-    """Empty: anonymous."""
-    ldap_password_file: Path | None = None
-    """Read anew for each connection; a newline at its end is no part of the password."""
-    ldap_password: SecretStr = SecretStr("")
-    """Where there is no file."""
-    ldap_starttls: bool = False
-    ldap_ca_bundle: Path | None = None
-    """PEM of those who may vouch for the server's certificate. None: whom the system trusts."""
-    ldap_timeout: float = Field(default=5, gt=0)
-    """The longest wait for a connection, or for one answer."""
-    ldap_page: int = Field(default=500, ge=1)
-    """Entries that one answer of a search holds at most."""
+    ldap_url: str = Field(
+        "", description="address of the one writable LDAP server, ldap://host or ldaps://host; empty: LDAP is not used"
+    )
+    ldap_base: str = Field("dc=dataone,dc=org", description="entry directly below which the members stand")
+    ldap_bind_dn: str = Field("", description="account that reads and writes the members; empty: anonymous")
+    ldap_password_file: Path | None = Field(
+        None, description="file of the password, read anew for each connection; a newline at its end does not count"
+    )
+    ldap_password: SecretStr = Field(SecretStr(""), description="password, where there is no file")
+    ldap_starttls: bool = Field(False, description="TLS over ldap://; without it no password goes to another host")
+    ldap_ca_bundle: Path | None = Field(
+        None, description="PEM file of the authorities that may vouch for the server; empty: those of the system"
+    )
+    ldap_timeout: float = Field(
+        5, gt=0, description="longest wait for a connection as a whole, and for each answer, in seconds"
+    )
+    ldap_page: int = Field(500, ge=1, description="number of entries in one answer to a search")
 
     @model_validator(mode="after")
     def _check_ldap(self) -> Self:
@@ -109,16 +129,18 @@ class Settings(BaseModel):
             return self
         parts = urlsplit(self.ldap_url)
         if parts.scheme not in ("ldap", "ldaps") or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise ValueError(f"ldap_url {self.ldap_url!r} is no ldap://host[:port] or ldaps://host[:port]")
+            raise ValueError(f"ldap_url {self.ldap_url!r} is not ldap://host[:port] or ldaps://host[:port]")
         if parts.scheme == "ldaps" and self.ldap_starttls:
-            raise ValueError("ldap_starttls is for ldap://; ldaps:// is TLS from its first byte")
+            raise ValueError("ldap_starttls is for ldap:// only; ldaps:// uses TLS from its first byte")
         secret = bool(self.ldap_password_file or self.ldap_password.get_secret_value())
         if secret != bool(self.ldap_bind_dn):
             raise ValueError(
-                "ldap_bind_dn goes with a password (ldap_password_file or ldap_password), and it with a name"
+                "ldap_bind_dn needs a password (ldap_password_file or ldap_password), and a password needs it"
             )
         if secret and parts.scheme == "ldap" and not self.ldap_starttls and not _is_loopback(parts.hostname):
-            raise ValueError(f"a password would go to {parts.hostname} in the clear: use ldaps:// or set ldap_starttls")
+            raise ValueError(
+                f"the password would reach {parts.hostname} unencrypted: use ldaps:// or set ldap_starttls"
+            )
         return self
 
     @field_validator("timezone")
@@ -126,18 +148,19 @@ class Settings(BaseModel):
     def _check_timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        except (KeyError, OSError, ValueError) as error:  # whatever it is that is no zone
+        except (KeyError, OSError, ValueError) as error:  # zoneinfo raises any of them for a bad name
             raise ValueError(f"there is no time zone {value!r}; write one like UTC or Europe/Berlin") from error
         return value
 
     @field_validator("access", mode="before")
     @classmethod
-    def _load_access(cls, value: Any) -> Any:
+    def _load_access(cls, value: "Mapping[str, Access] | str | Path") -> "Mapping[str, Access | JsonValue]":
         if not isinstance(value, str | Path):
             return value
         path = Path(value)
         text = path.read_text(encoding="utf-8")
-        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        loaded: dict[str, JsonValue] = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        return loaded
 
     @property
     def zone(self) -> tzinfo:
@@ -155,15 +178,15 @@ class Settings(BaseModel):
         return self.access.get(member) or self.access.get("*") or Access()
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: Any) -> Self:
-        """`given` goes before the environment. Raises ValueError, one line: an unknown name, or a value that is bad."""
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: str | Path) -> Self:
+        """`given` overrides the environment. Raises ValueError, in one line, for an unknown name or a bad value."""
         found = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
         for name in found.keys() - cls.model_fields.keys():
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
             raise ValueError(f"unknown setting {PREFIX}{name.upper()}{hint}")
         try:
-            return cls(**{**found, **given})
+            return cls.model_validate({**found, **given})
         except ValidationError as error:
             first = error.errors()[0]
             name = "".join(f"{PREFIX}{str(part).upper()}: " for part in first["loc"][:1])

@@ -1,55 +1,58 @@
-"""The tasks: synchronize one member node; start the complete pass of all."""
+"""The tasks: synchronize one member; start the complete pass of every member."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+
+from pydantic import JsonValue
 
 from coordinator import Locked, Submission, current_job
-from tasks import instants
 from tasks.app import app, coordinator
-from tasks.harvest import harvest
-from tasks.membernode import MemberNode, MemberNodeError
-from tasks.members import SYNC, entries, lane_of
+from tasks.harvest.harvest import harvest_member
+from tasks.member_node import instants
+from tasks.member_node.client import MemberNode, MemberNodeError
+from tasks.schedules import SYNC, entries, lane_of
 from tasks.service import service
 
 coordinator.schedule_source(entries)
 
 
 @app.task(name=SYNC)
-def sync_member_node(node_id: str, pids: list[str] | None = None, complete: bool = False) -> dict[str, Any]:
-    """Harvest what changed at a member (just `pids`, or everything from its beginning); last action: the nodelist.
+def sync_member_node(member_id: str, pids: list[str] | None = None, complete: bool = False) -> dict[str, JsonValue]:
+    """Harvest a member's changes, and as the last action write its dates to the nodelist.
 
-    As a job of the member's lane it has its lease; called otherwise it takes the lock itself, and where the member is
-    locked it ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
+    `pids`: just these objects. `complete`: everything from the member's beginning.
+
+    A job of the member's lane uses its own lease. A plain call takes the lock itself; where the member is locked, the
+    call ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
     """
     job = current_job()
-    if job and lane_of(node_id) in job.keys:
-        return _synchronize(node_id, pids, complete, job.fence, job.check, job.progress)
+    if job and lane_of(member_id) in job.keys:
+        return _synchronize(member_id, pids, complete, job.fence, job.check, job.progress)
     try:
-        with coordinator.lock(lane_of(node_id)) as lease:
-            return _synchronize(node_id, pids, complete, lease.fence, lease.check, lambda done, total: None)
+        with coordinator.lock(lane_of(member_id)) as lease:
+            return _synchronize(member_id, pids, complete, lease.fence, lease.check, lambda done, total: None)
     except Locked as held:
-        return {"member": node_id, "outcome": "locked", "reason": str(held)}
+        return {"member": member_id, "outcome": "locked", "reason": str(held)}
 
 
 def _synchronize(
-    node_id: str,
+    member_id: str,
     pids: list[str] | None,
     complete: bool,
     fence: int,
     check: Callable[[], None],
     progress: Callable[[int, int], None],
-) -> dict[str, Any]:
+) -> dict[str, JsonValue]:
     here = service()
-    member = here.nodelist.member(node_id)
+    member = here.nodelist.member(member_id)
     if member is None:
-        return {"member": node_id, "outcome": "not synchronizable", "reason": "it is not in the nodelist"}
+        return {"member": member_id, "outcome": "not synchronizable", "reason": "it is not in the nodelist"}
     try:
         client = MemberNode(member, here.settings)
     except MemberNodeError as error:
-        here.catalog.ran(node_id, fence=fence, now=instants.now(), outcome="failed", error=str(error))
+        here.catalog.ran(member_id, fence=fence, now=instants.now(), outcome="failed", error=str(error))
         raise
     with client:
-        outcome = harvest(
+        outcome = harvest_member(
             member,
             client=client,
             catalog=here.catalog,
@@ -65,17 +68,17 @@ def _synchronize(
 
 
 def synchronize(
-    node_id: str, pids: Collection[str] | None = None, *, complete: bool = False, job_id: str | None = None
+    member_id: str, pids: Collection[str] | None = None, *, complete: bool = False, job_id: str | None = None
 ) -> Submission:
-    """Bring a member's sync forward: at most one more waits behind the one at work, for all that was asked for."""
-    signature = sync_member_node.s(node_id, complete=True) if complete else sync_member_node.s(node_id)
-    return coordinator.submit(lane_of(node_id), signature, when_busy="defer", unite={"pids": pids}, job_id=job_id)
+    """Ask for a member's sync now. Behind a running sync at most one more waits, and it does all that was asked for."""
+    signature = sync_member_node.s(member_id, complete=True) if complete else sync_member_node.s(member_id)
+    return coordinator.submit(lane_of(member_id), signature, when_busy="defer", unite={"pids": pids}, job_id=job_id)
 
 
 @app.task(name="tasks.sync.complete_passes")
 def complete_passes() -> list[str]:
-    """Submit the complete pass of each member that can be synchronized; their ids."""
+    """Submit the complete pass of each member that can be synchronized. Returns the ids of those members."""
     found = [member.identifier for member in service().nodelist.members() if member.synchronizable]
-    for node_id in found:
-        synchronize(node_id, complete=True)
+    for member_id in found:
+        synchronize(member_id, complete=True)
     return found

@@ -1,28 +1,48 @@
-"""Fixtures: one real Redis per test process, a prefix of its own per test, fleets of real workers.
+"""Fixtures: one real Redis per test process, a prefix of its own per test. None of them starts a process of ours.
 
 Each test that used the coordinator's Redis ends with a look for keys that nobody owns any more.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+from xdist.scheduler import LoadScopeScheduling
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Sorter
+from coordinator.cli.main import cli
 from coordinator.settings import Settings
-from coordinator.store import Store
-from tests.fleet import Fleet
-from tests.leftovers import leftovers
-from tests.replicas.members import Members
-from tests.servers import RedisServer
-from tests.waiting import wait_until
+from coordinator.store.client import Store
+from tests.harness.command import Call
+from tests.harness.hand_node import Puppet
+from tests.harness.installation import Installation
+from tests.harness.leftovers import leftovers
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
-LONG = ("test_compose.py", "test_examples.py", "test_nodelist_checker.py", "test_up.py", "test_demo.py")
+TESTS = Path(__file__).parent
+TOGETHER = "tests/fleet/shared/"
+
+
+class Scheduling(LoadScopeScheduling):
+    """Test processes are given one test at a time, but whole files where the tests of a file share a node."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first: else one process is still at them when the others have nothing left."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Those with processes first: they take longest, and the many short ones fill the last minute evenly."""
+    items.sort(key=lambda item: not item.path.is_relative_to(TESTS / "consistency"))
+    items.sort(key=lambda item: not any(item.path.is_relative_to(TESTS / name) for name in ("consistency", "fleet")))
 
 
 @pytest.fixture(scope="session")
@@ -59,24 +79,47 @@ def coordinator(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]
 
 
 @pytest.fixture
-def fleet(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Fleet]:
-    """Workers of `tests.apps.shop` and its app, on the shared Redis."""
-    with Fleet(redis_server, prefix, tmp_path) as started:
-        yield started
+def apps(redis_server: RedisServer, prefix: str) -> Iterator[Installation]:
+    """The apps in `tests.harness.apps`, on the shared Redis, without a node."""
+    with Installation(redis_server, prefix) as installation:
+        yield installation
 
 
 @pytest.fixture
-def members(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Members]:
-    """A replica set on the shared Redis."""
-    with Members(redis_server.url(0), prefix, tmp_path / "copies") as started:
-        yield started
+def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
+    """Stands between whoever connects to it and the shared Redis."""
+    with Proxy(redis_server.port) as between:
+        yield between
 
 
 @pytest.fixture
-def apart(own_redis: RedisServer, tmp_path: Path) -> Iterator[Members]:
-    """A replica set whose Redis may be killed, emptied and set back."""
-    with Members(own_redis.url(0), "apart", tmp_path / "copies") as started:
-        yield started
+def node(coordinator: Coordinator) -> Puppet:
+    """A registered node, played by hand."""
+    puppet = Puppet(coordinator.store)
+    puppet.up()
+    return puppet
+
+
+@pytest.fixture
+def store(coordinator: Coordinator) -> Store:
+    return coordinator.store
+
+
+@pytest.fixture
+def orders(coordinator: Coordinator) -> Sorter:
+    return coordinator.sorter("orders")
+
+
+@pytest.fixture
+def call(redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command in a folder without an app, on the test's installation; `env`: further variables."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "COORDINATOR_APP": None}
+
+    def run(*args: str, **env: str | None) -> Result:
+        return CliRunner().invoke(cli, args, env=environ | env, prog_name="coordinator")
+
+    return run
 
 
 @pytest.hookimpl(wrapper=True)

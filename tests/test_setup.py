@@ -5,12 +5,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.test_floors import imports
+
 ROOT = Path(__file__).parent.parent
-TARGETS = ("run", "test", "check", "bench", "rough", "system", "lock", "clean")
+TARGETS = ("run", "test", "test-quick", "check", "bench", "soak", "system", "lock", "clean")
 
 
 def make(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -21,6 +24,10 @@ def make(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 def program(path: Path, does: str) -> None:
     path.write_text(f"#!/bin/sh\n{does}\n")
     path.chmod(0o755)
+
+
+def server(path: Path, told: str) -> None:
+    program(path, f'[ "$1" = --version ] && echo "{told}"')
 
 
 def test_make_alone_prints_its_targets() -> None:
@@ -43,18 +50,63 @@ def test_a_python_that_will_not_do_is_told_with_a_way_out(tmp_path: Path) -> Non
 @pytest.mark.parametrize("user", ["0", "1000"])
 def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_named(tmp_path: Path, user: str) -> None:
     program(tmp_path / "id", f"echo {user}")
-    program(tmp_path / "apt-get", f"echo $* >> {tmp_path / 'asked'}")
+    server(tmp_path / "fetched", "Redis server v=7.0.15 sha=0")
+    apt_get = f"echo $* >> {tmp_path / 'asked'}; /bin/ln -sf fetched {tmp_path / 'redis-server'}"
+    program(tmp_path / "apt-get", apt_get)
     (tmp_path / "env").symlink_to("/usr/bin/env")
     done = make("system-ready", PATH=str(tmp_path), CI="true")
     if user == "0":
         assert done.returncode == 0, done.stderr
         asked = (tmp_path / "asked").read_text().splitlines()[-1]
-        assert {"redis-server", "slapd", "gcc", "libldap2-dev", "libsasl2-dev"} <= set(asked.split())
+        assert {"redis-server", "slapd", "lua-check", "gcc", "libldap2-dev", "libsasl2-dev"} <= set(asked.split())
     else:
         assert done.returncode != 0
-        assert "The tests need: redis-server slapd gcc" in done.stderr
+        assert "The tests need: redis-server slapd lua-check gcc" in done.stderr
         assert "Install them yourself or with: make system" in done.stderr
         assert not (tmp_path / "asked").exists()
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder for the PATH that has all that the tests need but a server."""
+    for name in ("slapd", "luacheck", "gcc"):
+        program(tmp_path / name, "exit 0")
+    (tmp_path / ".ldap").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("redis", "valkey", "fits"),
+    [
+        ("Redis server v=7.0.0 sha=0", "", True),
+        ("Redis server v=10.1.0 sha=0", "", True),
+        ("", "Server v=7.2.5 sha=0", True),
+        ("", "Valkey server v=9.1.2 sha=0", True),
+        ("Redis server v=6.2.14 sha=0", "Valkey server v=8.0.1 sha=0", True),
+        ("Redis server v=6.2.14 sha=0", "", False),
+        ("Redis server v=6.2.14 sha=0", "Valkey server v=7.1.0 sha=0", False),
+        ("cannot start: v=8.0.0", "", False),
+    ],
+)
+def test_the_tests_need_a_server_that_has_functions(packages: Path, redis: str, valkey: str, fits: bool) -> None:
+    for name, told in (("redis-server", redis), ("valkey-server", valkey)):
+        if told:
+            server(packages / name, told)
+    done = make("system-ready", f"LDAP={packages / '.ldap'}", PATH=str(packages))
+    assert (done.returncode == 0) is fits, done.stderr
+    if not fits:
+        assert "The tests need Redis 7.0 or later, or Valkey 7.2 or later" in done.stderr
+        assert f"{packages / 'redis-server'}\n{redis}" in done.stderr
+        assert "Install a newer redis-server or valkey-server" in done.stderr
+
+
+def test_the_library_imports_only_what_it_installs() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    installed = {"coordinator", *(name for one in wanted for name in re.findall(r"^\w+|(?<=\[)\w+", one))}
+    installed |= {"billiard", "vine"}  # Celery's own
+    for path in (ROOT / "coordinator").rglob("*.py"):
+        unknown = {name.split(".")[0] for name in imports(path)} - sys.stdlib_module_names - installed
+        assert unknown <= ({"pytest"} if "testing" in path.parts else set()), path
 
 
 @pytest.mark.parametrize(("name", "least"), [("requirements.txt", 30), ("requirements-ldap.txt", 1)])
@@ -70,7 +122,7 @@ def test_versions_are_pinned_with_hashes_and_no_address_is_named(name: str, leas
 
 
 def test_the_demo_and_the_checks_need_neither_a_compiler_nor_ldap() -> None:
-    for target, wanted in (("run", False), ("check", False), ("test", True)):
+    for target, wanted in (("run", False), ("check", False), ("test", True), ("test-quick", True)):
         planned = make("-n", target, "CI=").stdout
         assert ("requirements-ldap.txt" in planned) is wanted
         assert ("slapd" in planned) is wanted

@@ -1,6 +1,6 @@
 #!/bin/sh
-# certificate.sh DIRECTORY HOST: an authority (ca.pem) and what it vouches for (server.pem, server.key), for 10 years.
-# For trying out: whoever has an authority of their own needs only the last two, signed by it.
+# certificate.sh DIRECTORY HOST: makes an authority (ca.pem) and a certificate that it signs (server.pem, server.key), for 10 years.
+# This is for trying out. If you have your own authority, let it sign the last two.
 set -eu
 cd "$1"
 umask 077

@@ -62,6 +62,11 @@ def test_a_value_that_does_not_fit_is_refused_and_named(given: dict[str, Any]) -
         load(given)
 
 
+def test_a_url_that_leads_to_no_redis_is_refused_where_it_is_written() -> None:
+    with pytest.raises(SettingsError, match=r"url \(environment\): the URL must begin with redis://"):
+        load(COORDINATOR_URL="amqp://localhost")
+
+
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load().lock_ttl = 1.0

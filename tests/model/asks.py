@@ -1,9 +1,10 @@
-"""What the machine submits: the script's arguments by way of a real draft, and the same job as the model knows it."""
+"""What the machine submits: the step's arguments by way of a real request, and the same job as the model knows it."""
 
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.drafts import Draft, Options, Place, Usual, draft
+from coordinator.jobs.options import Options, Target, TaskDefault
+from coordinator.jobs.request import JobRequest, Requests
 from coordinator.settings import Settings
 from tests.model import record
 
@@ -43,7 +44,7 @@ FLAVOURS: dict[str, dict[str, Any]] = {
 
 
 class Ask:
-    """One submit: `args` of the script job_submit, `job` for the model."""
+    """One submit: `args` of the step job_submit, `job` for the model."""
 
     def __init__(self, name: str, keys: tuple[str, ...], priority: int, now: int, parent: str, **asked: Any) -> None:
         self.busy, self.room = asked.get("when_busy", "queue"), asked.get("room")
@@ -59,16 +60,16 @@ class Ask:
             extra += ["conflicts", asked["conflicts"]]
         if extra:
             extra += ["seldom", 1]
-        self.args = (*made.script_args(0), *extra)
+        self.args = (*made.step_args(), *extra)
         fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
         self.job = self._job(steps, str(fields.get("melt", "")), parent if extra[:1] == ["parent"] else "")
 
     def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
-        """The same as a sorter's order: `args` of the script sorter_add."""
+        """The same as a sorter's order: `args` of the step sorter_add."""
         times = (idle, longest, asked, self.args[3], self.args[4])
-        return (*self.args[:2], sorter, sort_key, *times, *file, *self.args[7:])
+        return (*self.args[:2], sorter, sort_key, *times, *file, *self.args[6:])
 
-    def _draft(self, steps: tuple[str, ...]) -> Draft:
+    def _draft(self, steps: tuple[str, ...]) -> JobRequest:
         asked = self.asked
         options = {"queue": asked.get("queue", "celery")}
         if "within" in asked:
@@ -95,8 +96,8 @@ class Ask:
             max_waiting=asked.get("room"),
             unite={"what": asked["unite"]} if "unite" in asked else {},
         )
-        place = Place("shop", bool(asked.get("tell")), lambda step: Usual("celery"))
-        return draft(_SETTINGS, list(self.keys), signature, place, wanted)
+        target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
+        return Requests(_SETTINGS, target).make(list(self.keys), signature, wanted)
 
     def _job(self, steps: tuple[str, ...], melt: str, parent: str) -> record.Job:
         asked = self.asked
@@ -131,8 +132,7 @@ class Ask:
 def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
     """A lock in plain code: arguments of lock_take after `when_busy`, and the model's job."""
     token = f"of {name}"
-    fields = (0, 0, 0, "", "limits", "0 0 0 0 5000 5000", "token", token, "ttl", ttl)
-    return fields, record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl)
+    return (token, ttl), record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl)
 
 
 def _instant(ms: int) -> datetime:

@@ -1,35 +1,44 @@
-"""Scripts on a clock of the test's own, their text changed in memory where a mutation asks for it.
+"""The library on a clock of the test's own, its text changed in memory where a mutation asks for it.
 
 TIME, PEXPIRE and SET … PX go by `<prefix>clock` (ms), which stands still until `Clocked.jump`; what ends by then is
 deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from coordinator.settings import Settings
-from coordinator.store import Arg, Store, assemble, text_of
+from coordinator.store.client import Arg, Store
+from coordinator.store.library import Library, assemble, text_of
 from tests.model.record import BEGINNING
 
 _CLOCK = """
-local redis = (function(server)
-  local at, ends = tonumber(server.call('GET', KEYS[1] .. 'clock')), KEYS[1] .. 'ends'
+local function server() return redis end -- while the library is loaded it is another than in a call
+local redis = (function()
+  local at, ends
   local function call(command, ...)
     if command == 'TIME' then return {string.format('%.0f', math.floor(at / 1000)), tostring(at % 1000 * 1000)} end
-    if command ~= 'SET' and command ~= 'PEXPIRE' then return server.call(command, ...) end
+    if command ~= 'SET' and command ~= 'PEXPIRE' then return server().call(command, ...) end
     local words, number, ms = {...}, select('#', ...), nil
     local function later(i) ms, words[i] = words[i], words[i] + 86400000 end
     if command == 'PEXPIRE' then later(2) end
     for i = 3, number - 1 do
       if words[i] == 'PX' then later(i + 1) end
     end
-    local reply = server.call(command, unpack(words, 1, number))
-    if ms and reply then server.call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
+    local reply = server().call(command, unpack(words, 1, number))
+    if ms and reply then server().call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
     return reply
   end
-  return setmetatable({call = call}, {__index = server})
-end)(redis)
+  local function register(function_)
+    local callback = function_.callback
+    function_.callback = function(keys, args)
+      at, ends = tonumber(server().call('GET', keys[1] .. 'clock')), keys[1] .. 'ends'
+      return callback(keys, args)
+    end
+    return server().register_function(function_)
+  end
+  return {call = call, register_function = register, sha1hex = function(text) return server().sha1hex(text) end}
+end)()
 """
 
 _JUMP = """
@@ -43,7 +52,7 @@ return now
 
 
 class Mutation(NamedTuple):
-    """`why`: what is wrong with `new` for `old` in lua/<file>.lua; `seldom`: left to `make rough`."""
+    """`why`: what is wrong with `new` for `old` in <file>.lua of the library; `seldom`: left to `make soak`."""
 
     file: str
     why: str
@@ -53,31 +62,28 @@ class Mutation(NamedTuple):
 
 
 @cache
-def assembled(script: str, mutation: Mutation | None = None) -> str:
-    """lua/<script>.lua with its includes, as the store puts it together."""
+def library(mutation: Mutation | None = None, before: str = _CLOCK) -> Library:
+    """As the store puts it together, behind the clock."""
 
     def mutated(file: str) -> str:
         text = text_of(file)
         return text.replace(mutation.old, mutation.new) if mutation and mutation.file == file else text
 
-    return assemble(script, mutated)
+    return assemble(mutated, before)
 
 
 class Clocked(Store):
     """An installation whose time is the test's."""
 
     def __init__(self, settings: Settings, mutation: Mutation | None = None) -> None:
-        super().__init__(settings)
-        self.mutation = mutation
+        super().__init__(settings, ringer=lambda node, bell: None)
+        self.library = library(mutation)
         self.used: set[str] = set()
-        self._scripts: dict[str, str] = {}
         self.client.set(self.prefix + "clock", BEGINNING)
 
-    def _ask(self, script: str, args: Sequence[Arg], eager: bool = False) -> Any:
-        self.used.add(script)
-        text = _CLOCK + assembled(script, self.mutation)
-        sha = self._scripts.get(script) or self._scripts.setdefault(script, self.client.script_load(text))
-        return self.client.evalsha(sha, 1, self.prefix, *args)
+    def step(self, name: str, *args: Arg, job_id: str | None = None, eager: bool = False) -> Any:
+        self.used.add(name)
+        return super().step(name, *args, job_id=job_id, eager=eager)
 
     def jump(self, ms: int) -> int:
         """The new time."""

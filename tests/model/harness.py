@@ -1,4 +1,4 @@
-"""The scripts on a real Redis beside the model: each call is made on both, then all that there is is compared."""
+"""The steps on a real Redis beside the model: each call is made on both, then all that there is is compared."""
 
 import itertools
 import uuid
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kombu.utils.json import dumps
 
-from coordinator.lanes import Lanes
+from coordinator.lanes.lanes import Lanes
 from coordinator.settings import Settings
 from tests.model import batches
 from tests.model.clock import Clocked, Mutation
@@ -22,9 +22,9 @@ TTL, NODE_TTL = 60_000, 120_000
 TASKS = {"one": ("shop.work", "shop.other"), "two": ("shop.work",)}
 QUEUES = {"one": ("celery", "other"), "two": ("celery",)}
 
-# Scripts that look for work that fits, and so may turn ready lists round.
+# Steps that look for work that fits, and so may turn ready lists round.
 TURNING = ("runner_take", "job_finish", "sweep", "node_register", "node_leave", "node_drain")
-TOKEN = 10  # which argument of job_finish asks for the next job
+TOKEN = 11  # which argument of job_finish asks for the next job
 
 
 class Taking(NamedTuple):
@@ -57,17 +57,17 @@ class Harness:
     def new(self, what: str) -> str:
         return f"{what}{next(self._numbers):03}"
 
-    def call(self, script: str, *args: Any, then: Any = ...) -> Any:
-        """The answer, bytes made text. A repeated call answers the same, or `then`, and changes nothing."""
-        answer = _text(self.store.run(script, *args))
-        self.turned |= script in TURNING and (script != "job_finish" or args[TOKEN] != "")
+    def call(self, step: str, *args: Any, then: Any = ...) -> Any:
+        """The reply, bytes made text. A repeated call replies the same, or `then`, and changes nothing."""
+        answer = _text(self.store.step(step, *args))
+        self.turned |= step in TURNING and (step != "job_finish" or args[TOKEN] != "")
         if self.again:
             before = self.dump().stable()
-            second = _text(self.store.run(script, *args))
+            second = _text(self.store.step(step, *args))
             expected = answer if then is ... else then
-            assert _quiet(script, second) == _quiet(script, expected), f"{script} asked again: {second}, not {expected}"
+            assert _quiet(step, second) == _quiet(step, expected), f"{step} asked again: {second}, not {expected}"
             changed = _changed(before, self.dump().stable())
-            assert not changed, f"{script} asked again changed {changed}"
+            assert not changed, f"{step} asked again changed {changed}"
         return answer
 
     def dump(self) -> Dump:
@@ -133,16 +133,16 @@ class Harness:
         """`chain`: take the next with it."""
         model, job = self.model, self.model.jobs.get(taking.id)
         self.again = self.again and not model.any_stale()
-        more: tuple[Any, ...] = ("" if bound is None else bound, "", "")
+        most, following = "" if bound is None else bound, ("", "", "")
         if outcome in ("succeeded", "step"):
             left = job.steps[job.step + 1 :] if job and job.token == taking.token and job.phase != "rollback" else ()
             outcome = "step" if left else "succeeded"
-            more = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
+            following = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
         told = [name for name in model.owed if name != taking.id][:1]
         token = self.new("t") if chain else ""
         detail = "handles" if outcome == "parked" else '"detail"'
         answer = self.call(
-            "job_finish", taking.id, taking.token, outcome, detail, delay, *more,
+            "job_finish", taking.id, taking.token, outcome, detail, delay, most, *following,
             taking.node, taking.runner, token, TTL, "" if token else "1", "shop", *told,
         )  # fmt: skip
         model.told(told)
@@ -162,7 +162,7 @@ class Harness:
         about = dumps({"app": "shop", "capacity": 4, "ordinary": 0, "load": 0})
         serves = dumps(["app shop", *(f"queue {queue}" for queue in QUEUES[name])])
         answer = self.call("node_register", name, incarnation, NODE_TTL, about, serves, dumps(TASKS[name]))
-        assert answer[0] == self.model.register(name, incarnation, NODE_TTL)
+        assert answer == self.model.register(name, incarnation, NODE_TTL)
 
     def beat(self, name: str, incarnation: str, ending: bool) -> None:
         expected = self.model.beat(name, incarnation, NODE_TTL, ending)
@@ -178,21 +178,21 @@ class Harness:
                 self.register(node.name, "first")
 
     def submit(self, job: Job, args: tuple[Any, ...], when_busy: str, room: int | None = None) -> None:
-        script = "lock_take" if job.plain else "job_submit"
+        step = "lock_take" if job.plain else "job_submit"
         expected = self.model.submit(job, when_busy, room)
         if self.model.jobs.get(job.id) is job:
             self.history.came(job.id, job.priority)
         again, self.again = self.again, False
-        answer = self.call(script, *args)
-        assert answer[:4] == [expected.outcome, expected.position, expected.of, expected.fence], (
-            f"should be {expected}, is {answer[:4]}"
+        answer = self.call(step, *args)
+        assert answer == [expected.outcome, expected.position, expected.of, expected.fence], (
+            f"should be {expected}, is {answer}"
         )
         if again:
             before = self.dump().stable()
-            second = self.call(script, *args)[:4]
+            second = self.call(step, *args)
             known = self.model.submit(job, when_busy, room)
             assert second == [known.outcome, known.position, known.of, known.fence], second
-            assert not (changed := _changed(before, self.dump().stable())), f"{script} asked again changed {changed}"
+            assert not (changed := _changed(before, self.dump().stable())), f"{step} asked again changed {changed}"
 
 
 def _text(answer: Any) -> Any:
@@ -201,15 +201,13 @@ def _text(answer: Any) -> Any:
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
-def _quiet(script: str, answer: Any) -> Any:
-    """Without bells, and without what a repeated taking says more."""
-    if script == "runner_take":
+def _quiet(step: str, answer: Any) -> Any:
+    """Without overdue bells, and without what a repeated claim says more."""
+    if step == "runner_take":
         return answer[0] and [str(part) for part in answer[0][:11]]
-    if script == "job_finish":
+    if step == "job_finish":
         return [*answer[:2], answer[2] and [str(part) for part in answer[2][:11]]]
-    bells = {"job_submit": 4, "lock_take": 4, "sweep": 1, "node_beat": 1}.get(script, -1)
-    rung = isinstance(answer, list) and script not in ("notices_take", "lease_renew", "lock_wait", "parked_take")
-    return [part for place, part in enumerate(answer) if place != bells % len(answer)] if rung else answer
+    return [answer[0], answer[2]] if step == "node_beat" else answer
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

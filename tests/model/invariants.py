@@ -1,4 +1,4 @@
-"""What must hold in Redis after every step, whatever was called: design.md, 2 and 4.
+"""What must hold in Redis after every step, whatever was called: docs/lanes.md and docs/execution.md.
 
 Reads the keys as they are, spelled out here anew; shares nothing with the coordinator or the model.
 """

@@ -1,8 +1,8 @@
-"""Everything that can be called, in any order: a state machine that drives the scripts and the plain model alike.
+"""Everything that can be called, in any order: a state machine that drives the steps and the plain model alike.
 
 The steps of runners, wardens and operators are here, those of sorters in collecting.py, rows of steps in
 courses.py, the rest in wholes.py. Left out
-are what only reads (counts, read after each step), and scripts that touch no lane and no job: those of the beats'
+are what only reads (counts, read after each step), and steps that touch no lane and no job: those of the beats'
 schedules and of the inbox, which stands on the broker. test_model.py names each, and sees that no other is.
 """
 
@@ -140,7 +140,7 @@ class Machine(Stepping):
             return  # as a warden: only what it has stopped for sure
         if not condemned or delay:
             expected_state = self.model.lost(one.id, one.token, how, delay)
-            assert self.on.call("job_lose", one.id, one.token, how, '"gone"', delay, then=["", []])[0] == expected_state
+            assert self.on.call("job_lose", one.id, one.token, how, '"gone"', delay, then="") == expected_state
 
     def _condemn(self, one: Taking) -> int:
         stopped = self.model.condemn(self.model.nodes[one.node], one.runner, one.token, one.id)
@@ -171,7 +171,7 @@ class Machine(Stepping):
     def _sweep(self, gap: int) -> None:
         expected = self.model.sweep(0, TTL, gap)
         due = len(self.model.due_sorters())
-        swept, _, lost, gone, flushes = self.on.call("sweep", 0, TTL, gap, then=[1, [], [], [], due])
+        swept, lost, gone, flushes = self.on.call("sweep", 0, TTL, gap, then=[1, [], [], due])
         assert (swept, lost, gone, flushes) == (*expected, due)
 
     @act(4, part="time", ms=[1, 1_000, 6_000, 31_000, 61_000, 61_000, 130_000, 610_000, 3_700_000],
@@ -190,7 +190,7 @@ class Machine(Stepping):
     def cancel(self, pick: int, started: bool) -> None:
         name = self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ()))
         expected = self.model.cancel(name)
-        assert self.on.call("job_cancel", name, "why", "who")[0] == expected
+        assert self.on.call("job_cancel", name, "why", "who") == expected
 
     @act(5, idle, 1, part="operators", pick=PICK, ended=BOTH, to=ENDS_OF_LINE)
     def retry(self, pick: int, ended: bool, to: str) -> None:
@@ -202,7 +202,7 @@ class Machine(Stepping):
         if job and job.over and job.state != "succeeded" and job.place:
             self.on.history.again(job.id, job.priority, to)
         expected = self.model.retry(name, to)
-        assert self.on.call("job_retry", name, "why", "who", to)[0] == expected
+        assert self.on.call("job_retry", name, "why", "who", to) == expected
 
     @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE, late=range(4))
     def move(self, pick: int, priority: int | None, to: str, late: int) -> None:
@@ -215,12 +215,12 @@ class Machine(Stepping):
         if before and fresh and expected[1]:
             self.on.history.came(before.id, before.priority, to)
         answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who", asked)
-        assert answer[:2] == list(expected)
+        assert answer == list(expected)
 
     @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
     def set_limit(self, key: str, limit: int) -> None:
         expected = self.model.set_limit(key, limit)
-        assert self.on.call("lane_limit", key, limit, "why", "who", then=[limit, []])[0] == expected
+        assert self.on.call("lane_limit", key, limit, "why", "who", then=limit) == expected
 
     @act(part="operators", key=KEY, named=BOTH, pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
@@ -229,7 +229,7 @@ class Machine(Stepping):
 
     def _release(self, key: str, holder: str) -> None:
         expected = self.model.release(key, holder)
-        assert self.on.call("lane_release", key, "why", "who", holder, then=["", []] if holder else ...)[0] == expected
+        assert self.on.call("lane_release", key, "why", "who", holder, then="" if holder else ...) == expected
 
     @act(part="operators", key=KEY)
     def pause(self, key: str) -> None:
@@ -237,4 +237,4 @@ class Machine(Stepping):
 
     @act(part="operators", key=KEY)
     def resume(self, key: str) -> None:
-        assert self.on.call("lane_resume", key, "why", "who", then=[0, []])[0] == self.model.resume(key)
+        assert self.on.call("lane_resume", key, "why", "who", then=0) == self.model.resume(key)

@@ -18,7 +18,7 @@ class Model(Sorters):
         if job.phase == "rollback":
             return "rolling_back"
         if job.state == "running" and job.place:
-            job.stop = "cancelled"
+            job.stop = job.stop or "cancelled"  # the first cause is kept
             self.to_be_stopped(job)
             return "running"
         self.unqueue(job)

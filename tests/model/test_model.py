@@ -1,6 +1,7 @@
 """The lane proved against a plain model: whatever is called in whatever order, both say and hold the same."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -8,28 +9,21 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from coordinator.settings import Settings
-from coordinator.store import source
-from tests.model.clock import Clocked, assembled
+from coordinator.store.library import current, text_of
+from tests.harness.functions import ALL, NAMES, tables_in
+from tests.harness.redis import RedisServer
+from tests.model.clock import Clocked, library
 from tests.model.wholes import Whole
-from tests.servers import RedisServer
 from tests.test_floors import imports
 
-LUA = Path(__file__).parents[2] / "coordinator" / "lua"
-SCRIPTS = {path.stem for path in LUA.glob("*.lua") if not path.read_text().startswith("-- Shared: ")}
-
-# Scripts that the machine does not drive, and why.
-DOCUMENTS = "documents: no lane is touched; tests/replicas/"
+# Steps that the machine does not drive, and why.
+DOCUMENTS = "documents: no lane is touched; tests/consistency/"
+SCHEDULES = "schedules: no lane is touched; tests/coordinator/scheduler/"
 APART = {
     "counts_read": "read after each step and held against the model",
-    "tick_take": "schedules: no lane is touched; tests/coordinator/test_scheduler.py",
-    "tick_done": "schedules: no lane is touched; tests/coordinator/test_scheduler.py",
-    "schedule_follow": "schedules: no lane is touched; tests/coordinator/test_schedule_versions.py",
-    "inbox_take": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
-    "inbox_adopt": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
-    "inbox_refuse": "runs on the broker's Redis; tests/coordinator/test_inbox.py",
-    "hand_keep": "runs on the broker's Redis; tests/coordinator/test_hands.py",
-    "hand_return": "runs on the broker's Redis; tests/coordinator/test_hands.py",
-    "hand_move": "runs on the broker's Redis; tests/coordinator/test_hands.py",
+    "tick_take": SCHEDULES,
+    "tick_done": SCHEDULES,
+    "schedule_follow": SCHEDULES,
     "document_ask": DOCUMENTS,
     "document_report": DOCUMENTS,
     "document_leave": DOCUMENTS,
@@ -63,21 +57,25 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
             super().teardown()
 
     run_state_machine_as_test(Here, settings=BOUNDED)  # type: ignore[no-untyped-call]
-    assert used | {"counts_read"} == SCRIPTS - set(APART) | {"counts_read"}
+    assert used | {"counts_read"} == NAMES - set(APART) | {"counts_read"}
 
 
-def test_every_script_is_driven_by_the_machine_or_named_with_a_reason() -> None:
-    steps = ("machine", "collecting", "courses", "wholes", "harness")
-    called = "".join(Path(__file__).with_name(f"{module}.py").read_text() for module in steps)
-    driven = {name for name in SCRIPTS if f'"{name}"' in called}
-    assert driven | set(APART) == SCRIPTS
+def test_every_step_is_driven_by_the_machine_or_named_with_a_reason() -> None:
+    modules = ("machine", "collecting", "courses", "wholes", "harness")
+    called = "".join(Path(__file__).with_name(f"{module}.py").read_text() for module in modules)
+    driven = {name for name in NAMES if f'"{name}"' in called}
+    assert driven | set(APART) == NAMES
     assert not driven & set(APART)
 
 
-@pytest.mark.parametrize("script", sorted(set(APART) - {"counts_read"}))
-def test_a_script_that_is_not_driven_touches_no_lane_and_no_job(script: str) -> None:
+@pytest.mark.parametrize("file", sorted({step.file for step in ALL if step.name in set(APART) - {"counts_read"}}))
+def test_a_step_that_is_not_driven_touches_no_lane_and_no_job(file: str) -> None:
+    assert {step.name for step in ALL if step.file == file} <= set(APART)
+    assert tables_in(text_of(file)) <= {"redis", "step", "versions", "locks"}
+    text = text_of(file) + text_of("versions")
+    assert set(re.findall(r"locks\.(\w+)", text)) <= {"next_fence"}
     kinds = ("line", "lanes", "job", "lock", "slot", "ready", "group", "leases", "locks", "due", "expiry", "sorters")
-    assert not [kind for kind in kinds if f"'{kind}'" in source(script) or f"'{kind}:'" in source(script)]
+    assert not [kind for kind in kinds if f"'{kind}'" in text or f"'{kind}:'" in text]
 
 
 @pytest.mark.parametrize(
@@ -87,12 +85,14 @@ def test_a_script_that_is_not_driven_touches_no_lane_and_no_job(script: str) -> 
 def test_the_model_and_the_invariants_share_nothing_with_the_coordinator(module: str) -> None:
     used = set(imports(Path(__file__).with_name(f"{module}.py")))
     assert {name.split(".")[0] for name in used} <= {"collections", "dataclasses", "json", "tests", "typing"}
-    assert not any(name.startswith(("tests.model.clock", "tests.model.harness", "tests.puppet")) for name in used)
+    assert not any(
+        name.startswith(("tests.model.clock", "tests.model.harness", "tests.harness.hand_node")) for name in used
+    )
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
-def test_the_machine_runs_the_same_text_as_the_store(script: str) -> None:
-    assert assembled(script) == source(script)
+def test_the_machine_runs_the_same_text_as_the_store() -> None:
+    assert library(before="") == current()
+    assert library().text.endswith(current().text.partition("\n")[2].partition("\n")[2])
 
 
 def test_time_passes_only_where_the_test_says_so(redis_server: RedisServer) -> None:

@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from coordinator.errors import CoordinatorError
-from coordinator.store import text_of
-from tests.model.clock import Mutation
+from coordinator.store.library import text_of
+from tests.harness.redis import RedisServer
+from tests.model.clock import Mutation, library
 from tests.model.mutants import MUTATIONS
 from tests.model.wholes import Whole
-from tests.servers import RedisServer
 
 OFTEN, SELDOM = 20, 80  # rounds in which a fault must be met
 ROUND = 19  # examples; of more, hypothesis makes the first tenth so short that little happens
@@ -40,6 +40,9 @@ def is_seen(url: str, mutation: Mutation, rounds: int) -> bool:
             run_state_machine_as_test(seed(number)(Faulty), settings=bounded)  # type: ignore[no-untyped-call]
     except (AssertionError, CoordinatorError, redis.exceptions.ResponseError):
         return True
+    finally:
+        with redis.Redis.from_url(url) as client:
+            client.function_delete(library(mutation).name)
     return False
 
 

@@ -56,8 +56,8 @@ class Whole(Courses):
         more = (left[0].kind, left[0].task, left[0].limit) if outcome == "step" else ("", "", "")
         last = "of another" if late and pick % 4 == 0 else job.last
         expected = self.model.unpark(job.id, last, outcome, delay)
-        answer = self.on.call("job_unpark", job.id, last, outcome, '"detail"', delay, *more, then=["", []])
-        assert answer[0] == expected
+        answer = self.on.call("job_unpark", job.id, last, outcome, '"detail"', delay, "", *more, then="")
+        assert answer == expected
 
     @act(4, owing, 1)
     def take_notices(self) -> None:
@@ -90,7 +90,7 @@ class Whole(Courses):
         if ours and not over:
             self.model.leave(job, "succeeded")
         expected = "released" if ours and job.state == "succeeded" else "lost"
-        assert self.on.call("lock_release", job.id, token)[0] == expected
+        assert self.on.call("lock_release", job.id, token) == expected
 
     @act(3, locked, part="locks", pick=PICK, ms=[0, 1, 1_000])
     def wait_for_lock(self, pick: int, ms: int) -> None:
@@ -128,8 +128,8 @@ class Whole(Courses):
         incarnation = (known.incarnation if other == 1 else "") or "nobody"
         if incarnation == known.incarnation:
             self.model.forget(known)
-        self.on.call("node_leave", node, incarnation)
+        self.on.call("node_leave", node, incarnation, then=0)
 
     @act(part="nodes", node=NODE, on=[False, False, True])
     def drain(self, node: str, on: bool) -> None:
-        assert self.on.call("node_drain", node, int(on), "why", "who", then=[0, []])[0] == self.model.drain(node, on)
+        assert self.on.call("node_drain", node, int(on), "why", "who", then=0) == self.model.drain(node, on)

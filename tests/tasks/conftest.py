@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from tasks.catalog import Catalog
-from tasks.harvest import Outcome, harvest
-from tasks.ldap import Directory, Record
-from tasks.member import Member
-from tasks.membernode import MemberNode
-from tasks.memberserver import MemberServer
-from tasks.nodelist import XmlNodelist, parse_nodelist, write_nodelist
+from tasks.catalog.catalog import Catalog
+from tasks.harvest.harvest import Outcome, harvest_member
+from tasks.local.member_server import MemberServer
+from tasks.member_node.client import MemberNode
+from tasks.member_node.member import Member
+from tasks.nodelist.ldap.directory import Directory, Record
+from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.settings import Settings
-from tests.directory import SlapdServer
-from tests.servers import RedisServer
-from tests.tasks.lists import Lists, over, over_xml
-
-from .calls import Run, called
+from tests.harness.command import Run, called
+from tests.harness.redis import RedisServer
+from tests.harness.slapd import SlapdServer
+from tests.tasks.nodelist.lists import Lists, over, over_xml
 
 START = datetime(2024, 5, 14, 9, 0, tzinfo=UTC)
 LATER = datetime(2025, 1, 1, tzinfo=UTC)
@@ -31,6 +31,13 @@ RIVER = SAMPLE[1]
 
 def river_with(**given: Any) -> Member:
     return RIVER.model_copy(update=given)
+
+
+def document(folder: Path, *members: Member) -> str:
+    """The path of a nodelist of these members, written there."""
+    path = folder / "given.xml"
+    path.write_bytes(write_nodelist(members))
+    return str(path)
 
 
 def day(number: int) -> datetime:
@@ -53,18 +60,18 @@ class Federation:
     fences: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property
-    def node_id(self) -> str:
+    def member_id(self) -> str:
         return self.server.member.identifier
 
     @property
     def member(self) -> Member:
-        member = self.nodelist.member(self.node_id)
+        member = self.nodelist.member(self.member_id)
         assert member is not None
         return member
 
     @property
     def harvested(self) -> set[str]:
-        return {row["pid"] for row in self.catalog.objects(self.node_id, limit=10**6)}
+        return {row["pid"] for row in self.catalog.objects(self.member_id, limit=10**6)}
 
     def with_settings(self, **changed: Any) -> "Federation":
         return replace(self, settings=self.settings.model_copy(update=changed))
@@ -73,7 +80,9 @@ class Federation:
         settings = given.setdefault("settings", self.settings)
         given.setdefault("fence", next(self.fences))
         with MemberNode(self.server.member, settings) as client:
-            return harvest(self.server.member, client=client, catalog=self.catalog, nodelist=self.nodelist, **given)
+            return harvest_member(
+                self.server.member, client=client, catalog=self.catalog, nodelist=self.nodelist, **given
+            )
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tasks.membernode import Failing, Malformed, MemberNodeError, Refused, TimedOut, TooLarge
-from tasks.memberserver import MemberServer, Reply, Request, failure
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.member_node.client import Failing, Malformed, MemberNodeError, MemberRefused, MemberTimedOut, TooLarge
 
 AWKWARD = ["doi:10.5063/F1/a?b#c%2F d", "ünïcødé/日本", "..", "a+b&c=d;e", "%", "<&>\"'", "ark:/1/x", "{x}|^`\\"]
 BOMB = (
@@ -52,13 +52,13 @@ def says(status: int) -> Fault:
 
 
 FAULTS: list[tuple[Fault, type[MemberNodeError]]] = [
-    (says(401), Refused),
-    (says(404), Refused),
+    (says(401), MemberRefused),
+    (says(404), MemberRefused),
     (says(500), Failing),
     (always(Reply(b"garbage")), Malformed),
     (always(Reply(b"")), Malformed),
     (always(Reply(BOMB)), Malformed),
     (lambda request: Reply(pieces(b" " * 1024 * 1024, 100)), TooLarge),
-    (lambda request: Reply(pieces(b" ", 100, pause=0.6)), TimedOut),
+    (lambda request: Reply(pieces(b" ", 100, pause=0.6)), MemberTimedOut),
 ]
 NAMES = ["401", "404", "500", "garbage", "nothing", "entity bomb", "100 MB", "hangs"]

@@ -1,4 +1,4 @@
-"""Faults put into the scripts in memory, one at a time."""
+"""Faults put into the library in memory, one at a time."""
 
 from tests.model.mutants import endings, lanes, sorters, takings, wardens
 

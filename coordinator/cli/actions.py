@@ -1,0 +1,253 @@
+"""The commands that act: put a job in line, wait for it, end it, steer a lane or a node.
+
+Redis keeps with each act its reason and its author: `--why` and `--by`, by default user@host.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Literal, TypeVar
+
+import click
+
+from coordinator.cli.format import as_json
+from coordinator.cli.session import json_option, with_coordinator
+from coordinator.cli.show import job_text, node_text
+from coordinator.coordinator import Coordinator
+from coordinator.jobs.record import TERMINAL, Submission
+from coordinator.jobs.request import WHEN_BUSY
+from coordinator.lanes.lanes import ENDS
+from coordinator.store.values import Json
+
+Shown = tuple[dict[str, Json], str]  # for programs; for people
+K = TypeVar("K")
+
+
+def _me() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _json(kind: type[K], name: str) -> Callable[[click.Context, click.Parameter, str], K]:
+    """Reads an option that is a JSON value of this kind."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str) -> K:
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is not JSON: {error}", ctx, param) from error
+        if not isinstance(found, kind):
+            raise click.BadParameter(f"{value!r} is no {name}", ctx, param)
+        return found
+
+    return read
+
+
+def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Callable[..., Shown]], click.Command]:
+    """Make a command by which somebody acts on that argument. Its function returns the result."""
+    reason = "The reason, for others to read."
+    why = (
+        click.option("--why", help=reason, required=True)
+        if needs_why
+        else click.option("--why", help=reason, default="")
+    )
+
+    def add(function: Callable[..., Shown]) -> click.Command:
+        def act(coordinator: Coordinator, as_json_: bool, **given: str | int | None) -> None:
+            value, text = function(coordinator, **given)
+            click.echo(as_json(value) if as_json_ else text)
+
+        named: Callable[..., None] = update_wrapper(act, function)
+        command = json_option(with_coordinator(named))
+        command = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")(command)
+        command = why(command)
+        return click.command()(click.argument(argument, metavar=metavar)(command))
+
+    return add
+
+
+@click.command()
+@click.argument("key")
+@click.argument("task")
+@click.option("--args", "arguments", callback=_json(list, "JSON list"), default="[]", metavar="JSON", help="A list.")
+@click.option("--kwargs", callback=_json(dict, "JSON object"), default="{}", metavar="JSON", help="An object.")
+@click.option("--id", "job_id", help="The job's id. A second submit under it submits nothing.")
+@click.option(
+    "--when-busy",
+    type=click.Choice(WHEN_BUSY),
+    default=WHEN_BUSY[0],
+    show_default=True,
+    help="If the lane has jobs: stand in line, do nothing, or melt into an equal waiting job.",
+)
+@click.option("--wait", "waits", is_flag=True, help="Wait until the job is over. Exit status 0 when it succeeded.")
+@json_option
+@with_coordinator
+def submit(
+    coordinator: Coordinator,
+    key: str,
+    task: str,
+    arguments: list[Json],
+    kwargs: dict[str, Json],
+    job_id: str | None,
+    when_busy: Literal["queue", "skip", "defer"],
+    waits: bool,
+    as_json_: bool,
+) -> None:
+    """Put a job that runs TASK in the lane KEY."""
+    signature = {"task": task, "args": arguments, "kwargs": kwargs, "options": {}}
+    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy)
+    if waits and made.accepted:
+        _until_over(coordinator, made.job_id, None, as_json_)
+    elif as_json_:
+        click.echo(as_json({"id": made.job_id, "outcome": made.outcome, "position": made.position}))
+    elif not made.accepted:
+        click.echo(f"{key} is busy: nothing was submitted")
+    else:
+        click.echo(_submitted(made))
+    if not made.accepted:
+        raise click.exceptions.Exit(1)
+
+
+def _submitted(made: Submission) -> str:
+    """The outcome as a sentence."""
+    outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
+    outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
+    behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""
+    return f"{made.job_id} {outcomes[made.outcome]}{behind}"
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--timeout", type=float, help="Seconds. After that the command ends, and the job goes on.")
+@json_option
+@with_coordinator
+def wait(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
+    """Wait until a job is over, or held. Exit status 0 when it succeeded."""
+    _until_over(coordinator, job_id, timeout, as_json_)
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@json_option
+@with_coordinator
+def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
+    """Tell why a job is where it is, from cause to cause."""
+    found = coordinator.why(job_id)
+    click.echo(as_json(found) if as_json_ else "\n".join(found))
+
+
+@acts("job_id", "ID", needs_why=False)
+def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
+    """End a job. A running job's process is stopped first; then the rollback runs."""
+    state = coordinator.cancel(job_id, why=why, by=by)
+    ending = {"running": "is being stopped", "cancelled": "is cancelled"}
+    told = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
+    return {"id": job_id, "state": state}, f"{job_id} {told}"
+
+
+_to = click.option(
+    "--to", type=click.Choice(ENDS), default=ENDS[0], show_default=True, help="Of the jobs with its priority."
+)
+
+
+@acts("job_id", "ID")
+@_to
+def retry(coordinator: Coordinator, job_id: str, to: str, why: str, by: str) -> Shown:
+    """Run a job again.
+
+    A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
+    """
+    state = coordinator.retry(job_id, to=to, why=why, by=by)
+    return {"id": job_id, "state": state}, f"{job_id} is {state}"
+
+
+@acts("job_id", "ID")
+@click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
+@_to
+def move(coordinator: Coordinator, job_id: str, priority: int | None, to: str, why: str, by: str) -> Shown:
+    """Move a waiting job in all its lanes."""
+    state = coordinator.move(job_id, priority=priority, to=to, why=why, by=by)
+    return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"
+
+
+@acts("key", "KEY")
+@click.argument("number", metavar="N", type=int)
+def limit(coordinator: Coordinator, key: str, number: int, why: str, by: str) -> Shown:
+    """Let N jobs of a lane run at once.
+
+    1 is usual. With 0 no job starts, and the running ones go on.
+    """
+    before = coordinator.set_limit(key, number, why=why, by=by)
+    return {"key": key, "limit": number, "before": before}, f"up to {number} at once in {key}, {before} before"
+
+
+@acts("key", "KEY")
+@click.option("--holder", default="", metavar="ID", help="Only if this job holds it, so that to ask twice is safe.")
+def release(coordinator: Coordinator, key: str, holder: str, why: str, by: str) -> Shown:
+    """Take a lane from its holder.
+
+    That job ends as cancelled, without rollback, and the next one starts at once.
+    """
+    held = coordinator.release(key, why=why, by=by, holder=holder)
+    nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
+    return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
+
+
+@acts("key", "KEY")
+def pause(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
+    """Let no more jobs start in a lane. Running ones go on."""
+    new = coordinator.pause(key, why=why, by=by)
+    return {"key": key, "paused": new}, f"{key} is paused" if new else f"{key} was paused already"
+
+
+@acts("key", "KEY")
+def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
+    """Let a paused lane go on."""
+    was = coordinator.resume(key, why=why, by=by)
+    return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
+
+
+@acts("node", "NODE")
+def drain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
+    """Give a node no new jobs until `undrain`.
+
+    Its running jobs end there, or go to other nodes after `drain_timeout`.
+    """
+    new = coordinator.drain(node, why=why, by=by)
+    alive = node in [one.name for one in coordinator.nodes()]
+    unknown = "" if alive else "; no node of that name is alive, and it gets no jobs when it comes"
+    return {"node": node, "drained": new}, f"{node} {'drains' if new else 'was drained already'}{unknown}"
+
+
+@acts("node", "NODE")
+def undrain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
+    """Give a drained node jobs again."""
+    was = coordinator.undrain(node, why=why, by=by)
+    return {"node": node, "undrained": was}, f"{node} {'takes jobs again' if was else 'was not drained'}"
+
+
+@click.command("show")
+@click.argument("name", metavar="NODE")
+@json_option
+@with_coordinator
+def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
+    """Show a node: its queues and tasks, how busy it is, and when and why it was rung."""
+    found = [node for node in coordinator.nodes() if node.name == name]
+    if not found:
+        raise click.ClickException(f"no node {name} is alive")
+    node = found[0]
+    click.echo(as_json(node) if as_json_ else node_text(node))
+
+
+NODE_COMMANDS = (show_node, drain, undrain)
+COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume)
+
+
+def _until_over(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
+    found = coordinator.wait(job_id, timeout)
+    click.echo(as_json(found) if as_json_ else job_text(found))
+    if found.state != "succeeded":
+        raise click.exceptions.Exit(1)

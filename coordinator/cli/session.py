@@ -1,0 +1,131 @@
+"""One call of `coordinator …`: its app, its coordinator, and the text of its errors.
+
+`-A` names the app, as for Celery; else COORDINATOR_APP does; else it is `tasks`, where the current folder has the
+service. Without an app, COORDINATOR_URL will do, since the library's commands need only Redis.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+import click
+from celery import Celery
+from celery.app.utils import find_app
+
+from coordinator.coordinator import Coordinator
+from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
+
+SERVICE = "tasks"
+WHICH_APP = "name the app with -A or COORDINATOR_APP"
+
+P = ParamSpec("P")
+
+
+class Session:
+    """The app and the coordinator of one call. It imports the app when a command first needs it."""
+
+    def __init__(self, named: str | None) -> None:
+        here = SERVICE if Path(SERVICE, "app.py").is_file() and Path("beat_schedule.py").is_file() else None
+        self.app_name = named or os.environ.get("COORDINATOR_APP") or here
+
+    @cached_property
+    def app(self) -> Celery | None:
+        if self.app_name is None:
+            return None
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            app = find_app(self.app_name)
+        except ModuleNotFoundError as error:
+            if not error.name or error.name.split(".")[0] != re.split("[.:]", self.app_name)[0]:
+                raise _broken(self.app_name, error) from error
+            raise click.ClickException(f"no app {self.app_name!r} in {here} or on sys.path: {WHICH_APP}") from error
+        except AttributeError as error:
+            raise click.ClickException(f"no Celery app in {self.app_name!r} ({error}): {WHICH_APP}") from error
+        except Exception as error:
+            raise _broken(self.app_name, error) from error
+        if not isinstance(app, Celery):
+            raise click.ClickException(f"{self.app_name!r} is {type(app).__name__}, no Celery app: {WHICH_APP}")
+        return app
+
+    @cached_property
+    def coordinator(self) -> Coordinator:
+        if self.app is None:
+            if not os.environ.get("COORDINATOR_URL"):
+                raise click.ClickException(f"no app and no Redis: {WHICH_APP}, or the Redis with COORDINATOR_URL")
+            return Coordinator()
+        found = getattr(self.app, "coordinator", None)
+        if not isinstance(found, Coordinator):
+            raise click.ClickException(
+                f"the app {self.app_name!r} has no coordinator: write coordinator = Coordinator(app)"
+            )
+        return found
+
+    def close(self) -> None:
+        if "coordinator" in vars(self) and "store" in vars(self.coordinator):  # else there is nothing to close
+            self.coordinator.store.close()
+
+
+def _broken(name: str, error: Exception) -> click.ClickException:
+    return click.ClickException(f"the app {name!r} cannot be imported: {type(error).__name__}: {error}")
+
+
+class Commands(click.Group):
+    """The library's commands and those of the app. An error that is meant for people is one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StoreUnavailable as error:
+            raise click.ClickException(f"{str(error).rstrip('.')}. Is it running? COORDINATOR_URL names it") from error
+        except CoordinatorError as error:
+            raise click.ClickException(str(error)) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        try:
+            own = self._of_app(ctx)
+        except (click.ClickException, SettingsError) as error:
+            click.echo(f"This list lacks the app's own commands: {error}", err=True)
+            own = {}
+        return sorted([*self.commands, *own])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if found := super().get_command(ctx, name) or self._of_app(ctx).get(name):
+            return found
+        for group, command in self.commands.items():
+            if isinstance(command, click.Group) and name in command.commands:
+                raise click.UsageError(f"no command {name!r}; did you mean '{group} {name}'?", ctx)
+        if session_of(ctx).app is None:
+            raise click.UsageError(f"no command {name!r} here; if it is one of your app's, {WHICH_APP}", ctx)
+        return None
+
+    def _of_app(self, ctx: click.Context) -> dict[str, click.Command]:
+        session = session_of(ctx)
+        own = session.coordinator.commands if session.app is not None else []
+        return {command.name: command for command in own if command.name}
+
+
+def session_of(ctx: click.Context) -> Session:
+    if ctx.obj is None:
+        ctx.obj = Session(ctx.params.get("app"))
+        ctx.call_on_close(ctx.obj.close)
+    return ctx.obj  # type: ignore[no-any-return]
+
+
+json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
+
+
+def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> Callable[P, None]:
+    """Give the command its coordinator as the first argument."""
+
+    @click.pass_context
+    def call(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        ctx.invoke(function, session_of(ctx.find_root()).coordinator, *args, **kwargs)
+
+    return update_wrapper(call, function)

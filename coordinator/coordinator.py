@@ -1,0 +1,298 @@
+"""`Coordinator(app)`: puts the parts into a Celery app and its workers; the one object that users hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from socket import gethostname
+from typing import Unpack
+
+import click
+from celery import Celery, current_task
+
+from coordinator.diagnosis.why import Look, causes_of
+from coordinator.documents.registry import Documents
+from coordinator.errors import SettingsError, ShuttingDown
+from coordinator.execution.parked import Parked
+from coordinator.execution.results import Results
+from coordinator.execution.runner import install_runner
+from coordinator.execution.subresults import tell_parents
+from coordinator.fleet.broker import REDIS_SCHEMES, merge_transport
+from coordinator.fleet.doorbells import Doorbells
+from coordinator.fleet.nodes import Node, Nodes
+from coordinator.inbox.inbox import M, inbox_maker
+from coordinator.jobs.options import Options
+from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.request import JobRequest, Requests
+from coordinator.lanes.lane import Lane
+from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.locks import Lease, Locks
+from coordinator.lanes.sorter import Sorter, Sorters, Sorting
+from coordinator.scheduler.entries import Source
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from coordinator.task_defaults import target_of
+from coordinator.worker import bootstep
+from coordinator.worker.warden import WardenPlugin
+
+Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
+
+
+class Coordinator:
+    """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
+
+    Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
+    (`COORDINATOR_*`). Runners take ready jobs in turns between the groups of their keys. `fair_by` gives the group of a
+    job's first key; by default it is the text before the key's first `/`, and keys without one are one group.
+    """
+
+    def __init__(
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None, **settings: object
+    ) -> None:
+        self.app = app
+        self._fair_by = fair_by
+        self._given = settings
+        self.incarnation = ""  # names the life of the worker in this process, or of the one that forked it
+        self._closed_in: int | None = None  # the pid: a process forked later begins anew
+        self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
+        self.schedule_sources: list[Source] = []
+        self.documents = Documents(self)
+        self.commands: list[click.Command] = []
+        Settings.load(settings, {}, {})
+        if app is not None:
+            if not app.main:
+                raise SettingsError("give the app a name, by which its nodes are known: Celery('shop', …)")
+            if getattr(app, "coordinator", None) is not None:
+                raise SettingsError(f"the app {app.main!r} has a coordinator already")
+            app.coordinator = self
+            self._install(app)
+
+    @cached_property
+    def settings(self) -> Settings:
+        conf = self.app.conf if self.app else {}
+        named = {name: conf[name] for name in conf if name.startswith("coordinator_")}
+        settings = Settings.load(self._given, named, os.environ)
+        if not settings.url and self.app:
+            broker = self.app.conf.broker_url or ""
+            if broker.startswith(REDIS_SCHEMES):
+                given = {**self._given, "url": broker.replace("redis+socket://", "unix://")}
+                settings = Settings.load(given, named, os.environ)
+        return settings
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.settings, self.doorbells.ring if self.app else None)
+
+    @cached_property
+    def doorbells(self) -> Doorbells:
+        return Doorbells(self._bound)
+
+    @cached_property
+    def core(self) -> Lanes:
+        return Lanes(self.store)
+
+    @cached_property
+    def results(self) -> Results:
+        return Results(self.store, self.core, self._bound)
+
+    @cached_property
+    def parked(self) -> Parked:
+        return Parked(self.core, self._bound)
+
+    @cached_property
+    def _locks(self) -> Locks:
+        return Locks(self.store, self.core)
+
+    @cached_property
+    def _sorters(self) -> Sorters:
+        return Sorters(self.store)
+
+    @cached_property
+    def _requests(self) -> Requests:
+        return Requests(self.settings, target_of(self.app, self.core, self._fair_by))
+
+    @property
+    def _bound(self) -> Celery:
+        if self.app is None:
+            raise SettingsError("this coordinator is a plain client: it has no Celery app")
+        return self.app
+
+    def submit(
+        self, keys: str | Sequence[str], signature: Mapping[str, object], **options: Unpack[Options]
+    ) -> Submission:
+        """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.
+
+        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean.
+
+        A repeated call with the same `job_id` writes nothing and gives the outcome `duplicate`, as long as Redis keeps
+        the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
+        written. StoreUnavailable: nobody knows; ask again with the error's `job_id`.
+        """
+        return self.core.submit(self._request(keys, signature, options))
+
+    def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
+        """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip.
+
+        All jobs are checked before any is written. An error of Redis ends the call: those before it are in line. Name
+        each `job_id` to repeat the call safely.
+        """
+        return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
+
+    def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
+        if self._closed_in == os.getpid() and not current_task:
+            raise ShuttingDown("this process is shutting down: nothing is submitted any more")
+        return self._requests.make(keys, signature, options)
+
+    def close(self) -> None:
+        """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
+
+        A worker that is told to end calls this by itself. A repeated call changes nothing.
+        """
+        self._closed_in = os.getpid()
+
+    def job(self, job_id: str) -> Job:
+        """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""
+        return self.core.job(job_id)
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Wait until a job is over or held, for at most `timeout` seconds (None: without end), and give its record.
+
+        Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable. A repeated call waits on.
+        """
+        return self.core.wait(job_id, timeout)
+
+    def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> str:
+        """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
+
+        A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
+        call changes nothing. `by` is the host's name where you give none, here and below. Raises UnknownJob.
+        """
+        return self.core.cancel(job_id, why=why, by=by or gethostname())
+
+    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str | None = None) -> str:
+        """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
+
+        `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
+        changes nothing while the job waits or runs. Raises InvalidJob, UnknownJob.
+        """
+        return self.core.retry(job_id, to=to, why=why, by=by or gethostname())
+
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str | None = None,
+        token: str | None = None,
+    ) -> str:  # fmt: skip
+        """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
+
+        Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where
+        the job was started or stands in no line, and UnknownJob.
+        """
+        return self.core.move(job_id, priority=priority, to=to, why=why, by=by or gethostname(), token=token)
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
+        """Let so many jobs of this lane run at once (0 to 1000), strictly in line, and give the limit before.
+
+        1 is usual; at 0 nothing starts. A greater limit starts waiters at once, a smaller one stops nobody.
+        """
+        return self.core.set_limit(key, limit, why=why, by=by or gethostname())
+
+    def release(self, key: str, *, why: str, by: str | None = None, holder: str = "") -> str | None:
+        """Take the lane from the job that holds it; give its id, or None where no job holds the lane.
+
+        That job ends as cancelled, without rollback, and the next one starts. `holder`: take it from this job only, so
+        that a repeated call takes it from no other one. Raises InvalidJob.
+        """
+        return self.core.release(key, why=why, by=by or gethostname(), holder=holder)
+
+    def pause(self, key: str, *, why: str = "", by: str | None = None) -> bool:
+        """Start nothing more of this lane until `resume`; running jobs go on. False: it was paused already."""
+        return self.core.pause(key, why=why, by=by or gethostname())
+
+    def resume(self, key: str, *, why: str = "", by: str | None = None) -> bool:
+        """Let a paused lane go on. False: it was not paused."""
+        return self.core.resume(key, why=why, by=by or gethostname())
+
+    def why(self, job_id: str) -> list[str]:
+        """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
+        return causes_of(Look(self.core), job_id)
+
+    def counts(self) -> dict[str, int]:
+        """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
+        return self.core.counts()
+
+    def lane(self, key: str, most: int = 100) -> Lane:
+        """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
+        return self.core.lane(key, most)
+
+    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.
+
+        A lane is there while it is not empty, is paused, or has a limit of its own. `state`: only lanes whose first job
+        is in it. `after`: the last key of the page before.
+        """
+        return self.core.lanes(prefix, state, most, after)
+
+    def nodes(self) -> list[Node]:
+        """Read the nodes that are alive, by name: what each serves, its slots, its jobs and its load."""
+        return Nodes(self.store).living()
+
+    def drain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+        """Give this node, and any later one of its name, nothing new until `undrain`. False: it drained already.
+
+        Its jobs end there, or are handed over after `drain_timeout` seconds; no loss is counted. Raises InvalidJob.
+        """
+        return self.core.drain(node, True, why=why, by=by or gethostname())
+
+    def undrain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+        """Give this node work again, and ring it where some waits. False: it did not drain."""
+        return self.core.drain(node, False, why=why, by=by or gethostname())
+
+    def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> AbstractContextManager[Lease]:
+        """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.
+        Inside a job of that key, it is the job's own lease. Raises Locked where it is not ours within `wait` seconds,
+        LeaseLost at the end where it was lost meanwhile, InvalidJob, StoreUnavailable.
+        """
+        return self._locks.lock(name, ttl, wait)
+
+    def sorter(
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
+    ) -> Sorter:
+        """Make a sorter. It holds orders until no new one came for `idle_timeout` s, or for `max_wait` s at most.
+        A warden then puts them in line, sorted by their ids; `order`: `alphabetical`, or `natural` (2 before 10). All
+        sorters of one name hold the same orders. Raises InvalidJob.
+        """
+        return Sorter(self._sorters, self._request, name, idle_timeout, max_wait, order)
+
+    def sorters(self) -> list[Sorting]:
+        """Read the sorters that hold orders, by name: how many, since when and until when."""
+        return self._sorters.all()
+
+    def warden_plugin(self, make: Callable[[str], WardenPlugin]) -> None:
+        """Have every node's warden start `make(node)` beside it. A repeated call starts one more."""
+        self.warden_plugins.append(make)
+
+    def inbox(self, queue: str, model: type[M], handler: Callable[[M], None]) -> None:
+        """Have every node's warden read requests from this queue of the broker: see `coordinator.inbox`.
+
+        The warden checks each by the pydantic `model` and calls `handler` with it, at least once. Raises SettingsError.
+        """
+        self.warden_plugin(inbox_maker(self._bound, queue, model, handler, lambda: Nodes(self.store).names()))
+
+    def schedule_source(self, fn: Source) -> Source:
+        """Have every beat ask `fn()` for more entries of the schedule. A decorator: it gives `fn` back."""
+        self.schedule_sources.append(fn)
+        return fn
+
+    def _install(self, app: Celery) -> None:
+        app.add_defaults(
+            {
+                "worker_cancel_long_running_tasks_on_connection_loss": False,
+                "broker_connection_retry_on_startup": True,
+                "worker_consumer": bootstep.CONSUMER,
+            }
+        )
+        app.on_after_configure.connect(merge_transport, weak=False)
+        install_runner(app, lambda: (self.core, self.incarnation))
+        bootstep.bind(app)
+        tell_parents(app, lambda: self.core)

@@ -1,0 +1,92 @@
+"""An installation at one moment: its jobs, its nodes, its Redis, and what is wrong with them. Nothing here writes."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from coordinator.fleet.nodes import Nodes
+from coordinator.jobs import record
+from coordinator.jobs.record import TERMINAL, Job
+from coordinator.store.client import Store
+from coordinator.store.library import check_server
+
+_SUMS = ("created", "retries", "losses", "faults")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """`jobs`: how many are in each state, or ever ended in it. `warnings`: dangers to jobs, each with its remedy."""
+
+    redis: str
+    version: str
+    prefix: str
+    nodes: int
+    capacity: int
+    running: int
+    jobs: dict[str, int]
+    warnings: tuple[str, ...]
+
+
+def status_of(store: Store) -> Status:
+    info, warnings = store.call(lambda: _server(store))
+    living = Nodes(store).living()
+    found = {state: number for state, number in record.counts(store).items() if number and state not in _SUMS}
+    version = str(info.get("valkey_version") or info.get("redis_version", ""))
+    order = sorted(found, key=lambda state: (state in TERMINAL, state))
+    return Status(
+        redis=store.where,
+        version=version,
+        prefix=store.settings.prefix,
+        nodes=len(living),
+        capacity=sum(node.capacity for node in living),
+        running=sum(node.running for node in living),
+        jobs={state: found[state] for state in order},
+        warnings=(*warnings, *([] if living else ["no node is alive: jobs wait; start a worker"])),
+    )
+
+
+def warnings(store: Store) -> tuple[str, ...]:
+    """Why this Redis may lose jobs; a warden says it when it starts.
+
+    Raises StoreUnavailable, or SettingsError if the server is too old.
+    """
+    return store.call(lambda: _server(store))[1]  # type: ignore[no-any-return]
+
+
+def list_jobs(store: Store, *, key: str = "", state: str = "", most: int = 50) -> list[Job]:
+    """The newest jobs of lane `key` (past ones too) in this state: the running first, then by submission."""
+
+    def fits(found: dict[str, str]) -> bool:
+        rolling = found.get("phase") == "rollback" and found["state"] in ("ready", "running")
+        now = "rolling_back" if rolling else found["state"]
+        return state in ("", now) and (not key or key in found["keys"].split("\n"))
+
+    kept = (
+        (float(found.get("submitted", 0)), job_id)
+        for job_id, found in record.scan(store, "state", "phase", "keys", "submitted")
+        if fits(found)
+    )
+    newest = [job_id for _, job_id in heapq.nlargest(most, kept)]
+    return sorted(record.read_many(store, newest), key=lambda job: job.state != "running")
+
+
+def _server(store: Store) -> tuple[dict[str, object], tuple[str, ...]]:
+    """The server's INFO, checked, and the warnings. A hosted server may refuse to tell its settings."""
+    pipeline = store.client.pipeline(transaction=False)
+    pipeline.info()
+    pipeline.config_get("save")
+    info, saving = pipeline.execute(raise_on_error=False)
+    if isinstance(info, Exception):
+        raise info
+    check_server(info, store.where)
+    found = []
+    if not info.get("aof_enabled"):
+        if isinstance(saving, dict) and not saving.get("save"):
+            found.append("Redis keeps nothing on disk, so a restart loses all jobs: set appendonly yes")
+        else:
+            found.append("Redis keeps no append-only file, so a crash may lose the last minutes: set appendonly yes")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory") and policy != "noeviction":
+        found.append(f"Redis may evict jobs and locks ({policy}): set maxmemory-policy noeviction")
+    return info, tuple(found)

@@ -1,0 +1,199 @@
+"""One attempt at a job: Celery's own tracer runs its task, and the attempt tells how it ended.
+
+The tracer sends the task's signals and calls its handlers (`on_success`, `on_failure`, …) as a worker does. It stores
+nothing and publishes nothing: `ignore_result` and `is_eager` in the request see to it, the latter also that
+`self.retry` and `autoretry_for` raise instead of sending a message.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+import traceback
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+
+from celery import Celery, states
+from celery.app.trace import build_tracer, trace_ok_t
+from celery.exceptions import Retry, SoftTimeLimitExceeded
+from celery.result import AsyncResult, GroupResult
+from kombu.utils.encoding import safe_repr
+from kombu.utils.json import dumps
+
+from coordinator.errors import Conflict, NoRetry, TimedOut
+from coordinator.execution import subresults
+from coordinator.execution.backoff import delay_of
+from coordinator.execution.claim import Claim
+
+Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
+
+
+@dataclass(slots=True)  # not frozen: one is made for each attempt
+class Outcome:
+    """How an attempt ended; `detail` is JSON.
+
+    `kind`: succeeded, parked (on the sub-results that `detail` names), raised (it is tried again while attempts are
+    left; `most`: their bound where the task has its own), conflict, or failed.
+    """
+
+    kind: str
+    detail: str
+    value: Any = None
+    error: BaseException | None = None
+    traceback: str = ""
+    delay: float = 0.0
+    runtime: float = 0.0
+    most: int | None = None
+
+
+class Tracers:
+    """Celery's tracer for each task, built once."""
+
+    def __init__(self, app: Celery, hostname: str) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._tracers: dict[str, Tracer] = {}
+
+    def attempt(self, claim: Claim, retry_delay: float) -> Outcome:
+        """Run the claim's task here and now. Only an exception that must end the process passes through."""
+        began = time.monotonic()
+        try:
+            if "canvas" in claim.laid:
+                return succeeded(claim, self._publish(claim), time.monotonic() - began, retry_delay)
+            trace = self._tracer(claim.task)
+            with soft_limit(claim.laid.get("soft")):
+                retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, self._request(claim))
+        except Exception as error:  # the task is unknown, or one of its handlers raised
+            return failed(claim, error, time.monotonic() - began, retry_delay)
+        except (SystemExit, KeyboardInterrupt, CancelledError) as error:
+            return failed(claim, error, time.monotonic() - began, retry_delay)
+        runtime = time.monotonic() - began
+        if claim.time_limit and runtime > claim.time_limit:
+            late = TimedOut(f"took {runtime:.1f} s; its time_limit is {claim.time_limit:g} s")
+            return failed(claim, late, runtime, retry_delay)
+        if info is None:
+            return succeeded(claim, retval, runtime, retry_delay)
+        if info.state == states.IGNORED:
+            return Outcome("succeeded", "null", runtime=runtime)
+        return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
+
+    def _tracer(self, name: str) -> Tracer:
+        if name not in self._tracers:
+            task = self._app.tasks[name]
+            self._tracers[name] = build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
+        return self._tracers[name]
+
+    def _publish(self, claim: Claim) -> AsyncResult | GroupResult:
+        """Publish a step that is a group or chord. Returns its handles: the step parks on them."""
+        return self._app.signature(dict(claim.laid["canvas"])).apply_async(claim.args)
+
+    def _request(self, claim: Claim) -> dict[str, object]:
+        return {
+            "id": claim.id,
+            "root_id": claim.id,
+            "task": claim.task,
+            "lang": "py",
+            "retries": claim.tries,
+            "is_eager": True,
+            "ignore_result": True,
+            "hostname": self._hostname,
+            "correlation_id": claim.id,
+            "headers": claim.laid.get("headers") or {},  # with None, Celery would look for them among all these
+            "shadow": claim.laid.get("shadow"),
+            "timelimit": (claim.time_limit, claim.laid.get("soft")),
+            "delivery_info": {
+                "exchange": "",
+                "routing_key": claim.queue,
+                "priority": 0,
+                "redelivered": claim.losses > 0,
+            },
+            **(claim.laid.get("headers") or {}),
+        }
+
+
+def succeeded(claim: Claim, value: object, runtime: float, retry_delay: float) -> Outcome:
+    try:
+        handles = subresults.handles_in(value)
+        if handles and not claim.undoing:
+            detail = dumps({**handles, "one": handles["one"] and "canvas" in claim.laid})
+            return Outcome("parked", detail, value, runtime=runtime)
+        return Outcome("succeeded", dumps(value), value, runtime=runtime)
+    except (TypeError, ValueError) as error:
+        return failed(claim, NoRetry(f"its result is not JSON: {error}"), runtime, retry_delay)
+    except NoRetry as error:
+        return failed(claim, error, runtime, retry_delay)
+
+
+def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: float) -> Outcome:
+    again, cause = _retry(error)
+    delay = delay_of(claim.spec, claim.tries, retry_delay) if again is None else again
+    trace = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
+    detail = {"type": type(cause).__name__, "module": type(cause).__module__, "message": _text(cause)}
+    kind, most = "raised", None
+    if isinstance(error, NoRetry):
+        kind = "failed"
+    elif _is_conflict(cause, claim.spec.get("retry_on", ())):
+        kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
+    elif isinstance(error, Retry) and "free" in claim.spec:
+        most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
+    return Outcome(kind, dumps(detail | {"traceback": trace}), None, cause, trace, delay, runtime, most)
+
+
+def _refused(claim: Claim, error: BaseException) -> BaseException:
+    """Refuse a `self.retry` with other arguments: a job keeps those it was submitted with."""
+    sig = error.sig if isinstance(error, Retry) else None
+    if sig is not None and (list(sig.args), dict(sig.kwargs)) != (list(claim.args), dict(claim.kwargs)):
+        return NoRetry(f"{claim.task}: self.retry with other arguments; a job keeps those it was submitted with")
+    return error
+
+
+def _retry(error: BaseException) -> tuple[float | None, BaseException]:
+    """The delay that `self.retry` names, None for any other error; and the cause."""
+    if not isinstance(error, Retry):
+        return None, error
+    cause = error.exc if isinstance(error.exc, BaseException) else error
+    if isinstance(error.when, datetime):
+        when = error.when if error.when.tzinfo else error.when.replace(tzinfo=UTC)
+        return max(0.0, (when - datetime.now(UTC)).total_seconds()), cause
+    return float(error.when or 0), cause
+
+
+def _is_conflict(error: BaseException, named: Sequence[str]) -> bool:
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    return isinstance(error, Conflict) or not kinds.isdisjoint(named)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:4096]
+    except Exception:
+        return str(safe_repr(error))[:4096]
+
+
+@contextmanager
+def soft_limit(limit: float | None) -> Iterator[None]:
+    """SoftTimeLimitExceeded in the body after `limit` seconds, where it has the main thread (prefork, solo)."""
+    if not limit or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    armed = True
+
+    def strike(signum: int, frame: FrameType | None) -> None:
+        if armed:
+            raise SoftTimeLimitExceeded(limit)
+
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,27 @@
+"""How long a job waits before its next attempt."""
+
+from __future__ import annotations
+
+import random
+
+from coordinator.jobs.record import standing
+from coordinator.jobs.spec import Policy, Spec
+from coordinator.lanes.lanes import Lanes
+
+LONGEST_DELAY = 300.0
+
+
+def delay_of(spec: Spec, tries: int, usual: float) -> float:
+    """Seconds until the next attempt, by the job's `retry_delay`, else doubling from `usual` with full jitter."""
+    given = spec.get("retry_delay")
+    if isinstance(given, list):
+        return float(given[min(tries, len(given) - 1)])
+    policy: Policy = given or {"first": usual, "cap": LONGEST_DELAY, "jitter": True}
+    longest = min(policy["cap"], policy["first"] * 2 ** min(tries, 32))
+    return random.uniform(0, longest) if policy["jitter"] else float(longest)
+
+
+def delay_of_job(lanes: Lanes, job_id: str) -> float:
+    """The same for a job whose attempt somebody else than its runner ended: a warden, for instance."""
+    job = standing(lanes.store, job_id)
+    return delay_of(job.spec, job.tries, lanes.store.settings.retry_delay)

@@ -1,0 +1,122 @@
+"""Sub-results: a job that returns handles of other tasks is parked, holding its lane and no worker, until all ended.
+
+Handles are ids. The backend has the state of a task, the record that of a job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from celery import Celery, current_task, signals
+from celery.app.task import Task
+from celery.result import AsyncResult, GroupResult, ResultSet
+
+from coordinator.errors import CoordinatorError, NoRetry, WouldDeadlock
+from coordinator.fleet.doorbells import TASK
+from coordinator.jobs import chain
+from coordinator.jobs.current import CurrentJob, working
+from coordinator.jobs.record import TERMINAL, fields_of_many
+from coordinator.jobs.spec import Handles
+from coordinator.lanes.lanes import Lanes
+
+logger = logging.getLogger(__name__)
+
+CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
+
+
+def handles_in(value: object) -> Handles | None:
+    """{"ids": [id or None, …], "one": was it a single handle} of an AsyncResult, a GroupResult or a list of them.
+
+    None when there is no handle in it. Raises NoRetry for one that stores no result: nobody would hear its end.
+    """
+    if not isinstance(value, list | tuple | AsyncResult | ResultSet):
+        return None
+    found = list(value) if isinstance(value, list | tuple) else [value]
+    if any(isinstance(one, list | tuple) and any(isinstance(two, AsyncResult) for two in one) for one in found):
+        raise NoRetry("lists of sub-results within a list: return one flat list of them")
+    if not any(isinstance(one, AsyncResult | ResultSet) for one in found):
+        return None
+    if not all(one is None or isinstance(one, AsyncResult | ResultSet) for one in found):
+        raise NoRetry("a list of sub-results may hold results and None, nothing else")
+    flat = list(flattened(found))
+    for one in flat:
+        if one is not None and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
+            raise _mute(one.id)
+    return {"ids": [one and one.id for one in flat], "one": isinstance(value, AsyncResult)}
+
+
+def flattened(found: Sequence[object]) -> Iterator[AsyncResult | None]:
+    """The handles of groups, laid flat."""
+    for one in found:
+        if isinstance(one, GroupResult | ResultSet):
+            yield from flattened(one.results)
+        else:
+            yield one
+
+
+def _mute(task_id: str) -> NoRetry:
+    return NoRetry(f"sub-result {task_id} stores no result: its end could not be waited for")
+
+
+def check_stored(job: CurrentJob, ids: Sequence[str | None]) -> None:
+    """Handles of a group, chain or chord do not say what its tasks store: what the job published does."""
+    for one in ids:
+        if one in job.mute:
+            raise _mute(one)
+
+
+def _mute_in(app: Celery, headers: Mapping[str, str], body: object) -> Iterator[str]:
+    """The ids of what a message starts, now or later, that store no result."""
+    if headers.get("ignore_result"):
+        yield headers["id"]
+    embed = body[2] if isinstance(body, list | tuple) and len(body) == 3 else {}
+    for part in (*(embed.get("chain") or ()), embed.get("chord")):
+        for one in chain.inner(part):
+            options = one.get("options") or {}
+            said = options.get("ignore_result")
+            if getattr(app.tasks.get(one["task"]), "ignore_result", False) if said is None else said:
+                yield options.get("task_id", "")
+
+
+def check_deadlock(lanes: Lanes, keys: Sequence[str], ids: Sequence[str | None]) -> None:
+    """Raises WouldDeadlock where a sub-result is a job that waits in a lane which its parent holds."""
+    known = [one for one in ids if one]
+    found = fields_of_many(lanes.store, known, "alias", "state", "keys")
+    for one, (alias, state, text) in zip(known, found, strict=True):
+        if alias:
+            job = lanes.job(alias)
+            state, text = job.state, "\n".join(job.keys)
+        refuse_deadlock(one, state, text.split("\n"), keys)
+
+
+def refuse_deadlock(job_id: str, state: str, theirs: Iterable[str], keys: Sequence[str]) -> None:
+    """Raises WouldDeadlock where this sub-result, a job with the keys `theirs`, waits for who holds `keys`."""
+    shared = set(theirs) & set(keys)
+    if shared and state not in TERMINAL:
+        raise WouldDeadlock(f"sub-result {job_id} waits in the lane {shared.pop()!r}, which this job holds")
+
+
+def tell_parents(app: Celery, lanes: Callable[[], Lanes]) -> None:
+    """Mark what a job publishes with the job's id, and tell the job's node when a worker has done it."""
+
+    def mark(sender: str, headers: object = None, body: object = None, **_: object) -> None:
+        """Mark also what a sub-task publishes: the rest of its chain, the body of its chord."""
+        job = working.get()
+        parent = job.id if job else current_task and getattr(current_task.request, CHILD, None)
+        if parent and sender != TASK and isinstance(headers, dict):
+            headers.setdefault(CHILD, parent)
+            if job:
+                job.mute.update(_mute_in(app, headers, body))
+
+    def told(task: Task, **_: object) -> None:
+        parent = getattr(task.request, CHILD, None)
+        if not parent or task.app is not app:
+            return
+        try:
+            lanes().store.step("child_ended", parent)
+        except CoordinatorError as error:
+            logger.info("could not tell job %s of the end of a sub-task; it looks itself: %s", parent, error)
+
+    signals.before_task_publish.connect(mark, weak=False, dispatch_uid=f"coordinator-mark-{id(app)}")
+    signals.task_postrun.connect(told, weak=False, dispatch_uid=f"coordinator-told-{id(app)}")

@@ -1,0 +1,86 @@
+"""Doorbells: the Celery messages that say "there is work" to one node. A lost, late or doubled one costs latency only.
+
+`Doorbells` publishes each to the node's own queue, with one bounded try. A doorbell carries time limits above any
+setting, so that an app's global limits do not end a runner. The runner applies each job's own limits.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from functools import cached_property
+
+from celery import Celery
+from kombu.connection import Connection
+from kombu.entity import Queue
+from kombu.pools import producers
+
+from coordinator.fleet.broker import is_redis
+from coordinator.threads import StoppableThread
+
+logger = logging.getLogger(__name__)
+
+TASK = "coordinator.run"
+
+_NO_LIMIT = 366 * 86400
+_WAITING = 1000  # bells; beyond that the nodes' wardens ring again
+_LAST_BELLS = 2.0  # seconds to ring those that wait at the end
+_ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
+
+
+def queue_of(node: str) -> Queue:
+    """The queue that only this node's worker consumes."""
+    return Queue(f"coordinator.node.{node}", exchange="", routing_key=f"coordinator.node.{node}")
+
+
+class Doorbells:
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+
+    @cached_property
+    def _connection(self) -> Connection:
+        """One that gives up within a second; kombu by itself would try to connect for six."""
+        options = _ONE_TRY if self._on_redis else {"max_retries": 0}
+        connection: Connection = self._app.connection_for_write(transport_options=options)
+        return connection
+
+    @property
+    def _on_redis(self) -> bool:
+        return is_redis(self._app.conf.broker_write_url)
+
+    def ring(self, node: str, bell: str) -> None:
+        """Never raises. The node's warden rings again if the doorbell does not arrive."""
+        amqp = self._app.amqp
+        try:
+            message = amqp.create_task_message(
+                bell, TASK, (bell,), {}, ignore_result=True, time_limit=_NO_LIMIT, soft_time_limit=_NO_LIMIT
+            )
+            with producers[self._connection].acquire(block=True, timeout=1.0) as producer:
+                amqp.send_task_message(
+                    producer, TASK, message, queue=queue_of(node), declare=[], retry=False, serializer="json"
+                )
+        except Exception as error:
+            logger.warning("could not ring %s, its warden will: %s", node, error)
+
+
+class BellQueue(StoppableThread):
+    """Rings from a thread of its own, one bell after another: a warden renews leases however slow the broker is."""
+
+    def __init__(self, doorbells: Doorbells) -> None:
+        super().__init__("bells", _LAST_BELLS)
+        self._doorbells = doorbells
+        self._bells: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+
+    def ring(self, node: str, bell: str) -> None:
+        """Returns at once, and never raises."""
+        if self._bells.qsize() < _WAITING:
+            self._bells.put((node, bell))
+
+    def stop(self) -> None:
+        """Ring the bells that wait first, as far as there is time."""
+        self._bells.put(None)
+        super().stop()
+
+    def run(self) -> None:
+        while (found := self._bells.get()) is not None:
+            self._doorbells.ring(*found)

@@ -1,0 +1,7 @@
+"""A job: its request, its record, its steps. Nothing here runs it."""
+
+from coordinator.jobs.current import CurrentJob, current_job
+from coordinator.jobs.options import Backoff, Options
+from coordinator.jobs.record import Job, Submission
+
+__all__ = ["Backoff", "CurrentJob", "Job", "Options", "Submission", "current_job"]

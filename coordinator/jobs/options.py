@@ -1,0 +1,91 @@
+"""The options of a submit, and the defaults of a task and its app where a submit names none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypedDict
+
+from coordinator.jobs.spec import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A policy of `retry_delay`: `first` seconds, doubling up to `cap`; with `jitter`, anything from 0 to that."""
+
+    first: float = 1.0
+    cap: float = 300.0
+    jitter: bool = True
+
+
+class OrderOptions(TypedDict, total=False):
+    """How a job is to be treated. Each option may be left out; times are seconds.
+
+    * priority: -255 to 255, 0 where it is not named. A greater one goes first.
+    * weight: 1, or "all": in a lane with a limit above 1 the job runs alone.
+    * needs: the labels that a node must have to run the job.
+    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
+    * start_at: the number of the step with which a chain begins, from 0.
+    * unite: {argument: texts or None}. Where a job melts into another, the texts are united; None means everything.
+    * max_attempts: how many calls may raise; 0 and 1 mean one call. Where it is not named, one, or the `max_retries` of
+      a task that retries itself.
+    * max_losses: how many runs may be lost with their process; the setting `max_losses` where it is not named.
+    * retry_delay: seconds between attempts, a list of them (the last one repeats), or a `Backoff`.
+    * retry_on: types of exceptions that are optimistic conflicts, as `Conflict` is.
+    * rollback: a signature. It runs once when a job that was started will not succeed.
+    * on_failure: `release` the lane, or `hold` it until an operator decides.
+    * time_limit: the attempt's process is stopped after so long.
+    * soft_time_limit: SoftTimeLimitExceeded is raised in the task where the pool gives it the main thread (prefork,
+      solo), as in Celery.
+    * max_lifetime: the job expires so long after its first claim; the setting `max_lifetime` where it is not named.
+    """
+
+    priority: int | None
+    weight: Literal[1, "all"]
+    needs: Collection[str]
+    not_before: datetime | None
+    start_at: int
+    unite: Mapping[str, Collection[str] | None]
+    max_attempts: int | None
+    max_losses: int | None
+    retry_delay: float | Sequence[float] | Backoff | None
+    retry_on: Collection[type[BaseException]]
+    rollback: Mapping[str, object] | None
+    on_failure: Literal["release", "hold"]
+    time_limit: float | None
+    soft_time_limit: float | None
+    max_lifetime: float | None
+
+
+class Options(OrderOptions, total=False):
+    """The options of `submit`: those of `OrderOptions`, and three that look at the lane as it is now.
+
+    * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
+      of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
+    * job_id: the job's id; a new one is made where it is not named.
+    * max_waiting: LaneFull is raised where so many jobs wait in one of the lanes.
+    """
+
+    when_busy: Literal["queue", "skip", "defer"]
+    job_id: str | None
+    max_waiting: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefault:
+    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result."""
+
+    queue: str
+    time_limit: float | None = None
+    soft_time_limit: float | None = None
+    result: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The app that jobs belong to, what its tasks have by default, and the group of a key (None: the usual one)."""
+
+    app: str
+    default_of: Callable[[Signature], TaskDefault]
+    fair_by: Callable[[str], str] | None = None

@@ -1,0 +1,224 @@
+"""A job as it is kept: its record, the hash `{prefix}:job:<id>`, and its states. Only this module reads records.
+
+`read` and `fields` ask for one record, `read_many` and `fields_of_many` for several in one round trip, `scan` for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Any, cast
+
+from kombu.utils.json import loads
+
+from coordinator.errors import UnknownJob
+from coordinator.jobs import chain
+from coordinator.jobs.spec import Cause, Spec
+from coordinator.store.client import Store
+from coordinator.store.times import instant
+from coordinator.store.values import Act
+
+_PAGE = 500
+
+TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The outcome of a submit. `accepted`: Redis keeps work under `job_id` (all outcomes but `skipped`).
+
+    `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
+    waiting job it melted into), duplicate, collected (by a sorter). `position`: 0 = in front, -1 = not in line (yet).
+    """
+
+    job_id: str
+    outcome: str
+    position: int
+
+    @property
+    def accepted(self) -> bool:
+        return self.outcome != "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
+
+    `step`: of a chain, the one at work; args and kwargs are its own. `rollback`: done or failed, once it was run;
+    `fault`: why it failed. `acts`: what an operator did to it or its lane (retried, moved, paused, resumed): {why, by,
+    at (ms)}; of a job that was cancelled or released, `error` says that.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    state: str
+    task: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    attempt: int
+    losses: int
+    node: str | None
+    fence: int | None
+    submitted: datetime | None
+    taken: datetime | None
+    started: datetime | None
+    ended: datetime | None
+    result: Any
+    error: Cause | None
+    progress: tuple[int, int] | None
+    step: int = 0
+    priority: int = 0
+    weight: str = "1"
+    rollback: str | None = None
+    fault: Cause | None = None
+    acts: dict[str, Act] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return self.keys[0]
+
+    @property
+    def over(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def waited_for(self) -> bool:
+        """True where `wait` ends: the job is over, or an operator must decide."""
+        return self.over or self.state == "held"
+
+
+def counts(store: Store) -> dict[str, int]:
+    """How many jobs are in each state, ended in each outcome, were `created`; and `retries`, `losses`, `faults`."""
+    found = store.step("counts_read")
+    return {name.decode(): number for name, number in zip(found[::2], found[1::2], strict=True)}
+
+
+def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
+    """A Job from its hash, as Redis gives it."""
+    text = {name.decode(): value.decode() for name, value in record.items()}
+    spec: Spec = loads(text.get("spec", "{}"))
+    number = int(text.get("step", 0))
+    laid = chain.laid(spec, number)
+    kwargs = dict(laid.get("kwargs", {})) | (loads(text["unite"]) if "unite" in text else {})
+    rolling = text.get("phase") == "rollback" and text["state"] in ("ready", "running")
+    done, _, total = text.get("progress", "").partition("/")
+    return Job(
+        id=job_id,
+        keys=tuple(text["keys"].split("\n")),
+        state="rolling_back" if rolling else text["state"],
+        task=text.get("task", ""),
+        args=tuple(laid.get("args", ())),
+        kwargs=kwargs,
+        attempt=int(text.get("attempt", 0)),
+        losses=int(text.get("losses", 0)),
+        node=text.get("node"),
+        fence=int(text["fence"]) if "fence" in text else None,
+        submitted=instant(text.get("submitted")),
+        taken=instant(text.get("taken")),
+        started=instant(text.get("started")),
+        ended=instant(text.get("ended")),
+        result=loads(text["result"]) if text.get("result") else None,
+        error=cause_of(text.get("error")),
+        progress=(int(done), int(total)) if total else None,
+        step=number,
+        priority=int(text.get("priority", 0)),
+        weight=text.get("weight", "1"),
+        rollback=text.get("rollback"),
+        fault=cause_of(text.get("fault")),
+        acts={name: loads(text[name]) for name in ("retried", "paused", "resumed", "moved") if name in text},
+    )
+
+
+def cause_of(text: str | None) -> Cause | None:
+    """An error as it is kept; a run that was lost has no more than a sentence."""
+    error = loads(text) if text else None
+    return {"type": "Lost", "message": error} if isinstance(error, str) else error
+
+
+def read(store: Store, job_id: str) -> dict[bytes, bytes]:
+    """All fields of a record. Raises UnknownJob. The id of a coalesced submit has nothing but `alias`."""
+    record = store.read("HGETALL", store.key("job", job_id), job_id=job_id)
+    if not record:
+        raise UnknownJob(job_id)
+    return cast(dict[bytes, bytes], record)
+
+
+def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
+    """The jobs of these ids that are kept, in one round trip."""
+
+    def ask() -> list[dict[bytes, bytes]]:
+        pipeline = store.client.pipeline(transaction=False)
+        for job_id in ids:
+            pipeline.hgetall(store.key("job", job_id))
+        return pipeline.execute()
+
+    for job_id, record in zip(ids, store.call(ask), strict=True):
+        if record:
+            yield parse(job_id, record)
+
+
+def fields(store: Store, job_id: str, *names: str) -> list[str]:
+    """These fields of one record, empty where it has none."""
+    found = store.read("HMGET", store.key("job", job_id), *names)
+    return [(value or b"").decode() for value in found]
+
+
+def fields_of_many(store: Store, ids: Sequence[str], *names: str) -> list[list[str]]:
+    """These fields of each record, in one round trip."""
+
+    def ask() -> list[list[bytes | None]]:
+        pipeline = store.client.pipeline(transaction=False)
+        for job_id in ids:
+            pipeline.hmget(store.key("job", job_id), names)
+        return pipeline.execute()
+
+    return [[(value or b"").decode() for value in found] for found in store.call(ask)]
+
+
+def owned(store: Store, job_id: str, token: str) -> bool:
+    """Does this token still own the job?"""
+    current, state, condemned = fields(store, job_id, "token", "state", "condemned")
+    return current == token and state in ("running", "ready") and condemned != current
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands: the step at work, and how many attempts before the last one raised."""
+
+    spec: Spec
+    step: int
+    tries: int
+
+
+def standing(store: Store, job_id: str) -> Standing:
+    """A job that is gone stands as if it had never been taken."""
+    spec, *numbers = fields(store, job_id, "spec", "step", "attempt", "losses", "forgiven")
+    step, attempt, losses, forgiven = (int(number or 0) for number in numbers)
+    return Standing(loads(spec or "{}"), step, max(0, attempt - losses - forgiven - 1))
+
+
+def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The id of each job that is kept, and those of these fields that it has; `state` must be among them."""
+    begin = len(store.key("job", ""))
+    ids = (name[begin:] for name in _names(store))
+    while page := list(islice(ids, _PAGE)):
+        for job_id, values in zip(page, fields_of_many(store, page, *names), strict=True):
+            record = {name: value for name, value in zip(names, values, strict=True) if value}
+            if "state" in record:  # else an alias, or it is gone since
+                yield job_id, record
+
+
+def _names(store: Store) -> Iterator[str]:
+    """A scan may say a name twice."""
+    pattern = "".join("\\" + c if c in "*?[]\\^" else c for c in store.key("job", "")) + "*"
+    seen: set[str] = set()
+    cursor = 0
+    while True:
+        cursor, names = store.read("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        fresh = {name.decode() for name in names} - seen
+        seen |= fresh
+        yield from fresh
+        if cursor == 0:
+            return

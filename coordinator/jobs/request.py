@@ -1,0 +1,244 @@
+"""A submit, checked whole before anything is written."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import cast
+
+from kombu.utils.json import dumps, loads
+
+from coordinator.errors import InvalidJob
+from coordinator.jobs import chain, validation
+from coordinator.jobs.current import working
+from coordinator.jobs.options import Options, Target
+from coordinator.jobs.spec import Signature, SignatureOptions, Spec
+from coordinator.settings import Settings
+from coordinator.store.client import Arg
+from coordinator.store.times import milliseconds
+
+WHEN_BUSY = ("queue", "skip", "defer")
+ON_FAILURE = ("release", "hold")
+
+_KNOWN = Options.__annotations__.keys()
+_HONOURED = SignatureOptions.__annotations__.keys()
+
+
+@dataclass(slots=True)  # not frozen: one is made for each submit
+class JobRequest:
+    """A checked submit: `step_args` are those of the step job_submit."""
+
+    id: str
+    keys: tuple[str, ...]
+    when_busy: str
+    priority: int
+    not_before: int
+    room: Arg
+    fields: tuple[Arg, ...]
+
+    def step_args(self) -> tuple[Arg, ...]:
+        return (
+            self.id,
+            "\n".join(self.keys),
+            self.when_busy,
+            self.priority,
+            self.not_before,
+            self.room,
+            *self.fields,
+        )
+
+
+class Requests:
+    """Makes the requests of one installation and app; what is the same for all of them is worked out once."""
+
+    def __init__(self, settings: Settings, target: Target) -> None:
+        self._target = target
+        self._most = settings.max_payload
+        self._losses = settings.max_losses
+        self._lifetime = milliseconds(settings.max_lifetime)
+        self._kept = f"{milliseconds(settings.keep_success)} {milliseconds(settings.keep_failure)}"
+
+    def make(self, keys: str | Sequence[str], given: Mapping[str, object], options: Options) -> JobRequest:
+        """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
+        check_options(options)
+        signature, own = check_signature(given)
+        found = validation.check_keys(keys)
+        when_busy, start = _when(options, own)
+        plan = chain.plan(signature, own, self._target, options)
+        unite = _unite(options, plan.spec)
+        text = _encode(signature["task"], _spec(plan.spec, own, options), self._most)
+        first = plan.first
+        limits = self._limits(first.limit, options)
+        fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
+        if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
+            fields += ["tell", 1]
+        if when_busy == "defer":
+            same = (first.kind, first.task, text, *sorted(unite), *found)
+            fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
+        if unite:
+            fields += ["unite", dumps(unite)]
+        if rare := [*_rare(options, own, plan), *self._group(found[0])]:
+            fields += ["seldom", 1, *rare]
+        if number := _priority(options, own):
+            fields += ["priority", number]
+        return JobRequest(_id(options, own), found, when_busy, number, start, _room(options), tuple(fields))
+
+    def _limits(self, hard: int, options: Options) -> str:
+        """The record's `limits` (functions/rules/record.lua)."""
+        attempts, losses, lifetime = 1, self._losses, self._lifetime
+        if (given := options.get("max_attempts")) is not None:
+            attempts = max(1, validation.count("max_attempts", given))
+        if (given := options.get("max_losses")) is not None:
+            losses = validation.count("max_losses", given)
+        if (seconds := options.get("max_lifetime")) is not None:
+            lifetime = milliseconds(validation.limit("max_lifetime", seconds))
+        return f"{attempts} {losses} {hard} {lifetime} {self._kept}"
+
+    def _group(self, key: str) -> list[Arg]:
+        fair_by = self._target.fair_by
+        return ["group", validation.group(key, fair_by(key))] if fair_by else []
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Refuses an unknown name, with the known ones."""
+    if not options.keys() <= _KNOWN:
+        unknown = ", ".join(repr(name) for name in options if name not in _KNOWN)
+        raise InvalidJob(f"got an unexpected option {unknown}; options of submit: {', '.join(sorted(_KNOWN))}")
+
+
+def check_signature(given: Mapping[str, object]) -> tuple[Signature, SignatureOptions]:
+    """A signature and its options; what cannot be honoured is refused by name."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("task"), str):
+        raise InvalidJob(f"not a signature of a task: {given!r}; make one with task.s(…)")
+    signature = cast(Signature, given)
+    name = signature["task"]
+    kind = signature.get("subtask_type") or (name[7:] if name.startswith("celery.") else "")
+    if kind and kind not in ("chain", "group", "chord"):
+        raise InvalidJob(f"a {kind} cannot be a job; submit its tasks, or one task that calls them")
+    options = {name: value for name, value in (signature.get("options") or {}).items() if value is not None}
+    if not options.keys() <= _HONOURED:
+        unknown = ", ".join(sorted(options.keys() - _HONOURED))
+        raise InvalidJob(f"{name}: a job cannot honour the option {unknown}")
+    return signature, cast(SignatureOptions, options)
+
+
+def _when(options: Options, own: SignatureOptions) -> tuple[str, int]:
+    """`when_busy`, and the instant (ms) at which the job may start, 0 = now."""
+    when_busy = options.get("when_busy", "queue")
+    if when_busy != "queue":
+        validation.one_of("when_busy", when_busy, WHEN_BUSY)
+    start: datetime | None = options.get("not_before")
+    if start is None and "eta" in own:
+        start = validation.moment("eta", own["eta"])
+    elif start is None and "countdown" in own:
+        start = validation.moment("countdown", own["countdown"])
+    if start is None:
+        return when_busy, 0
+    if when_busy != "queue":
+        raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
+    return when_busy, validation.epoch_ms(start)
+
+
+def _id(options: Options, own: SignatureOptions) -> str:
+    given = options.get("job_id")
+    if given is None:
+        given = own.get("task_id")
+    return str(uuid.uuid4()) if given is None else validation.check_id(given)
+
+
+def _priority(options: Options, own: SignatureOptions) -> int:
+    given = options.get("priority")
+    if given is None:
+        given = own.get("priority")
+    return 0 if given is None else validation.priority(given)
+
+
+def _room(options: Options) -> Arg:
+    given = options.get("max_waiting")
+    return "" if given is None else validation.count("max_waiting", given)
+
+
+def _unite(options: Options, spec: Spec) -> dict[str, list[str] | None]:
+    """The texts to unite, which are no arguments of the task as it is submitted."""
+    united = validation.texts_by_name("unite", options["unite"]) if "unite" in options else {}
+    if not united:
+        return {}
+    if "steps" in spec:
+        raise InvalidJob("unite is for a job of one task")
+    spec["kwargs"] = {name: value for name, value in spec["kwargs"].items() if name not in united}
+    return united
+
+
+def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg]:
+    """Fields that few jobs have: Redis looks for them only where `seldom` is set."""
+    fields: list[Arg] = []
+    if plan.number:
+        fields += ["step", plan.number]
+    if plan.undo:
+        fields += ["undo", plan.undo]
+    if "on_failure" in options and validation.one_of("on_failure", options["on_failure"], ON_FAILURE) == "hold":
+        fields += ["hold", 1]
+    if (weight := options.get("weight", 1)) != 1:
+        fields += ["weight", validation.weight(weight)]
+    if "expires" in own:
+        fields += ["expires", validation.epoch_ms(validation.moment("expires", own["expires"]))]
+    if job := working.get():
+        fields += ["parent", job.id]
+    return fields
+
+
+def _spec(spec: Spec, own: SignatureOptions, options: Options) -> Spec:
+    """The spec of a plan, with what the signature's options and the submit's add to it."""
+    if own.get("link"):
+        spec["link"] = _links("link", own["link"])
+    if own.get("link_error"):
+        spec["link_error"] = _links("link_error", own["link_error"])
+    if own.get("headers"):
+        spec["headers"] = own["headers"]
+    if own.get("shadow"):
+        spec["shadow"] = own["shadow"]
+    if own.get("ignore_result"):
+        spec["ignore_result"] = own["ignore_result"]
+    if (delay := options.get("retry_delay")) is not None:
+        spec["retry_delay"] = validation.delays(delay)
+    if kinds := options.get("retry_on", ()):
+        spec["retry_on"] = validation.names_of_errors("retry_on", kinds)
+    if options.get("max_attempts") is None:
+        spec["free"] = 1
+    return spec
+
+
+def _links(name: str, given: object) -> list[Signature]:
+    """`set(link=…)` keeps a single one as it is."""
+    links = list(given) if isinstance(given, list | tuple) else [given]
+    for one in links:
+        if not isinstance(one, Mapping) or not isinstance(one.get("task"), str):
+            raise InvalidJob(f"{name} is no signature of a task: {one!r}")
+    return cast(list[Signature], links)
+
+
+def _encode(task: str, spec: Spec, most: int) -> str:
+    try:
+        text = str(dumps(spec))
+    except (TypeError, ValueError) as error:
+        for place, value in chain.all_arguments(spec):
+            try:
+                dumps(value)
+            except (TypeError, ValueError):
+                raise InvalidJob(f"{task}: argument {place} is not JSON: {type(value).__name__}") from error
+        raise InvalidJob(f"{task}: its options are not JSON: {error}") from error
+    if '"__type__"' in text:
+        _read_back(task, text)
+    if len(text.encode()) > most:
+        raise InvalidJob(f"{task}: {len(text.encode())} bytes of arguments; at most {most} (setting max_payload)")
+    return text
+
+
+def _read_back(task: str, text: str) -> None:
+    """A dict that looks like one of kombu's own encodings may be written, but not read."""
+    try:
+        loads(text)
+    except Exception as error:
+        raise InvalidJob(f"{task}: its arguments could not be read back from JSON: {error!r}") from error

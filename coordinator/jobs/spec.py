@@ -1,0 +1,96 @@
+"""The JSON in a job's record, and the signatures it is made of: what each part is called and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Required, TypedDict
+
+
+class SignatureOptions(TypedDict, total=False):
+    """The options of a signature that a job can honour."""
+
+    queue: str
+    countdown: float
+    eta: datetime | str
+    expires: float | datetime | str
+    priority: int
+    task_id: str
+    time_limit: float
+    soft_time_limit: float
+    link: Signature | list[Signature]
+    link_error: Signature | list[Signature]
+    headers: dict[str, object]
+    shadow: str
+    ignore_result: bool
+
+
+class Signature(TypedDict, total=False):
+    """A task and its arguments. Those of a chain, group or chord (`subtask_type`) hold their tasks in `kwargs`."""
+
+    task: Required[str]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: SignatureOptions
+    subtask_type: str | None
+    immutable: bool
+
+
+_Placed = TypedDict("_Placed", {"class": str}, total=False)
+
+
+class StepSpec(_Placed, total=False):
+    """A step as it is kept: a task and its arguments, or a `canvas` that it publishes. `limit`: ms; `soft`: seconds."""
+
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    immutable: int
+    headers: dict[str, object]
+    shadow: str
+    soft: float
+    canvas: Signature
+    limit: int
+
+
+class Policy(TypedDict):
+    """A `Backoff` as it is kept."""
+
+    first: float
+    cap: float
+    jitter: bool
+
+
+class Spec(StepSpec, total=False):
+    """The part of a record that only the runner reads: of a single task its step, of a chain `steps` and `first`.
+
+    `first`: the number of the step to begin with. `free`: the task's own bound on attempts counts.
+    """
+
+    steps: list[StepSpec]
+    first: int
+    rollback: StepSpec
+    link: list[Signature]
+    link_error: list[Signature]
+    ignore_result: bool
+    retry_delay: list[float] | Policy
+    retry_on: list[str]
+    free: int
+
+
+class Cause(TypedDict, total=False):
+    """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when."""
+
+    type: str
+    module: str
+    message: str
+    traceback: str
+    by: str
+    at: int
+
+
+class Handles(TypedDict):
+    """The sub-results that a parked job waits for; `one`: its task returned a single one, not a list."""
+
+    ids: list[str | None]
+    one: bool

@@ -1,0 +1,191 @@
+"""Lanes: put jobs in line, look at them, wait for them, cancel them.
+
+Redis holds the truth; a doorbell only says that there is work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, cast
+
+from kombu.utils.json import loads
+
+from coordinator.errors import InvalidJob, LaneFull, StoreRefused, UnknownJob, WaitTimeout
+from coordinator.fleet.nodes import Nodes
+from coordinator.jobs import record, validation
+from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.request import JobRequest
+from coordinator.jobs.spec import Spec
+from coordinator.lanes import lane
+from coordinator.lanes.lane import Lane
+from coordinator.store.client import Store
+
+_CHUNK = 200
+ENDS = ("back", "front")
+MAX_LIMIT = 1000
+
+
+class Lanes:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def submit(self, request: JobRequest) -> Submission:
+        """Raises StoreUnavailable(job_id) when it is unknown whether it was done: ask again with that id."""
+        return self._told(request, lambda: self.store.step("job_submit", *request.step_args(), job_id=request.id))
+
+    def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
+        """In round trips of 200. An error ends it; asking again with the same ids is safe."""
+        waiting, done = list(requests), []
+        for start in range(0, len(waiting), _CHUNK):
+            chunk = waiting[start : start + _CHUNK]
+            replies = self.store.step_many("job_submit", [request.step_args() for request in chunk])
+            for request, reply in zip(chunk, replies, strict=True):
+                done.append(self._told(request, partial(self.store.checked, reply, request.id)))
+        return done
+
+    def _told(self, request: JobRequest, ask: Callable[[], Any]) -> Submission:
+        try:
+            return _submitted(request, ask())
+        except StoreRefused as error:
+            # A full Redis refuses the step before it looks: one that it has done before is a duplicate all the same.
+            if not error.full or not any(record.fields(self.store, request.id, "state", "alias")):
+                raise
+            return Submission(request.id, "duplicate", -1)
+
+    def job(self, job_id: str) -> Job:
+        """Raises UnknownJob. The id of a coalesced submit shows the job it melted into."""
+        found = record.read(self.store, job_id)
+        if b"alias" in found:
+            job_id = found[b"alias"].decode()
+            found = record.read(self.store, job_id)
+        return record.parse(job_id, found)
+
+    def spec(self, job_id: str) -> Spec:
+        """The part of a record that only its runner reads: args, kwargs, links, headers."""
+        spec: Spec = loads(record.read(self.store, job_id).get(b"spec", b"{}"))
+        return spec
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable.
+
+        Listens for its end, and looks each second should the notice be lost.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        job = self.job(job_id)
+        if job.waited_for:
+            return job
+        with self.store.call(lambda: self.store.client.pubsub(ignore_subscribe_messages=True)) as notices:
+            self.store.call(lambda: notices.subscribe(self.store.key("done", job.id)))
+            while not (job := self.job(job.id)).waited_for:
+                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                if left <= 0:
+                    raise WaitTimeout(job_id, job.state)
+                self.store.call(lambda left=left: notices.get_message(timeout=left))  # type: ignore[misc]
+        return job
+
+    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
+        """End a job; its state after the call. A running one (`running`) ends once its process was stopped.
+
+        A job that was started is rolled back, where it has a rollback.
+        """
+        return self._acted("job_cancel", job_id, why, by)
+
+    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
+        """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front
+        of those of its priority. Its state after the call.
+        """
+        return self._acted("job_retry", job_id, why, by, validation.one_of("to", to, ENDS))
+
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        token: str | None = None,
+    ) -> str:  # fmt: skip
+        """Give a job that was not started another place in all its lines: back or front of those of its priority.
+
+        Its state after the call. Raises InvalidJob where it was started, or stands in no line. Asked again with the
+        same `token` after StoreUnavailable, it is moved once, unless it was moved otherwise meanwhile; without one,
+        once more.
+        """
+        number = "" if priority is None else validation.priority(priority)
+        args = (job_id, number, validation.one_of("to", to, ENDS), why, by, token or "")
+        state, moved = self.store.step("job_move", *args, job_id=job_id)
+        if not state:
+            raise UnknownJob(job_id)
+        if not moved:
+            raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
+        return cast(str, state.decode())
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
+        """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
+
+        Raising it starts waiters at once, lowering it stops nobody. The limit before.
+        """
+        return int(self.store.step("lane_limit", validation.check_keys(key)[0], check_limit(limit), why, by))
+
+    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> str:
+        state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
+        if not state:
+            raise UnknownJob(job_id)
+        return cast(str, state.decode())
+
+    def release(self, key: str, *, why: str, by: str = "", holder: str = "") -> str | None:
+        """Take the lane from the job that was started, which ends as cancelled, without rollback; the next goes on.
+
+        `holder`: only if this job holds it, so that a repeated call takes it from no other. Returns the holder's id;
+        None: no job held it. A job that was not started holds nothing: cancel it.
+        """
+        return self.store.step("lane_release", validation.check_keys(key)[0], why, by, holder).decode() or None
+
+    def pause(self, key: str, *, why: str = "", by: str = "") -> bool:
+        """Nothing more of this lane starts. False: it was paused already."""
+        return bool(self.store.step("lane_pause", validation.check_keys(key)[0], why, by))
+
+    def resume(self, key: str, *, why: str = "", by: str = "") -> bool:
+        """False: it was not paused. The record of the job that waited in front keeps who resumed the lane, and why."""
+        return bool(self.store.step("lane_resume", validation.check_keys(key)[0], why, by))
+
+    def drain(self, node: str, on: bool, *, why: str = "", by: str = "") -> bool:
+        """Give a node of that name nothing new, or again. False: it was so already."""
+        return Nodes(self.store).drain(validation.check_node(node), on, why, by)
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each state, ended in each outcome, were `created`; and `retries`, `losses`, `faults`."""
+        return record.counts(self.store)
+
+    def lane(self, key: str, most: int = 100) -> Lane:
+        return lane.look(self.store, validation.check_keys(key), most)[0]
+
+    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        """Lanes not empty, paused, or with a limit of their own, by key, which begins with `prefix`.
+
+        `state`: of the first job in line. `after`: the last key of the page before.
+        """
+        return lane.lanes(self.store, prefix, state, most, after)
+
+    def tasks_of(self, app: str) -> set[str] | None:
+        """The tasks that living nodes of this app have; None: none of them lives."""
+        nodes = [node for node in Nodes(self.store).all() if node.app == app]
+        return {task for node in nodes for task in node.tasks} if nodes else None
+
+    def progress(self, job_id: str, token: str, done: int, total: int) -> None:
+        """Say how far a running job is; nothing is written when the token is not the job's any more."""
+        self.store.step("job_progress", job_id, token, f"{done}/{total}")
+
+    def holds(self, job_id: str, token: str) -> bool:
+        """Is this token still the one that owns the job? Raises StoreUnavailable: an error is never an answer."""
+        return record.owned(self.store, job_id, token)
+
+
+def _submitted(request: JobRequest, reply: Any) -> Submission:
+    outcome, position, found, _fence = reply
+    if outcome == b"full":
+        raise LaneFull(found.decode(), position, request.id)
+    return Submission(request.id, outcome.decode(), position)
+
+
+def check_limit(limit: int) -> int:
+    if validation.count("limit", limit) > MAX_LIMIT:
+        raise InvalidJob(f"limit is a whole number from 0 to {MAX_LIMIT}, not {limit}")
+    return limit

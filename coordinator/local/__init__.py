@@ -1,0 +1,1 @@
+"""One machine: a private Redis, and child processes that a supervisor keeps running."""

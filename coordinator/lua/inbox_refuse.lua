@@ -1,7 +1,0 @@
--- inbox_refuse: put what was refused aside, then let go of it; on the broker's Redis.
--- KEYS hand dead
--- ARGV entry letter
--- returns 1, or 0 = it was not in hand any more, nothing was done
-if not redis.call('LPOS', KEYS[1], ARGV[1]) then return 0 end
-redis.call('RPUSH', KEYS[2], ARGV[2])
-return redis.call('LREM', KEYS[1], 1, ARGV[1])

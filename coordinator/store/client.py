@@ -1,0 +1,281 @@
+"""The one door to Redis: the client, the names of the keys, `step(name)` and `read(command)`.
+
+Names are `{<prefix>}:<kind>[:<part>]:<name>`; the caller's text is always last, so nothing needs escaping and nothing
+collides, and the braces put an installation into one cluster slot. Each change is a step of the library
+(`functions/`), which gets the prefix as its first key and derives the names of jobs and lanes from it.
+
+No call is retried here: a lost reply is told (`StoreUnavailable`), and each step may be asked again with the same
+token. A client is made per process: after a fork, anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import redis
+from hiredis import pack_command
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
+from coordinator.settings import Settings
+from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
+
+_SOON = 0.0003  # seconds in which an answer is worth waiting for awake
+_FRESH = 0.5  # seconds in which an idle connection is trusted to be open
+_UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
+_LOADS = 10  # times that the library is loaded for one call, should others remove it as often
+Arg = str | bytes | int | float
+Ringer = Callable[[str, str], None]
+
+_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
+
+
+def _pack(*parts: Arg) -> bytes:
+    return cast(bytes, pack_command(parts))  # type: ignore[arg-type]  # its stub knows commands of one part
+
+
+def _reply_or_error(connection: redis.Connection) -> Any:
+    try:
+        return connection.read_response()
+    except redis.exceptions.ResponseError as error:
+        return error
+
+
+class Store:
+    """Redis as one installation of the coordinator sees it. Cheap to make: connects at the first call.
+
+    `ringer(node, bell)` publishes a doorbell that a step rang; it never raises. Without one (a plain client) the node's
+    warden rings at its next look.
+    """
+
+    def __init__(self, settings: Settings, ringer: Ringer | None = None) -> None:
+        if not settings.url:
+            raise SettingsError("no Redis for the coordinator: set COORDINATOR_URL, coordinator_url or url=…")
+        self.settings = settings
+        self.ringer = ringer
+        self.library: Library = current()
+        self.prefix = "{" + settings.prefix + "}:"
+        self._client: redis.Redis | None = None
+        self._idle: list[tuple[redis.Connection, float]] = []
+        self._pid = 0
+        self._soon = False  # did the last answer come within _SOON?
+
+    def __reduce__(self) -> tuple[type[Store], tuple[Settings]]:
+        return Store, (self.settings,)
+
+    @property
+    def client(self) -> redis.Redis:
+        """This process's client; commands through it raise redis's own errors (see `call`)."""
+        if self._client is None or self._pid != os.getpid():
+            self._client = self.connect(self.settings.timeout)
+            self._idle = []
+            self._pid = os.getpid()
+        return self._client
+
+    def connect(self, timeout: float) -> redis.Redis:
+        """A client of its own, for calls that block up to `timeout` seconds."""
+        tcp = {} if self.settings.url.startswith("unix") else {"socket_keepalive": True}
+        return redis.Redis.from_url(
+            self.settings.url,
+            max_connections=_UNBOUNDED,
+            socket_timeout=timeout,
+            socket_connect_timeout=min(timeout, self.settings.timeout),
+            retry=Retry(NoBackoff(), 0),
+            **tcp,
+        )
+
+    def key(self, kind: str, *parts: str) -> str:
+        return self.prefix + ":".join((kind, *parts))
+
+    def step(self, name: str, *args: Arg, job_id: str | None = None, eager: bool = False) -> Any:
+        """Do one step of the library (`functions/`); its reply as Redis gives it (bytes). Bells that it rang go out.
+
+        The hot path: one request on a connection of our own, without what a general client does around it. `eager`: see
+        `_answer`; for a thread that has its process for itself.
+        """
+        packed = self._packed(name, args)
+
+        def ask(connection: redis.Connection) -> Any:
+            self._send(connection, packed)
+            try:
+                return self._answer(connection, eager)
+            except redis.exceptions.ResponseError as error:
+                if not is_missing(error):
+                    raise
+            [reply] = self._ask_many(connection, [packed])
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
+
+        return self._rung(self.call(lambda: self._talk(ask), job_id))
+
+    def step_many(self, name: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
+        """Do one step for each argument list, in one round trip; a refused call's place holds its error."""
+        packed = [self._packed(name, args) for args in calls]
+
+        replies = cast(list[Any], self.call(lambda: self._talk(lambda connection: self._ask_many(connection, packed))))
+        if any(isinstance(reply, _FAILED_OVER) for reply in replies):
+            self._disconnect()
+        return [reply if isinstance(reply, Exception) else self._rung(reply) for reply in replies]
+
+    def _rung(self, answer: list[Any]) -> Any:
+        """A step's reply; the bells that it rang stand behind it."""
+        if len(answer) > 1 and self.ringer is not None:
+            for node, bell in answer[1]:
+                self.ringer(node.decode(), bell.decode())
+        return answer[0]
+
+    def read(self, command: str, *args: Arg, job_id: str | None = None) -> Any:
+        """One command that the server knows by itself; its reply as redis-py reads it (HGETALL: a dict of bytes)."""
+        return self.call(lambda: self.client.execute_command(command, *args), job_id)
+
+    def check(self) -> None:
+        """Raises SettingsError where the server says that it is too old. One that is away, or tells nothing, may do."""
+        with suppress(StoreUnavailable, redis.exceptions.RedisError):
+            check_server(self.read("INFO", "server"), self.where)
+
+    def libraries(self) -> list[Loaded]:
+        """All libraries of functions that the server has, others' too."""
+        return loaded(self.read("FUNCTION LIST"), self.library)
+
+    def remove_library(self, name: str) -> None:
+        """A process that uses it loads it again."""
+        self.read("FUNCTION DELETE", name)
+
+    def _answer(self, connection: redis.Connection, eager: bool) -> Any:
+        """The answer to what was sent. A processor that went to sleep needs 50 us and more to wake, nearly as long as
+        Redis needs for the answer. So an eager caller stays awake and looks for it, giving way to whoever else can run,
+        as long as Redis answers that soon: one late answer, and the next is waited for asleep.
+        """
+        sent = time.perf_counter()
+        if eager and self._soon:
+            while not connection.can_read(timeout=0) and time.perf_counter() - sent < _SOON:
+                os.sched_yield()
+        reply = connection.read_response()
+        self._soon = time.perf_counter() - sent < _SOON
+        return reply
+
+    def _packed(self, name: str, args: Sequence[Arg]) -> bytes:
+        function = f"{name}_{self.library.digest}"
+        if self.ringer is None:  # a second key says so
+            return _pack("FCALL", function, 2, self.prefix, self.prefix + "unrung", *args)
+        return _pack("FCALL", function, 1, self.prefix, *args)
+
+    def _ask_many(self, connection: redis.Connection, packed: list[bytes]) -> list[Any]:
+        """A reply or an error for each call. Those that the server had no library for go out again, behind the library
+        and in one packet with it: hardly a removal finds its way between.
+        """
+        replies: list[Any] = [None] * len(packed)
+        places = list(range(len(packed)))
+        load = b""
+        for _ in range(_LOADS + 1):
+            self._send(connection, load + b"".join(packed[place] for place in places))
+            loaded = _reply_or_error(connection) if load else None
+            for place in places:
+                replies[place] = _reply_or_error(connection)
+            places = [place for place in places if is_missing(replies[place])]
+            if not places:
+                break
+            if isinstance(loaded, redis.exceptions.OutOfMemoryError):
+                text = f"it is full, so that the library of functions cannot be loaded; nodes that run go on ({loaded})"
+                raise redis.exceptions.OutOfMemoryError(text)
+            if isinstance(loaded, Exception) and "already exists" not in str(loaded):  # else somebody was first
+                raise loaded
+            load = _pack("FUNCTION", "LOAD", self.library.text)
+        return replies
+
+    def _send(self, connection: redis.Connection, packed: bytes) -> None:
+        connection.send_packed_command([packed], check_health=False)
+
+    def _talk(self, ask: Callable[[redis.Connection], Any]) -> Any:
+        """Ask on a connection of our own, which is kept unless it broke."""
+        connection = self._borrow()
+        try:
+            reply = ask(connection)
+        except redis.exceptions.ResponseError:
+            self._idle.append((connection, time.monotonic()))
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        self._idle.append((connection, time.monotonic()))
+        return reply
+
+    def _borrow(self) -> redis.Connection:
+        client = self.client
+        try:
+            connection, used = self._idle.pop()
+        except IndexError:
+            # Not `make_connection`, which counts each one that it ever made against the pool's bound.
+            pool = client.connection_pool
+            return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))
+        # Closed by the server meanwhile? Then there is something to read; asking costs a system call.
+        if time.monotonic() - used > _FRESH:
+            try:
+                closed = connection.can_read(timeout=0)
+            except redis.exceptions.ConnectionError:
+                closed = True
+            if closed:
+                connection.disconnect()
+        return connection
+
+    def checked(self, reply: Any, job_id: str | None = None) -> Any:
+        """One of `step_many`'s replies; raises what it holds, as `call` does."""
+
+        def complain() -> Any:
+            raise reply
+
+        return self.call(complain, job_id) if isinstance(reply, Exception) else reply
+
+    def call(self, ask: Callable[[], Any], job_id: str | None = None) -> Any:
+        """Run `ask`, turning redis's connection errors into StoreUnavailable and refusals into StoreRefused."""
+        try:
+            return ask()
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+            raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
+        except redis.exceptions.ResponseError as error:
+            if isinstance(error, _FAILED_OVER):
+                self._disconnect()
+            if "unknown command" in str(error).lower():
+                self.check()
+            if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
+                raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
+            if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
+                full = isinstance(error, redis.exceptions.OutOfMemoryError)
+                raise StoreRefused(f"Redis at {self.where} refuses writes: {error}", job_id, full) from error
+            raise
+
+    @property
+    def where(self) -> str:
+        """The address without its password, for messages."""
+        return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), self.settings.url)
+
+    def close(self) -> None:
+        if self._client is not None and self._pid == os.getpid():
+            self._client.close()
+            self._disconnect()
+        self._client = None
+
+    def _disconnect(self) -> None:
+        """Close the idle connections. After a failover behind one address they lead to the old master: the next call
+        connects anew, and reaches the new one.
+        """
+        self.client.connection_pool.disconnect(inuse_connections=False)
+        while True:
+            try:
+                self._idle.pop()[0].disconnect()
+            except IndexError:
+                return
+
+
+# redis-py turns a known first word of an error into a class and takes it off the text.
+_PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
+_FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
+_REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+_REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")

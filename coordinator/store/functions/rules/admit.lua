@@ -1,0 +1,82 @@
+-- Admission: whose turn it is.
+local admit = {}
+
+-- In a line with a mark: is the job among those that may run now? One of weight `all` runs alone, and nobody passes it.
+local function within_limit(c, id, key, weight)
+  local members = c.P .. 'line:' .. key
+  if redis.call('ZSCORE', members, line.PAUSED) then return false end
+  local place = redis.call('ZRANK', members, id) - 1
+  if place >= line.limit(c, key) or (weight and place > 0) then return false end
+  local pinned = redis.call('ZCOUNT', members, '-inf', '-inf') - 1
+  for _, other in ipairs(redis.call('ZRANGE', members, pinned == 1 and 1 or pinned + 1, place)) do
+    if redis.call('HGET', c.P .. 'job:' .. other, 'weight') then return false end
+  end
+  return true
+end
+
+-- May it start? Second: is there a mark in one of its lines?
+local function in_front(c, id, keys, weight)
+  local marked = false
+  for _, key in ipairs(keys) do
+    local first = redis.call('ZRANGE', c.P .. 'line:' .. key, 0, 0)[1]
+    if line.is_mark(first) then
+      if not within_limit(c, id, key, weight) then return false end
+      marked = true
+    elseif first ~= id then
+      return false
+    end
+  end
+  return true, marked
+end
+
+-- A lock in plain code is granted where it stands: its runner is the process that waits for it.
+local function grant(c, id, job, keys)
+  record.fill(job, 'token', 'ttl')
+  local ttl = tonumber(job.ttl)
+  if not locks.acquire(c, id, keys, job.token, ttl) then return false end
+  local fence = locks.next_fence(c)
+  redis.call('ZADD', c.P .. 'locks', c.now + ttl, id)
+  redis.call('HSET', job.name, 'state', 'running', 'fence', fence, 'attempt', 1, 'taken', c.now_text,
+    'started', c.now_text)
+  redis.call('RPUSH', c.P .. 'turn:' .. id, fence)
+  redis.call('PEXPIRE', c.P .. 'turn:' .. id, job.ttl)
+  return true
+end
+
+-- The job becomes ready if it may.
+function admit.one(c, id, marked)
+  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight')
+  if job.state ~= 'waiting' or c.fresh and c.fresh.id == id then return end
+  local keys, good = record.keys_of(job.keys), true
+  if marked or #keys > 1 then good, marked = in_front(c, id, keys, job.weight) end
+  if not good then return end
+  if job.class then
+    ready.make(c, id, job)
+  elseif not grant(c, id, job, keys) then
+    return
+  end
+  if marked then line.pin(c, id, keys) end
+end
+
+-- A place in front became free: each job that may start now does.
+function admit.lane(c, key)
+  local members = c.P .. 'line:' .. key
+  local id = redis.call('ZRANGE', members, '0', '0')[1]
+  if not id then return redis.call('ZREM', c.P .. 'lanes', key) end
+  if not line.is_mark(id) then return admit.one(c, id) end
+  if redis.call('ZSCORE', members, line.PAUSED) then return end
+  local started = redis.call('ZCOUNT', members, '-inf', '-inf')
+  for _, other in ipairs(redis.call('ZRANGE', members, started, line.limit(c, key))) do
+    admit.one(c, other, true)
+    if redis.call('HGET', c.P .. 'job:' .. other, 'weight') then return end
+  end
+end
+
+-- A job that stood apart comes into its lines.
+function admit.join(c, id, keys, score)
+  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'waiting')
+  line.enter(c, id, keys, score)
+  admit.lane(c, keys[1])
+end
+
+return admit

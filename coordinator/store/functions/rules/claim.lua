@@ -1,0 +1,92 @@
+-- Claims: a runner is given a ready job, with a new token, a new fence and the full ttl.
+-- The reply tells the runner what it must know: id, keys, task, spec, attempt, losses, fence, limits, unite, class,
+-- tell; last, of a job that was not simply started, {phase, step, value, forgiven, error}.
+local claim = {}
+
+local CLASS = 10 -- the place of the class in the reply
+
+-- The fields that a job needs to be started.
+local function fill(job, ...)
+  record.fill(job, 'limits', 'tell', 'melt', 'seldom', 'attempt', 'taken', 'spec', 'unite', ...)
+  return job.seldom and record.fill_rare(job) or job
+end
+
+local function start(c, id, job, node, runner, token, ttl)
+  local keys = record.keys_of(job.keys)
+  local limit = tonumber(string.match(job.limits, '^%S+ %S+ (%S+)'))
+  if not locks.acquire(c, id, keys, token, ttl, job.slots) then return false end
+  local attempt, fence = (job.attempt or 0) + 1, locks.next_fence(c)
+  redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', fence, 'attempt', attempt,
+    'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text)
+  redis.call('ZADD', c.P .. 'leases', base.text_of(c.now + ttl), id)
+  if job.phase == 'rollback' then limit = tonumber(string.match(job.undo, '^[^\n]*\n([^\n]*)')) end
+  local till = limit > 0 and base.text_of(c.now + limit) or '0'
+  redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
+  if job.melt then coalesce.close(c, id, job, keys) end
+  if job.expires then redis.call('ZREM', c.P .. 'expiry', id) end
+  return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
+    job.class, job.tell or false,
+    job.seldom and redis.call('HMGET', job.name, 'phase', 'step', 'value', 'forgiven', 'error') or false}
+end
+
+-- The next job of a class. Entries may be stale, too old, or of a task that this node has not registered.
+local function start_next(c, class, node, runner, token, ttl)
+  local first = nil
+  for _ = 1, 16 do
+    local id, group, job = ready.shift(c, class)
+    if not id then return end
+    job = job and fill(job) or fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
+    if job.state == 'ready' then
+      if job.expires and tonumber(job.expires) < c.now and not job.taken then
+        settle.finish(c, id, job, 'expired', 'error', '"not started in time"')
+      else
+        local fits = redis.call('SISMEMBER', c.P .. 'tasks:' .. node, job.task) == 1
+        local given = fits and start(c, id, job, node, runner, token, ttl)
+        if given then return given end
+        redis.call('HSET', job.name, 'state', 'ready') -- a job that was to be taken directly does not say so yet
+        ready.put(c, id, class, group)
+        if id == first then return end
+        first = first or id
+      end
+    end
+  end
+end
+
+-- Classes in turns, so that none starves another. A node that drains or is gone has no classes.
+local function start_any(c, node, runner, token, ttl)
+  local served = redis.call('SMEMBERS', c.P .. 'classes:' .. node)
+  for i = 1, #served do
+    local given = start_next(c, served[(c.now + i) % #served + 1], node, runner, token, ttl)
+    if given then return given end
+  end
+  redis.call('HDEL', c.P .. 'work:' .. node, runner)
+  return false
+end
+
+-- The same job once more.
+local function repeated(c, id)
+  local name = c.P .. 'job:' .. id
+  local given = redis.call('HMGET', name, 'keys', 'task', 'spec', 'attempt', 'losses', 'fence', 'limits', 'unite',
+    'class', 'tell')
+  table.insert(given, 1, id)
+  given[#given + 1] = redis.call('HMGET', name, 'phase', 'step', 'value', 'forgiven', 'error')
+  return given
+end
+
+-- The next job for a runner, or false. The reply may have been lost: the token that the runner was given stays in
+-- work:<node> until it is over. known: it may have been asked for before.
+function claim.next(c, node, runner, token, ttl, known)
+  local mine = not known or redis.call('HGET', c.P .. 'work:' .. node, runner)
+  local id = known and mine and string.sub(mine, 1, #token) == token and string.match(mine, '^%S+ %S+ (.*)$')
+  local given
+  if id then
+    given = repeated(c, id)
+  else
+    given = start_any(c, node, runner, token, ttl)
+    if not mine or not given then doorbells.rescore(c, node) end
+  end
+  c.served = given and given[CLASS]
+  return given
+end
+
+return claim

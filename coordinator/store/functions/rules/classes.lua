@@ -1,0 +1,31 @@
+-- Classes: app, queue and labels of a job, joined by newlines. A new class learns which living nodes fit it, a new node
+-- learns its classes.
+local classes = {}
+
+-- A class without an app (a plain client's) fits nodes of any app that knows the task. A node that drains fits none,
+-- not even one that is seen for the first time.
+function classes.match(c, node, class)
+  local app, queue, labels = string.match(class, '^([^\n]*)\n([^\n]*)(.*)$')
+  local serves = c.P .. 'serves:' .. node
+  local good = redis.call('HGET', c.P .. 'node:' .. node, 'closed') ~= '1'
+    and (app == '' or redis.call('SISMEMBER', serves, 'app ' .. app) == 1)
+    and redis.call('SISMEMBER', serves, 'queue ' .. queue) == 1
+  for label in string.gmatch(labels, '[^\n]+') do
+    good = good and redis.call('SISMEMBER', serves, 'label ' .. label) == 1
+  end
+  redis.call(good and 'SADD' or 'SREM', c.P .. 'fits:' .. class, node)
+  redis.call(good and 'SADD' or 'SREM', c.P .. 'classes:' .. node, class)
+end
+
+function classes.know(c, class)
+  if redis.call('SADD', c.P .. 'classes', class) == 0 then return end
+  for _, node in ipairs(redis.call('ZRANGE', c.P .. 'alive', 0, -1)) do classes.match(c, node, class) end
+end
+
+-- A job of this class is created.
+function classes.count(c, class)
+  classes.know(c, class)
+  redis.call('HINCRBY', c.P .. 'counts', 'created', '1')
+end
+
+return classes

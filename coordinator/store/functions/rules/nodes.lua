@@ -1,0 +1,76 @@
+-- Nodes that come, go, and are given nothing new.
+local nodes = {}
+
+-- The jobs that its processes hold stay noted for a while: it may only have been silent, and come back.
+function nodes.forget(c, node)
+  local incarnation = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
+  if incarnation then redis.call('SET', c.P .. 'gone:' .. node, incarnation, 'PX', 3600000) end
+  redis.call('PEXPIRE', c.P .. 'work:' .. node, 3600000)
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
+    redis.call('SREM', c.P .. 'fits:' .. class, node)
+  end
+  redis.call('ZREM', c.P .. 'alive', node)
+  redis.call('ZREM', c.P .. 'room', node)
+  for _, kind in ipairs({'classes:', 'serves:', 'tasks:', 'rung:', 'node:', 'chosen:'}) do
+    redis.call('DEL', c.P .. kind .. node)
+  end
+end
+
+-- Nothing new is given to it; what it has at work may end.
+function nodes.close(c, node)
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
+    redis.call('SREM', c.P .. 'fits:' .. class, node)
+    redis.call('SREM', c.P .. 'classes:' .. node, class)
+  end
+  redis.call('HSETNX', c.P .. 'node:' .. node, 'closing', c.now)
+  redis.call('HSET', c.P .. 'node:' .. node, 'closed', 1)
+end
+
+function nodes.open(c, node)
+  redis.call('HDEL', c.P .. 'node:' .. node, 'closed', 'closing')
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do classes.match(c, node, class) end
+end
+
+-- By its worker, which ends, or by an operator.
+function nodes.is_draining(c, node)
+  return redis.call('HGET', c.P .. 'node:' .. node, 'ending') == '1'
+    or redis.call('HEXISTS', c.P .. 'drained', node) == 1
+end
+
+-- The task of the first ready job that some living node knows. A job that none knows goes behind, so as not to hide it.
+local function ready_task(c, class, living)
+  for _ = 1, math.min(ready.count(c, class, 64), 64) do
+    local group = redis.call('LINDEX', c.P .. 'ready:' .. class, 0)
+    local id = redis.call('LINDEX', ready.group_list(c, class, group), 0)
+    local task = redis.call('HGET', c.P .. 'job:' .. id, 'task') or ''
+    for _, node in ipairs(living) do
+      if redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return task end
+    end
+    ready.shift(c, class)
+    ready.put(c, id, class, group)
+  end
+end
+
+-- Bells that were rung less than 1 s ago will be answered; a node that left an older one may never answer.
+function nodes.fresh_bells(c, node)
+  local fresh = 0
+  for _, bell in ipairs(redis.call('ZRANGE', c.P .. 'rung:' .. node, 0, -1)) do
+    if c.now - tonumber(string.match(bell, '^%d+')) < 1000 then fresh = fresh + 1 end
+  end
+  return fresh
+end
+
+-- Ready work that no bell is on its way for, beside nodes with room: rings them.
+function nodes.wake_idle(c)
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do
+    local idle = ready.count(c, class, 64)
+    if idle > 0 then
+      local living = redis.call('SMEMBERS', c.P .. 'fits:' .. class)
+      for _, node in ipairs(living) do idle = idle - nodes.fresh_bells(c, node) end
+      local task = idle > 0 and ready_task(c, class, living)
+      while task and idle > 0 and doorbells.ring(c, class, task) do idle = idle - 1 end
+    end
+  end
+end
+
+return nodes

@@ -1,0 +1,211 @@
+-- A job whose attempt is over ends, is held, is tried again, or is rolled back.
+local settle = {}
+
+-- Out of all lines with a terminal state; then each job behind it goes on.
+function settle.finish(c, id, job, state, ...)
+  local keys, name = record.keys_of(job.keys), job.name
+  for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
+  redis.call('ZREM', c.P .. record.leases_of(job), id)
+  if job.melt then coalesce.close(c, id, job, keys) end
+  if job.seldom then states.leave(c, id, job) end
+  if job.token then locks.release(c, keys, job.token, job.slots) end
+  redis.call('HSET', name, 'state', state, 'ended', c.now_text, ...)
+  local success, failure = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+)')
+  local keep = state == 'succeeded' and success or failure
+  redis.call('PEXPIRE', name, keep)
+  if job.aliases then -- the ids that melted into it are known as long as it is
+    for _, alias in ipairs(redis.call('LRANGE', c.P .. 'aliases:' .. id, 0, -1)) do
+      redis.call('PEXPIRE', c.P .. 'job:' .. alias, keep)
+    end
+    redis.call('PEXPIRE', c.P .. 'aliases:' .. id, keep)
+  end
+  if job.class then
+    redis.call('HINCRBY', c.P .. 'counts', state, '1')
+    redis.call('PUBLISH', c.P .. 'done:' .. id, state)
+  end
+  local app = job.tell and record.app_of(c, job) or ''
+  if app ~= '' then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
+  if job.parent then states.look_at(c, job.parent) end
+  for _, key in ipairs(keys) do admit.lane(c, key) end
+  return state
+end
+
+-- Again, in its place: it kept the front of its lines, so it goes to the head of the ready list.
+function settle.put_back(c, id, job, ...)
+  if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
+  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', ...)
+  ready.put(c, id, job.class, ready.group_of(job), true)
+  base.add(c, 'readied', {class = job.class, task = job.task})
+end
+
+-- most: '' or nil = the job's own bound.
+function settle.attempts_left(job, most)
+  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or record.limits_of(job.limits)[1])
+end
+
+-- Its rollback is over, well or not: the record names the job's own task and class again.
+function settle.end_rollback(c, id, job)
+  local name = c.P .. 'job:' .. id
+  job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
+  record.note(c, id, 'phase', 'undone', 'task', job.task, 'class', job.class)
+end
+
+-- max_lifetime is counted from the first claim.
+function settle.limit_lifetime(c, id, job)
+  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job.limits)[4], id)
+end
+
+-- Nobody acts for the job any more; the token stays known, to answer its holder again.
+function settle.release(c, id, job, ...)
+  redis.call('ZREM', c.P .. 'leases', id)
+  local token = job.token or ''
+  if token ~= '' then locks.release(c, record.keys_of(job.keys), token, job.slots) end
+  record.note(c, id, 'token', '', 'last', token ~= '' and token or job.last or '', ...)
+  redis.call('HDEL', c.P .. 'job:' .. id, 'condemned')
+  settle.limit_lifetime(c, id, job)
+end
+
+-- The place in front is kept, no worker is.
+function settle.retry_later(c, id, job, delay, detail)
+  redis.call('HINCRBY', c.P .. 'counts', 'retries', 1)
+  settle.release(c, id, job, 'error', detail)
+  redis.call('ZADD', c.P .. 'due', c.now + delay, id)
+  return states.enter(c, id, 'retrying')
+end
+
+-- The end, unless the lane is to be held for an operator.
+function settle.finish_or_hold(c, id, job, state, ...)
+  if not job.hold or state == 'cancelled' or state == 'expired' then return settle.finish(c, id, job, state, ...) end
+  states.leave(c, id, job)
+  settle.release(c, id, job, 'ends', state, ...)
+  redis.call('PUBLISH', c.P .. 'done:' .. id, 'held')
+  return states.enter(c, id, 'held')
+end
+
+-- The job's rollback has failed, or was stopped.
+local function fault(c, id, job, detail)
+  settle.end_rollback(c, id, job)
+  redis.call('HINCRBY', c.P .. 'counts', 'faults', 1)
+  if job.ends ~= 'rolled_back' then
+    return settle.finish(c, id, job, job.ends, 'rollback', 'failed', 'fault', detail)
+  end
+  return settle.finish_or_hold(c, id, job, 'double_fault', 'rollback', 'failed', 'fault', detail)
+end
+
+-- A job will not succeed: where it was started its rollback runs first, once, in its place.
+function settle.give_up(c, id, job, state, ...)
+  if job.phase == 'rollback' then return fault(c, id, job, select(2, ...) or '"stopped"') end
+  if not job.undo or not job.taken or job.phase == 'undone' then
+    return settle.finish_or_hold(c, id, job, state, ...)
+  end
+  states.leave(c, id, job)
+  settle.release(c, id, job, 'phase', 'rollback', 'ends', state == 'failed' and 'rolled_back' or state,
+    'was', job.task .. '\n' .. job.class, ...)
+  redis.call('ZREM', c.P .. 'expiry', id)
+  redis.call('HDEL', c.P .. 'job:' .. id, 'stop')
+  job.task, job.class = string.match(job.undo, '^([^\n]*)\n[^\n]*\n(.*)$')
+  classes.know(c, job.class)
+  states.enter(c, id, 'rolling_back')
+  settle.put_back(c, id, job, 'task', job.task, 'class', job.class)
+  return 'rolling_back'
+end
+
+-- The next step of a chain: a claim of its own, at the head of the ready list of its own class.
+local function advance(c, id, job, value, following)
+  local name, limits = c.P .. 'job:' .. id, record.limits_of(job.limits)
+  settle.release(c, id, job, 'value', value)
+  redis.call('HSETNX', name, 'home', string.format('%.0f\n%s\n%s', limits[3], job.task, job.class))
+  for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
+  limits[3] = tonumber(following.limit)
+  for i = 1, #limits do limits[i] = string.format('%.0f', limits[i]) end
+  job.class, job.task = following.class, following.task
+  classes.know(c, job.class)
+  settle.put_back(c, id, job, 'class', job.class, 'task', job.task, 'limits', table.concat(limits, ' '))
+  return 'ready'
+end
+
+-- Holding its lane and no worker, until all of its sub-results ended.
+local function park(c, id, job, handles)
+  local limit, name = record.limits_of(job.limits)[3], c.P .. 'job:' .. id
+  local till = limit > 0 and redis.call('HGET', name, 'started') + limit or 0
+  settle.release(c, id, job, 'handles', handles, 'till', till)
+  redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), c.now, id)
+  return states.enter(c, id, 'parked')
+end
+
+-- Not counted among the attempts, bounded by a number of their own.
+local function conflict(c, id, job, delay, detail)
+  local name = c.P .. 'job:' .. id
+  if redis.call('HINCRBY', name, 'conflicts', 1) > 20 then
+    return settle.give_up(c, id, job, 'failed', 'error', detail)
+  end
+  redis.call('HINCRBY', name, 'forgiven', 1)
+  return settle.retry_later(c, id, job, delay, detail)
+end
+
+-- A runner, or the end of sub-results, says how it went. kind: succeeded | failed (no more attempts) | raised (again
+-- after `delay` ms where attempts are left; `most`: their bound) | conflict | parked | step (following: class, task and
+-- time limit of the next).
+function settle.conclude(c, id, job, kind, detail, delay, most, following)
+  local good = kind == 'succeeded' or kind == 'step' or kind == 'parked'
+  if job.phase == 'rollback' then
+    if not good then return settle.give_up(c, id, job, 'failed', 'error', detail) end
+    settle.end_rollback(c, id, job)
+    return settle.finish_or_hold(c, id, job, job.ends, 'rollback', 'done')
+  end
+  if job.stop then return settle.give_up(c, id, job, job.stop) end
+  if kind == 'succeeded' then return settle.finish(c, id, job, 'succeeded', 'result', detail) end
+  if kind == 'step' then return advance(c, id, job, detail, following) end
+  if kind == 'parked' then return park(c, id, job, detail) end
+  if kind == 'conflict' then return conflict(c, id, job, delay, detail) end
+  if kind == 'raised' and settle.attempts_left(job, most) then
+    return settle.retry_later(c, id, job, delay, detail)
+  end
+  return settle.give_up(c, id, job, 'failed', 'error', detail)
+end
+
+-- An attempt that its process will not finish. how: lost (process, node or lease gone), handed (stopped, so that
+-- another node goes on with it: no loss is counted), or timed_out (past its time limit, the process was stopped). A job
+-- with the field `stop` ends as that says.
+function settle.lose(c, id, job, how, detail, delay)
+  if job.node and job.runner then redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) end
+  redis.call('ZREM', c.P .. record.leases_of(job), id)
+  locks.release(c, record.keys_of(job.keys), job.token, job.slots)
+  if not job.class then return settle.finish(c, id, job, 'failed', 'error', detail) end
+  if job.stop and job.phase ~= 'rollback' then return settle.give_up(c, id, job, job.stop) end
+  if job.phase == 'rollback' then return settle.give_up(c, id, job, 'failed', 'error', detail) end
+  if how == 'timed_out' then
+    if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail) end
+    return settle.give_up(c, id, job, 'failed', 'error', detail)
+  end
+  if how == 'handed' then
+    record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)
+  else
+    redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
+    record.note(c, id)
+    local losses = redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', 1)
+    if losses > record.limits_of(job.limits)[2] then
+      return settle.give_up(c, id, job, 'failed', 'error', detail)
+    end
+  end
+  -- The record keeps the token: until somebody else is given the job, its holder may still finish it.
+  settle.put_back(c, id, job)
+  settle.limit_lifetime(c, id, job)
+  return 'ready'
+end
+
+-- A lock in plain code that was not renewed ends when somebody else wants it. Its holder knows: it distrusts a lease
+-- that nobody confirmed for its whole ttl. Jobs are left to the sweep, which grants a grace after a silence.
+function settle.end_lapsed(c, key)
+  local marks = line.marks(c, key)
+  local last = marks == 0 and 0 or marks + line.limit(c, key) - 1
+  for _, id in ipairs(redis.call('ZRANGE', c.P .. 'line:' .. key, marks, last)) do
+    local till = redis.call('ZSCORE', c.P .. 'locks', id)
+    local job = till and tonumber(till) < c.now and record.read(c, id)
+    if job and not job.class and job.state == 'running' then
+      settle.lose(c, id, job, 'lost', '"its lease ended"')
+    end
+  end
+end
+
+return settle

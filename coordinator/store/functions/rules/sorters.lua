@@ -1,0 +1,26 @@
+-- Sorters: collected:<name> holds "<sort key>\0<job id>" by their bytes, batch:<name> what a flush has sealed,
+-- sorter:<name> when the first job came and when the sorter is due, sorters when each is to be looked at; 0 = a batch
+-- is under way.
+local sorters = {}
+
+function sorters.schedule(c, name)
+  local due = redis.call('HGET', c.P .. 'sorter:' .. name, 'due')
+  if redis.call('EXISTS', c.P .. 'batch:' .. name) == 1 then due = 0 end
+  if due then
+    redis.call('ZADD', c.P .. 'sorters', due, name)
+  else
+    redis.call('ZREM', c.P .. 'sorters', name)
+  end
+end
+
+-- A job ends while a sorter still holds it.
+function sorters.remove(c, id)
+  local name, key = string.match(redis.call('HGET', c.P .. 'job:' .. id, 'sorter'), '^([^\n]*)\n(.*)$')
+  local collected, member = c.P .. 'collected:' .. name, key .. '\0' .. id
+  redis.call('ZREM', collected, member)
+  redis.call('ZREM', c.P .. 'batch:' .. name, member)
+  if redis.call('EXISTS', collected) == 0 then redis.call('DEL', c.P .. 'sorter:' .. name) end
+  sorters.schedule(c, name)
+end
+
+return sorters

@@ -1,0 +1,41 @@
+-- States: a job that does not simply wait, is ready or runs stands apart, in the set state:<state>, by which such jobs
+-- are counted.
+local states = {}
+
+states.TERMINAL = {succeeded = true, failed = true, rolled_back = true, double_fault = true, cancelled = true,
+  expired = true}
+states.APART = {'scheduled', 'collected', 'retrying', 'parked', 'held', 'rolling_back'}
+
+function states.enter(c, id, state)
+  redis.call('SADD', c.P .. 'state:' .. state, id)
+  record.note(c, id, 'state', state)
+  return state
+end
+
+function states.leave(c, id, job)
+  redis.call('ZREM', c.P .. 'due', id)
+  redis.call('ZREM', c.P .. 'expiry', id)
+  if job.state == 'collected' then sorters.remove(c, id) end
+  for _, state in ipairs(states.APART) do
+    redis.call('SREM', c.P .. 'state:' .. state, id)
+  end
+  -- The sub-results still at work are to be stopped: the wardens of its app look at once.
+  if job.state == 'parked' then redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), 0, id) end
+end
+
+-- The sweep looks at `due` and puts the job into its lines.
+function states.schedule(c, id, score, instant)
+  redis.call('HSET', c.P .. 'job:' .. id, 'score', score)
+  redis.call('ZADD', c.P .. 'due', instant, id)
+  return states.enter(c, id, 'scheduled')
+end
+
+-- A parked job waits for one that is over: the wardens of its app look at once. Is it parked?
+function states.look_at(c, parent)
+  local job = record.read(c, parent)
+  if not job or job.state ~= 'parked' then return false end
+  redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), 0, parent)
+  return true
+end
+
+return states

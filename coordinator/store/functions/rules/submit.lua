@@ -1,0 +1,99 @@
+-- A job, or a lock in plain code, is written and put into its lines.
+local submit = {}
+
+-- Would one more wait in one of these lines?
+local function any_busy(c, keys)
+  for _, key in ipairs(keys) do
+    local marks = line.marks(c, key)
+    local length = redis.call('ZCARD', c.P .. 'line:' .. key) - marks
+    if length > 0 and marks == 0 or marks > 0 and length >= line.limit(c, key) then return true end
+    if marks > 0 and redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return true end
+  end
+  return false
+end
+
+-- How many stand in line that were not started.
+local function waiting(c, key)
+  local marks, members = line.marks(c, key), c.P .. 'line:' .. key
+  local started = redis.call('ZCOUNT', members, '-inf', '-inf') - marks
+  local head = marks == 0 and started == 0 and redis.call('ZRANGE', members, 0, 0)[1]
+  if head and redis.call('HGET', c.P .. 'job:' .. head, 'state') ~= 'waiting' then started = 1 end
+  return redis.call('ZCARD', members) - marks - started
+end
+
+-- The first line in which `room` jobs wait, and how many do.
+local function full_line(c, keys, room)
+  for _, key in ipairs(keys) do
+    local count = waiting(c, key)
+    if count >= room then return key, count end
+  end
+end
+
+-- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
+-- wait in it. `melt`: the key that names the job to melt into.
+local function turned_away(c, id, keys, when_busy, melt, unite, room)
+  local taken = when_busy ~= 'queue' and any_busy(c, keys)
+  if taken and when_busy == 'skip' then return 'skipped', line.holder(c, keys[1]) or id end
+  local other = taken and melt and redis.call('GET', melt)
+  if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
+  local key, count = full_line(c, room and keys or {}, room)
+  if key then return 'full', key, count end
+end
+
+local function by_name(list, from)
+  local fields = {}
+  for i = from, #list, 2 do fields[list[i]] = list[i + 1] end
+  return fields
+end
+
+-- The outcome, the place in the first line, the job it is about, its fence or ''.
+local function answer(c, verdict, key, id, fence) return {verdict, line.place(c, id, key), id, fence or ''} end
+
+local function write(name, keys, state, at, ...)
+  redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
+end
+
+-- keys_text: joined by newlines; list: names and values of the record's fields, from its place `from`. Answers as
+-- job_submit.
+function submit.job(c, id, keys_text, when_busy, priority, not_before, room, list, from)
+  local name, keys, fields = c.P .. 'job:' .. id, record.keys_of(keys_text), by_name(list, from)
+  if redis.call('EXISTS', name) == 1 then
+    local known = redis.call('HMGET', name, 'alias', 'fence')
+    return answer(c, 'duplicate', keys[1], known[1] or id, known[2])
+  end
+  if fields.token then settle.end_lapsed(c, keys[1]) end
+  local melt = fields.melt and c.P .. 'melt:' .. fields.melt .. ':' .. keys[1]
+  if when_busy ~= 'queue' or room ~= '' then
+    local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
+    if verdict == 'full' then return {verdict, count, of, ''} end
+    if verdict then return answer(c, verdict, keys[1], of) end
+  end
+
+  if fields.class then classes.count(c, fields.class) end
+  if melt then redis.call('SET', melt, id) end
+  if fields.expires then redis.call('ZADD', c.P .. 'expiry', fields.expires, id) end
+  local score = line.new_score(c, priority, 'back')
+  if tonumber(not_before) > c.now then
+    write(name, keys_text, 'scheduled', c.now_text, unpack(list, from))
+    states.schedule(c, id, score, not_before)
+    return {'queued', -1, id, ''}
+  end
+  local first, marked = line.enter(c, id, keys, score)
+  if not first and not marked then
+    write(name, keys_text, 'waiting', c.now_text, unpack(list, from))
+    return answer(c, 'queued', keys[1], id)
+  end
+  if first and fields.class then
+    write(name, keys_text, 'ready', c.now_text, unpack(list, from))
+    ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}))
+    base.add(c, 'readied', fields)
+    return {'started', 0, id, ''}
+  end
+  write(name, keys_text, 'waiting', c.now_text, unpack(list, from))
+  admit.one(c, id, marked)
+  local admitted = redis.call('HMGET', name, 'state', 'fence')
+  if admitted[1] == 'waiting' then return answer(c, 'queued', keys[1], id) end
+  return {'started', 0, id, admitted[2] or ''}
+end
+
+return submit

@@ -1,0 +1,174 @@
+-- Clients and operators submit, cancel, retry, move and count jobs; nodes send the results of those that ended.
+
+-- job_submit: writes a job, puts it into its lines, admits it when it stands in front.
+-- args id keys when_busy priority not_before room fields…
+--   keys: joined by newlines; when_busy: queue | skip | defer; not_before: ms since the epoch, 0 = now
+--   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
+-- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
+--   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and fence
+step.define('job_submit', {}, function(c, args)
+  local id, keys, when_busy, priority, not_before, room = unpack(args, 1, 6)
+  return submit.job(c, id, keys, when_busy, priority, not_before, room, args, 7)
+end)
+
+-- job_cancel: ends a job that is not over. One that runs is marked; its node's warden stops its process first.
+-- args id why by
+-- returns the state after the call, '' = no such job; asked again: the same
+step.define('job_cancel', {'allow-oom'}, function(c, args)
+  local id, why, by = unpack(args)
+  id = record.resolve(c, id)
+  local job = record.read(c, id)
+  if not job then return '' end
+  if states.TERMINAL[job.state] then return job.state end
+  local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
+  if job.phase == 'rollback' then return 'rolling_back' end
+  if job.state == 'running' and job.class then
+    if not job.stop then record.note(c, id, 'stop', 'cancelled', 'error', detail) end -- the first cause is kept
+    if redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
+      redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. id)
+    end
+    return 'running'
+  end
+  if job.state == 'ready' then ready.drop(c, id, job) end
+  return settle.give_up(c, id, job, 'cancelled', 'error', detail)
+end)
+
+-- All attempts and losses are before the job once more; what was undone is done again from the first step.
+local function begin_anew(c, id, job, act)
+  local name = job.name
+  local was = redis.call('HMGET', name, 'rollback', 'home', 'spec')
+  if was[1] == 'done' and was[2] then
+    local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
+    local limits = string.gsub(job.limits, '^(%S+ %S+) %S+', '%1 ' .. limit)
+    redis.call('HSET', name, 'step', cjson.decode(was[3]).first, 'limits', limits, 'task', task, 'class', class)
+    redis.call('HDEL', name, 'value')
+    job.task, job.class = task, class
+  end
+  record.note(c, id, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
+  redis.call('HDEL', name, 'stop', 'ends', 'rollback', 'fault', 'conflicts')
+end
+
+-- A job that ended badly joins its lines again; its record is kept from now on.
+local function revive(c, id, job, to, act)
+  local name = job.name
+  redis.call('PERSIST', name)
+  if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
+  redis.call('PERSIST', c.P .. 'aliases:' .. id)
+  for _, alias in ipairs(redis.call('LRANGE', c.P .. 'aliases:' .. id, 0, -1)) do
+    redis.call('PERSIST', c.P .. 'job:' .. alias)
+  end
+  redis.call('HINCRBY', c.P .. 'counts', job.state, -1)
+  begin_anew(c, id, job, act)
+  redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score')
+  local score = line.new_score(c, redis.call('HGET', name, 'priority') or 0, to)
+  admit.join(c, id, record.keys_of(job.keys), score)
+end
+
+-- job_retry: a held job goes on, a retrying one at once, one that ended badly again.
+-- args id why by to
+--   to: of one that ended: back | front of those of its priority
+-- returns the state after the call, '' = no such job; asked again: the state that it has then
+step.define('job_retry', {'allow-oom'}, function(c, args)
+  local id, why, by, to = unpack(args)
+  id = record.resolve(c, id)
+  local job = record.read(c, id)
+  if not job then return '' end
+  local act = cjson.encode({why = why, by = by, at = c.now})
+  if job.state == 'retrying' then
+    redis.call('ZREM', c.P .. 'due', id)
+    settle.put_back(c, id, job, 'retried', act)
+  elseif job.state == 'held' then
+    begin_anew(c, id, job, act)
+    redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
+    redis.call('HSET', job.name, 'taken', c.now)
+    settle.put_back(c, id, job)
+  elseif states.TERMINAL[job.state] and job.state ~= 'succeeded' and job.class then
+    revive(c, id, job, to, act)
+  end
+  return redis.call('HGET', job.name, 'state')
+end)
+
+-- job_move: a job that was not started gets a new pair (priority, sequence), in all its lines at once.
+-- args id priority to why by asked
+--   priority: '' = as it is; to: back | front of those of its priority; asked: the caller's token, '' = none
+-- returns {state or '', moved}; '' = no such job; moved: 1, or 0 where it was started, or stands in no line; asked
+--   again with the token of the job's last move: it is moved once
+step.define('job_move', {'allow-oom'}, function(c, args)
+  local id, priority, to, why, by, asked = unpack(args)
+  id = record.resolve(c, id)
+  local job = record.read(c, id)
+  if not job then return {'', 0} end
+  local name = job.name
+  if asked ~= '' and redis.call('HGET', name, 'move') == asked then return {job.state, 1} end
+  if job.state ~= 'waiting' and job.state ~= 'scheduled' then return {job.state, 0} end
+  if priority == '' then priority = redis.call('HGET', name, 'priority') or 0 end
+  local score = line.new_score(c, priority, to)
+  local act = cjson.encode({why = why, by = by, at = c.now})
+  redis.call('HSET', name, 'priority', priority, 'moved', act, 'move', asked)
+  if job.state == 'scheduled' then
+    redis.call('HSET', name, 'score', score)
+    return {job.state, 1}
+  end
+  local keys = record.keys_of(job.keys)
+  redis.call('HDEL', name, 'score')
+  line.enter(c, id, keys, score)
+  for _, key in ipairs(keys) do admit.lane(c, key) end
+  return {redis.call('HGET', name, 'state'), 1}
+end)
+
+-- counts_read: how many jobs there are in each state, and what was counted over time, at one moment.
+-- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
+step.define('counts_read', {'no-writes'}, function(c)
+  local all = redis.call('HGETALL', c.P .. 'counts')
+  local count = {created = 0, retries = 0, losses = 0, faults = 0}
+  for i = 1, #all, 2 do count[all[i]] = tonumber(all[i + 1]) end
+  local live = count.created
+  for ending in pairs(states.TERMINAL) do
+    count[ending] = count[ending] or 0
+    live = live - count[ending]
+  end
+  count.ready, count.running = 0, redis.call('ZCARD', c.P .. 'leases')
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do
+    count.ready = count.ready + ready.count(c, class, -1)
+  end
+  for _, state in ipairs(states.APART) do
+    count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
+  end
+  for _, id in ipairs(redis.call('SMEMBERS', c.P .. 'state:rolling_back')) do
+    local where = redis.call('ZSCORE', c.P .. 'leases', id) and 'running' or 'ready'
+    count[where] = count[where] - 1
+  end
+  count.waiting = live - count.ready - count.running
+  for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
+  local reply = {}
+  for name, number in pairs(count) do
+    reply[#reply + 1] = name
+    reply[#reply + 1] = number
+  end
+  return reply
+end)
+
+-- notices_take: jobs of an app that are over and whose results and links nobody has sent yet.
+-- args app
+-- returns ids; asked again: each is offered again after 10 s unless it is told
+step.define('notices_take', {'allow-oom'}, function(c, args)
+  local app = unpack(args)
+  local unsent, ids = c.P .. 'unsent:' .. app, {}
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', unsent, '-inf', c.now, 'LIMIT', 0, 100)) do
+    if redis.call('EXISTS', c.P .. 'job:' .. id) == 1 then
+      redis.call('ZADD', unsent, c.now + 10000, id)
+      ids[#ids + 1] = id
+    else
+      redis.call('ZREM', unsent, id)
+    end
+  end
+  return ids
+end)
+
+-- notices_told: results and links of these jobs were sent.
+-- args app ids…
+-- returns how many were owed; asked again: 0
+step.define('notices_told', {'allow-oom'}, function(c, args)
+  local app = unpack(args, 1, 1)
+  return redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 2))
+end)

@@ -1,0 +1,100 @@
+-- An operator steers a lane: by marks in front of its line, and by releasing it from its holder.
+
+-- In a line with a mark every job that was started is pinned: the one that was is pinned now.
+local function mark(c, key, which)
+  local members = c.P .. 'line:' .. key
+  local head = redis.call('ZRANGE', members, 0, 0)[1]
+  local job = head and not line.is_mark(head) and redis.call('HMGET', c.P .. 'job:' .. head, 'state', 'keys')
+  if job and job[1] ~= 'waiting' then line.pin(c, head, record.keys_of(job[2])) end
+  redis.call('ZADD', members, '-inf', which)
+  redis.call('ZADD', c.P .. 'lanes', 0, key)
+end
+
+-- A ready job may not start after all: back to its place; the job behind it in another line may be first now.
+local function unready(c, id, job)
+  ready.drop(c, id, job)
+  redis.call('HSET', job.name, 'state', 'waiting')
+  local keys, score = record.keys_of(job.keys), redis.call('HGET', job.name, 'score')
+  if not score then return end
+  redis.call('HDEL', job.name, 'score')
+  for _, key in ipairs(keys) do redis.call('ZADD', c.P .. 'line:' .. key, 'XX', score, id) end
+  for _, key in ipairs(keys) do admit.lane(c, key) end
+end
+
+-- Jobs that are ready and were never taken go back to their places.
+local function call_back(c, key)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'line:' .. key, '-inf', '-inf')) do
+    local job = not line.is_mark(id) and record.read(c, id)
+    if job and job.state == 'ready' and not job.taken then unready(c, id, job) end
+  end
+end
+
+-- lane_limit: so many jobs of this lane may run at once; 1 is usual, at 0 nothing starts. A started job goes on.
+-- args key limit why by
+-- returns the limit before; asked again: the limit
+step.define('lane_limit', {'allow-oom'}, function(c, args)
+  local key, limit, why, by = unpack(args)
+  local before = line.limit(c, key)
+  if limit == '1' then
+    redis.call('HDEL', c.P .. 'limits', key)
+    redis.call('ZREM', c.P .. 'line:' .. key, line.LIMIT)
+  else
+    mark(c, key, line.LIMIT)
+    redis.call('HSET', c.P .. 'limits', key, limit .. cjson.encode({why = why, by = by, at = c.now}))
+  end
+  if tonumber(limit) < before then call_back(c, key) end
+  admit.lane(c, key)
+  return before
+end)
+
+-- lane_pause: nothing more of this lane starts; what was started goes on.
+-- args key why by
+-- returns 1, or 0 when it was paused already; asked again: 0
+step.define('lane_pause', {'allow-oom'}, function(c, args)
+  local key, why, by = unpack(args)
+  redis.call('HSET', c.P .. 'paused', key, cjson.encode({why = why, by = by, at = c.now}))
+  if redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return 0 end
+  mark(c, key, line.PAUSED)
+  call_back(c, key)
+  return 1
+end)
+
+-- lane_resume: the lane goes on.
+-- args key why by
+-- returns 1, or 0 when it was not paused; asked again: 0
+step.define('lane_resume', {'allow-oom'}, function(c, args)
+  local key, why, by = unpack(args)
+  local paused = redis.call('HGET', c.P .. 'paused', key)
+  redis.call('HDEL', c.P .. 'paused', key)
+  if redis.call('ZREM', c.P .. 'line:' .. key, line.PAUSED) == 0 then return 0 end
+  local front = line.holder(c, key)
+  if front then
+    local resumed = cjson.encode({why = why, by = by, at = c.now})
+    redis.call('HSET', c.P .. 'job:' .. front, 'paused', paused, 'resumed', resumed)
+  end
+  admit.lane(c, key)
+  return 1
+end)
+
+-- lane_release: an operator takes the lane from its first job; the next goes on at once, the old holder is fenced.
+-- args key why by holder
+--   holder: release it from this job only; '' = from the one that was started and is not over
+-- returns the id of the job that held it, '' = nobody did; asked again with a holder: ''
+step.define('lane_release', {'allow-oom'}, function(c, args)
+  local key, why, by, holder = unpack(args)
+  local standing = holder ~= '' and redis.call('ZSCORE', c.P .. 'line:' .. key, holder)
+  local first = standing and holder or line.holder(c, key)
+  local job = first and record.read(c, first)
+  if not job or not job.taken or (holder ~= '' and holder ~= first) then return '' end
+  if job.state == 'ready' then ready.drop(c, first, job) end
+  if job.state == 'running' and job.class and redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
+    redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. first)
+  end
+  if job.phase == 'rollback' then
+    settle.end_rollback(c, first, job)
+    redis.call('HSET', job.name, 'rollback', 'failed')
+  end
+  local detail = cjson.encode({type = 'Released', message = why, by = by, at = c.now})
+  settle.finish(c, first, job, 'cancelled', 'error', detail)
+  return first
+end)

@@ -1,0 +1,70 @@
+-- Locks in plain code: a process holds a lane without a job.
+
+-- lock_take: a lock in plain code. Where its lane is free it is taken at once, with few commands; else as any submit.
+-- args id key when_busy token ttl
+--   when_busy: queue | skip; ttl: ms
+-- returns as job_submit; asked again: duplicate, with the fence once it is granted
+step.define('lock_take', {}, function(c, args)
+  local id, key, when_busy, token, ttl = unpack(args)
+  local limits = '0 0 0 0 5000 5000'
+  local name, members, lock = c.P .. 'job:' .. id, c.P .. 'line:' .. key, c.P .. 'lock:' .. key
+  if redis.call('EXISTS', name, members, lock) == 0 then
+    local fence = locks.next_fence(c)
+    redis.call('HSET', name, 'state', 'running', 'keys', key, 'limits', limits, 'token', token, 'ttl', ttl,
+      'fence', fence, 'attempt', 1, 'submitted', c.now_text, 'taken', c.now_text, 'started', c.now_text)
+    redis.call('ZADD', members, '-inf', id)
+    redis.call('ZADD', c.P .. 'lanes', 0, key)
+    redis.call('SET', lock, token, 'NX', 'PX', ttl)
+    redis.call('ZADD', c.P .. 'locks', c.now + ttl, id)
+    return {'started', 0, id, fence}
+  end
+  return submit.job(c, id, key, when_busy, 0, 0, '', {'limits', limits, 'token', token, 'ttl', ttl}, 1)
+end)
+
+-- lock_wait: may the waiter go on? Where its turn has come it begins with the full ttl.
+-- args id
+-- returns {state or '', fence or ''}; asked again: the same, with the full ttl anew
+step.define('lock_wait', {'allow-oom'}, function(c, args)
+  local id = unpack(args)
+  local job = record.read(c, id)
+  if job and job.state == 'waiting' then
+    for _, key in ipairs(record.keys_of(job.keys)) do settle.end_lapsed(c, key) end
+    job = record.read(c, id)
+  end
+  if not job then return {'', ''} end
+  local fence, ttl = unpack(redis.call('HMGET', job.name, 'fence', 'ttl'))
+  if job.state == 'running' then
+    local slots = locks.slots_of(job.slots)
+    for i, key in ipairs(record.keys_of(job.keys)) do
+      local name = locks.name(c, key, slots[i] or 1)
+      if (redis.call('GET', name) or job.token) == job.token then redis.call('SET', name, job.token, 'PX', ttl) end
+    end
+    redis.call('ZADD', c.P .. 'locks', c.now + ttl, id)
+  end
+  return {job.state, fence or ''}
+end)
+
+-- lock_release: a lock in plain code is given up (or its waiter goes away); the next in line goes on.
+-- args id token
+-- returns released or lost; asked again: 'released' while the note of it is kept
+step.define('lock_release', {'allow-oom'}, function(c, args)
+  local id, token = unpack(args)
+  local name = c.P .. 'job:' .. id
+  local state, held_by, key = unpack(redis.call('HMGET', name, 'state', 'token', 'keys'))
+  if held_by ~= token then return 'lost' end
+  local members, lock = c.P .. 'line:' .. key, c.P .. 'lock:' .. key
+  local heads = redis.call('ZRANGE', members, 0, 1)
+  if state == 'running' and heads[1] == id and not heads[2] then -- nobody stands behind: few commands do
+    redis.call('DEL', members)
+    redis.call('ZREM', c.P .. 'lanes', key)
+    redis.call('ZREM', c.P .. 'locks', id)
+    if redis.call('GET', lock) == token then redis.call('DEL', lock) end
+    redis.call('HSET', name, 'state', 'succeeded')
+    redis.call('PEXPIRE', name, 5000)
+    return 'released'
+  end
+  local job = record.read(c, id)
+  if states.TERMINAL[job.state] then return job.state == 'succeeded' and 'released' or 'lost' end
+  settle.finish(c, id, job, 'succeeded')
+  return 'released'
+end)

@@ -1,0 +1,161 @@
+-- A runner takes jobs and says how they ended; its node's warden speaks for the process of a runner.
+
+-- runner_take: a doorbell's runner begins: its bell is answered, it is given the next ready job.
+-- args node incarnation runner bell token ttl
+--   incarnation: of the worker; another one of the same name is given nothing, and leaves the bell as it is
+-- returns {job or false, events}; asked again with the same token: the same job
+step.define('runner_take', {'allow-oom'}, function(c, args)
+  local node, incarnation, runner, bell, token, ttl = unpack(args)
+  local known = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
+  if known and known ~= incarnation then return {false, '0'} end
+  redis.call('ZREM', c.P .. 'rung:' .. node, bell)
+  local given = claim.next(c, node, runner, token, ttl, true)
+  return {given, redis.call('HGET', c.P .. 'node:' .. node, 'events') or '0'}
+end)
+
+-- Most jobs do not need this: one that is not simply over, or whose outcome was told before. The verdict, the state.
+local function conclude(c, id, token, kind, detail, delay, most, following)
+  local job = record.read(c, id)
+  if not job or (job.token ~= token and job.last ~= token) then return 'lost', '' end
+  if job.condemned == token then return 'condemned', '' end
+  if job.token ~= token then return 'accepted', redis.call('HGET', job.name, 'said') or '' end -- as it was told
+  if states.TERMINAL[job.state] then return 'accepted', job.state end
+  if job.state == 'ready' then -- put back too early: it was not lost after all
+    ready.drop(c, id, job)
+    job.losses = redis.call('HINCRBY', job.name, 'losses', -1)
+  end
+  local state = settle.conclude(c, id, job, kind, detail, delay, most, following)
+  if not states.TERMINAL[state] then redis.call('HSET', job.name, 'said', state) end
+  return 'accepted', state
+end
+
+-- The runner takes nothing more. slice_over: another bell is rung where work is ready.
+local function go(c, node, runner, slice_over)
+  redis.call('HDEL', c.P .. 'work:' .. node, runner)
+  doorbells.rescore(c, node)
+  if not slice_over then return end
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
+    if redis.call('EXISTS', c.P .. 'ready:' .. class) == 1 then
+      doorbells.bell(c, node)
+      c.served = class
+      return
+    end
+  end
+end
+
+-- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
+-- args id token kind detail delay most class task limit node runner next ttl rest app told…
+--   kind: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left) | conflict |
+--   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
+--   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none
+--   rest: '1' = the slice is over: ring again where work is ready; told: ids whose results and links were sent
+-- returns {verdict, state, job or false}; verdict: accepted | lost | condemned; asked again: the same
+step.define('job_finish', {'allow-oom'}, function(c, args)
+  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl, rest, app =
+    unpack(args, 1, 15)
+  c.tell_after, c.direct = 10000, next ~= ''
+  if #args > 15 then redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 16)) end
+
+  local job, verdict, state, known = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', true
+  record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom')
+  if job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
+    settle.finish(c, id, job, 'succeeded', 'result', detail)
+    known = false
+  else
+    local following = {class = class, task = task, limit = limit}
+    verdict, state = conclude(c, id, token, kind, detail, delay, most, following)
+  end
+  local given = false
+  if next ~= '' and verdict ~= 'condemned' then
+    given = claim.next(c, node, runner, next, ttl, known)
+  else
+    go(c, node, runner, rest == '1')
+  end
+  return {verdict, state, given}
+end)
+
+-- job_lose: the process that held this token is gone (or was stopped): the job goes on without it.
+-- args id token how detail delay
+--   how: lost | handed | timed_out; detail: JSON of the error; delay: ms until another attempt after a time limit
+-- returns the state; '' = the token is not the current one any more, nothing was done; asked again: ''
+step.define('job_lose', {'allow-oom'}, function(c, args)
+  local id, token, how, detail, delay = unpack(args)
+  local job = record.read(c, id)
+  if not job or job.token ~= token or job.state ~= 'running' then return '' end
+  return settle.lose(c, id, job, how, detail, delay)
+end)
+
+-- job_progress: how far a running job is.
+-- args id token progress
+-- returns 1, or 0 when the token is not the job's any more: nothing was written; asked again: the same
+step.define('job_progress', {'allow-oom'}, function(c, args)
+  local id, token, progress = unpack(args)
+  if redis.call('HGET', c.P .. 'job:' .. id, 'token') ~= token then return 0 end
+  redis.call('HSET', c.P .. 'job:' .. id, 'progress', progress)
+  return 1
+end)
+
+local function renew(c, id, job, token, ttl)
+  if job.state == 'ready' then -- put back too early: it was not lost after all
+    ready.drop(c, id, job)
+    redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', -1)
+    local limit = record.limits_of(job.limits)[3]
+    local till = limit > 0 and job.started + limit or 0
+    redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
+  end
+  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'running')
+  locks.renew(c, id, record.keys_of(job.keys), token, job.slots, ttl)
+  redis.call('ZADD', c.P .. record.leases_of(job), c.now + ttl, id)
+  local since = job.phase == 'rollback' and job.started or job.taken
+  if job.class and not job.stop and since + record.limits_of(job.limits)[4] < c.now then
+    record.note(c, id, 'stop', 'expired', 'error', '"max_lifetime is over"')
+    redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' 1 ' .. id)
+  end
+end
+
+-- lease_renew: the processes that hold these tokens live.
+-- args ttl pairs…
+--   pairs: id and token in turns
+-- returns a list: the token where it is still the job's, '' where another was given it or the job is over; asked again:
+--   the same
+step.define('lease_renew', {'allow-oom'}, function(c, args)
+  local ttl, replies = tonumber(args[1]), {}
+  for i = 2, #args, 2 do
+    local id, token = args[i], args[i + 1]
+    local job = record.read(c, id)
+    local ours = job and job.token == token
+      and (job.state == 'running' or job.state == 'ready' and job.condemned ~= token)
+    if ours then renew(c, id, job, token, ttl) end
+    replies[#replies + 1] = ours and token or ''
+  end
+  return replies
+end)
+
+-- Does work:<node> still name this token for the runner?
+local function holds(c, node, runner, token)
+  local mine = redis.call('HGET', c.P .. 'work:' .. node, runner)
+  return mine and string.sub(mine, 1, #token) == token
+end
+
+-- runner_condemn: from here the attempt's outcome is refused and its runner is given nothing more, so that stopping
+-- its process can hit no other job.
+-- args node runner token id
+-- returns 1, or 0 when the runner has gone on to something else; asked again: the same
+step.define('runner_condemn', {'allow-oom'}, function(c, args)
+  local node, runner, token, id = unpack(args)
+  if not holds(c, node, runner, token) then return 0 end
+  if redis.call('HGET', c.P .. 'job:' .. id, 'token') ~= token then return 0 end
+  record.note(c, id, 'condemned', token)
+  return 1
+end)
+
+-- work_drop: removes a runner's entry that outlived its process.
+-- args node runner token
+-- returns 1 when it was there and is gone, else 0; asked again: 0
+step.define('work_drop', {'allow-oom'}, function(c, args)
+  local node, runner, token = unpack(args)
+  if not holds(c, node, runner, token) then return 0 end
+  redis.call('HDEL', c.P .. 'work:' .. node, runner)
+  doorbells.rescore(c, node)
+  return 1
+end)

@@ -1,0 +1,86 @@
+"""The values that a job takes over from its Celery task: queue, time limits, whether its result is stored.
+
+A job of a task that nobody has would hold its lane for ever: `submit` asks here first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from celery import Celery
+from celery.app.task import Task
+
+from coordinator.errors import InvalidJob
+from coordinator.execution.results import has_results
+from coordinator.jobs.options import Target, TaskDefault
+from coordinator.jobs.spec import Signature
+from coordinator.lanes.lanes import Lanes
+
+_NOT_OWN = ("celery.", "coordinator.")
+
+
+def target_of(app: Celery | None, lanes: Lanes, fair_by: Callable[[str], str] | None) -> Target:
+    """A plain client, which has no app, knows of no task more than its name."""
+    if app is None:
+        return Target("", lambda signature: TaskDefault("celery", result=True), fair_by)
+    return Target(app.main, TaskDefaults(app, lanes).default_of, fair_by)
+
+
+class TaskDefaults:
+    """Read once for each task from the task and its app."""
+
+    def __init__(self, app: Celery, lanes: Lanes) -> None:
+        self._app = app
+        self._lanes = lanes
+        self._defaults: dict[str, TaskDefault] = {}
+
+    def default_of(self, signature: Signature) -> TaskDefault:
+        """The task's own values, unless the signature says otherwise. Raises InvalidJob for a task that nobody has."""
+        name = signature["task"]
+        if name not in self._defaults:
+            self._defaults[name] = self._read(name)
+        found = self._defaults[name]
+        return found if found.queue else replace(found, queue=self._routed(name, signature))
+
+    def _read(self, name: str) -> TaskDefault:
+        """The queue is empty where the app routes each message by itself."""
+        self._check_known(name)
+        conf = self._app.conf
+        task: Task | None = self._app.tasks.get(name)  # None: only nodes have it
+        hard, soft = (getattr(task, name, None) or conf[f"task_{name}"] for name in ("time_limit", "soft_time_limit"))
+        queue = getattr(task, "queue", None) or ("" if conf.task_routes else conf.task_default_queue)
+        ignored = getattr(task, "ignore_result", conf.task_ignore_result)
+        return TaskDefault(queue, hard, soft, result=has_results(self._app) and not ignored)
+
+    def _routed(self, name: str, signature: Signature) -> str:
+        app = self._app
+        route = app.amqp.router.route({}, name, signature.get("args"), signature.get("kwargs"), app.tasks.get(name))
+        queue = route.get("queue")
+        return str(getattr(queue, "name", queue) or app.conf.task_default_queue)
+
+    def _check_known(self, name: str) -> None:
+        """Raises InvalidJob for a task that neither the app has, with all that its workers import, nor a living node.
+
+        A producer without tasks of its own, which only names them, is believed while no node of the app lives.
+        """
+        app = self._app
+        if name in app.tasks:
+            return
+        with suppress(ImportError):
+            app.loader.import_default_modules()
+        if name in app.tasks:
+            return
+        living = self._lanes.tasks_of(app.main)
+        if living is not None and name in living:
+            return
+        if living is not None or _has_own(app):
+            raise InvalidJob(f"unknown task {name!r}: neither the app {app.main!r} nor a living node of it has it")
+
+
+def _has_own(app: Celery) -> bool:
+    """Whether some task was declared where this app is at hand. Celery gives each app the tasks of all others, too."""
+    modules = {task.__module__ for name, task in app.tasks.items() if not name.startswith(_NOT_OWN)}
+    return any(value is app for name in modules if (module := sys.modules.get(name)) for value in vars(module).values())

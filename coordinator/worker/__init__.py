@@ -1,0 +1,5 @@
+"""The parts that the coordinator adds to a Celery worker."""
+
+from coordinator.worker.bootstep import Consumer, WardenStep
+
+__all__ = ["Consumer", "WardenStep"]

@@ -1,0 +1,242 @@
+"""The coordinator adds to a Celery worker: a queue of its own, the warden beside it, a `revoke` that means cancel, and
+a consumer that survives the loss of its broker.
+
+The worker's event loop never calls Redis for us, and never blocks. Once a second a timer looks whether the warden
+lives, writes what changed into the warden's standard input, and reads from a pipe whether the node is registered. The
+warden is a new process, not a fork: no thread of ours lives in a process that forks.
+
+A worker consumes its own queue unless another living worker has its name: then the bells are for that one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from typing import ClassVar
+
+from celery import Celery, bootsteps, signals
+from celery.utils.collections import AttributeDict
+from celery.worker import WorkController, consumer, control, state
+from kombu.asynchronous.timer import Entry
+from kombu.connection import Connection
+
+from coordinator.errors import CoordinatorError, SettingsError
+from coordinator.fleet import processes
+from coordinator.fleet.broker import is_redis
+from coordinator.fleet.doorbells import TASK, queue_of
+from coordinator.fleet.nodes import About, Nodes
+from coordinator.jobs.chain import CANVAS
+from coordinator.version import VERSION
+from coordinator.worker.unacked import note
+
+logger = logging.getLogger(__name__)
+
+CONSUMER = "coordinator.worker:Consumer"
+_NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only refer to the app
+
+
+class Consumer(consumer.Consumer):
+    """Outlives its Redis broker, whichever of its connections notices the loss first. The broker notes its messages."""
+
+    def connect(self) -> Connection:
+        connection: Connection = super().connect()
+        note(self.app, connection, self.hostname)
+        return connection
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Closing a channel first reads what its BRPOP brings. On a lost connection that raises, and leaves the channel
+        open for a later close that restores unacknowledged messages over a transport that is gone by then: an
+        AttributeError, which ends the worker. Read here, the first close proper happens while the transport exists.
+        """
+        tasks = self.task_consumer
+        if tasks is not None and tasks.channel is not None and is_redis(self.connection):
+            self.connection.maybe_close_channel(tasks.channel)
+        super().on_connection_error_after_connected(exc)
+
+
+class WardenStep(bootsteps.StartStopStep):
+    """Starts, feeds and restarts the warden. A class of its own per app: `bind`."""
+
+    requires = ("celery.worker.consumer:Tasks",)
+    coordinated: ClassVar[Celery]
+
+    def __init__(self, parent: consumer.Consumer, **kwargs: object) -> None:
+        super().__init__(parent, **kwargs)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ear = -1
+        self._timer: Entry | None = None
+        self._told: About = {}
+        self._draining = False
+        signals.worker_shutting_down.connect(self._drain, weak=False)
+
+    def start(self, c: consumer.Consumer) -> None:
+        c.coordinator_step = self
+        self._look(c)
+        self._timer = c.timer.call_repeatedly(1.0, self._look, (c,))
+
+    def stop(self, c: consumer.Consumer) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    shutdown = stop
+
+    def _look(self, c: consumer.Consumer) -> None:
+        """Never raises: an exception here would end the worker."""
+        try:
+            if self._process is None or self._process.poll() is not None:
+                if self._process is not None:
+                    logger.error("the warden ended (exit %s); starting it again", self._process.returncode)
+                self._told = self._condition(c)
+                self._process = self._spawn(c)
+            self._hear(c)
+            now = self._condition(c)
+            changed = {name: value for name, value in now.items() if self._told.get(name) != value}
+            if changed and self.tell(changed):
+                self._told = now
+        except Exception:
+            logger.exception("cannot look after the warden")
+
+    def _hear(self, c: consumer.Consumer) -> None:
+        """Consume the own queue while this worker is the one that is registered under its name."""
+        try:
+            told = os.read(self._ear, 4096)
+        except BlockingIOError:
+            return
+        own = queue_of(c.hostname).name
+        if told and (told[-1:] == b"1") != c.task_consumer.consuming_from(own):
+            (c.add_task_queue if told[-1:] == b"1" else c.cancel_task_queue)(own)
+
+    def _condition(self, c: consumer.Consumer) -> About:
+        ordinary = sum(1 for request in state.reserved_requests if request.name != TASK)
+        events = c.event_dispatcher is not None and c.event_dispatcher.enabled
+        scaler = getattr(c.controller, "autoscaler", None)  # it grows the pool once there is more to do
+        slots = scaler.max_concurrency if scaler else getattr(c.pool, "num_processes", None)
+        told: About = {"capacity": max(1, int(slots or 1)), "ordinary": ordinary, "events": int(events)}
+        return told | ({"ending": 1} if self._draining else {})
+
+    def _spawn(self, c: consumer.Consumer) -> subprocess.Popen[bytes]:
+        app = self.coordinated
+        about = self._told | {
+            "app": app.main,
+            "load": 0,
+            "pool": type(c.pool).__module__.rpartition(".")[2],
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": VERSION,
+        }
+        labels = app.coordinator.settings.labels
+        queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
+        charge = {
+            "node": c.hostname,
+            "incarnation": app.coordinator.incarnation,
+            "worker": processes.identity(),
+            "about": about,
+            "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
+            "tasks": [CANVAS, *(name for name in app.tasks if not name.startswith(("celery.", "coordinator.")))],
+        }
+        process = self._start("-m", "coordinator.worker", locate(app))
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(charge).encode() + b"\n")
+        process.stdin.flush()
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
+
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
+        if self._ear >= 0:
+            os.close(self._ear)
+        self._ear, voice = os.pipe()
+        os.set_blocking(self._ear, False)
+        try:
+            return subprocess.Popen(
+                [sys.executable, *command, str(voice)],
+                stdin=subprocess.PIPE,
+                pass_fds=[voice],
+                start_new_session=True,
+            )
+        finally:
+            os.close(voice)
+
+    def tell(self, line: Mapping[str, str | int | float]) -> bool:
+        """One line to the warden; False when it could not be written now."""
+        if self._process is None or self._process.stdin is None:
+            return False
+        try:
+            os.write(self._process.stdin.fileno(), json.dumps(line).encode() + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def _drain(self, **_: object) -> None:
+        """A warm shutdown began: the node gets nothing new, and its jobs may end."""
+        self._draining = True
+        self.coordinated.coordinator.close()
+        self.tell({"ending": 1})
+
+
+def bind(app: Celery) -> None:
+    """Put the worker's part into `app`."""
+    step = type("WardenStep", (WardenStep,), {"coordinated": app, "__module__": __name__})
+    app.steps["consumer"].add(step)
+
+    def begin(sender: str, instance: WorkController, **_: object) -> None:
+        """Runs before the worker forks its pool, so that each process of it knows its worker."""
+        if instance.app is app:
+            _check(app)
+            app.coordinator.incarnation = uuid.uuid4().hex
+            app.coordinator.documents.node = sender
+            queues = app.amqp.queues
+            (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
+
+    signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
+
+
+def _check(app: Celery) -> None:
+    """End the worker whose Redis is too old."""
+    with closing(app.coordinator.store) as store:
+        try:
+            store.check()
+        except SettingsError as error:
+            raise SystemExit(str(error)) from error
+
+
+def _is_taken(app: Celery, node: str) -> bool:
+    """Whether a living worker has this name. If Redis cannot say, the worker does not wait for an answer."""
+    with suppress(CoordinatorError), closing(app.coordinator.store) as store:
+        return Nodes(store).is_alive(node)
+    return False
+
+
+def locate(app: Celery) -> str:
+    """Where a new process finds this app: `module:attribute`, or `path.py:attribute` when it is the main program."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in _NOT_HOME:
+            continue
+        for attribute, value in list(vars(module).items()) if hasattr(module, "__dict__") else ():
+            if value is app and not attribute.startswith("_"):
+                place = getattr(module, "__file__", "") or "" if name == "__main__" else name
+                spec = getattr(module, "__spec__", None) if name == "__main__" else None
+                return f"{spec.name if spec else place}:{attribute}"
+    raise SettingsError(f"the Celery app {app.main!r} is no attribute of any module: its warden could not find it")
+
+
+_revoke = control.Panel.data["revoke"]
+
+
+@control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
+def revoke(
+    state: AttributeDict, task_id: str | list[str], terminate: bool = False, signal: str | None = None, **kwargs: object
+) -> dict[str, str]:
+    """Revoke tasks by id; for the id of a job it means `cancel`."""
+    step = getattr(state.consumer, "coordinator_step", None)
+    for one in [task_id] if isinstance(task_id, str) else task_id or []:
+        if step is not None:
+            step.tell({"cancel": one})
+    reply: dict[str, str] = _revoke(state, task_id, terminate, signal, **kwargs)
+    return reply

@@ -1,0 +1,146 @@
+"""The warden: one process beside each worker. It does all that needs a clock.
+
+    beat      says that the node lives, and its load; rings overdue bells again
+    watch     looks after the runners of the node (watch.py): leases, limits, processes that are gone
+    sweep     any warden, one at a time: lapsed leases, retries that are due, dead and idle nodes, sorters
+    results   results and links that nobody sent
+    parked    parked jobs whose sub-results are to be looked at
+    plugins   added by others (the inbox, the copies of documents, unacked messages)
+
+The worker spawns it and tells it, through its standard input, what changes: one JSON object a line. At the end of that
+input the worker is gone. Then the warden kills the worker's processes, puts their jobs back, and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import psutil
+
+from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
+from coordinator.execution.parked import Parked
+from coordinator.execution.results import Results
+from coordinator.fleet.nodes import About, Nodes
+from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.sorter import STEP
+from coordinator.store.client import Store
+from coordinator.store.times import milliseconds
+from coordinator.worker.watch import Watch, look_for_fault
+
+logger = logging.getLogger(__name__)
+
+BRAKE = 0.95  # share of CPU or memory in use: a node that uses more comes behind all that are less than half full
+
+
+class WardenPlugin(Protocol):
+    """Lives beside the warden, in its process: the warden starts it once and stops it at the end. It never raises."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The worker tells its warden this at the start."""
+
+    node: str
+    incarnation: str
+    worker: str
+    about: About
+    serves: list[str]
+    tasks: list[str]
+
+
+class Warden:
+    def __init__(self, store: Store, lanes: Lanes, results: Results, parked: Parked, charge: Charge) -> None:
+        self.store = store
+        self.settings = store.settings
+        self.lanes = lanes
+        self.nodes = Nodes(store)
+        self.results = results
+        self.parked = parked
+        self.watch = Watch(lanes, charge.node, charge.worker)
+        self.charge = charge
+        self.changed: About = {}
+        self.registered = False  # else it is unknown, dead, or another living worker has its name
+        self._refused = False
+        self._next_load = 0.0
+        self._drained = False  # for too long: what still runs is handed over
+
+    def hear(self, line: About) -> None:
+        """Take a line of the worker: fields of the node that changed, or a job's id to cancel."""
+        told = dict(line)
+        if job_id := told.pop("cancel", None):
+            try:
+                self.lanes.cancel(str(job_id), why="revoked", by="celery")
+            except CoordinatorError as error:
+                logger.info("revoke of %s: %s", job_id, error)
+        self.changed.update(told)
+        self.charge.about.update(told)
+
+    def step(self) -> None:
+        """One look at everything. An error ends the look, not the warden."""
+        try:
+            self.beat()
+            if self.registered:
+                self.watch.step(self._drained)
+                self.sweep()
+                self.results.step()
+                self.parked.step()
+        except (StoreUnavailable, StoreRefused) as error:
+            logger.warning("warden of %s: %s", self.charge.node, error)
+        except Exception:
+            logger.exception("warden of %s", self.charge.node)
+
+    def beat(self) -> None:
+        charge = self.charge
+        if not self.registered:
+            done = self.nodes.register(charge.node, charge.incarnation, charge.about, charge.serves, charge.tasks)
+            if not done and not self._refused:
+                logger.error("another living worker is named %s: this one takes no work", charge.node)
+            self.registered, self._refused = done, not done
+            return
+        if time.monotonic() >= self._next_load:
+            self._next_load = time.monotonic() + self.settings.heartbeat
+            load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+            self.changed |= {
+                "load": round(load, 3),
+                "memory": round(memory, 3),
+                "braked": int(max(load, memory) > BRAKE),
+            }
+        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed)
+        self.changed = {}
+        if beat is None:
+            logger.warning("node %s was declared dead; registering again", charge.node)
+            self.watch.reclaim()
+            self.registered = False
+            return self.beat()
+        self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
+        for bell in beat.bells:
+            if self.store.ringer:
+                self.store.ringer(charge.node, bell)
+
+    def sweep(self) -> None:
+        interval, ttl = milliseconds(self.settings.sweep * 0.9), milliseconds(self.settings.lock_ttl)
+        _, lost, gone, due = self.store.step("sweep", interval, ttl, milliseconds(self.settings.gap))
+        for job_id in lost:
+            logger.warning("job %s: its lease ended", job_id.decode())
+            look_for_fault(self.lanes, job_id.decode())
+        for node in gone:
+            logger.warning("node %s is dead", node.decode())
+        self.flush(due)
+
+    def flush(self, due: int) -> None:
+        """Flush the sorters that are due, for half a sweep at most: leases are to be renewed. The next look goes on."""
+        until = time.monotonic() + self.settings.sweep / 2
+        while due and time.monotonic() < until:
+            due = self.store.step("sorter_flush", STEP)
+
+    def leave(self) -> None:
+        """The worker is gone: stop what its processes still do, put it back, sign off."""
+        self.watch.leave()
+        self.nodes.leave(self.charge.node, self.charge.incarnation)

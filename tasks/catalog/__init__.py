@@ -1,0 +1,16 @@
+"""The harvested objects and the failures, in SQL."""
+
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Failure, Fetched, Summary, Superseded, Wanted
+from tasks.catalog.schema import ForeignHost
+
+__all__ = [
+    "Catalog",
+    "Cursor",
+    "Failed",
+    "Failure",
+    "Fetched",
+    "ForeignHost",
+    "Summary",
+    "Superseded",
+    "Wanted",
+]

@@ -1,0 +1,225 @@
+"""The harvest in SQL: objects, failures, cursors, and the last run of each member.
+
+A fence guards each member. The first statement of every writing transaction locks the member's row and checks the
+writer's fence: a writer with a smaller fence than the greatest one seen writes nothing. One transaction writes objects
+together with the cursor behind them. So every object before the cursor is stored.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Engine, delete, func, select, update
+
+from tasks.catalog.schema import Value, cursors, failures, insert, members, objects, open_database, portions, upsert
+from tasks.member_node.objects import SystemMetadata
+from tasks.settings import Settings
+
+
+class Superseded(Exception):
+    """A greater fence has written for this member: another job has taken over."""
+
+    def __init__(self, member: str, fence: int, seen: int) -> None:
+        super().__init__(f"{member}: fence {fence} is stale, {seen} was seen")
+        self.member, self.fence, self.seen = member, fence, seen
+
+    def __reduce__(self) -> tuple[type["Superseded"], tuple[str, int, int]]:
+        return type(self), (self.member, self.fence, self.seen)
+
+
+class Wanted(NamedTuple):
+    """An object to fetch. `listed` is its date in the listing; None where somebody asked for it by name."""
+
+    pid: str
+    listed: datetime | None
+
+
+class Fetched(NamedTuple):
+    wanted: Wanted
+    metadata: SystemMetadata
+
+
+class Failed(NamedTuple):
+    wanted: Wanted
+    reason: str
+    status: int | None
+
+
+class Failure(NamedTuple):
+    pid: str
+    reason: str
+    status: int | None
+    tries: int
+    failed_at: datetime
+    next_try: datetime
+
+
+class Cursor(NamedTuple):
+    """How far an unfinished pass is: all before `position` is stored. `started_from`: the date in the nodelist then."""
+
+    kind: str
+    started_from: datetime
+    position: datetime
+
+
+class Summary(NamedTuple):
+    objects: int
+    failed: int
+    ran_at: datetime | None
+    outcome: str | None
+    error: str | None
+
+
+class Catalog:
+    """Raises ForeignHost for a SQLite file that belongs to another host."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._delay, self._delay_max = settings.failure_delay, settings.failure_delay_max
+        self.engine: Engine = open_database(settings.database, settings.host)
+
+    def store(
+        self,
+        member: str,
+        *,
+        fence: int,
+        fetched: Sequence[Fetched] = (),
+        failed: Sequence[Failed] = (),
+        cursor: Cursor | None = None,
+        now: datetime,
+    ) -> list[Failed]:
+        """Store all of it or nothing. Returns the failures that are new. Raises Superseded."""
+        rows = [_object_row(member, one, fence) for one in fetched]
+        with self.engine.begin() as connection:
+            guard(connection, member, fence)
+            upsert(connection, objects, rows)
+            for pids in portions([one.metadata.pid for one in fetched]):
+                connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid.in_(pids)))
+            tried = self._record_failures(connection, member, failed, now)
+            if cursor is not None:
+                upsert(connection, cursors, [{"member": member, **cursor._asdict()}])
+        return [one for one in failed if one.wanted.pid not in tried]
+
+    def cursor(self, member: str, kind: str) -> Cursor | None:
+        query = select(cursors).where(cursors.c.member == member, cursors.c.kind == kind)
+        with self.engine.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else Cursor(row.kind, row.started_from, row.position)
+
+    def finish(self, member: str, kind: str, *, fence: int) -> None:
+        """End a pass: the next one begins at the date in the nodelist."""
+        with self.engine.begin() as connection:
+            guard(connection, member, fence)
+            connection.execute(delete(cursors).where(cursors.c.member == member, cursors.c.kind == kind))
+
+    def ran(self, member: str, *, fence: int, now: datetime, outcome: str, error: str | None = None) -> None:
+        """Note how the last run of a member ended."""
+        with self.engine.begin() as connection:
+            guard(connection, member, fence)
+            values = {"ran_at": now, "outcome": outcome, "error": error}
+            connection.execute(update(members).where(members.c.member == member).values(values))
+
+    def known(self, member: str, pids: Sequence[str]) -> dict[str, set[datetime]]:
+        """The dates of each stored object: the one in the listing, and the one in its metadata."""
+        found: dict[str, set[datetime]] = {}
+        with self.engine.connect() as connection:
+            for portion in portions(pids):
+                query = select(objects.c.pid, objects.c.listed, objects.c.modified).where(
+                    objects.c.member == member, objects.c.pid.in_(portion)
+                )
+                found.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
+        return found
+
+    def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime]]:
+        """For each failed object: its date in the listing then, and the time of its next try."""
+        found: dict[str, tuple[datetime | None, datetime]] = {}
+        with self.engine.connect() as connection:
+            for portion in portions(pids):
+                query = select(failures.c.pid, failures.c.listed, failures.c.next_try).where(
+                    failures.c.member == member, failures.c.pid.in_(portion)
+                )
+                found.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
+        return found
+
+    def due(self, member: str, now: datetime, limit: int) -> list[Wanted]:
+        """Failed objects whose next try is due."""
+        query = (
+            select(failures.c.pid, failures.c.listed)
+            .where(failures.c.member == member, failures.c.next_try <= now)
+            .order_by(failures.c.next_try)
+            .limit(limit)
+        )
+        with self.engine.connect() as connection:
+            return [Wanted(row.pid, row.listed) for row in connection.execute(query)]
+
+    def newest(self, member: str, before: datetime) -> datetime | None:
+        """The date of the newest stored object."""
+        query = select(func.max(objects.c.listed)).where(objects.c.member == member, objects.c.listed < before)
+        with self.engine.connect() as connection:
+            return connection.execute(query).scalar()
+
+    def failed(self, member: str, limit: int = 100) -> list[Failure]:
+        query = select(failures).where(failures.c.member == member).order_by(failures.c.pid).limit(limit)
+        with self.engine.connect() as connection:
+            return [Failure(*(getattr(row, name) for name in Failure._fields)) for row in connection.execute(query)]
+
+    def objects(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
+        """Objects in the order of their pids, without their documents."""
+        columns = [column for column in objects.c if column.name != "document"]
+        query = select(*columns).where(objects.c.member == member, objects.c.pid > after)
+        with self.engine.connect() as connection:
+            return [dict(row) for row in connection.execute(query.order_by(objects.c.pid).limit(limit)).mappings()]
+
+    def document(self, member: str, pid: str) -> bytes | None:
+        query = select(objects.c.document).where(objects.c.member == member, objects.c.pid == pid)
+        with self.engine.connect() as connection:
+            return connection.execute(query).scalar()
+
+    def summary(self, member: str) -> Summary:
+        with self.engine.connect() as connection:
+            stored, failed = (
+                connection.execute(select(func.count()).select_from(table).where(table.c.member == member)).scalar_one()
+                for table in (objects, failures)
+            )
+            row = connection.execute(select(members).where(members.c.member == member)).first()
+        return Summary(stored, failed, *((None,) * 3 if row is None else (row.ran_at, row.outcome, row.error)))
+
+    def _record_failures(
+        self, connection: Connection, member: str, failed: Sequence[Failed], now: datetime
+    ) -> dict[str, int]:
+        """Returns how often each object had failed before."""
+        tries: dict[str, int] = {}
+        for pids in portions([one.wanted.pid for one in failed]):
+            query = select(failures.c.pid, failures.c.tries).where(
+                failures.c.member == member, failures.c.pid.in_(pids)
+            )
+            tries.update({row.pid: row.tries for row in connection.execute(query)})
+        rows = []
+        for (pid, listed), reason, status in failed:
+            number = tries.get(pid, 0) + 1
+            # The exponent is capped: 2.0 ** 1100 raises OverflowError.
+            delay = min(self._delay * 2.0 ** min(number - 1, 60), self._delay_max)
+            rows.append(
+                {"member": member, "pid": pid, "listed": listed, "reason": reason, "status": status, "tries": number}
+                | {"failed_at": now, "next_try": now + timedelta(seconds=delay)}
+            )
+        upsert(connection, failures, rows)
+        return tries
+
+
+def guard(connection: Connection, member: str, fence: int) -> None:
+    """The first statement of a writing transaction. Raises Superseded where the catalog has seen a greater fence."""
+    statement = insert(connection, members).values(member=member, fence=fence)
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["member"], set_={"fence": fence}, where=members.c.fence <= fence
+        )
+    )
+    # Not every driver tells how many rows an upsert touched, so read it back. The row is locked until the end.
+    seen = connection.execute(select(members.c.fence).where(members.c.member == member)).scalar_one()
+    if seen != fence:
+        raise Superseded(member, fence, seen)
+
+
+def _object_row(member: str, one: Fetched, fence: int) -> dict[str, Value]:
+    listed = one.wanted.listed or one.metadata.modified
+    return {"member": member, "listed": listed, "fence": fence, **one.metadata._asdict()}

@@ -1,0 +1,5 @@
+"""The service's own commands of `coordinator`."""
+
+from tasks.cli import main
+
+__all__ = ["main"]

@@ -1,0 +1,42 @@
+"""How the service's commands end with an error: in one line that tells the operator what to mend."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from kombu.exceptions import OperationalError
+from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
+
+from coordinator import CoordinatorError
+from tasks.catalog.schema import ForeignHost
+from tasks.member_node import safe_xml
+from tasks.nodelist.stores import NodelistStoreAway
+from tasks.nodelist.xml_file import NodelistUnreadable
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    try:
+        yield
+    except CoordinatorError:  # it has its line already; some of these are OSErrors, too
+        raise
+    except NodelistUnreadable as error:
+        raise click.ClickException(f"{error}. To give one: coordinator nodelist import FILE") from error
+    except OperationalError as error:
+        raise click.ClickException(
+            f"the broker: {error}. Is it running? CELERY_BROKER_URL holds its address"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = first["msg"].removeprefix("Value error, ")
+        where = ".".join(map(str, first["loc"]))
+        raise click.ClickException(f"{where} {str(first['input'])[:80]!r}: {said}") from error
+    except SQLAlchemyError as error:
+        raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
+    except (ImportError, NodelistStoreAway, ForeignHost, safe_xml.Unreadable, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def unknown(member: str) -> click.ClickException:
+    return click.ClickException(f"unknown member {member}: coordinator members lists them all")

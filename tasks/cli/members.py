@@ -1,0 +1,192 @@
+"""`coordinator members …`: the condition of each member, and the operator's changes of the list."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import click
+
+from coordinator.cli.format import as_json, table
+from coordinator.cli.session import json_option
+from coordinator.scheduler.entries import next_tick
+from coordinator.store.times import moment
+from tasks.app import coordinator
+from tasks.cli.errors import one_line, unknown
+from tasks.member_node import instants
+from tasks.member_node.check import Check, look
+from tasks.member_node.member import Member
+from tasks.nodelist.protocol import WRITTEN, Dates
+from tasks.nodelist.replicated import ReplicatedNodelist
+from tasks.nodelist.stores import Listed
+from tasks.schedules import lane_of, scheduled
+from tasks.service import Service, service
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The condition of one member. `failures`: failed objects by reason. `unscheduled`: why it has no ticks."""
+
+    member: str
+    approved: bool
+    state: str
+    last_harvested: datetime | None
+    objects: int
+    failed: int
+    failures: dict[str, int]
+    next_tick: datetime | None
+    unscheduled: str | None
+    last_run: datetime | None
+    outcome: str | None
+    error: str | None
+
+
+def _condition(listed: Listed, here: Service) -> Condition:
+    member, catalog = listed.member, here.catalog
+    summary = catalog.summary(member.identifier)
+    lane = coordinator.lane(lane_of(member.identifier), 1)
+    reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
+    obstacle = member.obstacle if listed.approved else "it is not approved"
+    schedule = scheduled(member, here.settings.zone)
+    return Condition(
+        member=member.identifier,
+        approved=listed.approved,
+        state=(obstacle or "idle") if lane.state == "empty" else lane.state,
+        last_harvested=None if member.harvested_until <= instants.NEVER else member.last_harvested,
+        objects=summary.objects,
+        failed=summary.failed,
+        failures=dict(reasons.most_common()),
+        next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member.identifier)),
+        unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
+        last_run=summary.ran_at,
+        outcome=summary.outcome,
+        error=summary.error,
+    )
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+@one_line()
+def members(ctx: click.Context, as_json_: bool) -> None:
+    """Show each member: its state, objects, failures, last and next run."""
+    if ctx.invoked_subcommand:
+        return
+    here = service()
+    found = [_condition(listed, here) for listed in here.nodelist.listed().values()]
+    if as_json_:
+        click.echo(as_json([asdict(one) for one in found]))
+        return
+    heads = ("member", "state", "last harvested", "objects", "failed", "next tick", "last run", "what is wrong")
+    fields = ("member", "state", "last_harvested", "objects", "failed", "next_tick")
+    rows = ([*(getattr(one, name) for name in fields), _last_run(one), _wrong(one)] for one in found)
+    click.echo(table(heads, rows))
+
+
+def _last_run(one: Condition) -> str | None:
+    return f"{moment(one.last_run)} {one.outcome}" if one.last_run else None
+
+
+def _wrong(one: Condition) -> str:
+    found = [f"not scheduled: {one.unscheduled}"] if one.unscheduled else []
+    found += [one.error] if one.error else [f"{count} × {reason}" for reason, count in list(one.failures.items())[:3]]
+    return "; ".join(found)
+
+
+@members.command()
+@click.argument("url")
+@one_line()
+def check(url: str) -> None:
+    """Check whether the member at the base URL can be synchronized."""
+    if _checked(url)[1]:
+        raise click.exceptions.Exit(1)
+
+
+def _checked(url: str) -> tuple[Member | None, list[Check]]:
+    """Print each check. Returns the member, if it describes itself, and the failed checks."""
+    member, lacking = None, []
+    for found in look(url, service().settings):
+        member = member or found.member
+        lacking += [] if found.fine else [found]
+        click.echo(f"{'ok' if found.fine else 'NO':3} {found.what}: {found.says}")
+    return member, lacking
+
+
+def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command that changes the list. `--why` is kept in the history."""
+
+    def add(function: Callable[..., None]) -> click.Command:
+        command = click.option("--why", default="", help="The reason, kept in the history.")(one_line()(function))
+        return members.command()(click.argument("member", metavar=argument)(command))
+
+    return add
+
+
+@acts(argument="URL")
+def add(member: str, why: str) -> None:
+    """Add the member at a base URL, as it describes itself; approve it later."""
+    found, lacking = _checked(member)
+    if found is None or lacking:
+        raise click.ClickException(f"not added: {lacking[0].what}: {lacking[0].says}")
+    new = Listed(member=Dates().put_on(found), approved=False)
+
+    def to(before: Listed | None) -> Listed:
+        if before is not None:
+            raise ValueError(f"not added: {found.identifier} is already in the list, at {before.member.base_url}")
+        return new
+
+    nodelist = service().nodelist
+    far = nodelist.change(found.identifier, to, why=_reason("added", why))
+    _tell(nodelist, f"{found.identifier} is in the list", far, approved=False)
+    click.echo(f"it is not synchronized yet; to approve it: coordinator members approve {found.identifier}")
+
+
+@acts()
+def approve(member: str, why: str) -> None:
+    """Let the service synchronize a member."""
+    obstacle = _set_approved(member, True, _reason("approved", why)).member.obstacle
+    if obstacle:
+        click.echo(f"{member} still cannot be synchronized: {obstacle}", err=True)
+
+
+@acts()
+def suspend(member: str, why: str) -> None:
+    """Stop synchronizing a member; it stays in the list."""
+    _set_approved(member, False, _reason("suspended", why))
+
+
+def _set_approved(member: str, approved: bool, why: str) -> Listed:
+    def to(before: Listed | None) -> Listed:
+        if before is None:
+            raise unknown(member)
+        changed.append(before.model_copy(update={"approved": approved}))
+        return changed[-1]
+
+    changed: list[Listed] = []
+    nodelist = service().nodelist
+    far = nodelist.change(member, to, why=why)
+    _tell(nodelist, f"{member} is {'approved' if approved else 'suspended'}", far, approved=approved)
+    return changed[-1]
+
+
+@acts()
+def reset(member: str, why: str) -> None:
+    """Harvest a member from its beginning again, at its next synchronization."""
+    nodelist = service().nodelist
+    try:
+        far = nodelist.reset(member, _reason("reset", why))
+    except KeyError:
+        raise unknown(member) from None
+    _tell(nodelist, f"{member} will be harvested from its beginning", far)
+
+
+def _reason(act: str, why: str) -> str:
+    return f"{act}: {why}" if why else act
+
+
+def _tell(nodelist: ReplicatedNodelist, done: str, far: str, approved: bool = True) -> None:
+    """Print the change, and whether the permanent store has it."""
+    name = nodelist.store.name
+    click.echo(f"{done}; {name} has it" if far == WRITTEN else f"{done}; {name} does not have it yet: {far}")
+    if not approved and not nodelist.store.keeps_approval:
+        click.echo(f"{name} has no place for approval, so it lists this member like all others", err=True)

@@ -1,0 +1,189 @@
+"""`coordinator nodelist …`: the list of members, its copies, and its history."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from coordinator import WaitTimeout
+from coordinator.cli.format import as_json, pairs, table
+from coordinator.cli.session import json_option
+from coordinator.store.times import instant
+from tasks import nodelist_refresh as job
+from tasks.app import app, coordinator
+from tasks.cli.errors import one_line
+from tasks.member_node import safe_xml
+from tasks.member_node.member import Member
+from tasks.nodelist.store_notes import Pending, lacking
+from tasks.nodelist.verify import verify_all
+from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
+from tasks.service import service
+
+PATIENCE = 60.0  # seconds to wait for the end of a refresh
+SHOWN = 3  # entries of a change that the table shows
+
+
+@click.group()
+def nodelist() -> None:
+    """The list of members."""
+
+
+@nodelist.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@one_line()
+def import_(file: Path) -> None:
+    """Replace the list by a DataONE node-list document.
+
+    Dates that the document does not name stay.
+    """
+    try:
+        parsed = parse_nodelist(file.read_bytes())
+    except safe_xml.Unreadable as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    here = service().nodelist
+    here.import_file(file)
+    for problem in parsed.problems:
+        click.echo(f"left out: {problem}", err=True)
+    able = sum(member.synchronizable for member in parsed.members)
+    count = len(parsed.members)
+    click.echo(f"{count} member{'' if count == 1 else 's'}, {able} of them can be synchronized")
+    for line in _pending(lacking(here.document), here.store.name):
+        click.echo(line, err=True)
+
+
+@nodelist.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--v1", is_flag=True, help="Use version 1 of the format, which has no properties.")
+@one_line()
+def export(file: Path | None, v1: bool) -> None:
+    """Write the list as a DataONE node-list document, to FILE or stdout.
+
+    Members that are not approved are left out.
+    """
+    here = service().nodelist
+    here.document.pointer()  # raises StoreUnavailable: without Redis nobody knows the committed version
+    listed = here.listed()
+    for member_id, one in listed.items():
+        if not one.approved:
+            click.echo(f"left out, since it is not approved: {member_id}", err=True)
+    body = write_nodelist([one.member for one in listed.values() if one.approved], "v1" if v1 else "v2")
+    if file:
+        file.write_bytes(body)
+    else:
+        click.echo(body, nl=False)
+
+
+@nodelist.command()
+@json_option
+@one_line()
+def show(as_json_: bool) -> None:
+    """Show the committed list, its keepers, and what the permanent store lacks."""
+    here = service().nodelist
+    copy, kept_by, pending = here.document.read(), here.document.members(), lacking(here.document)
+    listed, name = here.listed(), here.store.name
+    if as_json_:
+        about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name}
+        missing = {member_id: one._asdict() for member_id, one in pending.items()}
+        members = [{"approved": one.approved} | one.member.model_dump(mode="json") for one in listed.values()]
+        click.echo(as_json({**about, "pending": missing, "members": members}))
+        return
+    rows = (
+        (
+            member_id,
+            one.member.name,
+            one.member.base_url,
+            _schedule(one.member),
+            _synchronized(one.member, one.approved),
+        )
+        for member_id, one in listed.items()
+    )
+    click.echo(table(("member", "name", "base url", "schedule", "synchronized"), rows))
+    version = (
+        f"{copy.version}, stale"
+        if copy.stale
+        else str(copy.version or "none yet: the first node that starts commits one")
+    )
+    click.echo("\n" + pairs([("version", version), ("kept by", kept_by or "no node or beat"), ("store", name)]))
+    for line in _pending(pending, name):
+        click.echo(line)
+
+
+def _schedule(member: Member) -> str | None:
+    return " ".join(member.schedule.parts) if member.schedule else None
+
+
+def _synchronized(member: Member, approved: bool) -> str:
+    return (member.obstacle or "yes") if approved else "it is not approved"
+
+
+def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
+    return (
+        f"pending: {member_id}: {name} lacks version {one.version}: {one.reason}" for member_id, one in pending.items()
+    )
+
+
+@nodelist.command()
+@json_option
+@one_line()
+def verify(as_json_: bool) -> None:
+    """Compare the disks of all nodes and beats, Redis and the permanent store.
+
+    The exit status is 1 where they differ.
+    """
+    nodes = frozenset(node.name for node in coordinator.nodes() if node.app == app.main)
+    found = verify_all(service().nodelist, nodes)
+    if as_json_:
+        click.echo(as_json({"agreed": not found.differences, **found._asdict()}))
+    elif not found.differences:
+        click.echo(f"version {found.version} is the same on {', '.join(found.copies)}, in Redis and in {found.store}")
+    else:
+        for line in found.differences:
+            click.echo(line, err=True)
+    if found.differences:
+        raise click.exceptions.Exit(1)
+
+
+@nodelist.command()
+@json_option
+@one_line()
+def history(as_json_: bool) -> None:
+    """Show the last 100 changes, the newest first."""
+    found = service().nodelist.document.history()
+    rows = [(one.version, instant(one.at * 1000), one.who, one.why, one.entries) for one in found]
+    if as_json_:
+        heads = ("version", "at", "who", "why", "entries")
+        click.echo(as_json([dict(zip(heads, row, strict=True)) for row in rows]))
+        return
+    shown = ((*row, _few(entries)) for *row, entries in rows)
+    click.echo(table(("version", "when", "who", "why", "entries"), shown))
+
+
+def _few(entries: tuple[str, ...]) -> str:
+    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+    return ", ".join(entries[:SHOWN]) + more
+
+
+@nodelist.command()
+@one_line()
+def refresh() -> None:
+    """Have a node reconcile the list with its permanent store now."""
+    if not any(node.app == app.main for node in coordinator.nodes()):
+        raise click.ClickException(
+            "no node is alive to refresh the list (coordinator nodes). The next node that starts will do it"
+        )
+    job_id = job.refresh()
+    try:
+        done = coordinator.wait(job_id, PATIENCE)
+    except WaitTimeout:
+        raise click.ClickException(
+            f"the refresh did not end within {PATIENCE:g} s. To wait on: coordinator wait {job_id}"
+        ) from None
+    if done.state != "succeeded":
+        raise click.ClickException(f"{done.state}: {(done.error or {}).get('message', 'no reason was kept')}")
+    if done.result["outcome"] != "refreshed":
+        raise click.ClickException(done.result["reason"])
+    here = service().nodelist
+    for line in done.result["changes"] or [f"nobody else has changed {here.store.name}"]:
+        click.echo(line)
+    for line in _pending(lacking(here.document), here.store.name):
+        click.echo(line, err=True)

@@ -1,0 +1,220 @@
+"""Synchronize one member: nodelist, window, listing, system metadata, catalog, and at last the nodelist again.
+
+* A window begins `overlap` before the date in the nodelist, and ends `margin` before now. A run does not fetch an
+  object again that the catalog has under the same date. So the overlap costs a listing only.
+* The catalog stores each page with its cursor. A failed run resumes at the cursor if the nodelist has the same date as
+  when the pass began. Otherwise an operator has reset the member, and the nodelist is right.
+* A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
+  on. But where the member as a whole does not answer, or one object after the other takes too long, the run fails. The
+  next one goes on behind those objects, so that no member keeps a slot for long.
+* lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import SQLAlchemyError
+
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.harvest.fetcher import Fetcher, Stalled
+from tasks.harvest.listing import Pages
+from tasks.member_node import instants
+from tasks.member_node.client import MemberNode
+from tasks.member_node.member import Member
+from tasks.member_node.objects import ListedObject
+from tasks.nodelist.protocol import Dates, Nodelist
+from tasks.settings import Settings
+
+PORTION = 1000
+"""How many objects a run compares with the catalog, fetches and stores at once."""
+BATCH_BYTES = 16 * 1024 * 1024
+PROGRESS_EVERY = 100
+
+
+class Outcome(BaseModel):
+    """How a run ended. `unchanged`: already stored. `postponed`: failed before, and left to a later run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    member: str
+    outcome: Literal["succeeded", "not synchronizable", "reset meanwhile"]
+    reason: str | None = None
+    complete: bool = False
+    listed: int = 0
+    stored: int = 0
+    unchanged: int = 0
+    postponed: int = 0
+    failed: int = 0
+    last_harvested: datetime | None = None
+    store: str | None = None
+    """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
+
+
+def harvest_member(
+    member: Member,
+    *,
+    client: MemberNode,
+    catalog: Catalog,
+    nodelist: Nodelist,
+    fence: int,
+    settings: Settings,
+    pids: Iterable[str] | None = None,
+    complete: bool = False,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+    check: Callable[[], object] = lambda: None,
+    clock: Callable[[], datetime] = instants.now,
+) -> Outcome:
+    """Harvest every change, or just `pids`. Before each write the run calls `check`, which raises for a lost lease.
+
+    Raises MemberNodeError, Superseded, and the errors of `check`.
+    """
+    member_id = member.identifier
+    try:
+        said = nodelist.member(member_id)
+        reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
+        if said is None or reason is not None:
+            catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
+            return Outcome(member=member_id, outcome="not synchronizable", reason=reason)
+        with Fetcher(client, settings) as fetcher:
+            run = _Run(said, client, catalog, nodelist, fence, settings, fetcher, progress, check, clock, clock())
+            return run.everything(complete) if pids is None else run.these(pids)
+    except Exception as error:
+        with suppress(SQLAlchemyError, Superseded):
+            catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
+        raise
+
+
+@dataclass
+class _Run:
+    said: Member
+    client: MemberNode
+    catalog: Catalog
+    nodelist: Nodelist
+    fence: int
+    settings: Settings
+    fetcher: Fetcher
+    progress: Callable[[int, int], object]
+    check: Callable[[], object]
+    clock: Callable[[], datetime]
+    began: datetime
+    counts: Counter[str] = field(default_factory=Counter)
+    done: int = 0
+    total: int = 0
+    reports: int = 0
+
+    @property
+    def member_id(self) -> str:
+        return self.said.identifier
+
+    def these(self, pids: Iterable[str]) -> Outcome:
+        wanted = [Wanted(pid, None) for pid in dict.fromkeys(pids)]
+        self.total = self.counts["listed"] = len(wanted)
+        self._save(wanted, None)
+        return self._end(self.said.last_harvested)
+
+    def everything(self, complete: bool) -> Outcome:
+        kind = "complete" if complete else "increment"
+        started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
+        until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
+        for page in Pages(self.client, self._since(kind, started_from), until, self.settings.page_size):
+            self.check()
+            self.total = max(self.total, self.done + page.total)
+            self._page(page.entries, Cursor(kind, started_from, page.cursor))
+        while due := self.catalog.due(self.member_id, self.began, PORTION):
+            self.total += len(due)
+            try:
+                self._save(due, None)
+            except Stalled:  # everything else is stored, and the slow objects are noted again
+                break
+        self.check()
+        self.catalog.finish(self.member_id, kind, fence=self.fence)
+        newest = self._newest(until)
+        outcome = self._end(newest, complete)
+        written = self.nodelist.harvested(
+            self.member_id,
+            Dates(newest, self.began if complete else None),
+            fence=self.fence,
+            started_from=self.said.harvested_until,
+        )
+        update = {"store": written} if written else {"outcome": "reset meanwhile"}
+        return outcome.model_copy(update=update)
+
+    def _newest(self, until: datetime) -> datetime | None:
+        newest = self.catalog.newest(self.member_id, until)
+        return None if newest is None else instants.floor(newest)
+
+    def _since(self, kind: str, started_from: datetime) -> datetime:
+        cursor = self.catalog.cursor(self.member_id, kind)
+        if cursor is not None and cursor.started_from == started_from:
+            return cursor.position
+        if kind == "complete" or started_from <= instants.NEVER:
+            return instants.NEVER
+        return started_from - timedelta(seconds=self.settings.overlap)
+
+    def _page(self, entries: Sequence[ListedObject], cursor: Cursor) -> None:
+        for start in range(0, max(len(entries), 1), PORTION):
+            latest = {entry.pid: entry for entry in entries[start : start + PORTION]}
+            known = self.catalog.known(self.member_id, list(latest))
+            failing = self.catalog.failing(self.member_id, list(latest))
+            wanted = []
+            for pid, modified in latest.values():
+                if modified in known.get(pid, ()):
+                    self.counts["unchanged"] += 1
+                elif pid in failing and failing[pid][0] == modified:  # the due ones come after the pages
+                    self.counts["postponed"] += failing[pid][1] > self.began
+                else:
+                    wanted.append(Wanted(pid, modified))
+            self.counts["listed"] += len(latest)
+            self.done += len(latest) - len(wanted)
+            self._save(wanted, cursor)
+
+    def _save(self, wanted: Sequence[Wanted], cursor: Cursor | None) -> None:
+        """Fetch and store, in one transaction unless the documents are too large for the memory."""
+        fetched: list[Fetched] = []
+        failed: list[Failed] = []
+        held = 0
+        try:
+            for one in self.fetcher.fetch(wanted):
+                if isinstance(one, Failed):
+                    failed.append(one)
+                else:
+                    fetched.append(one)
+                    held += len(one.metadata.document)
+                self.done += 1
+                if self.done % PROGRESS_EVERY == 0:
+                    self.progress(min(self.done, self.total), self.total)
+                if held > BATCH_BYTES:
+                    self._store(fetched, failed, cursor)
+                    fetched, failed, held = [], [], 0
+        except Stalled:
+            self._store(fetched, failed, None)  # the next run goes on behind these
+            raise
+        self._store(fetched, failed, cursor)
+        self.progress(min(self.done, self.total), self.total)
+
+    def _store(self, fetched: Sequence[Fetched], failed: Sequence[Failed], cursor: Cursor | None) -> None:
+        self.check()
+        new = self.catalog.store(
+            self.member_id, fence=self.fence, fetched=fetched, failed=failed, cursor=cursor, now=self.clock()
+        )
+        self.counts.update(stored=len(fetched), failed=len(failed))
+        for one in new[: self.settings.report_limit - self.reports]:
+            if not self.client.report_error(one.wanted.pid, one.reason):
+                self.reports = self.settings.report_limit  # the member refuses reports
+                return
+            self.reports += 1
+
+    def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
+        """Note the end of the run. A run that stored nothing and met an error fails with that error."""
+        counts = self.counts
+        if self.fetcher.first_error is not None and not counts["stored"] and not counts["unchanged"]:
+            raise self.fetcher.first_error
+        self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded")
+        return Outcome.model_validate(
+            {"member": self.member_id, "outcome": "succeeded", "complete": complete, "last_harvested": newest, **counts}
+        )

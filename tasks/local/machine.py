@@ -1,0 +1,271 @@
+"""The service on one machine: it keeps Redis, coordinating nodes, beats and Flower running.
+
+Redis is embedded unless COORDINATOR_URL names another server. With the embedded one, the broker is its database 1. All
+data lie in one directory: `redis/`, `logs/`, the catalog and the nodelist. While the service runs, `environment` lies
+there, too: another terminal reads it (`. DIR/environment`) to talk to the service.
+"""
+
+import logging
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+from types import FrameType, TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import click
+import psutil
+
+from coordinator import Coordinator, StoreUnavailable
+from coordinator.diagnosis.status import warnings
+from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable, free_port
+from coordinator.local.supervisor import ChildSpec, Supervisor
+from tasks.catalog.catalog import Catalog
+from tasks.nodelist.protocol import Nodelist
+from tasks.nodelist.xml_file import NodelistUnreadable, XmlNodelist
+from tasks.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+WARDENS_TIMEOUT = 3.0  # how long the processes of our children may outlive them
+REVIVE_PAUSE = 1.0
+FLOWER_PORT = 5555
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The processes to run. `flower`: its port on loopback; None: no Flower."""
+
+    data: Path
+    nodes: int = 2
+    concurrency: int = 2
+    beats: int = 2
+    flower: int | None = None
+
+
+class Machine:
+    """`with Machine(wanted) as machine: machine.run(stop)`. Only the main thread may start leashed children."""
+
+    def __init__(self, wanted: Wanted, extra: Mapping[str, str] | None = None) -> None:
+        """`extra`: more variables for the children's environment."""
+        self.wanted = wanted
+        self._extra = extra or {}
+        self._redis = None if os.environ.get("COORDINATOR_URL") else EmbeddedRedis(wanted.data / "redis")
+        self._revive_at = 0.0
+        self._family: list[psutil.Process] = []
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as started:
+            self.wanted.data.mkdir(parents=True, exist_ok=True)
+            if self._redis:
+                started.enter_context(self._redis)
+            started.enter_context(self._shared_environment())
+            started.callback(self.coordinator.store.close)
+            started.callback(self._end_family)
+            self._supervisor = started.enter_context(Supervisor(self._children(), self.logs))
+            self._running = started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        kept = self._redis.pid if self._redis else 0
+        self._family = [process for process in psutil.Process().children(recursive=True) if process.pid != kept]
+        self._running.close()
+
+    @property
+    def logs(self) -> Path:
+        return self.wanted.data / "logs"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.wanted.data / "environment"
+
+    def run(self, stop: Event, interval: float = 0.2) -> None:
+        while not stop.wait(interval):
+            self.step()
+
+    def step(self) -> None:
+        """Look after each process once."""
+        if self._redis and not self._redis.pid and time.monotonic() >= self._revive_at:
+            self._revive(self._redis)
+        self._supervisor.step()
+
+    def nodes(self) -> list[str]:
+        """The live nodes. None while Redis is away."""
+        with suppress(StoreUnavailable):
+            return [node.name for node in self.coordinator.nodes()]
+        return []
+
+    def announcement(self) -> list[str]:
+        wanted, where = self.wanted, self.coordinator.store.where
+        embedded = "embedded, " if self._redis else ""
+        look = f". {shlex.quote(str(self.environment_file))}; {shlex.quote(sys.argv[0])} status"
+        flower = f"http://127.0.0.1:{wanted.flower}" if wanted.flower else "none"
+        return [
+            f"Redis   {embedded}{where}",
+            f"nodes   {wanted.nodes}, each with {wanted.concurrency} processes; {wanted.beats} beats",
+            f"Flower  {flower}",
+            f"data    {wanted.data} (logs in {self.logs.name}/)",
+            f"look    {look}",
+        ]
+
+    def warnings(self) -> tuple[str, ...]:
+        return warnings(self.coordinator.store)
+
+    def _revive(self, server: EmbeddedRedis) -> None:
+        logger.warning("Redis ended and is started again; see %s", server.directory / "redis.log")
+        self._revive_at = time.monotonic() + REVIVE_PAUSE
+        try:
+            server.start()
+        except EmbeddedUnavailable as error:
+            logger.error("%s", error)
+
+    @contextmanager
+    def _shared_environment(self) -> Iterator[None]:
+        """The variables for the children and for other terminals. Their password is valid for this start only."""
+        names = ("COORDINATOR_URL", "COORDINATOR_PREFIX", "CELERY_BROKER_URL")
+        self.environ = {name: os.environ[name] for name in names if name in os.environ}
+        self.environ |= {"TASKS_DATA_DIR": str(self.wanted.data), "COORDINATOR_APP": "tasks"}
+        self.environ["COORDINATOR_REPLICA_DIR"] = str(self.wanted.data / "replicas")
+        if self._redis:
+            self.environ["COORDINATOR_URL"] = self._redis.url
+            self.environ["CELERY_BROKER_URL"] = urlsplit(self._redis.url)._replace(path="/1").geturl()
+        self.environ |= self._extra
+        self.environ.setdefault("CELERY_BROKER_URL", self.environ["COORDINATOR_URL"])
+        self.coordinator = Coordinator(url=self.environ["COORDINATOR_URL"])
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.environ.items()]
+        self.environment_file.unlink(missing_ok=True)
+        self.environment_file.touch(0o600)
+        self.environment_file.write_text("".join(lines))
+        try:
+            yield
+        finally:
+            self.environment_file.unlink(missing_ok=True)
+
+    def _end_family(self) -> None:
+        """Wait for the processes that our children started, then kill the rest. Until then they need Redis.
+
+        A warden among them still puts back the messages of its worker.
+        """
+        _, stubborn = psutil.wait_procs(self._family, timeout=WARDENS_TIMEOUT)
+        for process in stubborn:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(stubborn, timeout=WARDENS_TIMEOUT)
+
+    def _children(self) -> list[ChildSpec]:
+        """The children in the order of their start. The nodes end last, all at the same time."""
+        wanted = self.wanted
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        env = {**self.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+        def child(name: str, *argv: str, first: bool, patience: float) -> ChildSpec:
+            celery = (sys.executable, "-m", "celery", "-A", "tasks")
+            return ChildSpec(name, (*celery, *argv), env=env, stop_timeout=patience, together=not first)
+
+        worker = ("-c", str(wanted.concurrency), "-E", "-l", "INFO", "--without-mingle", "--without-gossip")
+        children = [
+            child(f"cn{n}", "worker", "-n", f"cn{n}@%h", *worker, first=n == 1, patience=4.0)
+            for n in range(1, wanted.nodes + 1)
+        ]
+        beat = ("beat", "-S", "coordinator.scheduler.Scheduler", "-l", "INFO", "--pidfile=")
+        children += [child(f"beat{n}", *beat, first=n == 1, patience=1.5) for n in range(1, wanted.beats + 1)]
+        if wanted.flower:
+            flower = ("flower", "--address=127.0.0.1", f"--port={wanted.flower}")
+            children.append(child("flower", *flower, first=not wanted.beats, patience=1.5))
+        return children
+
+
+@contextmanager
+def stop_signals() -> Iterator[Event]:
+    """An event that a signal sets. A second signal raises KeyboardInterrupt."""
+    stop = Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(wanted: Wanted, document: Path | None = None) -> None:
+    """Run until a signal. `document`: a nodelist to import first."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
+    settings = Settings.from_environment(data_dir=wanted.data)
+    if document and settings.ldap_url:
+        raise click.ClickException(
+            f"{settings.ldap_url} keeps the nodelist (TASKS_LDAP_URL). Start without --nodelist, and then run: "
+            f"coordinator nodelist import {document}"
+        )
+    _, nodelist = holdings(settings)
+    if document:
+        nodelist.import_file(document)
+    with stop_signals() as stop, Machine(wanted) as machine:
+        for line in machine.announcement():
+            click.echo(line)
+        for warning in (*machine.warnings(), *(() if settings.ldap_url else _misgivings(nodelist))):
+            click.secho(f"warning: {warning}", fg="yellow", err=True)
+        while len(machine.nodes()) < wanted.nodes and not stop.wait(0.2):
+            machine.step()
+        click.echo("up. Ctrl-C ends the service")
+        machine.run(stop)
+        click.echo("stopping ...")
+    click.echo("stopped")
+
+
+def holdings(settings: Settings) -> tuple[Catalog, Nodelist]:
+    """The catalog, and the nodelist in its XML file."""
+    catalog = Catalog(settings)
+    return catalog, XmlNodelist(catalog.engine, settings.nodelist)
+
+
+def _misgivings(nodelist: Nodelist) -> Iterator[str]:
+    try:
+        members = nodelist.members()
+    except NodelistUnreadable as error:
+        yield f"{error}. To give one: coordinator nodelist import FILE"
+        return
+    if not any(member.synchronizable for member in members):
+        yield "no member of the nodelist can be synchronized: coordinator nodelist show says why"
+
+
+def data_directory(asked: Path | None) -> Path:
+    return (asked or Settings.from_environment().data_dir).absolute()
+
+
+def flower_port(asked: int | None, unwanted: bool) -> int | None:
+    """A free port for Flower. None where nobody wants Flower, or it is not installed; a line says so."""
+    if unwanted:
+        return None
+    if find_spec("flower") is None:
+        click.echo("Flower does not run: it is not installed (pip install 'celery-coordinator[dashboard]')", err=True)
+        return None
+    if asked and not _is_free(asked):
+        raise click.ClickException(f"port {asked} is in use: choose another with --flower-port, or use --no-flower")
+    return asked or (FLOWER_PORT if _is_free(FLOWER_PORT) else free_port())
+
+
+def _is_free(port: int) -> bool:
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,85 @@
+"""Can a member be synchronized? This tries once each thing that a harvest needs; no nodelist has to know the member."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+from coordinator.scheduler.quartz import QuartzError
+from tasks.member_node import instants
+from tasks.member_node.client import MemberNode, MemberNodeError
+from tasks.member_node.member import Member, Service
+from tasks.settings import Settings
+
+
+class Check(NamedTuple):
+    what: str
+    fine: bool
+    says: str
+    member: Member | None = None
+    """Only in the check of the description: the member found there."""
+
+
+def look(url: str, settings: Settings) -> Iterator[Check]:
+    """Yield the checks; stop where the rest cannot be tried. ValidationError: this cannot be a member's address."""
+    base = url.rstrip("/").removesuffix("/v1").removesuffix("/v2")
+    try:
+        member = describe(base, settings)
+    except MemberNodeError as error:  # it names a member that nobody knows yet
+        yield Check("description", False, f"{error.message} ({error.url})")
+        return
+    yield Check("description", True, f"{member.identifier}, {member.name}, API {member.api}", member)
+    if member.base_url != base:
+        yield Check("base URL", False, f"the member names another one, {member.base_url}")
+    yield Check("services", member.obstacle is None, member.obstacle or "it offers all that a synchronization needs")
+    yield schedule(member, settings)
+    # Ask at the address given, even where the member names another one.
+    with MemberNode(member.model_copy(update={"base_url": base}), settings) as client:
+        yield from serve(client, settings)
+
+
+def describe(base: str, settings: Settings) -> Member:
+    """The member as it describes itself, in the newest API that it speaks."""
+    guess = Member(
+        identifier="urn:node:unknown",
+        name="unknown",
+        description="unknown",
+        base_url=base,
+        type="mn",
+        state="up",
+        replicate=False,
+        synchronize=True,
+    )
+    newest = guess.model_copy(update={"services": (Service(name="MNCore", version="v2"),)})
+    with MemberNode(newest, settings) as v2, MemberNode(guess, settings) as v1:
+        try:
+            return v2.describe()
+        except MemberNodeError as error:
+            if error.status is None:
+                raise
+        return v1.describe()
+
+
+def schedule(member: Member, settings: Settings) -> Check:
+    try:
+        found = member.quartz(settings.zone)
+    except QuartzError as error:
+        return Check("schedule", False, str(error))
+    if found is None:
+        return Check("schedule", False, "it names none: it would be synchronized only on request")
+    text = " ".join(member.schedule.parts) if member.schedule else ""
+    return Check("schedule", True, f"{text}, next at {found.next(instants.now())}")
+
+
+def serve(client: MemberNode, settings: Settings) -> Iterator[Check]:
+    try:
+        client.ping()
+        yield Check("ping", True, "it answers")
+        until = instants.floor(instants.now() - timedelta(seconds=settings.margin))
+        listing = client.objects(instants.NEVER, until, start=0, count=1)
+        yield Check("listing", True, f"{listing.total} objects")
+        if listing.entries:
+            pid = listing.entries[0].pid
+            client.system_metadata(pid)
+            yield Check("system metadata", True, pid)
+    except MemberNodeError as error:
+        yield Check("answers", False, str(error))

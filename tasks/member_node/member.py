@@ -1,0 +1,256 @@
+"""A member node as the federation's registry describes it, in XML (v1, v2) and JSON.
+
+Only the root of such a document has a namespace; its other elements have none. v2 is v1 with `property` at the end.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, tzinfo
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from lxml import etree
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, StringConstraints
+
+from coordinator.scheduler.quartz import Quartz
+from tasks.member_node import instants
+
+NAMESPACES = {
+    "v1": "http://ns.dataone.org/service/types/v1",
+    "v2": "http://ns.dataone.org/service/types/v2.0",
+}
+ATTRIBUTES = ("replicate", "synchronize", "type", "state")
+SCHEDULE = ("sec", "min", "hour", "mday", "mon", "wday", "year")
+
+Version = Literal["v1", "v2"]
+
+
+def _web_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an http or https address with a host")
+    return url.rstrip("/")
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Identifier = Annotated[Text, StringConstraints(max_length=256, pattern=r"^[^\s\x00-\x1f]+$")]
+Address = Annotated[Text, AfterValidator(_web_address)]
+Moment = Annotated[
+    datetime,
+    BeforeValidator(lambda value: instants.parse(value) if isinstance(value, str) else value),
+    AfterValidator(instants.utc),
+]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Schedule(_Part):
+    """When the member asks to be harvested: the parts of a Quartz expression, as the member wrote them."""
+
+    sec: Text
+    min: Text
+    hour: Text
+    mday: Text
+    mon: Text
+    wday: Text
+    year: Text
+
+    @property
+    def parts(self) -> tuple[str, str, str, str, str, str, str]:
+        """In Quartz's order."""
+        return self.sec, self.min, self.hour, self.mday, self.mon, self.wday, self.year
+
+
+class Restriction(_Part):
+    method: Text
+    subjects: tuple[Text, ...] = ()
+
+
+class Service(_Part):
+    name: Text
+    version: Text
+    available: bool = True
+    restrictions: tuple[Restriction, ...] = ()
+
+
+class ReplicationPolicy(_Part):
+    max_object_size: int | None = None
+    space_allocated: int | None = None
+    allowed_nodes: tuple[Text, ...] = ()
+    allowed_formats: tuple[Text, ...] = ()
+
+
+class Ping(_Part):
+    success: bool | None = None
+    last_success: Moment | None = None
+
+
+class Property(_Part):
+    key: Text
+    type: str | None = None
+    value: str = ""
+
+
+class Member(_Part):
+    identifier: Identifier
+    name: Text
+    description: Text
+    base_url: Address
+    type: Literal["mn", "cn", "Monitor"]
+    state: Literal["up", "down", "unknown"]
+    replicate: bool
+    synchronize: bool
+    services: tuple[Service, ...] = ()
+    schedule: Schedule | None = None
+    last_harvested: Moment | None = None
+    last_complete_harvest: Moment | None = None
+    replication_policy: ReplicationPolicy | None = None
+    ping: Ping | None = None
+    subjects: tuple[Text, ...] = ()
+    contact_subjects: tuple[Text, ...] = ()
+    properties: tuple[Property, ...] = ()
+
+    @property
+    def harvested_until(self) -> datetime:
+        """The date of the newest object harvested, or NEVER."""
+        return self.last_harvested or instants.NEVER
+
+    @property
+    def api(self) -> Version:
+        """The version of the REST API to speak: v2 as soon as one service is offered in it."""
+        return "v2" if any(service.version == "v2" and service.available for service in self.services) else "v1"
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why this member cannot be synchronized, or None."""
+        if self.type != "mn":
+            return f"it is of type {self.type}, not a member node"
+        if self.state != "up":
+            return f"its state is {self.state}"
+        if not self.synchronize:
+            return "it asks not to be synchronized"
+        offered = {service.name for service in self.services if service.available}
+        missing = sorted({"MNCore", "MNRead"} - offered)
+        return f"it does not offer {' and '.join(missing)}" if missing else None
+
+    def quartz(self, zone: tzinfo) -> Quartz | None:
+        """When to synchronize the member; None where it names no schedule. Raises QuartzError with the reason."""
+        return None if self.schedule is None else Quartz.from_parts(*self.schedule.parts, tz=zone)
+
+    @property
+    def synchronizable(self) -> bool:
+        return self.obstacle is None
+
+    @classmethod
+    def from_xml(cls, node: etree._Element) -> "Member":
+        """Raises pydantic's ValidationError."""
+        return cls.model_validate(_read(node))
+
+    def to_xml(self, version: Version = "v2", tag: str = "node") -> etree._Element:
+        """The element. v1 has no place for properties, so it leaves them out."""
+        return _write(self, version, tag)
+
+
+def _texts(element: etree._Element, tag: str) -> list[JsonValue]:
+    return [(found.text or "").strip() for found in element.findall(tag)]
+
+
+def _read(node: etree._Element) -> dict[str, JsonValue]:
+    times = node.find("synchronization")
+    schedule = None if times is None else times.find("schedule")
+    policy, ping = node.find("nodeReplicationPolicy"), node.find("ping")
+    return {
+        **{name: node.get(name) for name in ATTRIBUTES},
+        **{name: node.findtext(name) for name in ("identifier", "name", "description")},
+        "base_url": node.findtext("baseURL"),
+        "services": [_read_service(service) for service in node.findall("services/service")],
+        "schedule": None if schedule is None else {name: schedule.get(name) for name in SCHEDULE},
+        "last_harvested": node.findtext("synchronization/lastHarvested"),
+        "last_complete_harvest": node.findtext("synchronization/lastCompleteHarvest"),
+        "replication_policy": None if policy is None else _read_policy(policy),
+        "ping": None if ping is None else {"success": ping.get("success"), "last_success": ping.get("lastSuccess")},
+        "subjects": _texts(node, "subject"),
+        "contact_subjects": _texts(node, "contactSubject"),
+        "properties": [
+            {"key": found.get("key"), "type": found.get("type"), "value": found.text or ""}
+            for found in node.findall("property")
+        ],
+    }
+
+
+def _read_service(service: etree._Element) -> dict[str, JsonValue]:
+    return {
+        "name": service.get("name"),
+        "version": service.get("version"),
+        "available": service.get("available", "true"),
+        "restrictions": [
+            {"method": found.get("methodName"), "subjects": _texts(found, "subject")}
+            for found in service.findall("restriction")
+        ],
+    }
+
+
+def _read_policy(policy: etree._Element) -> dict[str, JsonValue]:
+    return {
+        "max_object_size": policy.findtext("maxObjectSize"),
+        "space_allocated": policy.findtext("spaceAllocated"),
+        "allowed_nodes": _texts(policy, "allowedNode"),
+        "allowed_formats": _texts(policy, "allowedObjectFormat"),
+    }
+
+
+def _given(**attributes: object) -> dict[str, str]:
+    return {name: _plain(value) for name, value in attributes.items() if value is not None}
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return instants.full(value) if isinstance(value, datetime) else str(value)
+
+
+def _add(parent: etree._Element, tag: str, values: Iterable[object]) -> None:
+    for value in values:
+        if value is not None:
+            etree.SubElement(parent, tag).text = _plain(value)
+
+
+def _write(member: Member, version: Version, tag: str) -> etree._Element:
+    node = etree.Element(tag, _given(**{name: getattr(member, name) for name in ATTRIBUTES}))
+    _add(node, "identifier", [member.identifier])
+    _add(node, "name", [member.name])
+    _add(node, "description", [member.description])
+    _add(node, "baseURL", [member.base_url])
+    _write_services(node, member.services)
+    if member.schedule or member.last_harvested or member.last_complete_harvest:
+        times = etree.SubElement(node, "synchronization")
+        if member.schedule is not None:
+            etree.SubElement(times, "schedule", member.schedule.model_dump())
+        _add(times, "lastHarvested", [member.last_harvested])
+        _add(times, "lastCompleteHarvest", [member.last_complete_harvest])
+    if (policy := member.replication_policy) is not None:
+        element = etree.SubElement(node, "nodeReplicationPolicy")
+        _add(element, "maxObjectSize", [policy.max_object_size])
+        _add(element, "spaceAllocated", [policy.space_allocated])
+        _add(element, "allowedNode", policy.allowed_nodes)
+        _add(element, "allowedObjectFormat", policy.allowed_formats)
+    if (ping := member.ping) is not None:
+        etree.SubElement(node, "ping", _given(success=ping.success, lastSuccess=ping.last_success))
+    _add(node, "subject", member.subjects)
+    _add(node, "contactSubject", member.contact_subjects)
+    for given in member.properties if version == "v2" else ():
+        etree.SubElement(node, "property", _given(key=given.key, type=given.type)).text = given.value
+    return node
+
+
+def _write_services(node: etree._Element, services: tuple[Service, ...]) -> None:
+    if not services:
+        return
+    parent = etree.SubElement(node, "services")
+    for service in services:
+        given = _given(name=service.name, version=service.version, available=service.available)
+        element = etree.SubElement(parent, "service", given)
+        for restriction in service.restrictions:
+            child = etree.SubElement(element, "restriction", methodName=restriction.method)
+            _add(child, "subject", restriction.subjects)

@@ -1,0 +1,98 @@
+"""A member's answers about its objects: the entries of a listing, and system metadata."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from lxml import etree
+
+from tasks.member_node import instants, safe_xml
+from tasks.member_node.safe_xml import Unreadable
+
+GREATEST = 2**63 - 1
+"""The greatest integer of a database. The federation's schema would allow twice as much."""
+
+
+class ListedObject(NamedTuple):
+    pid: str
+    modified: datetime
+
+
+class Listing(NamedTuple):
+    """One answer to a listing: some of the `total` entries that match."""
+
+    entries: list[ListedObject]
+    total: int
+
+
+class SystemMetadata(NamedTuple):
+    pid: str
+    modified: datetime
+    format_id: str
+    size: int
+    checksum: str
+    algorithm: str
+    serial_version: int | None
+    archived: bool
+    obsoletes: str | None
+    obsoleted_by: str | None
+    document: bytes
+
+
+def read_listing(chunks: Iterable[bytes]) -> Listing:
+    """Raises Unreadable."""
+    totals: list[int] = []
+
+    def root(element: etree._Element) -> None:
+        _expect(element, "objectList")
+        totals.append(_number(element.get("total"), "total"))
+
+    entries = [
+        ListedObject(safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified"))
+        for info in safe_xml.stream(chunks, root=root, tag="objectInfo")
+    ]
+    return Listing(entries, totals[0])
+
+
+def read_system_metadata(body: bytes, pid: str) -> SystemMetadata:
+    """Raises Unreadable, also where the metadata is that of another object."""
+    root = safe_xml.parse(body)
+    _expect(root, "systemMetadata")
+    if safe_xml.text(root, "identifier") != pid.strip():
+        raise Unreadable(f"system metadata of another object, {safe_xml.text(root, 'identifier')[:200]!r}")
+    checksum = root.find("checksum")
+    version = root.findtext("serialVersion")
+    return SystemMetadata(
+        pid=pid,
+        modified=_date(root, "dateSysMetadataModified"),
+        format_id=safe_xml.text(root, "formatId"),
+        size=_number(root.findtext("size"), "size"),
+        checksum=safe_xml.text(root, "checksum"),
+        algorithm="" if checksum is None else checksum.get("algorithm", ""),
+        serial_version=None if version is None else _number(version, "serialVersion"),
+        archived=(root.findtext("archived") or "").strip() in ("true", "1"),
+        obsoletes=root.findtext("obsoletes"),
+        obsoleted_by=root.findtext("obsoletedBy"),
+        document=body,
+    )
+
+
+def _expect(root: etree._Element, name: str) -> None:
+    if etree.QName(root).localname != name:
+        raise Unreadable(f"not {name} but {str(root.tag)[:200]}")
+
+
+def _number(value: str | None, name: str) -> int:
+    text = (value or "").strip()
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > GREATEST:
+        raise Unreadable(f"{name} is not a possible number: {text[:40]!r}")
+    return int(text)
+
+
+def _date(element: etree._Element, path: str) -> datetime:
+    try:
+        return instants.parse(safe_xml.text(element, path))
+    except Unreadable:
+        raise
+    except ValueError as error:
+        raise Unreadable(f"{path} is {error}") from error

@@ -1,0 +1,66 @@
+"""XML from strangers. The parser refuses a document type, resolves no entity and uses no network."""
+
+from collections.abc import Callable, Iterable
+
+from lxml import etree
+
+
+class Unreadable(ValueError):
+    """A document is not XML, carries a document type declaration, or lacks a necessary part."""
+
+
+def parse(body: bytes) -> etree._Element:
+    """The root element. Raises Unreadable."""
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    try:
+        root = etree.fromstring(body, parser)
+    except etree.XMLSyntaxError as error:
+        raise Unreadable(f"not well-formed: {error}") from error
+    _refuse_doctype(root)
+    return root
+
+
+def stream(chunks: Iterable[bytes], *, root: Callable[[etree._Element], None], tag: str) -> Iterable[etree._Element]:
+    """Yield each element named `tag` as it arrives, and free it before the next. `root` sees the root first."""
+    parser = etree.XMLPullParser(
+        events=("start", "end"), resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
+    )
+    opened = False
+    try:
+        for chunk in chunks:
+            parser.feed(chunk)
+            for event, element in parser.read_events():
+                if not opened:
+                    _refuse_doctype(element)
+                    root(element)
+                    opened = True
+                elif event == "end" and element.tag == tag:
+                    yield element
+                    _forget(element)
+        parser.close()
+    except etree.XMLSyntaxError as error:
+        raise Unreadable(f"not well-formed: {error}") from error
+
+
+def local_name(element: etree._Element) -> str:
+    return etree.QName(element).localname
+
+
+def text(element: etree._Element, path: str) -> str:
+    """The text at `path`. Raises Unreadable where there is none."""
+    found = element.findtext(path)
+    if not found or not found.strip():
+        raise Unreadable(f"{local_name(element)} without {path}")
+    return found.strip()
+
+
+def _refuse_doctype(element: etree._Element) -> None:
+    if element.getroottree().docinfo.internalDTD is not None:
+        raise Unreadable("it carries a document type declaration, which is refused")
+
+
+def _forget(element: etree._Element) -> None:
+    element.clear()
+    parent = element.getparent()
+    while parent is not None and element.getprevious() is not None:
+        del parent[0]

@@ -1,0 +1,114 @@
+"""How the document holds the nodelist: two entries for each member, and the way from a Listed to them and back.
+
+    member/<id>   the member itself, and whether it is approved; operators and refreshes change it
+    dates/<id>    until when it was harvested; its syncs change it, under their fence
+
+So a sync and an operator never change the same entry.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from coordinator.documents.copies import Copy
+from tasks.member_node import instants
+from tasks.member_node.member import Member
+from tasks.nodelist.protocol import DATES, Dates
+from tasks.nodelist.stores import Listed
+
+Changes = dict[str, Mapping[str, JsonValue] | None]
+"""New values by entry; None removes the entry."""
+
+MEMBER, DATED = "member/", "dates/"
+NOBODY: Changes = {MEMBER: None}
+"""The change that gives a document without members its first version: it removes a member whose id is empty.
+It needs a fence; without one it would change nothing."""
+
+
+def listed_in(copy: Copy, member_id: str) -> Listed | None:
+    value, dates = copy.value(MEMBER + member_id), copy.value(DATED + member_id) or {}
+    return value and Listed(member=Member.model_validate(value["member"] | dates), approved=value["approved"])
+
+
+def dates_in(copy: Copy, member_id: str) -> Dates:
+    found = copy.value(DATED + member_id) or {}
+    return Dates(*(found.get(name) and instants.parse(found[name]) for name in DATES))
+
+
+def dates_value(dates: Dates) -> dict[str, str | None]:
+    return {name: None if date is None else instants.full(date) for name, date in zip(DATES, dates, strict=True)}
+
+
+def member_value(one: Listed) -> dict[str, JsonValue]:
+    """Everything but the dates."""
+    return {"approved": one.approved, "member": one.member.model_dump(mode="json", exclude=set(DATES))}
+
+
+def difference(member_id: str, before: Listed | None, after: Listed | None) -> Changes:
+    """The changes that make `after` of `before`."""
+    if before == after:
+        return {}
+    if after is None:
+        return {MEMBER + member_id: None, DATED + member_id: None}
+    changes: Changes = {}
+    if before is None or member_value(before) != member_value(after):
+        changes[MEMBER + member_id] = member_value(after)
+    if before is None or Dates.of(before.member) != Dates.of(after.member):
+        changes[DATED + member_id] = dates_value(Dates.of(after.member))
+    return changes
+
+
+def once_more(member_id: str, one: Listed | None) -> Changes:
+    """The changes that commit a member as it is, so that the store gets it again."""
+    return difference(member_id, None, one) or {MEMBER + member_id: None}
+
+
+def keeping(new: Listed | None, old: Listed | None) -> Listed | None:
+    """`new`, as a node-list document gave it, with the old approval and with the old dates where it names none."""
+    if new is None or old is None:
+        return new
+    dates = {name: getattr(new.member, name) or getattr(old.member, name) for name in DATES}
+    return Listed(member=new.member.model_copy(update=dates), approved=old.approved)
+
+
+def lines_of(member_id: str, before: Listed | None, after: Listed | None) -> list[str]:
+    """A line for each difference."""
+    if before is None or after is None:
+        return [f"{member_id} is new"] if after else [f"{member_id} is gone"] if before else []
+    old, new = before.member.model_dump(mode="json"), after.member.model_dump(mode="json")
+    lines = [f"{member_id}: {name}: {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
+    if before.approved != after.approved:
+        lines.append(f"{member_id} is {'approved' if after.approved else 'suspended'}")
+    return lines
+
+
+Raw = tuple[str, str | None]
+
+
+class View:
+    """The members in a copy of the document. From one copy to the next, it builds only the members that changed."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, dict[str, Raw], dict[str, Listed], str] = (-1, {}, {}, "")
+
+    def of(self, copy: Copy) -> tuple[dict[str, Listed], str]:
+        """The members by id, and a checksum of everything but the dates."""
+        version, before, known, checksum = self._last
+        if copy.version != version:
+            raws = {
+                entry.removeprefix(MEMBER): (raw, copy.state.get(DATED + entry.removeprefix(MEMBER)))
+                for entry, raw in sorted(copy.state.items())
+                if entry.startswith(MEMBER) and not raw.endswith(" null")
+            }
+            changed = {member_id for member_id, raw in raws.items() if before.get(member_id) != raw}
+            built = {
+                member_id: listed_in(copy, member_id) if member_id in changed else known[member_id]
+                for member_id in raws
+            }
+            listed = {member_id: one for member_id, one in built.items() if one}
+            if raws.keys() != before.keys() or any(before[one][0] != raws[one][0] for one in changed):
+                text = "\n".join(f"{member_id} {raw}" for member_id, (raw, _) in sorted(raws.items()))
+                checksum = hashlib.sha256(text.encode()).hexdigest()
+            self._last = copy.version, raws, listed, checksum
+        return self._last[2], self._last[3]

@@ -1,0 +1,265 @@
+"""One connection to an LDAP server. The first call opens it; TLS is verified, and every call is bounded in time.
+
+After an error the next call opens another. If the server hung up while the connection was idle, the call is repeated
+once on a new one. That is safe: searches may be repeated, and a repeated write is conditional and can only conflict.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Thread
+from typing import TypeVar
+
+try:
+    import ldap
+    from ldap.controls import ResponseControl
+    from ldap.controls.libldap import AssertionControl, SimplePagedResultsControl
+    from ldap.controls.readentry import PostReadControl
+    from ldap.dn import dn2str, str2dn
+    from ldap.filter import filter_format
+    from ldap.ldapobject import LDAPObject
+except ImportError as error:
+    raise ImportError(
+        "the nodelist in LDAP needs python-ldap: pip install 'celery-coordinator[ldap]'. pip compiles it; on Debian or "
+        "Ubuntu that needs: apt-get install gcc libc6-dev python3-dev libldap2-dev libsasl2-dev; on Fedora or RHEL: "
+        f"dnf install gcc python3-devel openldap-devel cyrus-sasl-devel ({error})"
+    ) from error
+
+from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused, LdapUnreachable
+from tasks.nodelist.ldap.schema import Attributes, Path
+from tasks.settings import Settings
+
+Answer = TypeVar("Answer")
+Entries = list[tuple[str | None, dict[str, list[bytes]]]]
+Result = tuple[int, Entries, int, list[ResponseControl]]
+
+SILENT: tuple[type[ldap.LDAPError], ...] = (
+    *(ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT, ldap.TIMELIMIT_EXCEEDED, ldap.BUSY, ldap.UNAVAILABLE),
+    *(ldap.OPERATIONS_ERROR, ldap.OTHER, ldap.DECODING_ERROR, ldap.ENCODING_ERROR, ldap.LOCAL_ERROR),
+)
+DENIED = (ldap.INVALID_CREDENTIALS, ldap.INAPPROPRIATE_AUTH, ldap.STRONG_AUTH_REQUIRED, ldap.AUTH_UNKNOWN)
+CHANGED = {
+    ldap.ASSERTION_FAILED: "was changed since it was read",
+    ldap.NO_SUCH_OBJECT: "is gone",
+    ldap.ALREADY_EXISTS: "exists already",
+    ldap.NOT_ALLOWED_ON_NONLEAF: "has new entries below it",
+}
+
+
+_POST_READ = PostReadControl(criticality=True, attrList=["entryCSN"])
+
+
+class Connection:
+    """Serves one thread. A forked process opens its own connection and leaves its parent's alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._live: LDAPObject | None = None
+        self._pid = 0
+        self._idle = False
+
+    def begin(self) -> None:
+        """Begin something new. The server may have hung up since the last call, so the first call may be repeated."""
+        self._idle = True
+
+    def search(self, dn: str, classes: Iterable[str], attributes: Iterable[str]) -> Iterator[tuple[str, Attributes]]:
+        """Yield DN and attributes of each entry of these classes, at `dn` and below, page by page. Raises LdapError."""
+        wanted = "(|" + "".join(filter_format("(objectClass=%s)", [name]) for name in classes) + ")"
+        cookie = b""
+        while True:
+            page = SimplePagedResultsControl(True, size=self._settings.ldap_page, cookie=cookie)
+            ask = partial(_search, dn, wanted, list(attributes), page, self._settings.ldap_timeout)
+            _, found, _, controls = self._call(ask, dn)
+            yield from ((name, _decoded(entry)) for name, entry in found if name is not None)
+            cookie = next((told.cookie for told in controls if told.controlType == page.controlType), b"")
+            if not cookie:
+                return
+
+    def add(self, dn: str, attributes: Attributes) -> str:
+        """Returns the entryCSN of the new entry. Raises LdapError; LdapConflict where the entry exists."""
+        entry = [(name, _encoded(values)) for name, values in attributes.items()]
+        return self._changed(lambda live: live.add_ext(dn, entry, [_POST_READ]), dn, attributes)
+
+    def modify(self, dn: str, attributes: Attributes, csn: str) -> str:
+        """Replace the values of these attributes, if the entry still has this `csn`. Returns its new one."""
+        replaced = [(ldap.MOD_REPLACE, name, _encoded(values) or None) for name, values in attributes.items()]
+        controls = [_still(csn), _POST_READ]
+        return self._changed(lambda live: live.modify_ext(dn, replaced, controls), dn, attributes)
+
+    def delete(self, dn: str, csn: str) -> None:
+        timeout = self._settings.ldap_timeout
+        self._call(lambda live: live.result3(live.delete_ext(dn, [_still(csn)]), timeout=timeout), dn)
+
+    def _changed(self, ask: Callable[[LDAPObject], int], dn: str, attributes: Iterable[str]) -> str:
+        timeout = self._settings.ldap_timeout
+        *_, controls = self._call(lambda live: live.result3(ask(live), timeout=timeout), dn, tuple(attributes))
+        told: dict[str, list[bytes]] = next(
+            (one.entry for one in controls if one.controlType == _POST_READ.controlType), {}
+        )
+        if not told.get("entryCSN"):
+            raise LdapRefused(dn, ("entryCSN",), "the server does not show it; this account needs the right to read it")
+        return str(told["entryCSN"][0], "ascii")
+
+    def _call(self, ask: Callable[[LDAPObject], Answer], dn: str, attributes: tuple[str, ...] = ()) -> Answer:
+        """Call `ask` with a bound LDAPObject. Raises LdapError, which names `dn` and `attributes`."""
+        self._leave_to_parent()
+        reused, self._idle = self._live is not None and self._idle, False
+        try:
+            return ask(self._bound())
+        except ldap.SERVER_DOWN as error:
+            self.close()
+            if not reused:
+                raise self._unreachable(error) from error
+        except ldap.LDAPError as error:
+            meaning = self._meaning(error, dn, attributes)
+            if isinstance(meaning, LdapUnreachable):
+                self.close()
+            raise meaning from error
+        return self._call(ask, dn, attributes)
+
+    def close(self) -> None:
+        self._leave_to_parent()
+        live, self._live = self._live, None
+        if live is not None:
+            with suppress(ldap.LDAPError):
+                live.unbind_ext_s()
+
+    def _leave_to_parent(self) -> None:
+        """Drop a connection inherited in a fork: libldap's last words on it go to /dev/null."""
+        if self._live is not None and self._pid != os.getpid():
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, self._live.fileno())
+            os.close(nowhere)
+            self._live = None
+
+    def _bound(self) -> LDAPObject:
+        """A bound connection, within ldap_timeout. libldap does not bound a TLS handshake, so a thread waits for it."""
+        if self._live is None:
+            opened: Future[LDAPObject] = Future()
+            Thread(target=_fulfil, args=(opened, self._open), daemon=True).start()
+            try:
+                self._live = opened.result(self._settings.ldap_timeout)
+            except TimeoutError:
+                raise self._unreachable(ldap.TIMEOUT()) from None
+            except ldap.LDAPError as error:
+                raise self._unreachable(error) from error
+            self._pid = os.getpid()
+        return self._live
+
+    def _open(self) -> LDAPObject:
+        live = self._prepared()
+        if self._settings.ldap_starttls:
+            live.start_tls_s()
+        live.simple_bind_s(self._settings.ldap_bind_dn, self._password())
+        return live
+
+    def _prepared(self) -> LDAPObject:
+        """Not connected yet. libldap applies the TLS options once the last of them is set."""
+        settings = self._settings
+        live = ldap.initialize(settings.ldap_url)
+        options: list[tuple[int, float | str]] = [
+            (ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3),
+            (ldap.OPT_REFERRALS, 0),
+            (ldap.OPT_NETWORK_TIMEOUT, settings.ldap_timeout),
+            (ldap.OPT_TIMEOUT, settings.ldap_timeout),
+            (ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND),
+        ]
+        if settings.ldap_ca_bundle is not None:
+            options.append((ldap.OPT_X_TLS_CACERTFILE, str(settings.ldap_ca_bundle)))
+        try:
+            for option, value in [*options, (ldap.OPT_X_TLS_NEWCTX, 0)]:
+                live.set_option(option, value)
+        except (ldap.LDAPError, ValueError) as error:
+            way_out = f"see ldap_ca_bundle ({settings.ldap_ca_bundle})"
+            raise LdapUnreachable(settings.ldap_url, "TLS cannot be set up", way_out) from error
+        return live
+
+    def _password(self) -> str:
+        path = self._settings.ldap_password_file
+        if path is None:
+            return self._settings.ldap_password.get_secret_value()
+        try:
+            password = path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise LdapUnreachable(self._settings.ldap_url, f"no password: {error}", "see ldap_password_file") from error
+        if not password:
+            raise LdapUnreachable(self._settings.ldap_url, f"no password: {path} is empty", "see ldap_password_file")
+        return password
+
+    def _meaning(self, error: ldap.LDAPError, dn: str, attributes: tuple[str, ...]) -> LdapError:
+        for kind, cause in CHANGED.items():
+            if isinstance(error, kind):
+                return LdapConflict(dn, cause)
+        if isinstance(error, (*SILENT, *DENIED, ldap.CONFIDENTIALITY_REQUIRED)):
+            return self._unreachable(error)
+        cause = _said(error)
+        if isinstance(error, ldap.REFERRAL):
+            cause = f"{self._settings.ldap_url} is a read-only copy; set ldap_url to the one writable server ({cause})"
+        elif isinstance(error, ldap.SIZELIMIT_EXCEEDED | ldap.ADMINLIMIT_EXCEEDED):
+            cause += "; the server must allow this account paged searches of any size, see deploy/ldap"
+        return LdapRefused(dn, attributes, cause)
+
+    def _unreachable(self, error: ldap.LDAPError) -> LdapUnreachable:
+        settings, cause = self._settings, _said(error)
+        if isinstance(error, DENIED):
+            way_out = f"see ldap_bind_dn ({settings.ldap_bind_dn or 'anonymous'}) and its password"
+        elif isinstance(error, ldap.CONFIDENTIALITY_REQUIRED):
+            way_out = "use ldaps:// or set ldap_starttls"
+        elif isinstance(error, ldap.TIMEOUT | ldap.TIMELIMIT_EXCEEDED):
+            way_out = f"it did not answer within ldap_timeout ({settings.ldap_timeout:g} s)"
+        elif isinstance(error, ldap.OTHER | ldap.OPERATIONS_ERROR):
+            way_out = "see the server's log"
+        elif settings.ldap_starttls or settings.ldap_url.startswith("ldaps:"):
+            way_out = "is it up, and does its certificate have that name and come from ldap_ca_bundle or a system's CA?"
+        else:
+            way_out = "is it up, and is that its address?"
+        return LdapUnreachable(settings.ldap_url, cause, way_out)
+
+
+def _said(error: ldap.LDAPError) -> str:
+    """The words of libldap and of the server."""
+    told = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    words = [str(told[name]).strip() for name in ("desc", "info") if told.get(name)]
+    return ": ".join(words) or type(error).__name__.replace("_", " ").lower()
+
+
+def dn_of(path: Path, base: str) -> str:
+    """A path starts at the top, a DN at the leaf."""
+    below = dn2str([[(name, value, 1) for name, value in rdn] for rdn in reversed(path)])
+    return ",".join(part for part in (below, base) if part)
+
+
+def path_of(dn: str, base: str) -> Path:
+    rdns = str2dn(dn)
+    return tuple(
+        tuple((name, value) for name, value, _ in rdn) for rdn in reversed(rdns[: len(rdns) - len(str2dn(base))])
+    )
+
+
+def _fulfil(promise: Future[LDAPObject], make: Callable[[], LDAPObject]) -> None:
+    try:
+        promise.set_result(make())
+    except BaseException as error:
+        promise.set_exception(error)
+
+
+def _search(
+    dn: str, wanted: str, attributes: list[str], page: SimplePagedResultsControl, timeout: float, live: LDAPObject
+) -> Result:
+    asked = live.search_ext(dn, ldap.SCOPE_SUBTREE, wanted, attributes, 0, [page], None, timeout)
+    result: Result = live.result3(asked, timeout=timeout)
+    return result
+
+
+def _still(csn: str) -> AssertionControl:
+    return AssertionControl(True, filter_format("(entryCSN=%s)", [csn]))
+
+
+def _encoded(values: Iterable[str]) -> list[bytes]:
+    return [value.encode("utf-8", "surrogateescape") for value in values]
+
+
+def _decoded(entry: dict[str, list[bytes]]) -> Attributes:
+    return {name: tuple(value.decode("utf-8", "surrogateescape") for value in given) for name, given in entry.items()}

@@ -1,0 +1,231 @@
+"""The nodelist in LDAP. It is read whole and written entry by entry; a write never overwrites another's change.
+
+* An entry's `entryCSN` changes with each change of the entry. Every write asserts the CSN it knows (RFC 4528) and
+  learns the next one from the answer (RFC 4527). So a write needs no search. This is safe with one writable server.
+  With several masters, one may accept a write although another has already accepted a later one.
+* An LDAP server has no snapshots: while a search goes page by page, entries change. So a second look at the CSNs alone
+  follows each reading. Entries with equal CSNs in both looks stood together at the instant between the looks. The
+  other members are read again, one by one, until two looks at a member agree.
+* One step changes all attributes of one entry. A member's entries change one after the other: its own entry first, then
+  those that stay, then the new ones, parents first, and last those that go. The member can be read after each step, and
+  a writer that reads it again goes on from there.
+* Each write includes the member's own entry, even if nothing in it changes. So its CSN changes with each entry below
+  it, and every late write fails, unless its writer was stopped after that entry. In that case the next writer writes
+  each entry (`whole`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from tasks.member_node.member import Member
+from tasks.nodelist.ldap.connection import Connection, dn_of, path_of
+from tasks.nodelist.ldap.entries import BadEntry, entries_of, member_of
+from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused, LdapUnreachable
+from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, changes, kind, rdn, weight
+from tasks.settings import Settings
+
+__all__ = ["Directory", "LdapConflict", "LdapEntry", "LdapError", "LdapRefused", "LdapUnreachable", "Reading", "Record"]
+
+LOOKS = 5
+"""How often the directory looks at a member that keeps changing."""
+
+
+@dataclass(frozen=True)
+class LdapEntry:
+    csn: str
+    attributes: Attributes
+    """All attributes, including those that we do not know."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One member as LDAP has it. `entries`: all its entries, by DN."""
+
+    member: Member
+    approved: bool
+    entries: Mapping[str, LdapEntry]
+
+
+@dataclass(frozen=True)
+class Reading:
+    records: dict[str, Record] = field(default_factory=dict)
+    """By member id."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """A sentence about each entry left out, by member id, or by DN where the entry has no id."""
+    bad: set[str] = field(default_factory=set)
+    """Ids of members with entries left out."""
+
+
+class Directory:
+    """Serves one thread, over one connection. Every method raises LdapUnreachable and LdapRefused."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._base = settings.ldap_base
+        self._connection = Connection(settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def read(self) -> Reading:
+        """Every member, approved or not, and a problem for every bad entry."""
+        self._connection.begin()
+        try:
+            found, stamps = self._looked_at(()), self._stamps(())
+        except LdapConflict as error:
+            raise LdapRefused(self._base, (), "it does not exist, or this account may not see it") from error
+        states = {path: entry.csn for path, entry in found.items()}
+        moved = {path[:1] for path in states.keys() | stamps.keys() if states.get(path) != stamps.get(path)}
+        whole = _by_member({path: entry for path, entry in found.items() if path[:1] not in moved})
+        reading = Reading()
+        for top in sorted(moved):
+            settled = self._settled(top)
+            if settled is None:
+                reading.problems[_name(top, self._dn(top))] = "it kept changing while it was read"
+                reading.bad.add(_name(top, ""))
+            else:
+                whole |= _by_member(settled)
+        for entries in whole.values():
+            self._take(entries, reading)
+        return reading
+
+    def read_one(self, member_id: str) -> Record | None:
+        """None for an unknown member. Raises LdapRefused also where its entries are bad, or another has its place."""
+        self._connection.begin()
+        top = (rdn("cn", member_id),)
+        entries = self._settled(top)
+        if entries is None:
+            raise LdapRefused(self._dn(top), (), "it kept changing while it was read")
+        reading = Reading()
+        for found in _by_member(entries).values():
+            self._take(found, reading)
+        if reading.problems or reading.records.keys() - {member_id}:
+            others = [f"{other} has its place: ids may not differ in case alone" for other in reading.records]
+            raise LdapRefused(self._dn(top), (), "; ".join([*reading.problems.values(), *others]))
+        return reading.records.get(member_id)
+
+    def write(self, member_id: str, base: Record | None, wanted: Member, approved: bool, whole: bool = False) -> Record:
+        """Turn `base` into `wanted`. `base` was read or written before; None: there is no such member yet.
+
+        Entries without a change are not written; without any change there is no operation. `whole`: write every entry.
+        Then a writer that was stopped midway can still add new entries later, but change nothing else.
+
+        Raises LdapConflict where LDAP no longer agrees with `base`. Nobody else's change is lost; entries before the
+        one in conflict may have been written.
+        """
+        if wanted.identifier != member_id or (base is not None and base.member.identifier != member_id):
+            raise ValueError(f"{member_id} cannot become {wanted.identifier}: an id never changes")
+        top = (rdn("cn", member_id),)
+        if weight(member_id) > LONGEST:
+            raise LdapRefused(self._dn(top), ("cn",), "the id is longer than the name of an entry may be")
+        entries = {} if base is None else {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
+        top = next((path for path in entries if len(path) == 1), top)
+        known = {path[1:]: entry.attributes for path, entry in entries.items()}
+        made = entries_of(wanted, approved=approved, known=known)
+        changed, added, vanished = changes(known, made, whole)
+        if base is not None and not (changed or added or vanished):
+            return base
+        if base is not None:
+            changed = {(): {APPROVED: made[()][APPROVED]}, **changed}
+        self._connection.begin()
+        for path, attributes in changed.items():
+            old = entries[top + path]
+            csn = self._connection.modify(self._dn(top + path), attributes, old.csn)
+            merged = {name: values for name, values in {**old.attributes, **attributes}.items() if values}
+            entries[top + path] = LdapEntry(csn, merged)
+        for path, attributes in added.items():
+            entries[top + path] = LdapEntry(self._added(top + path, attributes), attributes)
+        for path in vanished:
+            self._connection.delete(self._dn(top + path), entries.pop(top + path).csn)
+        return Record(wanted, approved, {self._dn(path): entry for path, entry in entries.items()})
+
+    def remove(self, member_id: str, base: Record) -> None:
+        """Withdraw the approval first, then remove the entries, leaves first: after a crash the rest is no member."""
+        entries = {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
+        top = next(path for path in entries if len(path) == 1)
+        self._connection.begin()
+        csn = self._connection.modify(self._dn(top), {APPROVED: ("FALSE",)}, entries[top].csn)
+        for path in sorted(entries, key=lambda path: (-len(path), path)):
+            self._connection.delete(self._dn(path), csn if path == top else entries[path].csn)
+
+    def _added(self, path: Path, attributes: Attributes) -> str:
+        try:
+            return self._connection.add(self._dn(path), attributes)
+        except LdapConflict as error:
+            if len(path) == 1 and self.read_one(path[0][0][1]) is None:
+                raise LdapRefused(
+                    self._dn(path), (), "an entry of another kind has its place, or the base does not exist"
+                ) from error
+            raise
+
+    def _dn(self, path: Path) -> str:
+        return dn_of(path, self._base)
+
+    def _looked_at(self, top: Path) -> dict[Path, LdapEntry]:
+        """The entry at `top` and all entries below it."""
+        found = {}
+        for dn, attributes in self._connection.search(self._dn(top), CLASSES, ["*", "entryCSN"]):
+            kept = {name: values for name, values in attributes.items() if name != "entryCSN"}
+            csn = next(iter(attributes.get("entryCSN", ())), "")
+            if not csn:
+                raise LdapRefused(
+                    dn, ("entryCSN",), "the server does not show it; this account needs the right to read it"
+                )
+            found[path_of(dn, self._base)] = LdapEntry(csn, kept)
+        return found
+
+    def _stamps(self, top: Path) -> dict[Path, str]:
+        found = self._connection.search(self._dn(top), CLASSES, ["entryCSN"])
+        return {path_of(dn, self._base): attributes["entryCSN"][0] for dn, attributes in found}
+
+    def _settled(self, top: Path) -> dict[Path, LdapEntry] | None:
+        """The entries, once two looks agree. None if no two looks agreed."""
+        try:
+            for _ in range(LOOKS):
+                found = self._looked_at(top)
+                if {path: entry.csn for path, entry in found.items()} == self._stamps(top):
+                    return found
+        except LdapConflict:  # nothing is there
+            return {}
+        return None
+
+    def _take(self, entries: dict[Path, LdapEntry], reading: Reading) -> None:
+        """Add the member to the records, or to the problems."""
+        top = min(entries, key=len)
+        node = entries[top].attributes
+        own = {path[1:]: entry.attributes for path, entry in entries.items()}
+        member_id = next(iter(node.get("d1NodeId", ())), "")
+        if len(top) != 1 or kind((), node) != NODE:
+            for path in entries:
+                reading.problems[self._dn(path)] = "it belongs to no member: members stand directly below the base"
+            reading.bad.add(_name(top, ""))
+        elif top[0] != rdn("cn", top[0][0][1]) or top[0][0][1].casefold() != member_id.casefold():
+            reading.problems[self._dn(top)] = f"its name differs from its d1NodeId, {member_id or 'which is missing'}"
+            reading.bad.add(_name(top, ""))
+        else:
+            try:
+                member, approved = member_of(own)
+            except BadEntry as error:
+                reading.problems[member_id] = f"{self._dn(top + error.path)}: {error}"
+                reading.bad.add(member_id)
+            else:
+                reading.records[member_id] = Record(
+                    member, approved, {self._dn(path): entry for path, entry in entries.items()}
+                )
+
+
+def _by_member(entries: Mapping[Path, LdapEntry]) -> dict[Path, dict[Path, LdapEntry]]:
+    grouped: dict[Path, dict[Path, LdapEntry]] = {}
+    for path, entry in entries.items():
+        grouped.setdefault(path[:1], {})[path] = entry
+    return grouped
+
+
+def _name(top: Path, dn: str) -> str:
+    return top[0][0][1] if top and top[0][0][0] == "cn" else dn

@@ -1,0 +1,279 @@
+"""A member as entries of DataONE's LDAP schema, and back, without loss. This module knows nothing of the protocol.
+
+    cn=<node id>                                d1Node
+        d1NodeServiceId=<name>-<version>        d1NodeService
+            d1ServiceMethodName=<method>        d1ServiceMethodRestriction
+        d1NodePropertyId=<key>                  d1NodeProperty
+
+A path names an entry below the member's own entry, whose path is `()`. The attributes of an entry decide what it is,
+and its name does not. So entries that somebody else named otherwise keep their names.
+
+LDAP keeps no order of values or entries: services are sorted by version and name, everything else by its text. The
+schema has no place for two equal values, two restrictions of one method, an empty property, an empty part, or a member
+without a contact. In these cases the entries hold the nearest thing: `none` for no contact, a blank for an empty
+property. Then a value of `description`, which d1Node has from `device`, notes the exact fields, each beside a digest of
+the field as the entries hold it. Where somebody else changes the entries, the digest no longer fits, and the note is
+void for that field.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from tasks.member_node import instants
+from tasks.member_node.member import Member, Ping, Property, ReplicationPolicy, Restriction, Schedule, Service
+from tasks.nodelist.ldap.schema import (
+    ADMITTED,
+    ALLOWED,
+    APPROVED,
+    FOLDED,
+    KEYED,
+    LIMITS,
+    LONGEST,
+    METHOD,
+    NODE,
+    PING,
+    PLAIN,
+    PROPERTY,
+    RESTRICTION,
+    SERVED,
+    SERVICE,
+    SUBJECTS,
+    TIMES,
+    Attributes,
+    Path,
+    folded,
+    kind,
+    rdn,
+    weight,
+)
+
+Part = TypeVar("Part", bound=BaseModel)
+
+NOTE = "celery-coordinator: "
+
+
+class BadEntry(ValueError):
+    """The entry at `path` is not a valid member, or not a valid part of one."""
+
+    def __init__(self, path: Path, sentence: str) -> None:
+        super().__init__(sentence)
+        self.path = path
+
+
+def member_of(entries: Mapping[Path, Attributes]) -> tuple[Member, bool]:
+    """The member, and whether it is approved. Raises BadEntry."""
+    member = _plain_member(entries)
+    approved = _one(entries[()], APPROVED)
+    if approved is None:
+        raise BadEntry((), f"{APPROVED} is missing")
+    return _noted(member, entries[()]), approved.upper() == "TRUE"
+
+
+def entries_of(
+    member: Member, *, approved: bool, known: Mapping[Path, Attributes] | None = None
+) -> dict[Path, Attributes]:
+    """The new entries by path, parents first. `known`: the entries that exist already."""
+    known = known or {}
+    made: dict[Path, dict[str, tuple[str, ...]]] = {(): _node(member, approved)}
+    for path, service in _placed(member.services, known, SERVICE, "d1NodeServiceId", ("name", "version"), SERVED):
+        made[path] = _entry(SERVICE, member, d1NodeServiceId=(path[-1][0][1],)) | _texts(service, SERVED)
+        made |= _restrictions(member, path, service, known)
+    for path, given in _placed(member.properties, known, PROPERTY, "d1NodePropertyId", ("key",), KEYED):
+        made[path] = _entry(PROPERTY, member, d1NodePropertyId=(path[-1][0][1],)) | _texts(given, KEYED)
+        made[path][KEYED["value"]] = (given.value or " ",)
+    others = [text for text in known.get((), {}).get("description", ()) if not text.startswith(NOTE)]
+    made[()]["description"] = (*others, *_note(member, made))
+    return {path: {name: values for name, values in entry.items() if values} for path, entry in made.items()}
+
+
+def _one(attributes: Attributes, name: str) -> str | None:
+    return next(iter(attributes.get(name, ())), None)
+
+
+def _read(attributes: Attributes, names: Mapping[str, str]) -> dict[str, str]:
+    return {field: text for field, name in names.items() if (text := _one(attributes, name)) is not None}
+
+
+def _sorted(attributes: Attributes, name: str) -> tuple[str, ...]:
+    return tuple(sorted(text.strip() for text in attributes.get(name, ())))
+
+
+def _valid(model: type[Part], path: Path, names: Mapping[str, str], found: Mapping[str, object]) -> Part:
+    """Raises BadEntry, which names the attribute and the error."""
+    try:
+        return model.model_validate(dict(found))
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{names.get(str(item['loc'][0]), str(item['loc'][0]))} "
+            + ("is missing" if item["type"] == "missing" else f"is bad: {item['msg']}")
+            for item in error.errors()
+        )
+        raise BadEntry(path, wrong) from error
+
+
+def _of(entries: Mapping[Path, Attributes], which: str, above: Path = ()) -> Iterator[tuple[Path, Attributes]]:
+    for path, entry in sorted(entries.items(), key=lambda item: item[0]):
+        if path[:-1] == above and kind(path, entry) == which:
+            yield path, entry
+
+
+def _plain_member(entries: Mapping[Path, Attributes]) -> Member:
+    """The member as the entries hold it, without the note."""
+    node = entries[()]
+    times, ping = _read(node, TIMES), _read(node, PING)
+    allowed = {field: _sorted(node, name) for field, name in ALLOWED.items() if node.get(name)}
+    policy = {**_read(node, LIMITS), **allowed}
+    found: dict[str, object] = {
+        **_read(node, PLAIN),
+        **{field: _sorted(node, name) for field, name in SUBJECTS.items()},
+        "schedule": _valid(Schedule, (), TIMES, times) if times else None,
+        "ping": _valid(Ping, (), PING, ping) if ping else None,
+        "replication_policy": _valid(ReplicationPolicy, (), LIMITS | ALLOWED, policy) if policy else None,
+        "services": _services(entries),
+        "properties": sorted(
+            (_valid(Property, path, KEYED, _read(entry, KEYED)) for path, entry in _of(entries, PROPERTY)),
+            key=lambda given: given.key,
+        ),
+    }
+    return _valid(Member, (), PLAIN | SUBJECTS, found)
+
+
+def _services(entries: Mapping[Path, Attributes]) -> list[Service]:
+    found = []
+    for path, entry in _of(entries, SERVICE):
+        restrictions = [
+            _valid(
+                Restriction,
+                below,
+                {"method": METHOD, "subjects": ADMITTED},
+                {**_read(inner, {"method": METHOD}), "subjects": _sorted(inner, ADMITTED)},
+            )
+            for below, inner in _of(entries, RESTRICTION, path)
+        ]
+        restrictions.sort(key=lambda restriction: restriction.method)
+        found.append(_valid(Service, path, SERVED, {**_read(entry, SERVED), "restrictions": restrictions}))
+    return sorted(found, key=lambda service: (service.version, service.name))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, datetime):
+        if value == instants.NEVER:
+            return "1900-01-01T00:00:00Z"
+        return (instants.full(value) if value.microsecond % 1000 else instants.brief(value)).replace("Z", "+00:00")
+    return str(value)
+
+
+def _texts(part: BaseModel, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The texts by attribute. A field that is None or empty gets no attribute."""
+    texts = {name: _text(value) for field, name in names.items() if (value := getattr(part, field)) is not None}
+    return {name: (text,) for name, text in texts.items() if text}
+
+
+def _set(values: Iterable[str], name: str) -> tuple[str, ...]:
+    """The values without duplicates, compared as the server compares them."""
+    first: dict[str, str] = {}
+    for value in values:
+        first.setdefault(folded(value).casefold() if name in FOLDED else folded(value), value)
+    return tuple(first.values())
+
+
+def _entry(name: str, member: Member, **naming: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {"objectClass": ("top", name), "d1NodeId": (member.identifier,), **naming}
+
+
+def _node(member: Member, approved: bool) -> dict[str, tuple[str, ...]]:
+    entry = _entry(NODE, member, cn=(member.identifier,)) | {"objectClass": ("top", "device", NODE)}
+    entry |= _texts(member, PLAIN) | {APPROVED: (_text(approved),)}
+    for part, names in ((member.schedule, TIMES), (member.ping, PING), (member.replication_policy, LIMITS)):
+        entry |= {} if part is None else _texts(part, names)
+    for whole, names in ((member, SUBJECTS), (member.replication_policy, ALLOWED)):
+        entry |= {name: _set(getattr(whole, field, ()), name) for field, name in names.items()}
+    entry[SUBJECTS["contact_subjects"]] = entry[SUBJECTS["contact_subjects"]] or ("none",)
+    return entry
+
+
+def _placed(
+    parts: Iterable[Part],
+    known: Mapping[Path, Attributes],
+    which: str,
+    naming: str,
+    by: tuple[str, ...],
+    names: Mapping[str, str],
+) -> Iterator[tuple[Path, Part]]:
+    """Yield each part with the path of the entry that holds it already, or with a new path."""
+    there: dict[tuple[str, ...], list[Path]] = {}
+    for path, entry in _of(known, which):
+        there.setdefault(tuple((_one(entry, names[field]) or "").strip() for field in by), []).append(path)
+    taken = {folded(value) for path in known if len(path) == 1 for name, value in path[0] if name == naming}
+    for part in parts:
+        key = tuple(str(getattr(part, field)) for field in by)
+        if there.get(key):
+            yield there[key].pop(0), part
+            continue
+        name = _free("-".join(key), taken)
+        taken.add(folded(name))
+        yield (rdn(naming, name),), part
+
+
+def _restrictions(
+    member: Member, above: Path, service: Service, known: Mapping[Path, Attributes]
+) -> dict[Path, dict[str, tuple[str, ...]]]:
+    """One entry for each method: it holds all subjects of that method."""
+    there = {folded(_one(entry, METHOD) or ""): path for path, entry in _of(known, RESTRICTION, above)}
+    made: dict[Path, dict[str, tuple[str, ...]]] = {}
+    for restriction in service.restrictions:
+        name = _shortened(restriction.method)
+        path = there.setdefault(folded(name), (*above, rdn(METHOD, name)))
+        naming = {METHOD: (path[-1][0][1],), "d1NodeServiceId": (above[-1][0][1],)}
+        entry = made.setdefault(path, _entry(RESTRICTION, member, **naming))
+        entry[ADMITTED] = _set((*entry.get(ADMITTED, ()), *restriction.subjects), ADMITTED)
+    return made
+
+
+def _shortened(name: str) -> str:
+    """A name short enough to leave room for its attribute and a number. A long name becomes its start and a digest."""
+    if weight(name) <= LONGEST - 80:
+        return name
+    start = name
+    while weight(start) > LONGEST - 120:
+        start = start[: len(start) * 3 // 4]
+    return f"{start.rstrip()}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    name, number = _shortened(name), 1
+    candidate = name
+    while folded(candidate) in taken:
+        number += 1
+        candidate = f"{name} ({number})"
+    return candidate
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _note(member: Member, entries: Mapping[Path, Attributes]) -> tuple[str, ...]:
+    said, meant = (one.model_dump(mode="json") for one in (_plain_member(entries), member))
+    note = {field: [_digest(said[field]), meant[field]] for field in meant if said[field] != meant[field]}
+    return (NOTE + json.dumps(note, ensure_ascii=False, sort_keys=True),) if note else ()
+
+
+def _noted(member: Member, node: Attributes) -> Member:
+    """The member with the noted fields, where nobody changed the entries since. An unreadable note is ignored."""
+    note = next((text[len(NOTE) :] for text in node.get("description", ()) if text.startswith(NOTE)), None)
+    if note is None:
+        return member
+    said = member.model_dump(mode="json")
+    try:
+        meant = {field: value for field, (digest, value) in json.loads(note).items() if digest == _digest(said[field])}
+        return Member.model_validate(said | meant)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return member

@@ -1,0 +1,30 @@
+"""The errors of LDAP. A program can import them without python-ldap."""
+
+
+class LdapError(Exception):
+    """The base of every error of the directory."""
+
+
+class LdapUnreachable(LdapError):
+    """The server is down, hangs, cannot be trusted or rejects our credentials. The operation may have happened."""
+
+    def __init__(self, url: str, cause: str, way_out: str) -> None:
+        super().__init__(f"LDAP at {url}: {cause}; {way_out}")
+        self.url, self.cause, self.way_out = url, cause, way_out
+
+
+class LdapConflict(LdapError):
+    """Somebody else changed, added or removed this entry since it was read. It was not touched: read it again."""
+
+    def __init__(self, dn: str, cause: str) -> None:
+        super().__init__(f"{dn} {cause}")
+        self.dn = dn
+
+
+class LdapRefused(LdapError):
+    """The server refuses, by its schema, access rules or limits, or as a read-only copy. Asking again does not help."""
+
+    def __init__(self, dn: str, attributes: tuple[str, ...], cause: str) -> None:
+        of = f" ({', '.join(attributes)})" if attributes else ""
+        super().__init__(f"{dn}{of}: {cause}")
+        self.dn, self.attributes = dn, attributes

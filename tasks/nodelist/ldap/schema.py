@@ -1,0 +1,119 @@
+"""DataONE's LDAP schema for `Member`: the place of each field, which values are equal, and what a write changes."""
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tasks.member_node import instants
+from tasks.member_node.member import SCHEDULE
+
+Attributes = Mapping[str, tuple[str, ...]]
+Rdn = tuple[tuple[str, str], ...]
+Path = tuple[Rdn, ...]
+
+NODE, SERVICE, RESTRICTION, PROPERTY = "d1Node", "d1NodeService", "d1ServiceMethodRestriction", "d1NodeProperty"
+CLASSES = (NODE, SERVICE, RESTRICTION, PROPERTY)
+APPROVED = "d1NodeApproved"
+LONGEST = 480
+
+PLAIN = {
+    "identifier": "d1NodeId",
+    "name": "d1NodeName",
+    "description": "d1NodeDescription",
+    "base_url": "d1NodeBaseURL",
+    "type": "d1NodeType",
+    "state": "d1NodeState",
+    "replicate": "d1NodeReplicate",
+    "synchronize": "d1NodeSynchronize",
+    "last_harvested": "d1NodeLastHarvested",
+    "last_complete_harvest": "d1NodeLastCompleteHarvest",
+}
+TIMES = {name: f"d1NodeSynSchd{name.capitalize()}" for name in SCHEDULE}
+PING = {"success": "d1NodePingSuccess", "last_success": "d1NodePingDateChecked"}
+SUBJECTS = {"subjects": "subject", "contact_subjects": "d1NodeContactSubject"}
+LIMITS = {"max_object_size": "d1ReplicationPolicyMaxObjectSize", "space_allocated": "d1ReplicationPolicySpaceAllocated"}
+ALLOWED = {
+    "allowed_nodes": "d1ReplicationPolicyAllowedNode",
+    "allowed_formats": "d1ReplicationPolicyAllowedObjectFormat",
+}
+SERVED = {"name": "d1NodeServiceName", "version": "d1NodeServiceVersion", "available": "d1NodeServiceAvailable"}
+METHOD, ADMITTED = "d1ServiceMethodName", "d1AllowedSubject"
+KEYED = {"key": "d1NodePropertyKey", "type": "d1NodePropertyType", "value": "d1NodePropertyValue"}
+
+MANY = {*SUBJECTS.values(), *ALLOWED.values(), ADMITTED, "description"}
+FOLDED = {*SUBJECTS.values(), ADMITTED}
+"""The server compares these without case: values that differ only in case are one value."""
+DATES = {PLAIN["last_harvested"], PLAIN["last_complete_harvest"], PING["last_success"]}
+CHANGEABLE = {
+    NODE: {*PLAIN.values(), *TIMES.values(), *PING.values(), *SUBJECTS.values(), *LIMITS.values(), *ALLOWED.values()}
+    - {PLAIN["identifier"]}
+    | {APPROVED, "description"},
+    SERVICE: {SERVED["available"]},
+    RESTRICTION: {ADMITTED},
+    PROPERTY: {KEYED["type"], KEYED["value"]},
+}
+
+
+class Changes(NamedTuple):
+    """The changes between two sets of entries, in an order that leaves a readable member after each step.
+
+    `changed`: attributes and their new values; an empty tuple removes the attribute. The member's own entry comes
+    first. `added`: parents first. `vanished`: children first.
+    """
+
+    changed: dict[Path, Attributes]
+    added: dict[Path, Attributes]
+    vanished: list[Path]
+
+
+def kind(path: Path, attributes: Attributes) -> str | None:
+    """The entry's class, one of four. None where the entry is at the wrong place: it is left alone."""
+    classes = {name.lower() for name in attributes.get("objectClass", ())}
+    places = {NODE: 0, SERVICE: 1, PROPERTY: 1, RESTRICTION: 2}
+    return next((name for name, depth in places.items() if name.lower() in classes and depth == len(path)), None)
+
+
+def meaning(name: str, values: Iterable[str]) -> object:
+    """A key that is equal for values with the same meaning: such a difference is not worth a write."""
+    if name in (KEYED["type"], KEYED["value"]):
+        return tuple(values)
+    texts = [text.strip() for text in values]
+    if name in DATES:
+        try:
+            return [instants.parse(text) for text in texts]
+        except ValueError:
+            return texts
+    if name == PLAIN["base_url"]:
+        return [text.rstrip("/") for text in texts]
+    return sorted(texts) if name in MANY else texts
+
+
+def folded(text: str) -> str:
+    """The text as the server compares names: compatible characters are equal, and so is any number of blanks."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def weight(name: str) -> int:
+    """The bytes of a name in LMDB, which keeps it twice, as given and as compared, escaped. LONGEST bytes fit."""
+    return sum(3 if one in ',+"\\<>;=#' else len(one.encode()) for form in (name, folded(name)) for one in form)
+
+
+def rdn(attribute: str, value: str) -> Rdn:
+    return ((attribute, value),)
+
+
+def changes(known: Mapping[Path, Attributes], wanted: Mapping[Path, Attributes], whole: bool = False) -> Changes:
+    """`whole`: include the attributes that stay as they are."""
+    changed: dict[Path, Attributes] = {}
+    for path in sorted(wanted.keys() & known.keys(), key=lambda path: (len(path), path)):
+        old, new = known[path], wanted[path]
+        differ = {
+            name: tuple(new.get(name, ()))
+            for name in sorted(CHANGEABLE[kind(path, new) or NODE])
+            if whole or meaning(name, old.get(name, ())) != meaning(name, new.get(name, ()))
+        }
+        if differ:
+            changed[path] = differ
+    added = {path: entry for path, entry in wanted.items() if path not in known}
+    vanished = [path for path, entry in known.items() if path not in wanted and kind(path, entry)]
+    return Changes(changed, added, sorted(vanished, key=lambda path: (-len(path), path)))

@@ -1,0 +1,87 @@
+"""The permanent store in LDAP. A member's token holds all its entries as they were last read, with their CSNs."""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tasks.member_node import safe_xml
+from tasks.nodelist.ldap.directory import Directory, LdapEntry, Record
+from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused
+from tasks.nodelist.stores import Found, Listed, NodelistStoreAway, NodelistStoreRefused, Outdated, State
+from tasks.nodelist.xml_format import parse_nodelist
+from tasks.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class LdapStore:
+    """Uses one connection, for one thread at a time."""
+
+    keeps_approval = True
+
+    def __init__(self, settings: Settings) -> None:
+        self.name = settings.ldap_url
+        self._directory = Directory(settings)
+        self._one_at_a_time = threading.Lock()
+        self._named: set[str] = set()
+
+    def read(self) -> Found:
+        try:
+            with self._asking():
+                reading = self._directory.read()
+        except NodelistStoreRefused as error:
+            raise NodelistStoreAway(str(error)) from error
+        for name, problem in reading.problems.items():
+            if (said := f"{name}: {problem}") not in self._named:
+                self._named.add(said)
+                logger.warning("nodelist in LDAP: %s; left out", said)
+        states = {member_id: _state(record) for member_id, record in reading.records.items()}
+        return Found(states, frozenset(reading.bad))
+
+    def read_one(self, member_id: str) -> State | None:
+        with self._asking():
+            record = self._directory.read_one(member_id)
+        return None if record is None else _state(record)
+
+    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
+        record = None if base is None else _record(base)
+        with self._asking():
+            if wanted is not None:
+                return _state(self._directory.write(member_id, record, wanted.member, wanted.approved, whole))
+            if record is not None:
+                self._directory.remove(member_id, record)
+        return None
+
+    def replacement(self, path: Path) -> Mapping[str, Listed] | None:
+        parsed = parse_nodelist(path.read_bytes())
+        if not parsed.entries:
+            raise safe_xml.Unreadable(f"{path} names no member")
+        return {member.identifier: Listed(member=member) for member in parsed.members}
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        with self._one_at_a_time:
+            try:
+                yield
+            except LdapConflict as error:
+                raise Outdated(str(error)) from error
+            except LdapRefused as error:
+                raise NodelistStoreRefused(str(error)) from error
+            except LdapError as error:
+                raise NodelistStoreAway(str(error)) from error
+
+
+def _state(record: Record) -> State:
+    """The token shares the attributes of the entries: a refresh would spend most of its memory on copies."""
+    token = {dn: (entry.csn, entry.attributes) for dn, entry in record.entries.items()}
+    return State(Listed(member=record.member, approved=record.approved), token)
+
+
+def _record(state: State) -> Record:
+    entries = {
+        dn: LdapEntry(csn, {name: tuple(values) for name, values in attributes.items()})
+        for dn, (csn, attributes) in (state.token or {}).items()
+    }
+    return Record(state.listed.member, state.listed.approved, entries)

@@ -1,0 +1,65 @@
+"""A synchronization needs this of the nodelist: its members, and the dates until which each was harvested."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tasks.member_node import instants
+from tasks.member_node.member import Member
+
+WRITTEN = "written"
+"""The answer when the permanent store has a change. Any other answer is the reason why it does not have it yet."""
+DATES = ("last_harvested", "last_complete_harvest")
+"""The fields of Member that its syncs change."""
+
+
+class Dates(NamedTuple):
+    """Until when a member was harvested, by increments and by complete passes. None: the nodelist does not say."""
+
+    last_harvested: datetime | None = None
+    last_complete: datetime | None = None
+
+    @classmethod
+    def of(cls, member: Member) -> "Dates":
+        return cls(member.last_harvested, member.last_complete_harvest)
+
+    def put_on(self, member: Member) -> Member:
+        return member.model_copy(update=dict(zip(DATES, self, strict=True)))
+
+    def floored(self) -> "Dates":
+        """Cut down to the millisecond."""
+        return Dates(*(date and instants.floor(date) for date in self))
+
+    def later(self, other: "Dates") -> "Dates":
+        """The later of both, for each date."""
+        return Dates(*(_later(one, another) for one, another in zip(self, other, strict=True)))
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((date for date in (one, other) if date is not None), default=None)
+
+
+class Nodelist(Protocol):
+    def members(self) -> list[Member]: ...
+
+    def member(self, member_id: str) -> Member | None: ...
+
+    def version(self) -> str:
+        """A text that changes with any change of the list, its dates aside."""
+        ...
+
+    def harvested(
+        self, member_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None
+    ) -> str | None:
+        """Move a member's dates forward, never back. Raises Superseded where the nodelist has seen a greater fence.
+
+        Returns WRITTEN, or the reason why the permanent store does not have the dates yet.
+
+        `started_from` is the last_harvested with which the run began. Where the list has another one by now, an
+        operator has reset the member meanwhile: nothing is written, and the answer is None.
+        """
+        ...
+
+    def import_file(self, path: Path) -> None:
+        """Replace the list by that of a node-list document. Dates that the document does not name stay."""
+        ...

@@ -1,0 +1,193 @@
+"""The document and the permanent store follow each other.
+
+    commit   a change of the document reaches every node and beat, or is refused
+    follow   a committed change is written to the store at once; where the store is away, the next refresh writes it
+    refresh  changes that somebody else made in the store are committed to the document
+
+A note about each member (`store_notes`) tells our writes from other people's. A refresh takes in only other people's
+changes, field by field. A process changes a note only if it still stands as that process read it.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+
+from coordinator import Changed, StaleFence
+from coordinator.documents.copies import Copy
+from coordinator.documents.document import Document
+from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in, once_more
+from tasks.nodelist.protocol import WRITTEN
+from tasks.nodelist.store_notes import (
+    Note,
+    Sighting,
+    compared,
+    doubtful,
+    foreign,
+    has,
+    intending,
+    json_of,
+    listed_of,
+    note_of,
+    parsed,
+    seen,
+    state_of,
+)
+from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway, NodelistStoreRefused, Outdated, merged
+
+logger = logging.getLogger(__name__)
+AT_ONCE, TRIES = 250, 8
+
+
+class Reconciler:
+    """`who`: the name under which this process changes the document."""
+
+    def __init__(self, document: Document, store: NodelistStore, who: str) -> None:
+        self.document = document
+        self.store = store
+        self._who = who
+
+    def begin(self) -> None:
+        """Make sure that somebody has refreshed: the first version of the document comes from the store."""
+        if self.document.pointer()[0] == 0:
+            self.refresh()
+
+    def committed(self, *names: str) -> Copy:
+        """These members' entries, as they are committed now."""
+        entries = [prefix + member_id for member_id in names for prefix in (MEMBER, DATED)]
+        return self.document.current(*entries) if entries else Copy(0, "-", {})
+
+    def commit(self, copy: Copy, changes: Changes, *, why: str, fence: int | None = None, follow: bool = True) -> None:
+        """Raises Changed or StaleFence where an entry is no longer as `copy` has it."""
+        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=self._who, why=why)
+
+    def commit_all(self, copy: Copy, changes: Mapping[str, Changes], *, why: str, follow: bool = True) -> set[str]:
+        """Commit the changes by member, in few updates. Returns the members that somebody else changed meanwhile."""
+        refused: set[str] = set()
+        names = [member_id for member_id, change in changes.items() if change]
+        for portion in (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)):
+            for group in ([portion], [[one] for one in portion]):
+                missed = [part for part in group if not self._committed(copy, changes, part, why, follow)]
+                if not missed:
+                    break
+            refused |= {one for part in missed for one in part}
+        return refused
+
+    def _committed(self, copy: Copy, changes: Mapping[str, Changes], names: list[str], why: str, follow: bool) -> bool:
+        together: Changes = {entry: value for one in names for entry, value in changes[one].items()}
+        try:
+            self.commit(copy, together, why=why, follow=follow)
+        except (Changed, StaleFence):
+            return False
+        return True
+
+    def refresh(self) -> list[str]:
+        """Take in other people's changes in the store, and write what the store lacks. Returns a line per difference.
+
+        Raises NodelistStoreAway, and changes nothing, where the store cannot be read, or is empty and was not.
+        """
+        run, before = self.document.run(), self.document.stored()
+        found = self.store.read()
+        if not found.states and not found.bad and any(_listed(note) for note in before.values()):
+            raise NodelistStoreAway(f"{self.store.name} is empty now, and was not before: nothing is changed")
+        sightings, others = compared(before, self.document.stored(), found, run)
+        for member_id, note in others.items():  # somebody wrote meanwhile: the reading may be older than that
+            sightings |= self._looked_at(member_id, note)
+        lines = self._take_in(sightings, run)
+        if not found.states and self.document.pointer()[0] == 0:
+            self.document.update(NOBODY, fence=1, follow=False, who=self._who, why=f"{self.store.name} is empty")
+        self.follow_all(found.bad)
+        return lines
+
+    def _looked_at(self, member_id: str, note: Note | None) -> dict[str, Sighting]:
+        """A sighting of the member; none where its note changes meanwhile, or its entry cannot be understood."""
+        try:
+            state = self.store.read_one(member_id)
+        except NodelistStoreRefused as error:
+            logger.warning("nodelist: %s: %s", member_id, error)
+            return {}
+        return {member_id: Sighting(note, state)} if self.document.stored_of(member_id) == note else {}
+
+    def _take_in(self, found: Mapping[str, Sighting], run: str) -> list[str]:
+        """Commit other people's changes, and note what the store has. Returns a line for each difference.
+
+        Each note in `found` stood while its state was read, and in that run of Redis.
+        """
+        copy, kept = self.committed(*found), set() if self.store.keeps_approval else {"approved"}
+        lines: dict[str, list[str]] = {}
+        to_write: dict[str, Changes] = {}
+        as_stored: dict[str, Changes] = {}
+        for member_id, sighting in found.items():
+            note, state = sighting
+            theirs, ours = state and state.listed, listed_in(copy, member_id)
+            fields = foreign(sighting) - kept - doubtful(note, run, ours)
+            new = merged(listed_of(note), theirs, ours, fields) if fields else ours
+            changes = difference(member_id, ours, new)
+            if not fields and new != theirs and not self.document.behind(MEMBER + member_id, DATED + member_id):
+                changes = once_more(member_id, ours)  # a late write of ours has spoilt the store: it is to be mended
+            (as_stored if new == theirs else to_write)[member_id] = changes
+            lines[member_id] = lines_of(member_id, ours, new)
+        why = f"changed in {self.store.name}"
+        refused = self.commit_all(copy, to_write, why=why)
+        refused |= self.commit_all(copy, as_stored, why=why, follow=False)
+        for member_id in found.keys() - refused:  # the next refresh looks at the refused ones again
+            self.document.note(member_id, found[member_id].note, seen(found[member_id], run))
+        told = [line for member_id in found if member_id not in refused for line in lines[member_id]]
+        for line in told:
+            logger.info("nodelist: %s", line)
+        return told
+
+    def follow_all(self, but: Collection[str] = ()) -> None:
+        """Write everything that the store lacks, until the store goes away."""
+        behind = {entry.partition("/")[2] for entry in self.document.behind()}
+        for member_id in sorted(behind - set(but)):
+            try:
+                self.write(member_id)
+            except NodelistStoreRefused as error:
+                logger.warning("nodelist: %s is not written to %s: %s", member_id, self.store.name, error)
+                self._pends(member_id, str(error))
+            except NodelistStoreAway as error:
+                logger.warning("nodelist: %d members wait for %s: %s", len(behind), self.store.name, error)
+                return
+
+    def follow(self, member_id: str) -> str:
+        """Write a member's committed value to the store. Returns WRITTEN, or why it is left to the next refresh."""
+        try:
+            return self.write(member_id)
+        except (NodelistStoreAway, NodelistStoreRefused) as error:
+            logger.warning("nodelist: %s is not written to %s yet: %s", member_id, self.store.name, error)
+            return self._pends(member_id, str(error))
+
+    def write(self, member_id: str) -> str:
+        """As `follow`, but raises NodelistStoreAway and NodelistStoreRefused."""
+        for _ in range(TRIES):
+            behind = self.document.behind(MEMBER + member_id, DATED + member_id)
+            note, wanted = self.document.stored_of(member_id), listed_in(self.committed(member_id), member_id)
+            if has(note, wanted):
+                for entry, version in behind.items():
+                    self.document.followed(entry, version)
+                return WRITTEN
+            self._try_to_write(member_id, note, wanted)
+        return self._pends(member_id, f"somebody keeps changing it in {self.store.name}")
+
+    def _try_to_write(self, member_id: str, note: Note | None, wanted: Listed | None) -> None:
+        base, intended = state_of(note), intending(note, wanted, run := self.document.run())
+        if not self.document.note(member_id, note, intended):
+            return
+        try:
+            state = self.store.write(member_id, base, wanted, whole=len(intended["intents"]) > 1)
+        except Outdated:
+            state = self.store.read_one(member_id)
+            if self.document.stored_of(member_id) == intended:
+                self._take_in({member_id: Sighting(intended, state)}, run)
+        else:
+            self.document.note(member_id, intended, note_of(state, json_of(wanted), run))
+
+    def _pends(self, member_id: str, why: str) -> str:
+        """Note the reason for people to see. The next note about the member drops it."""
+        if note := self.document.stored_of(member_id):
+            self.document.note(member_id, note, note | {"why": why})
+        return why
+
+
+def _listed(text: str) -> bool:
+    note = parsed(text)
+    return bool(note and note["listed"])

@@ -1,0 +1,140 @@
+"""The nodelist as nodes and beats have it: a document that all of them keep, and a permanent store that follows it.
+
+A process reads the document. It reads the store itself only before the first refresh, and in a client while Redis is
+away. A first refresh of an empty store commits that the list is empty; from then on processes read the document.
+"""
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from coordinator import Changed, StaleFence, StoreUnavailable
+from coordinator.documents.copies import Copy
+from coordinator.documents.document import Document
+from tasks.catalog.catalog import Superseded
+from tasks.member_node import instants
+from tasks.member_node.member import Member
+from tasks.nodelist.entries import (
+    DATED,
+    MEMBER,
+    View,
+    dates_in,
+    dates_value,
+    difference,
+    keeping,
+    listed_in,
+)
+from tasks.nodelist.protocol import Dates
+from tasks.nodelist.reconcile import TRIES, Reconciler
+from tasks.nodelist.stores import Listed, NodelistStore
+
+
+class ReplicatedNodelist:
+    """`who`: the name under which this process changes the list."""
+
+    def __init__(self, document: Document, store: NodelistStore, who: str = "") -> None:
+        self.document = document
+        self.store = store
+        self.reconciler = Reconciler(document, store, who or socket.gethostname())
+        self._view = View()
+
+    def listed(self) -> dict[str, Listed]:
+        """All members by id, also those that are not approved."""
+        return self._current()[0]
+
+    def members(self) -> list[Member]:
+        return [one.member for one in self.listed().values() if one.approved]
+
+    def member(self, member_id: str) -> Member | None:
+        """None where the member is not in the list, or is not approved."""
+        found = self.listed().get(member_id)
+        return found.member if found and found.approved else None
+
+    def version(self) -> str:
+        """A text that changes with any change of the list, its dates aside."""
+        return self._current()[1]
+
+    def _current(self) -> tuple[dict[str, Listed], str]:
+        try:
+            copy = self.document.read()
+        except StoreUnavailable:
+            copy = Copy(0, "-", {})
+        if copy.version == 0:
+            return {member_id: state.listed for member_id, state in self.store.read().states.items()}, ""
+        return self._view.of(copy)
+
+    def harvested(
+        self, member_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None
+    ) -> str | None:
+        """See `Nodelist.harvested`."""
+        self.reconciler.begin()
+        entry = DATED + member_id
+        for _ in range(TRIES):
+            copy = self.reconciler.committed(member_id)
+            old = dates_in(copy, member_id)
+            began = old.last_harvested or instants.NEVER
+            if copy.value(MEMBER + member_id) is None or started_from not in (None, began):
+                return None
+            if copy.fence(entry) > fence:
+                raise Superseded(member_id, fence, copy.fence(entry))
+            new = old.later(dates.floored())
+            try:
+                if new != old:
+                    self.reconciler.commit(copy, {entry: dates_value(new)}, fence=fence, why="synchronized")
+                told = self.reconciler.follow(member_id)
+                now = dates_in(self.reconciler.committed(member_id), member_id).last_harvested or instants.NEVER
+                return told if now >= (new.last_harvested or instants.NEVER) else None  # the store had been reset
+            except (Changed, StaleFence):
+                continue
+        raise Changed(f"somebody keeps changing the dates of {member_id}")
+
+    def reset(self, member_id: str, why: str = "reset") -> str:
+        """Forget that the member was ever harvested. KeyError for an unknown member. Returns as `change` does."""
+
+        def never(one: Listed | None) -> Listed:
+            if one is None:
+                raise KeyError(member_id)
+            return one.model_copy(update={"member": Dates(instants.NEVER, instants.NEVER).put_on(one.member)})
+
+        return self.change(member_id, never, why=why)
+
+    def change(self, member_id: str, to: Callable[[Listed | None], Listed | None], *, why: str) -> str:
+        """Commit what `to` makes of a member, for an operator; None stands for a member that is not listed.
+
+        Returns WRITTEN, or why the permanent store does not have the change yet.
+        """
+        self.reconciler.begin()
+        for _ in range(TRIES):
+            copy = self.reconciler.committed(member_id)
+            before = listed_in(copy, member_id)
+            after = to(before)
+            try:
+                self.reconciler.commit(copy, difference(member_id, before, after), why=why)
+            except (Changed, StaleFence):
+                continue
+            return self.reconciler.follow(member_id)
+        raise Changed(f"somebody keeps changing {member_id}")
+
+    def import_file(self, path: Path) -> None:
+        """Replace the list by that of a node-list document. Dates that the document does not name stay."""
+        found = self.store.replacement(path)
+        if found is None:  # the document has replaced the store itself
+            with suppress(StoreUnavailable):  # the nodes refresh, now or when they start
+                self.refresh()
+            return
+        self.reconciler.begin()
+        names = {*found, *(entry.removeprefix(MEMBER) for entry in self.document.fetch().entries(MEMBER))}
+        for _ in range(TRIES):
+            copy = self.reconciler.committed(*names)
+            olds = {member_id: listed_in(copy, member_id) for member_id in names}
+            changes = {one: difference(one, old, keeping(found.get(one), old)) for one, old in olds.items()}
+            names = self.reconciler.commit_all(copy, changes, why=f"import of {path.name}")
+            if not names:
+                break
+        self.reconciler.follow_all()
+
+    def refresh(self) -> list[str]:
+        """See `Reconciler.refresh`."""
+        return self.reconciler.refresh()

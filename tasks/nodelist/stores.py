@@ -1,0 +1,98 @@
+"""The permanent store of the nodelist: an XML document, or LDAP. The store and the nodes' document follow each other.
+
+The store holds a State of each member: the member and a token. A later write shows that token, so that the store
+finds out whether the member is still as the writer read it. So every write is conditional, and no change that somebody
+else made since is lost.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.member_node import instants
+from tasks.member_node.member import Member
+from tasks.nodelist.protocol import DATES
+
+Token = Mapping[str, tuple[str, Mapping[str, Sequence[str]]]]
+"""JSON. LDAP's holds, by DN, the CSN and the attributes of each of the member's entries; XML needs none."""
+
+
+class Listed(BaseModel):
+    """A member in the list. The service synchronizes approved members only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    member: Member
+    approved: bool = True
+
+
+class State(NamedTuple):
+    """One member as the store has it."""
+
+    listed: Listed
+    token: Token | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are."""
+
+    states: Mapping[str, State] = field(default_factory=dict)
+    bad: frozenset[str] = frozenset()
+
+
+class NodelistStoreAway(Exception):
+    """The store cannot be reached or read now; the sentence says why."""
+
+
+class NodelistStoreRefused(Exception):
+    """The store does not accept this change; the sentence says why."""
+
+
+class Outdated(Exception):
+    """A member is not as the writer believed. Nobody else's change was overwritten: read the member again."""
+
+
+class NodelistStore(Protocol):
+    """Every method raises NodelistStoreAway. `write` also raises NodelistStoreRefused and Outdated."""
+
+    name: str
+    keeps_approval: bool
+    """Whether the store has a place for members that are not approved."""
+
+    def read(self) -> Found:
+        """All members. A warning names each bad entry."""
+        ...
+
+    def read_one(self, member_id: str) -> State | None: ...
+
+    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
+        """Turn `base` into `wanted`; None stands for a member that is not there. Returns what is there afterwards.
+
+        `whole`: another writer may have been stopped midway. This write leaves nothing that a late operation of that
+        writer could still change.
+        """
+        ...
+
+    def replacement(self, path: Path) -> Mapping[str, Listed] | None:
+        """The list that a node-list document asks for. None: the document has become the store itself."""
+        ...
+
+
+def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None, fields: Collection[str]) -> Listed | None:
+    """Our member with these fields of theirs. The store had `base`; somebody has changed that into `theirs` since.
+
+    A date goes back only when somebody moved it back in the store, as a reset does. Otherwise the later date stays.
+    """
+    if theirs is None or ours is None:
+        return None if theirs is None or base is not None else theirs
+    changes = {name: getattr(theirs.member, name) for name in Member.model_fields if name in fields}
+    for name in changes.keys() & set(DATES):
+        there, was, here = ((one and getattr(one.member, name)) or instants.NEVER for one in (theirs, base, ours))
+        if there >= was and here > there:
+            changes[name] = here
+    approved = theirs.approved if "approved" in fields else ours.approved
+    return Listed(member=ours.member.model_copy(update=changes), approved=approved)

@@ -1,0 +1,58 @@
+"""Each member has a lane and a schedule in the coordinator."""
+
+import logging
+from collections.abc import Iterator
+from datetime import tzinfo
+from functools import cache
+
+from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.quartz import Quartz, QuartzError
+from tasks.member_node.member import Member
+from tasks.nodelist.protocol import Nodelist
+from tasks.service import service
+
+logger = logging.getLogger(__name__)
+
+SYNC = "tasks.sync.sync_member_node"
+
+
+def lane_of(member_id: str) -> str:
+    """The key of a member's lane, and the name of its schedule entry."""
+    return f"sync/{member_id}"
+
+
+def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
+    """The member's schedule, or the reason why no beat will synchronize it."""
+    try:
+        return member.quartz(zone) or "the nodelist has no schedule for it"
+    except QuartzError as error:
+        return str(error)
+
+
+def entries() -> tuple[str, Iterator[Entry]]:
+    """The nodelist's version, and one schedule entry for each member that can be synchronized. Beats call this."""
+    here = service()
+    return here.nodelist.version(), _entries(here.nodelist, here.settings.zone)
+
+
+def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
+    for member in nodelist.members():
+        if member.obstacle is not None:
+            continue
+        schedule = scheduled(member, zone)
+        if isinstance(schedule, str):
+            _say(f"{member.identifier} is not scheduled: {schedule}")
+            continue
+        if schedule.repaired:
+            _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")
+        name = lane_of(member.identifier)
+        # A tick during a running sync adds at most one more sync, of every change.
+        yield Entry(
+            name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit={"unite": {"pids": None}}
+        )
+
+
+@cache
+def _say(sentence: str) -> None:
+    """Log the sentence once."""
+    logger.warning(sentence)

@@ -1,0 +1,93 @@
+"""A member as a process of its own: `python -m tests.consistency.member JSON`, see `Charge`. It ends with SIGTERM."""
+
+import json
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from coordinator.documents import copies
+from coordinator.documents.replica import Replica
+from coordinator.settings import Settings
+from coordinator.store import client, library
+from coordinator.store.client import Store
+
+
+@dataclass
+class Charge:
+    """`fatal`: the step before or in which it kills itself, once; `fault`: [file, old, new] in the library's text."""
+
+    url: str
+    prefix: str
+    document: str
+    name: str
+    root: str
+    fatal: str = ""
+    fault: tuple[str, str, str] | None = None
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Mortal(Replica):
+    """Dies at `fatal`: before prepare, half written, written, reported, or committed and not noted."""
+
+    fatal = ""
+
+    def step(self) -> bool:
+        acknowledging = self.fatal == "reported" and self._prepared.version > self._committed.version
+        more = super().step()
+        if acknowledging:
+            die()
+        return more
+
+    def _prepare(self, version: int, sha: str, updates: bytes) -> None:
+        if self.fatal == "before":
+            die()
+        super()._prepare(version, sha, updates)
+        if self.fatal == "written":
+            die()
+
+    def _commit(self, version: int, sha: str, updates: bytes) -> None:
+        if self.fatal == "committed":
+            die()
+        super()._commit(version, sha, updates)
+
+
+def misread(fault: tuple[str, str, str]) -> None:
+    """From here on the library of this process has that fault."""
+    file, old, new = fault
+
+    def text_of(name: str) -> str:
+        text = library.text_of(name)
+        return text.replace(old, new) if name == file else text
+
+    client.current = cache(lambda: library.assemble(text_of))  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    charge = Charge(**json.loads(sys.argv[1]))
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if charge.fault:
+        misread(charge.fault)
+    if charge.fatal == "half":
+        copies.replace = _half
+    Mortal.fatal = charge.fatal
+    settings = Settings(url=charge.url, prefix=charge.prefix)
+    replica = Mortal(Store(settings), charge.document, charge.name, Path(charge.root))
+    signal.signal(signal.SIGTERM, lambda *_: replica.stopping.set())
+    replica.run()
+
+
+def _half(path: Path, body: bytes, beside: str) -> None:
+    path.with_name(beside).write_bytes(body[: len(body) // 2])
+    die()
+
+
+if __name__ == "__main__":
+    main()

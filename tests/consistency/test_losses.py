@@ -1,0 +1,193 @@
+"""Members that are silent, full, or killed: nobody waits long for them, and they come back right."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coordinator.documents.copies import Copies
+from coordinator.documents.replica import SILENCE_MS
+from tests.consistency.members import Members
+from tests.coordinator.documents.replica_set import NAME
+from tests.harness.waiting import wait_until
+
+SILENCE = SILENCE_MS / 1000
+"""s; an update that is quicker waited for no silent member."""
+LONGEST = 2 * SILENCE + 2
+
+
+def timed(members: Members, entry: str, value: object) -> float:
+    began = time.monotonic()
+    members.put(entry, value)
+    return time.monotonic() - began
+
+
+def test_a_silent_member_is_put_out_nobody_waits_long_and_it_comes_back_with_the_newest(members: Members) -> None:
+    _, silent = members.ready("a", "silent")
+    members.put("x", 0)
+    members.agree()
+    silent.pause()
+    waited = timed(members, "x", 1)
+    assert 0.95 * SILENCE < waited < LONGEST
+    assert members.set() == ["a"]
+    assert timed(members, "x", 2) < SILENCE
+    read = silent.document.read()
+    assert (read.stale, read.value("x")) == (True, 0)
+    silent.resume()
+    members.expect("a", "silent")
+    assert not silent.document.read().stale
+    assert silent.document.read().value("x") == 2
+
+
+def test_one_that_is_killed_is_waited_for_by_nobody(members: Members) -> None:
+    _, other = members.ready("a", "b")
+    members.put("x", 0)
+    other.kill()
+    assert timed(members, "x", 1) < SILENCE
+    assert members.set() == ["a"]
+
+
+def test_one_that_cannot_write_its_disk_is_out_at_once_and_back_once_it_can(members: Members) -> None:
+    _, full = members.ready("a", "full")
+    members.put("x", 0)
+    members.agree()
+    full.fill()
+    assert timed(members, "x", 1) < SILENCE
+    assert members.set() == ["a"]
+    read = full.document.read()
+    assert (read.stale, read.value("x")) == (True, 0)
+    assert timed(members, "x", 2) < SILENCE
+    full.fill(False)
+    members.expect("a", "full")
+    assert full.document.read().value("x") == 2
+
+
+def test_one_whose_folder_is_gone_makes_it_anew(members: Members) -> None:
+    _, other = members.ready("a", "b")
+    members.put("x", 0)
+    other.pause()
+    shutil.rmtree(other.copies.folder.parent)
+    other.copies.folder.parent.write_text("in the way")
+    other.resume()
+    assert timed(members, "x", 1) < SILENCE
+    assert members.set() == ["a"]
+    read = other.document.read()  # nothing is here: from Redis
+    assert (read.stale, read.value("x")) == (False, 1)
+    other.copies.folder.parent.unlink()
+    members.expect("a", "b")
+    assert members.agree().value("x") == 1
+
+
+@pytest.mark.parametrize("step", ["before", "half", "written", "reported", "committed"])
+def test_one_killed_at_any_step_comes_back_right(members: Members, step: str) -> None:
+    members.ready("a")
+    members.start("dies", fatal=step)
+    members.expect("a", "dies")
+    dies = members.all[-1]
+    assert timed(members, "x", 1) < LONGEST
+    wait_until(lambda: not dies.living())
+    assert timed(members, "x", 2) < LONGEST
+    dies.start()
+    members.expect("a", "dies")
+    assert members.agree().value("x") == 2
+    assert not dies.document.read().stale
+    assert {path.name for path in dies.copies.folder.iterdir()} <= {
+        "committed", "lock", *(f"{version}.jsonl" for version in dies.copies.versions()),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("step", ["half", "written", "reported", "committed"])
+def test_the_only_one_killed_at_any_step_finishes_what_was_asked_for(members: Members, step: str) -> None:
+    members.start("dies", fatal=step)
+    members.expect("dies")
+    members.store.client.delete(members.store.key("grace", NAME))
+    (dies,) = members.all
+    fence = members.document.fence()
+    members.store.step("document_ask", NAME, _asked("x", fence))
+    wait_until(lambda: not dies.living())
+    dies.start()
+    wait_until(lambda: members.document.pointer()[0])
+    assert members.agree().value("x") == 1
+    assert len(members.document.history()) == 1
+
+
+def _asked(entry: str, fence: int) -> str:
+    return f'{{"id":"u","fence":"{fence}","changes":[["{entry}","1",""]],"follow":true,"who":"","why":""}}'
+
+
+def test_one_whose_files_are_torn_is_given_them_anew(members: Members) -> None:
+    _, other = members.ready("a", "torn")
+    version = members.put("x", 1)
+    members.agree()
+    other.kill()
+    path = other.copies.folder / f"{version}.jsonl"
+    path.write_bytes(path.read_bytes()[:-3])
+    read = other.document.read()
+    assert (read.stale, read.value("x")) == (False, 1)  # from Redis
+    other.start()
+    wait_until(lambda: other.disk())
+    assert members.agree().version == version
+
+
+def test_one_that_leaves_is_waited_for_by_nobody(members: Members) -> None:
+    _, other = members.ready("a", "b")
+    other.end()
+    assert members.set() == ["a"]
+    assert timed(members, "x", 1) < SILENCE
+
+
+def test_a_second_process_of_one_name_keeps_nothing_and_says_so(members: Members) -> None:
+    members.ready("a")
+    (second,) = members.start("a")
+    wait_until(lambda: "another process keeps" in second.log.read_text())
+    assert timed(members, "x", 1) < SILENCE
+    second.end()
+    assert members.set() == ["a"]
+    third, _ = *members.start("a"), members.all[0].kill()
+    wait_until(lambda: third.disk() and members.set() == ["a"])
+    assert members.put("x", 2)
+    assert third.document.read().value("x") == 2
+
+
+def test_two_committed_versions_are_kept_on_disk(members: Members) -> None:
+    (only,) = members.ready("a")
+    versions = [members.put("x", number) for number in range(5)]
+    members.agree()
+    wait_until(lambda: only.copies.versions() == versions[-2:])
+
+
+def test_a_file_that_was_tampered_with_counts_as_none(members: Members) -> None:
+    (only,) = members.ready("a")
+    version = members.put("x", 1)
+    path = only.copies.folder / f"{version}.jsonl"
+    path.write_bytes(path.read_bytes().replace(b",1]", b",7]"))
+    _, sha = members.document.pointer()
+    assert Copies(only.copies.folder.parent, NAME).read(version, sha) is None
+    assert only.document.read().value("x") == 1
+
+
+AUTHOR = """
+import sys
+from coordinator.documents.document import Document
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+document = Document(Store(Settings(url=sys.argv[1], prefix=sys.argv[2])), "list")
+document.update({"x": 1, "y": 1}, fence=document.fence(), who="one that died")
+"""
+
+
+def test_the_update_of_an_author_killed_after_asking_is_made(members: Members) -> None:
+    (only,) = members.ready("a")
+    only.pause()
+    url, prefix = members.store.settings.url, members.store.settings.prefix
+    author = subprocess.Popen([sys.executable, "-c", AUTHOR, url, prefix])
+    wait_until(lambda: members.store.client.exists(members.store.key("prepare", NAME)))
+    author.send_signal(signal.SIGKILL)
+    author.wait()
+    only.resume()
+    wait_until(lambda: members.document.pointer()[0])
+    assert members.agree().entries() == {"x": 1, "y": 1}
+    assert members.document.history()[0].who == "one that died"

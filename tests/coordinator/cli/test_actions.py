@@ -1,0 +1,169 @@
+"""The commands that act: an operator puts jobs in line, ends them, and takes lanes in hand."""
+
+import getpass
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator import Coordinator
+from tests.harness.command import Call, loaded, told
+from tests.harness.hand_node import Puppet
+
+ME = f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def test_submit_puts_a_job_in_line_and_its_arguments_in_the_record(call: Call, coordinator: Coordinator) -> None:
+    made = loaded(call("submit", "order/1", "shop.ship", "--args", "[42]", "--kwargs", '{"fast": true}', "--json"))
+    job = coordinator.job(made["id"])
+    assert (made["outcome"], job.keys, job.task) == ("started", ("order/1",), "shop.ship")
+    assert (job.args, job.kwargs) == ((42,), {"fast": True})
+    assert told(call("submit", "order/1", "shop.ship", "--id", "next")) == "next is queued, behind 1 other"
+    assert told(call("submit", "order/1", "shop.ship", "--id", "next")) == "next was submitted before, behind 1 other"
+    skipped = call("submit", "order/1", "shop.ship", "--when-busy", "skip")
+    assert (skipped.exit_code, skipped.stdout) == (1, "order/1 is busy: nothing was submitted\n")
+    for job_id in ("next", made["id"]):
+        coordinator.cancel(job_id)
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "says"),
+    [
+        (["", "shop.ship"], 1, "a key is text that is not empty"),
+        (["k" * 513, "shop.ship"], 1, "at most 512"),
+        (["k", "shop.ship", "--args", "42"], 2, "'42' is no JSON list"),
+        (["k", "shop.ship", "--args", "[42"], 2, "is not JSON"),
+        (["k", "shop.ship", "--kwargs", "[]"], 2, "'[]' is no JSON object"),
+        (["k", "celery.map"], 1, "a map cannot be a job"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused_by_name(
+    call: Call, coordinator: Coordinator, args: list[str], status: int, says: str
+) -> None:
+    result = call("submit", *args)
+    assert (result.exit_code, says in result.stderr) == (status, True), result.stderr
+    assert not coordinator.counts().get("created")
+    assert coordinator.lanes() == []
+
+
+def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node: Puppet) -> None:
+    assert told(call("pause", "order/1", "--why", "disk full", "--by", "ann")) == "order/1 is paused"
+    node.submit("order/1", job_id="j")
+    assert told(call("pause", "order/1", "--why", "disk still full")) == "order/1 was paused already"
+    assert "disk still full" in told(call("lanes"))
+    (lane,) = loaded(call("lanes", "--json"))
+    assert (lane["pause"]["by"], lane["pause"]["why"]) == (ME, "disk still full")
+    assert told(call("why", "j")).startswith(f"lane 'order/1' is paused by {ME} since 20")
+    assert node.take() is None
+    assert told(call("resume", "order/1", "--why", "disk changed", "--by", "ann")) == "order/1 goes on"
+    assert told(call("resume", "order/1", "--why", "twice")) == "order/1 was not paused"
+    assert node.order() == ["j"]
+    acts = loaded(call("job", "j", "--json"))["acts"]
+    assert (acts["resumed"]["by"], acts["resumed"]["why"]) == ("ann", "disk changed")
+    assert (acts["paused"]["by"], acts["paused"]["why"]) == (ME, "disk still full")
+    assert "disk changed" in told(call("job", "j"))
+
+
+def test_a_paused_lane_in_which_nobody_stands_is_not_forgotten(call: Call, coordinator: Coordinator) -> None:
+    coordinator.pause("order/1", why="disk full", by="ann")
+    (lane,) = loaded(call("lanes", "--json"))
+    assert (lane["key"], lane["length"], lane["state"]) == ("order/1", 0, "empty")
+    assert "by ann" in told(call("lanes"))
+    coordinator.resume("order/1")
+    assert loaded(call("lanes", "--json")) == []
+
+
+def test_release_takes_the_lane_from_its_holder_and_keeps_who_and_why(call: Call, node: Puppet) -> None:
+    for job_id in ("old", "next"):
+        node.submit("order/1", job_id=job_id)
+    held = node.must_take()
+    other = call("release", "order/1", "--why", "it hangs", "--holder", "next")
+    assert other.stdout == "job next does not hold order/1\n"
+    assert told(call("release", "order/1", "--why", "it hangs", "--by", "ann")) == "order/1 is taken from job old"
+    assert node.finish(held).state == "cancelled"
+    assert node.order() == ["next"]
+    assert told(call("release", "order/1", "--why", "again")) == "nobody held order/1"
+    shown = told(call("job", "old"))
+    assert "Released: it hangs" in shown
+    assert "by ann 20" in shown
+
+
+def test_retry_has_a_job_go_on_and_keeps_who_and_why(call: Call, node: Puppet) -> None:
+    node.submit("order/1", job_id="j", on_failure="hold")
+    node.finish(node.must_take(), "failed")
+    assert call("wait", "j").exit_code == 1
+    assert told(call("retry", "j", "--why", "mended", "--by", "ann")) == "j is ready"
+    assert node.order() == ["j"]
+    assert "by ann" in told(call("job", "j"))
+    assert loaded(call("job", "j", "--json"))["acts"]["retried"]["why"] == "mended"
+    assert told(call("retry", "j", "--why", "once more")) == "j is succeeded"
+
+
+def test_a_retry_at_once_of_a_job_that_waits_for_its_retry_is_noted_too(call: Call, node: Puppet) -> None:
+    node.submit("order/1", job_id="j", max_attempts=2)
+    assert node.finish(node.must_take(), "raised", delay=60000).state == "retrying"
+    assert told(call("retry", "j", "--why", "mended", "--by", "ann")) == "j is ready"
+    assert loaded(call("job", "j", "--json"))["acts"]["retried"]["by"] == "ann"
+    assert node.order() == ["j"]
+
+
+def test_a_retried_job_keeps_the_id_that_melted_into_it_and_no_strangers(call: Call, node: Puppet) -> None:
+    node.submit("order/1", job_id="1")
+    node.submit("order/1", job_id="j", when_busy="defer")
+    assert node.submit("order/1", job_id="alias", when_busy="defer").outcome == "coalesced"
+    node.finish(node.must_take())
+    node.finish(node.must_take(), "failed")
+    assert told(call("retry", "alias", "--why", "mended")) == "alias is ready"
+    ttls = {name: node.store.client.ttl(node.store.key("job", name)) for name in ("1", "j", "alias")}
+    assert (ttls["1"] > 0, ttls["j"], ttls["alias"]) == (True, -1, -1)
+    assert node.order() == ["j"]
+
+
+def test_cancel_keeps_who_and_why(call: Call, node: Puppet) -> None:
+    node.submit("order/1", job_id="j")
+    assert told(call("cancel", "j", "--why", "not wanted")) == "j is cancelled"
+    shown = told(call("job", "j"))
+    assert "Cancelled: not wanted" in shown
+    assert f"by {ME}" in shown
+
+
+@pytest.mark.parametrize("command", ["release", "pause", "resume", "retry"])
+def test_an_operator_must_say_why(call: Call, command: str) -> None:
+    result = call(command, "order/1")
+    assert (result.exit_code, "--why" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["retry", "why"])
+def test_an_unknown_job_is_named(call: Call, command: str) -> None:
+    options = ["--why", "x"] if command == "retry" else []
+    result = call(command, "order-77", *options)
+    assert (result.exit_code, "'order-77'" in result.stderr) == (1, True)
+
+
+APP = """
+from celery import Celery
+from coordinator import Coordinator
+
+app = Celery("depot", backend="cache+memory://", include=["parts"], set_as_current=False)
+app.conf.task_routes = {"parts.lift": {"queue": "heavy"}}
+coordinator = Coordinator(app)
+"""
+
+
+def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_path: Path, node: Puppet) -> None:
+    (tmp_path / "depot2.py").write_text(APP)
+    (tmp_path / "parts.py").write_text("from depot2 import app\n\n\n@app.task(ignore_result=True)\ndef lift(): pass\n")
+    try:
+        assert told(call("-A", "depot2", "submit", "k", "parts.lift", "--id", "j")) == "j is in front"
+        unknown = call("-A", "depot2", "submit", "k", "parts.lower")
+        assert (unknown.exit_code, "unknown task 'parts.lower'" in unknown.stderr) == (1, True)
+        (line,) = told(call("why", "j")).splitlines()
+        assert "'depot'" in line
+        kept = node.store.client.hmget(node.store.key("job", "j"), "class", "tell")
+        assert kept == [b"depot\nheavy", None], "nobody is to be told of a result that the task ignores"
+    finally:
+        for name in ("depot2", "parts"):
+            sys.modules.pop(name, None)
+        sys.path.remove(str(tmp_path))
+    assert call("cancel", "j").exit_code == 0

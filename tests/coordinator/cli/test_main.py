@@ -1,0 +1,204 @@
+"""`coordinator …` as people and programs call it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.local.redis import free_port
+from tests.harness.command import Call, loaded, refused
+from tests.harness.redis import RedisServer
+
+
+@pytest.fixture
+def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
+    """Two jobs in one lane and one in another; no node lives."""
+    task = {"task": "shop.ship", "args": [42], "kwargs": {}, "options": {}}
+    ids = [coordinator.submit(key, task).job_id for key in ("order/1", "order/1", "stock/7")]
+    yield ids
+    for job_id in ids:
+        coordinator.cancel(job_id)
+
+
+def test_jobs_lists_what_is_kept_and_can_be_narrowed(call: Call, waiting: list[str]) -> None:
+    assert {job["id"] for job in loaded(call("jobs", "--json"))} == set(waiting)
+    assert {job["id"] for job in loaded(call("jobs", "--key", "order/1", "--json"))} == set(waiting[:2])
+    assert [job["id"] for job in loaded(call("jobs", "--state", "waiting", "--json"))] == [waiting[1]]
+    assert len(loaded(call("jobs", "--most", "2", "--json"))) == 2
+    assert all(job_id in call("jobs").stdout for job_id in waiting)
+
+
+def test_a_state_that_no_job_can_have_is_refused(call: Call) -> None:
+    wrong = call("jobs", "--state", "runing")
+    assert (wrong.exit_code, "'rolling_back'" in wrong.stderr) == (2, True)
+
+
+def test_a_command_of_a_group_is_suggested_where_its_name_stands_alone(call: Call) -> None:
+    wrong = call("drain", "one")
+    assert (wrong.exit_code, "did you mean 'nodes drain'" in wrong.stderr) == (2, True)
+
+
+def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, coordinator: Coordinator) -> None:
+    task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
+    first, second, melted = (coordinator.submit("order/1", task, when_busy="defer") for _ in range(3))
+    listed = {job["id"] for job in loaded(call("jobs", "--json"))}
+    for submission in (second, first):
+        coordinator.cancel(submission.job_id)
+    assert melted.outcome == "coalesced"
+    assert melted.job_id not in listed
+
+
+def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[str]) -> None:
+    (lane,) = loaded(call("lanes", "order/", "--json"))
+    assert (lane["key"], lane["length"], lane["state"]) == ("order/1", 2, "ready")
+    assert "stock/7" not in call("lanes", "order/").stdout
+    assert "stock/7" in call("lanes").stdout
+
+
+def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
+    assert loaded(call("sorters", "--json")) == []
+    task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
+    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task)
+    (held,) = loaded(call("sorters", "--json"))
+    assert (held["name"], held["collected"], held["flushing"]) == ("stock", 1, 0)
+    heads, row = call("sorters").stdout.splitlines()
+    assert heads.split() == ["SORTER", "COLLECTED", "FLUSHING", "FIRST", "DUE"]
+    assert row.startswith("stock ")
+    assert "is held by the sorter 'stock'" in call("why", "stock/7").stdout
+    assert call("why", "stock/7").stdout.rstrip().endswith("no node is alive to do it")
+    coordinator.cancel("stock/7")
+
+
+def test_status_counts_jobs_and_says_what_is_wrong(call: Call, waiting: list[str]) -> None:
+    result = call("status")
+    assert "2 ready, 1 waiting" in result.stdout
+    assert "no node is alive" in result.stderr
+    assert "keeps nothing on disk" in result.stderr
+    assert loaded(call("status", "--json"))["jobs"] == {"ready": 2, "waiting": 1}
+
+
+def test_a_redis_that_keeps_its_data_and_evicts_nothing_is_not_warned_of(own_redis: RedisServer, call: Call) -> None:
+    url = own_redis.url(0)
+    assert loaded(call("status", "--json", COORDINATOR_URL=url))["warnings"] == [
+        "no node is alive: jobs wait; start a worker"
+    ]
+    with own_redis.client() as client:
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    assert "may evict jobs and locks (allkeys-lru)" in call("status", COORDINATOR_URL=url).stderr
+
+
+def test_a_redis_that_only_takes_snapshots_is_warned_of(own_redis: RedisServer, call: Call) -> None:
+    with own_redis.client() as client:
+        client.config_set("appendonly", "no")
+        client.config_set("save", "3600 1")
+    assert "may lose the last minutes" in call("status", COORDINATOR_URL=own_redis.url(0)).stderr
+
+
+def test_job_shows_the_record_and_cancel_ends_it(call: Call, waiting: list[str]) -> None:
+    assert "shop.ship" in call("job", waiting[1]).stdout
+    assert loaded(call("job", waiting[1], "--json"))["keys"] == ["order/1"]
+    assert call("cancel", waiting[1], "--why", "no longer wanted").stdout == f"{waiting[1]} is cancelled\n"
+    record = loaded(call("job", waiting[1], "--json"))
+    assert record["state"] == "cancelled"
+    assert call("cancel", waiting[1]).stdout == f"{waiting[1]} is cancelled\n"
+
+
+def test_wait_tells_success_from_its_opposite(call: Call, waiting: list[str], coordinator: Coordinator) -> None:
+    assert "is still waiting" in refused(call("wait", waiting[1], "--timeout", "0.1"))
+    coordinator.cancel(waiting[1])
+    result = call("wait", waiting[1])
+    assert (result.exit_code, "cancelled" in result.stdout) == (1, True)
+
+
+def test_settings_say_where_each_comes_from_and_hide_the_password(call: Call) -> None:
+    url = "redis://:secret@127.0.0.1:1/0"
+    found = loaded(call("settings", "--json", COORDINATOR_URL=url, COORDINATOR_SWEEP="0.25"))
+    assert found["sweep"] == {"value": 0.25, "from": "environment"}
+    assert found["slice"]["from"] == "default"
+    assert "secret" not in call("settings", COORDINATOR_URL=url).output
+
+
+@pytest.mark.parametrize("command", ["job", "wait", "cancel"])
+def test_an_unknown_job_is_named(call: Call, command: str) -> None:
+    assert "no job is kept under the id 'order-77'" in refused(call(command, "order-77"))
+
+
+def test_a_redis_that_is_away_is_named_without_its_password(call: Call) -> None:
+    line = refused(call("status", COORDINATOR_URL=f"redis://:secret@127.0.0.1:{free_port()}/0"))
+    assert "Redis at redis://***@127.0.0.1" in line
+    assert "COORDINATOR_URL" in line
+    assert "secret" not in line
+
+
+def test_without_app_and_redis_both_ways_out_are_named(call: Call) -> None:
+    line = refused(call("jobs", COORDINATOR_URL=None))
+    assert "-A" in line
+    assert "COORDINATOR_URL" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nowhere", "no app 'nowhere'"),
+        ("empty", "no Celery app in 'empty'"),
+        ("broken", "'broken' cannot be imported: ZeroDivisionError"),
+        ("lacking", "'lacking' cannot be imported: ModuleNotFoundError: No module named 'not_installed'"),
+        ("plain", "'plain' has no coordinator"),
+    ],
+)
+def test_an_app_that_cannot_be_had_is_named(call: Call, name: str, says: str) -> None:
+    Path("empty.py").touch()
+    Path("broken.py").write_text("1 / 0")
+    Path("lacking.py").write_text("import not_installed")
+    Path("plain.py").write_text("from celery import Celery\napp = Celery('plain', set_as_current=False)\n")
+    try:
+        assert says in refused(call("-A", name, "status"))
+    finally:
+        sys.modules.pop(name, None)
+        sys.path.remove(str(Path.cwd()))
+
+
+def test_a_setting_with_a_slip_is_named_with_the_right_one(call: Call) -> None:
+    assert "did you mean 'COORDINATOR_PREFIX'" in refused(call("status", COORDINATOR_PREFFIX="x"))
+
+
+def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
+    result = call("jobz")
+    assert (result.exit_code, "'jobz'" in result.stderr) == (2, True)
+
+
+APP = """
+import click
+from celery import Celery
+from coordinator import Coordinator
+
+app = Celery("depot")
+coordinator = Coordinator(app)
+
+
+@click.command()
+def stock():
+    "What is there."
+    click.echo("none")
+
+
+coordinator.commands.append(stock)
+"""
+
+
+def test_an_apps_commands_stand_beside_the_librarys(tmp_path: Path) -> None:
+    (tmp_path / "depot.py").write_text(APP)
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "coordinator.cli", *args]
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert run("-A", "depot", "stock").stdout == "none\n"
+    help_text = run("-A", "depot", "--help").stdout
+    assert "What is there." in help_text
+    assert "status" in help_text
+    assert run("-A", "depot", "shelf").returncode == 2

@@ -1,0 +1,98 @@
+"""`coordinator nodes`: who is alive, one of them in full, and an operator who takes one out."""
+
+import pytest
+
+from coordinator import Coordinator
+from tests.harness.command import Call, loaded, told
+from tests.harness.hand_node import Puppet
+
+SIZES = ["NODE", "SLOTS", "RUNNING", "RUNG", "ORDINARY", "LOAD", "MEMORY"]
+
+
+def test_each_node_is_a_line_with_room_load_and_score(call: Call, coordinator: Coordinator) -> None:
+    one, two = Puppet(coordinator.store, "one"), Puppet(coordinator.store, "two")
+    one.up(capacity=3)
+    two.up(queue="slow")
+    one.submit("a", job_id="j")
+    one.nodes.beat("one", "a", {"load": 0.12345, "memory": 0.5})
+    taken = one.must_take()
+    head, first, second = told(call("nodes")).splitlines()
+    assert head.split() == [*SIZES, "SCORE", "VERSION", "QUEUES", "LABELS", "DRAINED"]
+    assert first.split()[:8] == ["one", "3", "1", "1", "0", "0.123", "0.5", "0.668"]
+    assert second.split()[0] == "two"
+    assert [node["name"] for node in loaded(call("nodes", "--json"))] == ["one", "two"]
+    one.finish(taken)
+
+
+def test_a_node_is_shown_in_full_with_its_last_choices_and_their_reasons(call: Call, coordinator: Coordinator) -> None:
+    one, two = Puppet(coordinator.store, "one"), Puppet(coordinator.store, "two")
+    one.up()
+    two.up()
+    two.nodes.beat("two", "a", {"ordinary": 1})
+    one.submit("a")
+    shown = told(call("nodes", "show", "one"))
+    (choice,) = [line for line in shown.splitlines() if line.startswith("chosen")]
+    assert choice.endswith("for celery of shop: score 0.000, before two with 0.250")
+    assert [line.split() for line in shown.splitlines()][-2:] == [["task", "shop.other"], ["task", "shop.work"]]
+    found = loaded(call("nodes", "show", "one", "--json"))
+    assert (found["name"], found["capacity"], found["choices"][0]["next"]) == ("one", 4, "two")
+    one.order()
+
+
+def test_who_drained_a_node_and_why_is_shown_until_it_is_undrained(call: Call, node: Puppet) -> None:
+    assert told(call("nodes", "drain", "one", "--why", "new disk", "--by", "ann")) == "one drains"
+    assert told(call("nodes", "drain", "one", "--why", "new disk", "--by", "ann")) == "one was drained already"
+    assert told(call("nodes")).splitlines()[1].endswith(": new disk")
+    (line,) = [line for line in told(call("nodes", "show", "one")).splitlines() if line.startswith("drained")]
+    assert line.split()[1:3] == ["by", "ann"]
+    assert loaded(call("nodes", "undrain", "one", "--why", "done", "--json")) == {"node": "one", "undrained": True}
+    assert told(call("nodes", "undrain", "one", "--why", "done")) == "one was not drained"
+    node.submit("a")
+    assert len(node.order()) == 1
+
+
+def test_a_name_of_which_no_node_is_alive_is_drained_with_a_word_about_that(call: Call) -> None:
+    assert told(call("nodes", "drain", "cn9", "--why", "slip")).endswith(
+        "no node of that name is alive, and it gets no jobs when it comes"
+    )
+    assert "cn9" in call("nodes").stderr
+    assert told(call("nodes", "undrain", "cn9", "--why", "slip")) == "cn9 takes jobs again"
+    assert call("nodes").stderr == ""
+
+
+def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
+    call: Call, node: Puppet, coordinator: Coordinator
+) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    coordinator.store.client.zadd(coordinator.store.key("alive"), {"one": 1})
+    assert coordinator.nodes() == []
+    result = call("nodes")
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr.strip() == "gone: one; the next living node takes over its jobs"
+    assert loaded(call("nodes", "--json")) == []
+    assert "no node one is alive" in call("nodes", "show", "one").stderr
+    assert "no node is alive: jobs wait" in call("status").stderr
+    assert "that node is not alive" in coordinator.why("j")[0]
+    node.submit("b", job_id="late")
+    assert coordinator.why("late") == ["job late is ready, and no node is alive"]
+    node.finish(taken)
+    node.order()
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "told"),
+    [
+        (["show", "cn9"], 1, "no node cn9 is alive"),
+        (["show"], 2, "Missing argument 'NODE'"),
+        (["drain", "one"], 2, "Missing option '--why'"),
+        (["undrain", "one"], 2, "Missing option '--why'"),
+        (["drain", "", "--why", "x"], 1, "give 1 to 512 bytes of text"),
+        (["drian", "one"], 2, "No such command 'drian'"),
+        (["--json", "show", "one"], 2, "write --json behind the command: nodes show --json"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line(call: Call, args: list[str], status: int, told: str) -> None:
+    result = call("nodes", *args)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert told in result.stderr

@@ -1,0 +1,258 @@
+"""Which node is woken for what, and that doorbells, room and ready lists heal."""
+
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.store.client import Store
+from tests.harness.hand_node import TASKS, Puppet
+
+
+def rung(store: Store, step: str, *args: Any) -> list[str]:
+    """The nodes that a step rings."""
+    found: list[str] = []
+    before, store.ringer = store.ringer, lambda node, bell: found.append(node)
+    store.step(step, *args)
+    store.ringer = before
+    return found
+
+
+def pair(coordinator: Coordinator, **second: Any) -> tuple[Puppet, Puppet]:
+    one, two = Puppet(coordinator.store, "one"), Puppet(coordinator.store, "two")
+    one.up()
+    two.up(**second)
+    return one, two
+
+
+def scores(node: Puppet) -> dict[str, float]:
+    found: Any = node.store.client.zrange(node.store.key("room"), 0, -1, withscores=True)
+    return {name.decode(): score for name, score in found}
+
+
+def test_a_job_rings_the_node_that_is_least_busy_for_its_size(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator, capacity=8)
+    for i in range(6):
+        one.submit(f"k{i}")
+    assert (len(one.rung()), len(two.rung())) == (2, 4)
+    one.order()
+    two.order()
+
+
+def test_of_two_equally_busy_nodes_the_one_with_the_idle_processor_is_rung(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator)
+    one.nodes.beat("one", "a", {"load": 0.9})
+    one.submit("a")
+    assert (one.rung(), len(two.rung())) == ([], 1)
+    two.order()
+
+
+def test_ordinary_tasks_take_room_too(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator)
+    one.nodes.beat("one", "a", {"ordinary": 3})
+    for i in range(3):
+        one.submit(f"k{i}")
+    assert (one.rung(), len(two.rung())) == ([], 3)
+    two.order()
+
+
+def test_a_full_node_is_not_rung_and_takes_the_next_job_when_one_ends(node: Puppet) -> None:
+    node.up(capacity=2)
+    for i in range(4):
+        node.submit(f"k{i}")
+    bells = node.rung()
+    assert len(bells) == 2
+    first, second = node.take(bell=bells[0]), node.take(bell=bells[1])
+    assert first
+    assert second
+    assert node.rung() == []
+    following = node.finish(first, next_token="next").next
+    assert following
+    assert node.rung() == []
+    node.finish(following)
+    node.finish(second)
+    node.order()
+
+
+def test_a_slice_that_ends_with_work_ready_rings_again(node: Puppet) -> None:
+    node.up(capacity=1)
+    node.submit("a")
+    node.submit("b")
+    taken = node.take(bell=node.rung()[0])
+    assert taken
+    node.finish(taken)
+    assert len(node.rung()) == 1
+    node.order()
+
+
+@pytest.mark.parametrize(
+    ("registered", "wanted"),
+    [
+        ({"queue": "slow"}, {}),
+        ({"tasks": ("shop.other",)}, {}),
+        ({}, {"queue": "slow"}),
+        ({}, {"needs": ["gpu"]}),
+    ],
+    ids=["its queue", "its task", "another queue", "a label"],
+)
+def test_a_node_that_lacks_what_a_job_needs_is_neither_rung_nor_given_it(
+    node: Puppet, registered: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    node.up(**registered)
+    node.submit("a", job_id="j", **wanted)
+    assert node.rung() == []
+    node.sweep()
+    assert node.rung() == []
+    assert node.take() is None
+    assert node.lanes.job("j").state == "ready"
+    node.lanes.cancel("j")
+
+
+def test_a_job_that_waited_for_a_node_is_rung_when_one_registers(coordinator: Coordinator) -> None:
+    node = Puppet(coordinator.store)
+    node.submit("a", job_id="j")
+    assert node.take() is None
+    assert node.up()
+    assert len(node.rung()) == 1
+    assert node.order() == ["j"]
+
+
+def test_jobs_that_no_node_knows_do_not_hide_the_others(coordinator: Coordinator) -> None:
+    node = Puppet(coordinator.store)
+    strangers = [node.submit(f"s{i}", task="shop.unknown").job_id for i in range(20)]
+    node.submit("a", job_id="known")
+    node.up()
+    assert len(node.rung()) >= 1
+    found = None
+    for _ in range(4):
+        found = found or node.take()
+    assert found
+    assert found.id == "known"
+    node.finish(found)
+    assert {node.lanes.job(stranger).state for stranger in strangers} == {"ready"}
+    node.up(tasks=(*TASKS, "shop.unknown"))
+    assert sorted(node.order()) == sorted(strangers)
+
+
+def test_a_stranger_in_the_ready_list_does_not_keep_its_node_busy(node: Puppet) -> None:
+    node.submit("a", job_id="stranger", task="shop.unknown")
+    node.sweep()
+    assert node.rung() == []
+    assert node.take() is None
+    assert (node.rung(), node.work()) == ([], {})
+    node.lanes.cancel("stranger")
+
+
+def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.store.client.lpush(node.store.key("group", "\nshop\ncelery"), "never-was", "nor-this")
+    assert node.order() == ["j"]
+    assert node.ready() == []
+    assert node.store.client.exists(node.store.key("ready", "shop\ncelery")) == 0
+
+
+def test_a_bell_that_was_lost_is_rung_again_under_its_name_and_seldomer_each_time(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    bells = node.rung()
+    key = node.store.key("rung", "one")
+    assert node.nodes.beat("one", "a", {}).bells == bells
+    now = node.store.client.time()[0] * 1000
+    node.store.client.delete(key)
+    old = f"{now - 60000}-7"
+    node.store.client.zadd(key, {old: 1})
+    assert node.nodes.beat("one", "a", {}).bells == [old]
+    assert (node.store.client.zscore(key, old) or 0) > now + 50000
+    assert node.order() == ["j"]
+
+
+def test_bells_for_work_that_was_taken_by_others_leave_and_free_the_room(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator)
+    one.submit("a")
+    assert len(one.rung()) == 1
+    assert two.order()
+    assert scores(one)["one"] > 0.2
+    assert one.nodes.beat("one", "a", {}).bells == []
+    assert one.rung() == []
+    assert scores(one)["one"] < 0.2
+
+
+def test_ready_work_beside_a_node_with_room_is_rung_by_the_sweep(node: Puppet) -> None:
+    for i in range(3):
+        node.submit(f"k{i}")
+    node.store.client.delete(node.store.key("rung", "one"))
+    node.nodes.beat("one", "a", {})
+    node.sweep()
+    assert len(node.rung()) == 3
+    node.sweep()
+    assert len(node.rung()) == 3, "bells on their way are not rung twice"
+    node.order()
+
+
+def test_a_draining_node_finishes_what_it_has_and_gets_nothing_more(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator)
+    one.submit("a", job_id="had")
+    had = one.must_take()
+    one.nodes.beat("one", "a", {"ending": 1})
+    for i in range(3):
+        one.submit(f"k{i}")
+    assert len(two.rung()) == 3
+    assert one.finish(had, next_token="next") == ("accepted", "succeeded", None)
+    assert one.take() is None
+    assert [node.name for node in one.nodes.all() if node.draining] == ["one"]
+    assert len(two.order()) == 3
+
+
+def test_a_name_belongs_to_the_living_worker_that_has_it(node: Puppet) -> None:
+    assert node.up(incarnation="b") is False
+    node.store.client.zadd(node.store.key("alive"), {"one": 1})
+    assert node.up(incarnation="b") is True
+    assert node.nodes.beat("one", "a", {}) is None
+    node.nodes.leave("one", "a")
+    assert [one.name for one in node.nodes.all()] == ["one"]
+
+
+def test_a_dead_nodes_bells_and_entries_are_not_its_successors(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.submit("b")
+    node.must_take()
+    node.store.client.zadd(node.store.key("alive"), {"one": 1})
+    assert node.up(incarnation="b") is True
+    assert node.work() == {}
+    node.lapse("j")
+    node.sweep()
+    assert len(node.order()) == 2
+
+
+def test_a_node_shows_what_it_is(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    (found,) = node.nodes.all()
+    assert (found.name, found.app, found.queues, found.tasks) == ("one", "shop", ("celery",), tuple(sorted(TASKS)))
+    assert (found.capacity, found.running, found.rung, found.draining) == (4, 1, 1, False)
+    node.finish(taken)
+
+
+def test_classes_take_turns_so_that_none_starves_the_others(coordinator: Coordinator) -> None:
+    node = Puppet(coordinator.store)
+    serves = ["app shop", "queue celery", "queue other"]
+    about = {"app": "shop", "capacity": 1, "ordinary": 0, "load": 0}
+    node.nodes.register("one", "a", about, serves, TASKS)
+    for i in range(300):
+        node.submit(f"flood/{i}")
+    other = [node.submit(f"other/{i}", queue="other").job_id for i in range(3)]
+    order = node.order()
+    assert max(order.index(job_id) for job_id in other) < 250
+
+
+def test_a_job_of_another_class_that_became_ready_rings_its_own_nodes(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator, queue="slow")
+    one.submit("a", job_id="first")
+    one.submit("a", job_id="slow", queue="slow")
+    one.submit("b", job_id="next")
+    first = one.must_take()
+    assert two.rung() == []
+    following = one.finish(first, next_token="next").next
+    assert following
+    assert len(two.rung()) == 1
+    one.finish(following)
+    assert two.order() == ["slow"]

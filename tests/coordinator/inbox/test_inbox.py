@@ -1,0 +1,289 @@
+"""An inbox, step by step, on a real broker: what is taken, refused, kept, and taken over."""
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from pydantic import BaseModel
+
+from coordinator.errors import SettingsError, StoreUnavailable
+from coordinator.inbox.inbox import Inbox, register
+from tests.coordinator.inbox.senders import (
+    QUEUE,
+    RUBBISH,
+    SENDERS,
+    STEPS,
+    Request,
+    Send,
+    broker,
+    celery,
+    key,
+    plain,
+    push,
+)
+from tests.harness.installation import Installation
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+Make = Callable[..., Inbox[Any]]
+
+
+class Handler:
+    """Notes what it is given; `fault`, while set, is raised instead."""
+
+    def __init__(self, apps: Installation) -> None:
+        self.given: list[Request] = []
+        self.fault: Callable[[Any], None] = lambda request: None
+        self._take_in = apps.shop.take_in
+
+    def __call__(self, request: BaseModel) -> None:
+        self.fault(request)
+        self._take_in(request)
+        self.given.append(request.model_dump(exclude_none=True))
+
+    @property
+    def names(self) -> list[str]:
+        return [request["name"] for request in self.given]
+
+
+@pytest.fixture
+def handler(apps: Installation) -> Handler:
+    return Handler(apps)
+
+
+@pytest.fixture
+def make(apps: Installation, handler: Handler) -> Iterator[Make]:
+    made: list[Inbox[Any]] = []
+
+    def make(node: str = "one", living: tuple[str, ...] = (), **changes: Any) -> Inbox[Any]:
+        given = {"app": apps.shop.app, "queue": QUEUE, "model": apps.shop.Request, "handler": handler} | changes
+        inbox: Inbox[Any] = Inbox(**given, node=node, living=lambda: living)
+        made.append(inbox)
+        return inbox
+
+    yield make
+    for inbox in made:
+        inbox._requests.close()
+    for lane in apps.coordinator.lanes():
+        for job_id in lane.jobs:
+            apps.coordinator.cancel(job_id)
+
+
+def received(apps: Installation, node: str = "one") -> list[bytes | str]:
+    with broker(apps) as client:
+        return client.lrange(key(apps, f".hand:{node}"), 0, -1)
+
+
+def waiting(apps: Installation) -> int:
+    with broker(apps) as client:
+        return sum(int(client.llen(key(apps, step))) for step in STEPS)
+
+
+def dead(apps: Installation) -> list[dict[str, Any]]:
+    with broker(apps) as client:
+        return [json.loads(letter) for letter in client.lrange(key(apps, ".dead"), 0, -1)]
+
+
+@pytest.mark.parametrize("send", SENDERS, ids=lambda send: send.__name__)
+def test_a_request_is_taken_from_every_kind_of_sender(
+    apps: Installation, make: Make, handler: Handler, send: Send
+) -> None:
+    send(apps, {"name": "a", "pid": "ä/#", "id": "mine"})
+    make().step()
+    assert handler.given == [{"name": "a", "pid": "ä/#", "id": "mine"}]
+    assert (waiting(apps), received(apps), dead(apps)) == (0, [], [])
+    assert apps.coordinator.job("mine").key == "inbox/a"
+
+
+@pytest.mark.parametrize("kind", RUBBISH)
+def test_rubbish_is_put_aside_whole_with_its_reason(
+    apps: Installation, make: Make, handler: Handler, kind: str
+) -> None:
+    message, reason = RUBBISH[kind]
+    push(apps, message)
+    plain(apps, {"name": "good"})
+    make().step()
+    (letter,) = dead(apps)
+    original = letter["original"]
+    assert (base64.b64decode(original) if letter["encoding"] == "base64" else original.encode()) == message
+    assert reason in letter["reason"]
+    assert letter["reason"].isprintable()
+    assert (letter["node"], len(letter["at"])) == ("one", 32)
+    assert handler.names == ["good"]
+    assert (waiting(apps), received(apps)) == (0, [])
+
+
+class Numbered(BaseModel, extra="forbid"):
+    number: int
+
+
+def test_values_are_read_strictly_whatever_the_model_says(apps: Installation, make: Make) -> None:
+    given: list[int] = []
+    for number in ('"1"', "true", "2"):
+        push(apps, f'{{"number": {number}}}')
+    make(model=Numbered, handler=lambda request: given.append(request.number)).step()
+    assert given == [2]
+    assert len(dead(apps)) == 2
+
+
+def test_all_priorities_are_taken_the_most_urgent_first(apps: Installation, make: Make, handler: Handler) -> None:
+    for step, name in zip(reversed(STEPS), "dcba", strict=True):
+        push(apps, json.dumps({"name": name}), step)
+    make().step()
+    assert handler.names == ["a", "b", "c", "d"]
+
+
+def test_requests_are_taken_in_the_order_in_which_they_came(apps: Installation, make: Make, handler: Handler) -> None:
+    for number in range(150):
+        plain(apps, {"name": f"{number % 3}", "pid": f"{number:03}"})
+    inbox = make()
+    while waiting(apps):
+        inbox.step()
+    assert [request["pid"] for request in handler.given] == [f"{number:03}" for number in range(150)]
+
+
+def test_a_celery_message_is_known_by_its_own_id(apps: Installation, make: Make) -> None:
+    celery(apps, {"name": "a"}, task_id="result-7")
+    make().step()
+    assert apps.coordinator.job("result-7").key == "inbox/a"
+
+
+def test_a_request_handled_again_after_a_kill_has_the_same_id(apps: Installation, make: Make, handler: Handler) -> None:
+    """Killed after the handler, before the message was let go of: the next inbox of that name is given it again."""
+    plain(apps, {"name": "a"})
+    before = make()
+    (entry,) = before._requests.take(1)
+    before._handler(before._read(entry))
+    make().step()
+    assert len(handler.given) == 2
+    assert handler.given[0] == handler.given[1]
+    assert apps.coordinator.lane("inbox/a").length == 1
+    assert received(apps) == []
+
+
+def test_a_refusal_asked_for_twice_leaves_one_letter(apps: Installation, make: Make) -> None:
+    push(apps, "rubbish")
+    inbox = make()
+    (entry,) = inbox._requests.take(1)
+    inbox._take_in(entry)
+    inbox._take_in(entry)
+    assert len(dead(apps)) == 1
+
+
+def test_the_messages_of_a_dead_node_are_taken_over_with_its_id(
+    apps: Installation, make: Make, handler: Handler
+) -> None:
+    plain(apps, {"name": "a"})
+    plain(apps, {"name": "b"})
+    gone, alive = make("gone"), make("alive")
+    (entry,) = gone._requests.take(1)
+    alive._requests.take(1)
+    make("two", living=("alive", "two")).step()
+    assert handler.given == [{"name": "a", "id": entry.tag}]
+    assert received(apps, "gone") == []
+    assert len(received(apps, "alive")) == 1
+    assert make("two")._requests.others() == {"alive"}
+
+
+def test_a_node_that_takes_over_and_dies_is_taken_over_from(apps: Installation, make: Make, handler: Handler) -> None:
+    plain(apps, {"name": "a"})
+    make("first")._requests.take(1)
+    make("second")._requests.adopt("first")
+    make("third", living=("third",)).step()
+    assert handler.names == ["a"]
+
+
+def test_while_the_store_is_away_requests_stay_received(apps: Installation, make: Make, handler: Handler) -> None:
+    def away(_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    handler.fault = away
+    for name in "ab":
+        plain(apps, {"name": name})
+    inbox = make()
+    assert [inbox.step(), inbox.step(), inbox.step()] == [0.2, 0.4, 0.8]
+    assert (len(received(apps)), dead(apps)) == (2, [])
+    handler.fault = lambda request: None
+    inbox.step()
+    assert handler.names == ["a", "b"]
+    assert received(apps) == []
+
+
+def test_a_request_whose_handling_fails_waits_and_holds_up_no_other(
+    apps: Installation, make: Make, handler: Handler
+) -> None:
+    def fault(request: Any) -> None:
+        if request.name == "bad":
+            raise OSError("catalog is busy")
+
+    handler.fault = fault
+    for name in ("bad", "good"):
+        plain(apps, {"name": name})
+    inbox = make()
+    inbox.step()
+    assert handler.names == ["good"]
+    assert len(received(apps)) == 1
+    handler.fault = lambda request: None
+    wait_until(lambda: inbox.step() is not None and not received(apps))
+    assert handler.names == ["good", "bad"]
+
+
+def test_a_flood_of_rubbish_is_logged_ten_times(
+    apps: Installation, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker(apps) as client:
+        client.lpush(key(apps), *["rubbish"] * 500)
+    inbox = make()
+    with caplog.at_level(logging.INFO, "coordinator.inbox"):
+        while waiting(apps):
+            inbox.step()
+    assert len(dead(apps)) == 500
+    assert len(caplog.records) == 10
+
+
+def test_a_name_that_holds_no_list_hurts_nobody(apps: Installation, make: Make, handler: Handler) -> None:
+    with broker(apps) as client:
+        client.set(key(apps), "not a list")
+        inbox = make()
+        assert inbox.step() > 0
+        client.delete(key(apps))
+    plain(apps, {"name": "a"})
+    inbox.step()
+    assert handler.names == ["a"]
+
+
+def test_a_broker_without_memory_keeps_what_it_has(own_redis: RedisServer, prefix: str) -> None:
+    with Installation(own_redis, prefix) as apps:
+        given: list[str] = []
+        inbox = Inbox(apps.shop.app, QUEUE, apps.shop.Request, lambda request: given.append(request.name), "one", list)
+        plain(apps, {"name": "a"})
+        push(apps, "rubbish")
+        inbox._requests.take(1)
+        with broker(apps) as client:
+            client.config_set("maxmemory", 1)
+            inbox.step()
+            assert (waiting(apps), len(received(apps)), dead(apps)) == (1, 1, [])
+            client.config_set("maxmemory", 0)
+        inbox.step()
+        inbox._requests.close()
+        assert given == ["a"]
+        assert len(dead(apps)) == 1
+
+
+def test_a_broker_without_requests_is_named_and_ends_nothing(
+    make: Make, handler: Handler, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Celery("other", broker="memory://", set_as_current=False)
+    inbox = Inbox(other, QUEUE, BaseModel, handler, "one", list)
+    inbox.start()
+    inbox.stop()
+    assert "an inbox needs a Redis broker, this one is 'memory'" in caplog.text
+
+
+def test_a_model_that_lets_unknown_fields_pass_is_refused() -> None:
+    with pytest.raises(SettingsError, match="extra='forbid'"):
+        register(Celery("other", set_as_current=False), QUEUE, BaseModel)

@@ -1,0 +1,187 @@
+"""How a job comes to its turn late, how it leaves its lanes, and how others hear of it."""
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from coordinator import UnknownJob, WaitTimeout
+from coordinator.jobs.record import TERMINAL
+from coordinator.store.client import Store
+from tests.harness.hand_node import Puppet
+from tests.harness.waiting import wait_until
+
+
+def names(store: Store) -> set[str]:
+    """All keys of the installation."""
+    return {name.decode() for name in store.client.scan_iter(store.prefix + "*", 1000)}
+
+
+def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Puppet) -> None:
+    later = node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
+    assert (later.outcome, later.position) == ("queued", -1)
+    assert node.lanes.job("later").state == "scheduled"
+    assert node.submit("a", job_id="now").outcome == "started"
+    assert node.order() == ["now"]
+    node.store.client.zadd(node.store.key("due"), {"later": 1})
+    node.sweep()
+    assert node.order() == ["later"]
+
+
+def test_a_job_in_the_past_is_due(node: Puppet) -> None:
+    node.submit("a", job_id="past", not_before=datetime(1999, 1, 1, tzinfo=UTC))
+    assert node.order() == ["past"]
+
+
+def test_a_job_not_started_in_time_expires_and_lets_the_next_go_on(node: Puppet) -> None:
+    node.submit("a", job_id="running")
+    taken = node.must_take()
+    node.submit("a", job_id="late", options={"expires": -1})
+    node.submit("a", job_id="next")
+    node.finish(taken)
+    assert node.order() == ["next"]
+    assert node.lanes.job("late").state == "expired"
+
+
+def test_the_sweep_expires_what_waits_and_nothing_that_was_started(node: Puppet) -> None:
+    node.submit("a", job_id="first", options={"expires": 3600}, max_attempts=2)
+    node.submit("a", job_id="second", options={"expires": 3600})
+    node.finish(node.must_take(), "raised", delay=3_600_000)
+    in_two_hours = (time.time() + 7200) * 1000
+    soon: Any = node.store.client.zrangebyscore(node.store.key("expiry"), 0, in_two_hours)
+    for job_id in soon:
+        node.store.client.zadd(node.store.key("expiry"), {job_id: 1})
+    node.sweep()
+    assert (node.lanes.job("first").state, node.lanes.job("second").state) == ("retrying", "expired")
+    node.lanes.cancel("first")
+
+
+@pytest.mark.parametrize("state", ["waiting", "ready", "retrying", "scheduled"])
+def test_a_job_that_does_not_run_is_cancelled_at_once_in_any_state(node: Puppet, state: str) -> None:
+    if state == "waiting":
+        node.submit("a", job_id="front")
+    when = datetime.now(UTC) + timedelta(hours=1) if state == "scheduled" else None
+    node.submit("a", job_id="j", max_attempts=2, not_before=when)
+    if state == "retrying":
+        node.finish(node.must_take(), "raised", delay=3_600_000)
+    assert node.lanes.job("j").state == state
+    node.submit("a", job_id="next")
+    assert node.lanes.cancel("j", why="not wanted", by="me") == "cancelled"
+    assert node.lanes.cancel("j") == "cancelled"
+    job = node.lanes.job("j")
+    assert job.error == {"type": "Cancelled", "message": "not wanted", "by": "me"}
+    assert node.order() == (["front", "next"] if state == "waiting" else ["next"])
+
+
+def test_a_running_job_that_is_cancelled_ends_as_cancelled_whatever_its_process_says(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    assert node.lanes.cancel("j", why="too long", by="me") == "running"
+    assert node.lanes.cancel("j", why="me too", by="you") == "running", "asked again: who was first is kept"
+    assert node.work()[taken.runner.encode()].split()[1] == b"1"
+    assert node.finish(taken) == ("accepted", "cancelled", None)
+    job = node.lanes.job("j")
+    assert (job.result, job.error) == (None, {"type": "Cancelled", "message": "too long", "by": "me"})
+
+
+def test_a_cancelled_job_whose_process_is_gone_is_not_run_again(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    node.lanes.cancel("j")
+    assert node.lose(taken) == "cancelled"
+    assert node.order() == []
+
+
+def test_a_finished_job_cannot_be_cancelled(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.order()
+    assert node.lanes.cancel("j") == "succeeded"
+
+
+def test_an_id_that_was_never_given_is_unknown(node: Puppet) -> None:
+    for ask in (node.lanes.job, node.lanes.cancel, node.lanes.wait):
+        with pytest.raises(UnknownJob, match="nothing"):
+            ask("nothing")
+
+
+def test_waiting_ends_with_the_job_and_not_before(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    with pytest.raises(WaitTimeout) as still:
+        node.lanes.wait("j", 0.1)
+    assert (still.value.job_id, still.value.state) == ("j", "ready")
+    found: list[str] = []
+    waiter = threading.Thread(target=lambda: found.append(node.lanes.wait("j", 20).state))
+    waiter.start()
+    channel = node.store.key("done", "j")
+    wait_until(lambda: node.store.client.pubsub_numsub(channel)[0][1] == 1)
+    node.order()
+    waiter.join(20)
+    assert found == ["succeeded"]
+
+
+def test_a_waiter_whose_notice_was_lost_looks_for_itself(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    found: list[str] = []
+    waiter = threading.Thread(target=lambda: found.append(node.lanes.wait("j", 20).state))
+    waiter.start()
+    wait_until(lambda: node.store.client.pubsub_numsub(node.store.key("done", "j"))[0][1] == 1)
+    node.store.client.hset(node.store.key("job", "j"), "state", "failed")
+    waiter.join(20)
+    assert found == ["failed"]
+    node.store.client.hset(node.store.key("job", "j"), "state", "ready")
+    node.order()
+
+
+def test_a_finished_job_is_kept_for_its_time_and_leaves_no_other_key(node: Puppet) -> None:
+    node.up()
+    node.submit("warm-up")
+    node.order()
+    before = names(node.store)
+    node.submit(["a", "b"], job_id="won", when_busy="defer", options={"expires": 100}, tell=False)
+    node.submit("a", job_id="lost", not_before=datetime.now(UTC) + timedelta(hours=1), settings={"keep_failure": 7.0})
+    node.order()
+    node.lanes.cancel("lost")
+    assert names(node.store) - before == {node.store.key("job", "won"), node.store.key("job", "lost")}
+    assert 3_590_000 < node.store.client.pttl(node.store.key("job", "won")) <= 3_600_000
+    assert 6_000 < node.store.client.pttl(node.store.key("job", "lost")) <= 7_000
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_no_terminal_state_is_left_again(node: Puppet, state: str) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    record = node.store.key("job", "j")
+    node.store.client.hset(record, "state", state)
+    assert node.lanes.cancel("j") == state
+    assert node.finish(taken).state == state
+    assert (node.lose(taken), node.renew(taken)) == ("", [False])
+    node.store.client.hset(record, "state", "running")
+    node.finish(taken)
+
+
+def test_a_lane_shows_its_line_and_its_holder(node: Puppet) -> None:
+    assert (node.lanes.lane("a").state, node.lanes.lane("a").length) == ("empty", 0)
+    ids = [node.submit("a").job_id for _ in range(5)]
+    taken = node.must_take()
+    lane = node.lanes.lane("a", 2)
+    assert (lane.jobs, lane.length, lane.state, lane.holder) == (tuple(ids[:2]), 5, "running", f"{ids[0]} on one")
+    node.finish(taken)
+    node.order()
+
+
+def test_lanes_are_found_by_prefix_and_state_whatever_their_names_hold(node: Puppet) -> None:
+    keys = ["sync/*", "sync/[a]", "sync/\\", "sync/ü?", "sync:{x}:y", "other"]
+    for key in keys:
+        node.submit(key)
+    node.submit("sync/*")
+    taken = node.must_take()
+    assert [lane.key for lane in node.lanes.lanes("sync/")] == sorted(keys[:4])
+    assert [(lane.key, lane.length) for lane in node.lanes.lanes("sync/*")] == [("sync/*", 2)]
+    assert [lane.key for lane in node.lanes.lanes("sync/[")] == ["sync/[a]"]
+    assert [lane.key for lane in node.lanes.lanes(state="running")] == ["sync/*"]
+    assert len(node.lanes.lanes(most=3)) == 3
+    assert len(node.lanes.lanes()) == 6
+    node.finish(taken)
+    node.order()

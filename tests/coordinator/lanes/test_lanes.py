@@ -1,0 +1,279 @@
+"""Lines of jobs: who is let in, in which order, and how a job leaves."""
+
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator, InvalidJob, StoreUnavailable, UnknownJob
+from coordinator.lanes.lanes import Lanes
+from coordinator.local.redis import free_port
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from tests.harness.hand_node import Puppet, sketch
+
+
+def names(store: Store) -> set[str]:
+    """All keys of the installation."""
+    return {name.decode() for name in store.client.scan_iter(store.prefix + "*", 1000)}
+
+
+def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Puppet) -> None:
+    found = [node.submit("a", job_id=f"j{i}") for i in range(3)]
+    assert [(one.outcome, one.position, one.accepted) for one in found] == [
+        ("started", 0, True),
+        ("queued", 1, True),
+        ("queued", 2, True),
+    ]
+    assert node.must_take().id == "j0"
+    assert node.take() is None
+    node.order()
+
+
+def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
+    ids = [node.submit("a").job_id for _ in range(20)]
+    assert node.order() == ids
+
+
+def test_lanes_go_on_beside_each_other(node: Puppet) -> None:
+    ids = {node.submit(f"k{i}").job_id for i in range(4)}
+    taken = [node.must_take() for _ in range(4)]
+    assert {one.id for one in taken} == ids
+    for one in taken:
+        node.finish(one)
+
+
+def test_each_taking_has_a_greater_fence_than_all_before_it(node: Puppet) -> None:
+    for i in range(30):
+        node.submit(f"k{i % 3}")
+    fences = []
+    while taken := node.take():
+        fences.append(taken.fence)
+        node.finish(taken)
+    assert len(fences) == 30
+    assert fences == sorted(set(fences))
+
+
+def test_a_fence_grows_even_when_the_clock_went_back(node: Puppet) -> None:
+    ahead = 8_000_000_000_000_000
+    node.store.client.set(node.store.key("fence"), ahead)
+    node.submit("a")
+    node.submit("a")
+    first = node.must_take()
+    second = node.finish(first, next_token="t2").next
+    assert second
+    assert (first.fence, second.fence) == (ahead + 1, ahead + 2)
+    node.finish(second)
+
+
+def test_skip_is_refused_while_the_lane_is_busy_and_writes_nothing(node: Puppet) -> None:
+    assert node.submit("a", when_busy="skip", job_id="in").outcome == "started"
+    before = names(node.store)
+    skipped = node.submit("a", when_busy="skip", job_id="out")
+    assert (skipped.outcome, skipped.accepted) == ("skipped", False)
+    assert names(node.store) == before
+    with pytest.raises(UnknownJob):
+        node.lanes.job("out")
+    node.order()
+    assert node.submit("a", when_busy="skip").outcome == "started"
+    node.order()
+
+
+def test_skip_looks_at_every_key_of_the_job(node: Puppet) -> None:
+    node.submit("b")
+    assert node.submit(["a", "b"], when_busy="skip").outcome == "skipped"
+    node.order()
+
+
+def test_defer_lets_one_more_in_and_the_others_melt_into_it(node: Puppet) -> None:
+    running = node.submit("a", when_busy="defer")
+    taken = node.must_take()
+    found = [node.submit("a", when_busy="defer") for _ in range(30)]
+    assert (running.outcome, found[0].outcome) == ("started", "queued")
+    assert {one.outcome for one in found[1:]} == {"coalesced"}
+    node.finish(taken)
+    assert node.order() == [found[0].job_id]
+
+
+def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -> None:
+    node.submit("a", when_busy="defer", job_id="first")
+    node.submit("a", when_busy="defer", job_id="second")
+    assert node.lanes.job("second").id == "first"
+    assert node.submit("a", when_busy="defer", job_id="second").outcome == "duplicate"
+    node.order()
+    assert node.lanes.wait("second", 1).state == "succeeded"
+    alias = node.store.client.pttl(node.store.key("job", "second"))
+    assert 0 < node.store.client.pttl(node.store.key("job", "first")) <= alias <= 3_600_000
+
+
+def test_nothing_melts_into_a_job_that_was_started(node: Puppet) -> None:
+    node.submit("a", when_busy="defer", job_id="first")
+    taken = node.must_take()
+    assert node.submit("a", when_busy="defer").outcome == "queued"
+    assert node.lose(taken) == "ready"
+    again = node.must_take()
+    assert (again.id, again.attempt) == ("first", 2)
+    node.finish(again)
+    node.order()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"args": (2,)},
+        {"kwargs": {"x": 1}},
+        {"task": "shop.other"},
+        {"queue": "slow"},
+        {"unite": {"pids": ["P"]}},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_defer_melts_only_into_the_same_task_with_the_same_arguments(node: Puppet, other: dict[str, Any]) -> None:
+    node.up(queue="slow", tasks=("shop.work", "shop.other"))
+    node.submit("a", when_busy="defer", args=(1,), job_id="one")
+    assert node.submit("a", when_busy="defer", **{"args": (1,), **other}).outcome == "queued"
+    for job_id in node.lanes.lane("a").jobs:
+        node.lanes.cancel(job_id)
+
+
+def test_defer_melts_only_into_a_job_over_the_same_keys(node: Puppet) -> None:
+    node.submit("a", when_busy="defer", job_id="narrow")
+    assert node.submit(["a", "b"], when_busy="defer").outcome == "queued"
+    node.order()
+
+
+def test_what_melts_is_united_and_everything_wins(node: Puppet) -> None:
+    def ask(*pids: str) -> None:
+        node.submit("a", when_busy="defer", unite={"pids": pids or None})
+
+    node.submit("a")
+    taken = node.must_take()
+    ask("P1")
+    ask("P2", "P1")
+    waiting = node.lanes.lane("a").jobs[1]
+    assert sorted(node.lanes.job(waiting).kwargs["pids"]) == ["P1", "P2"]
+    ask()
+    ask("P3")
+    assert node.lanes.job(waiting).kwargs == {"pids": None}
+    node.finish(taken)
+    assert node.order() == [waiting]
+
+
+def test_texts_survive_being_united(node: Puppet) -> None:
+    odd = ["doi:10.5063/AA/x", 'quote"back\\slash', "Ümlaut ☃", "per%cent?#"]
+    node.submit("a", when_busy="defer", unite={"pids": odd[:2]}, job_id="one")
+    node.submit("a", when_busy="defer", unite={"pids": odd[2:]})
+    assert sorted(node.lanes.job("one").kwargs["pids"]) == sorted(odd)
+    node.order()
+
+
+def test_a_second_submit_of_an_id_is_a_duplicate_and_does_nothing(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    before = names(node.store)
+    assert node.submit("b", job_id="j", when_busy="defer").outcome == "duplicate"
+    assert names(node.store) == before
+    assert node.order() == ["j"]
+    assert node.submit("a", job_id="j").outcome == "duplicate"
+    assert node.order() == []
+
+
+def test_a_greater_priority_goes_first_among_those_that_wait(node: Puppet) -> None:
+    node.submit("a", job_id="running")
+    taken = node.must_take()
+    for job_id, priority in (("low", -255), ("plain", 0), ("high", 255), ("plain2", 0), ("high2", 255)):
+        node.submit("a", job_id=job_id, priority=priority)
+    node.finish(taken)
+    assert node.order() == ["high", "high2", "plain", "plain2", "low"]
+
+
+@pytest.mark.parametrize("state", ["ready", "running", "retrying"])
+def test_nobody_overtakes_a_job_that_was_admitted(node: Puppet, state: str) -> None:
+    node.submit("a", job_id="first", max_attempts=2)
+    taken = None
+    if state != "ready":
+        taken = node.must_take()
+    if state == "retrying" and taken:
+        assert node.finish(taken, "raised", delay=0).state == "retrying"
+    assert node.submit("a", job_id="urgent", priority=255).outcome == "queued"
+    assert node.lanes.lane("a").jobs == ("first", "urgent")
+    if state == "running" and taken:
+        assert node.take() is None
+        node.finish(taken)
+    elif state == "retrying":
+        assert node.take() is None
+        node.sweep()
+    assert node.order() == (["urgent"] if state == "running" else ["first", "urgent"])
+
+
+def test_a_job_with_several_keys_runs_when_it_is_in_front_in_all_of_them(node: Puppet) -> None:
+    node.submit("a", job_id="a")
+    node.submit("b", job_id="b")
+    assert node.submit(["a", "b"], job_id="both").outcome == "queued"
+    assert node.submit("b", job_id="behind").outcome == "queued"
+    first, second = node.must_take(), node.must_take()
+    node.finish(first)
+    assert node.take() is None
+    assert node.lanes.job("both").state == "waiting"
+    node.finish(second)
+    both = node.must_take()
+    assert both.id == "both"
+    assert node.take() is None
+    locks = [node.store.client.get(node.store.key("lock", key)) for key in "ab"]
+    assert locks == [both.token.encode()] * 2
+    node.finish(both)
+    assert node.order() == ["behind"]
+
+
+def test_all_locks_are_taken_or_none(node: Puppet) -> None:
+    node.submit(["a", "b"], job_id="both")
+    node.store.client.set(node.store.key("lock", "b"), "somebody", px=60000)
+    assert node.take() is None
+    assert node.store.client.get(node.store.key("lock", "a")) is None
+    node.store.client.delete(node.store.key("lock", "b"))
+    assert node.order() == ["both"]
+
+
+def test_jobs_that_name_their_keys_in_other_orders_never_wait_for_each_other(node: Puppet) -> None:
+    keys = ["a", "b", "c"]
+    ids = [node.submit([keys[i % 3], keys[(i + 1 + i % 2) % 3]]).job_id for i in range(60)]
+    assert sorted(node.order()) == sorted(ids)
+
+
+def test_a_job_over_several_keys_that_is_cancelled_lets_all_of_them_go_on(node: Puppet) -> None:
+    node.submit("a", job_id="a")
+    taken = node.must_take()
+    node.submit(["a", "b"], job_id="both")
+    node.submit("b", job_id="b")
+    assert node.take() is None
+    assert node.lanes.cancel("both") == "cancelled"
+    assert node.order() == ["b"]
+    node.finish(taken)
+
+
+def test_names_with_colons_do_not_collide(node: Puppet) -> None:
+    for key in ("a", "a:b", "a:b:c", "line:a", "{a}"):
+        assert node.submit(key, job_id=f"{key}:x").outcome == "started"
+    assert len(node.order()) == 5
+
+
+def test_many_are_submitted_as_one_by_one(node: Puppet) -> None:
+    found = node.lanes.submit_many(sketch(f"k{i % 7}", job_id=f"j{i}") for i in range(450))
+    assert [one.job_id for one in found] == [f"j{i}" for i in range(450)]
+    assert [one.outcome for one in found].count("started") == 7
+    again = node.lanes.submit_many([sketch("k0", job_id="j0"), sketch("k0", when_busy="skip")])
+    assert [one.outcome for one in again] == ["duplicate", "skipped"]
+    assert len(node.order()) == 450
+
+
+def test_of_many_none_is_written_when_one_is_wrong(coordinator: Coordinator) -> None:
+    signature = {"task": "shop.work"}
+    jobs = [("a", signature), ("b", signature, {"when_busy": "sometimes"})]
+    with pytest.raises(InvalidJob, match="sometimes"):
+        coordinator.submit_many(jobs)
+    assert names(coordinator.store) == set()
+
+
+def test_a_redis_that_is_away_names_the_id_to_ask_again_with() -> None:
+    lanes = Lanes(Store(Settings.load({"url": f"redis://127.0.0.1:{free_port()}/0", "timeout": 0.5}, {}, {})))
+    with pytest.raises(StoreUnavailable) as unknown:
+        lanes.submit(sketch("a", job_id="mine"))
+    assert unknown.value.job_id == "mine"

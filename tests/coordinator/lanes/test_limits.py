@@ -1,0 +1,224 @@
+"""Lanes of which another number than one job may run at once: strictly in line, one of weight `all` alone."""
+
+import pytest
+
+from coordinator import Coordinator, InvalidJob, LaneFull, Locked
+from tests.harness.hand_node import Puppet
+from tests.harness.leftovers import leftovers
+
+
+def ready(node: Puppet) -> list[str]:
+    return sorted(node.ready())
+
+
+def states(node: Puppet, *job_ids: str) -> list[str]:
+    return [node.lanes.job(one).state for one in job_ids]
+
+
+def test_the_first_n_in_line_may_run_at_once(node: Puppet) -> None:
+    assert node.lanes.set_limit("a", 2) == 1
+    outcomes = [node.submit("a", job_id=f"j{i}") for i in range(4)]
+    assert [(one.outcome, one.position) for one in outcomes] == [
+        ("started", 0), ("started", 0), ("queued", 2), ("queued", 3),
+    ]  # fmt: skip
+    first, second = node.must_take(), node.must_take()
+    assert node.take() is None
+    assert node.finish(second).state == "succeeded"
+    assert node.must_take().id == "j2"
+    node.finish(first)
+    assert node.must_take().id == "j3"
+
+
+def test_raising_the_limit_starts_waiters_at_once_and_lowering_it_stops_nobody(node: Puppet) -> None:
+    for i in range(5):
+        node.submit("a", job_id=f"j{i}")
+    holder = node.must_take()
+    assert node.lanes.set_limit("a", 3) == 1
+    assert ready(node) == ["j1", "j2"]
+    others = [node.must_take(), node.must_take()]
+    assert node.lanes.set_limit("a", 1) == 3
+    assert node.renew(holder, *others) == [True] * 3
+    node.finish(others[0])
+    node.finish(holder)
+    assert ready(node) == []
+    node.finish(others[1])
+    assert ready(node) == ["j3"]
+
+
+def test_lowering_the_limit_calls_back_those_that_nobody_has_taken_yet(node: Puppet) -> None:
+    node.lanes.set_limit("a", 3)
+    for i in range(4):
+        node.submit("a", job_id=f"j{i}")
+    assert ready(node) == ["j0", "j1", "j2"]
+    node.lanes.set_limit("a", 2)
+    assert ready(node) == ["j0", "j1"]
+    node.lanes.set_limit("a", 0)
+    assert ready(node) == []
+    assert states(node, "j0", "j1", "j2", "j3") == ["waiting"] * 4
+    node.lanes.set_limit("a", 1)
+    assert node.order() == ["j0", "j1", "j2", "j3"]
+
+
+def test_at_a_limit_of_zero_nothing_starts_and_why_says_who_wanted_that(node: Puppet, coordinator: Coordinator) -> None:
+    coordinator.set_limit("a", 0, why="maintenance", by="ann")
+    assert node.submit("a", job_id="j").outcome == "queued"
+    assert node.take() is None
+    assert coordinator.why("j")[0].startswith("lane 'a' has the limit 0, set by ann at 20")
+    assert coordinator.why("j")[0].endswith(": maintenance")
+    with pytest.raises(Locked):
+        coordinator.lock("a").__enter__()
+    coordinator.set_limit("a", 1)
+    assert node.order() == ["j"]
+
+
+def test_one_of_weight_all_runs_alone_and_nobody_passes_it(node: Puppet) -> None:
+    node.lanes.set_limit("a", 3)
+    node.submit("a", job_id="light-1")
+    node.submit("a", job_id="heavy", weight="all")
+    node.submit("a", job_id="light-2")
+    assert ready(node) == ["light-1"]
+    node.finish(node.must_take())
+    assert ready(node) == ["heavy"]
+    node.submit("a", job_id="light-3")
+    heavy = node.must_take()
+    assert node.take() is None
+    node.finish(heavy)
+    assert ready(node) == ["light-2", "light-3"]
+
+
+def test_nobody_overtakes_by_priority_who_was_started_in_a_lane_with_a_limit(node: Puppet) -> None:
+    node.lanes.set_limit("a", 2)
+    node.submit("a", job_id="j0")
+    node.submit("a", job_id="j1")
+    assert node.submit("a", job_id="urgent", priority=9).outcome == "queued"
+    assert ready(node) == ["j0", "j1"]
+    first = node.must_take()
+    node.finish(first)
+    assert ready(node) == sorted({"j0", "j1", "urgent"} - {first.id})
+
+
+def test_each_of_those_that_run_at_once_holds_a_lock_of_its_own(node: Puppet) -> None:
+    store, client = node.store, node.store.client
+    node.lanes.set_limit("a", 3)
+    for i in range(3):
+        node.submit("a", job_id=f"j{i}")
+    taken = [node.must_take() for _ in range(3)]
+    names = [store.key("lock", "a"), *(store.key("slot", slot, "a") for slot in ("2", "3"))]
+    held = client.mget(*names)
+    assert isinstance(held, list)
+    assert sorted(held) == sorted(one.token.encode() for one in taken)
+    for one in taken:
+        node.finish(one)
+    assert client.exists(*names) == 0
+
+
+def test_who_renews_late_gets_another_slot_where_its_own_was_given_away(node: Puppet) -> None:
+    client = node.store.client
+    node.lanes.set_limit("a", 2)
+    node.submit("a", job_id="j0")
+    slow = node.must_take()
+    client.delete(node.store.key("lock", "a"))  # it lapsed
+    node.submit("a", job_id="j1")
+    other = node.must_take()
+    assert node.renew(slow) == [True]
+    assert client.get(node.store.key("lock", "a")) == other.token.encode()
+    assert client.get(node.store.key("slot", "2", "a")) == slow.token.encode()
+    node.finish(slow)
+    node.finish(other)
+    assert client.exists(node.store.key("lock", "a"), node.store.key("slot", "2", "a")) == 0
+
+
+def test_a_job_over_a_lane_with_a_limit_and_one_without_runs_when_in_front_in_both(node: Puppet) -> None:
+    node.lanes.set_limit("a", 2)
+    node.submit("b", job_id="b0")
+    node.submit(["b", "a"], job_id="both")
+    node.submit("a", job_id="a0")
+    node.submit("a", job_id="a1")
+    assert ready(node) == ["a0", "b0"]
+    first, second = node.must_take(), node.must_take()
+    node.finish(first if first.id == "b0" else second)
+    assert ready(node) == ["both"]
+
+
+def test_a_lane_may_have_a_limit_and_be_paused(node: Puppet) -> None:
+    node.lanes.set_limit("a", 2, by="ann")
+    node.submit("a", job_id="j0")
+    taken = node.must_take()
+    node.submit("a", job_id="j1")
+    assert node.lanes.pause("a", by="bob")
+    assert ready(node) == []
+    lane = node.lanes.lane("a")
+    assert (lane.jobs, lane.length, lane.limit, lane.paused) == (("j0", "j1"), 2, 2, True)
+    assert (lane.limited or {})["by"] == "ann"
+    node.finish(taken)
+    assert node.take() is None
+    node.lanes.resume("a")
+    assert node.order() == ["j1"]
+    node.lanes.set_limit("a", 1)
+    assert leftovers(node.store) == []
+    assert node.lanes.lanes() == []
+
+
+def test_the_skip_of_a_lane_with_a_limit_counts_its_places(node: Puppet) -> None:
+    node.lanes.set_limit("a", 2)
+    outcomes = [node.submit("a", when_busy="skip").outcome for _ in range(3)]
+    assert outcomes == ["started", "started", "skipped"]
+
+
+def test_an_operator_releases_one_of_those_that_run_at_once(node: Puppet) -> None:
+    node.lanes.set_limit("a", 2)
+    for i in range(3):
+        node.submit("a", job_id=f"j{i}")
+    node.must_take()
+    second = node.must_take()
+    assert node.lanes.release("a", why="stuck", holder=second.id) == second.id
+    assert ready(node) == ["j2"]
+    assert node.lanes.release("a", why="stuck", holder="j2") is None
+
+
+def test_locks_in_plain_code_share_a_lane_with_a_limit(coordinator: Coordinator) -> None:
+    coordinator.set_limit("licence", 2)
+    with coordinator.lock("licence"), coordinator.lock("licence"):
+        with pytest.raises(Locked), coordinator.lock("licence"):
+            pass
+        before = coordinator.lane("licence")
+    assert before.length == 2
+    assert coordinator.lane("licence").length == 0
+    coordinator.set_limit("licence", 1)
+
+
+def test_a_submit_is_refused_when_too_many_wait_and_nothing_is_written(node: Puppet) -> None:
+    node.submit("a", job_id="j0")
+    node.must_take()
+    for i in range(2):
+        assert node.submit("a", max_waiting=2, job_id=f"w{i}").outcome == "queued"
+    before = sorted(node.store.client.scan_iter(f"{node.store.prefix}*"))
+    with pytest.raises(LaneFull, match="2 jobs wait in lane 'a' already") as refused:
+        node.submit(["b", "a"], max_waiting=2, job_id="late")
+    assert (refused.value.key, refused.value.waiting, refused.value.job_id) == ("a", 2, "late")
+    assert sorted(node.store.client.scan_iter(f"{node.store.prefix}*")) == before
+    assert node.submit("a", max_waiting=2, job_id="w0").outcome == "duplicate"
+    assert node.submit("a", max_waiting=3).outcome == "queued"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"weight": 0}, 'weight is 1 or "all", not 0'),
+        ({"weight": 2}, 'weight is 1 or "all", not 2'),
+        ({"weight": "some"}, "weight is 1 or"),
+        ({"max_waiting": -1}, "max_waiting is a whole number from 0, not -1"),
+        ({"priority": 256}, "priority is a whole number from -255 to 255"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(node: Puppet, options: dict[str, object], text: str) -> None:
+    with pytest.raises(InvalidJob, match=text):
+        node.submit("a", **options)
+    assert node.lanes.lanes() == []
+
+
+@pytest.mark.parametrize("limit", [-1, 1001, True, "2", 1.5])
+def test_limits_that_make_no_sense_are_refused(coordinator: Coordinator, limit: int) -> None:
+    with pytest.raises(InvalidJob, match="limit is a whole number from 0"):
+        coordinator.set_limit("a", limit)
+    assert coordinator.lanes() == []

@@ -1,0 +1,238 @@
+"""An operator's hand: released, paused and removed, in whatever state the lane is."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from coordinator import Coordinator, LeaseLost
+from tests.harness.hand_node import Puppet, Taken
+from tests.harness.waiting import wait_until
+
+UNDO = {"task": "shop.other", "args": [], "kwargs": {}, "options": {}}
+STATES = ("running", "put back", "retrying", "parked", "next step", "held", "rolling back", "undoing")
+
+
+def bring(node: Puppet, state: str) -> Taken:
+    """The job `holder` of the lane `a` in that state; its last taking."""
+    undo = UNDO if state in ("rolling back", "undoing") else None
+    hold = "hold" if state == "held" else "release"
+    node.submit("a", job_id="holder", max_attempts=2, rollback=undo, on_failure=hold)
+    taken = node.must_take()
+    if state == "put back":
+        node.lose(taken)
+    elif state == "retrying":
+        node.finish(taken, "raised", delay=3_600_000)
+    elif state == "parked":
+        node.store.step(
+            "job_finish", taken.id, taken.token, "parked", '{"ids": ["child"], "one": false}', 0, "", "", "", "", "one",
+            taken.runner, "", 60000, "", "shop",
+        )  # fmt: skip
+    elif state == "next step":
+        node.store.step(
+            "job_finish", taken.id, taken.token, "step", "1", 0, "", "shop\ncelery", "shop.work", 0, "one",
+            taken.runner, "", 60000, "", "shop",
+        )  # fmt: skip
+    elif state != "running":
+        node.finish(taken, "failed")
+    return node.must_take() if state == "undoing" else taken
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_lane_is_released_from_its_holder_in_any_state_and_the_next_goes_on(node: Puppet, state: str) -> None:
+    old = bring(node, state)
+    node.submit("a", job_id="next")
+    before = node.store.client.time()
+    assert node.lanes.release("a", why="stuck since noon", by="anna") == "holder"
+    assert node.lanes.counts()["ready"] == 1, "the next one alone"
+    job = node.lanes.job("holder")
+    assert job.state == "cancelled"
+    assert job.error
+    assert (job.error["type"], job.error["message"], job.error["by"]) == ("Released", "stuck since noon", "anna")
+    assert job.ended
+    assert job.ended >= datetime.fromtimestamp(before[0], UTC)
+    new = node.must_take()
+    assert (new.id, new.fence > old.fence) == ("next", True)
+    assert not node.lanes.holds("holder", old.token)
+    assert not node.renew(old)[0]
+    node.finish(old)
+    assert node.lanes.job("holder").state == "cancelled"
+    assert node.lose(old) == ""
+    node.finish(new)
+    node.sweep()
+    assert node.order() == [], "its rollback is not run, and it does not come back"
+    counts = node.lanes.counts()
+    assert (counts["created"], counts["cancelled"], counts["succeeded"]) == (2, 1, 1)
+    assert counts["ready"] == counts["running"] == counts["waiting"] == 0
+
+
+def test_who_releases_twice_takes_the_lane_from_one_job_only(node: Puppet) -> None:
+    node.submit("a", job_id="first")
+    node.submit("a", job_id="second")
+    first = node.must_take()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: node.lanes.release("a", why="stuck"), range(4)))
+    assert sorted(answers, key=str) == [None, None, None, "first"]
+    second = node.must_take()
+    assert second.id == "second"
+    assert node.lanes.release("a", why="again", holder="first") is None, "it meant another one"
+    assert node.finish(second).state == "succeeded"
+    assert node.finish(first).state == "cancelled"
+
+
+@pytest.mark.parametrize("what", ["nobody", "paused", "not started", "scheduled"])
+def test_where_nobody_holds_the_lane_nothing_is_released(node: Puppet, what: str) -> None:
+    if what != "nobody":
+        later = datetime.now(UTC) + timedelta(hours=1) if what == "scheduled" else None
+        node.submit("a", job_id="j", not_before=later)
+    if what == "paused":
+        node.lanes.pause("a")
+    assert node.lanes.release("a", why="stuck") is None
+    if what == "paused":
+        node.lanes.resume("a")
+    if what != "nobody":
+        assert node.lanes.cancel("j") == "cancelled"
+
+
+def test_a_job_over_several_keys_is_released_from_all_of_them(node: Puppet) -> None:
+    node.submit(["a", "b"], job_id="both")
+    node.submit("a", job_id="in a")
+    node.submit("b", job_id="in b")
+    node.must_take()
+    assert node.lanes.release("b", why="stuck") == "both"
+    assert sorted(node.order()) == ["in a", "in b"]
+
+
+def test_a_lock_in_plain_code_is_released_its_holder_is_told_and_its_waiter_goes_on(coordinator: Coordinator) -> None:
+    held, over = threading.Event(), threading.Event()
+    told: list[object] = []
+
+    def hold() -> None:
+        try:
+            with coordinator.lock("door") as lease:
+                held.set()
+                over.wait(20)
+                told.append(lease.fence)
+                lease.check()
+        except LeaseLost as error:
+            told.append(type(error))
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(hold)
+        assert held.wait(20)
+        assert coordinator.release("door", why="stuck")
+        with coordinator.lock("door", wait=10) as lease:
+            over.set()
+            first.result(20)
+            lease.check()
+            assert told == [told[0], LeaseLost]
+            assert lease.fence > int(str(told[0]))
+
+
+def test_a_waiter_that_is_removed_is_cancelled_and_the_others_keep_their_order(node: Puppet) -> None:
+    for name in ("holder", "one", "two", "three"):
+        node.submit("a", job_id=name)
+    holder = node.must_take()
+    assert node.lanes.cancel("two", why="not wanted", by="anna") == "cancelled"
+    job = node.lanes.job("two")
+    assert job.error
+    assert (job.error["message"], job.error["by"], job.fence) == ("not wanted", "anna", None)
+    assert node.lanes.lane("a").jobs == ("holder", "one", "three")
+    node.finish(holder)
+    assert node.order() == ["one", "three"]
+
+
+def test_a_pause_lets_what_was_started_go_on_and_nothing_else(node: Puppet) -> None:
+    node.submit("a", job_id="started", max_attempts=3)
+    node.submit("a", job_id="next")
+    assert node.finish(node.must_take(), "raised", delay=0).state == "retrying"
+    node.sweep()
+    assert node.lanes.job("started").state == "ready"
+    node.lanes.pause("a")
+    again = node.must_take()
+    assert (again.id, node.lose(again)) == ("started", "ready")
+    assert node.order() == ["started"]
+    assert node.lanes.job("next").state == "waiting"
+    assert node.submit("a", job_id="last").outcome == "queued"
+    node.lanes.resume("a")
+    assert node.order() == ["next", "last"]
+
+
+def test_a_job_over_several_keys_waits_for_each_paused_one_and_holds_up_the_others(node: Puppet) -> None:
+    node.submit(["a", "b"], job_id="both")
+    node.submit("b", job_id="behind")
+    node.lanes.pause("a")
+    node.lanes.pause("b")
+    assert node.order() == []
+    node.lanes.resume("b")
+    assert node.order() == []
+    node.lanes.resume("a")
+    assert node.order() == ["both", "behind"]
+
+
+def test_a_job_that_is_due_in_a_paused_lane_stands_in_line(node: Puppet) -> None:
+    node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
+    node.lanes.pause("a")
+    node.store.client.zadd(node.store.key("due"), {"later": 1})
+    node.sweep()
+    assert (node.lanes.job("later").state, node.order()) == ("waiting", [])
+    node.lanes.resume("a")
+    assert node.order() == ["later"]
+
+
+def test_a_paused_lane_is_busy(node: Puppet) -> None:
+    node.lanes.pause("a")
+    assert node.submit("a", when_busy="skip").outcome == "skipped"
+    first = node.submit("a", when_busy="defer", job_id="first")
+    assert (first.outcome, node.submit("a", when_busy="defer").outcome) == ("queued", "coalesced")
+    node.lanes.resume("a")
+    assert node.order() == ["first"]
+
+
+def test_a_waiter_for_a_lock_waits_for_the_paused_lane(coordinator: Coordinator) -> None:
+    coordinator.pause("door", why="maintenance")
+
+    def pass_through() -> int:
+        with coordinator.lock("door", wait=20) as lease:
+            lease.check()
+            return lease.fence
+
+    with ThreadPoolExecutor(1) as pool:
+        fence = pool.submit(pass_through)
+        wait_until(lambda: coordinator.lane("door").length == 1)
+        assert (coordinator.lane("door").state, fence.done()) == ("waiting", False)
+        coordinator.resume("door")
+        assert fence.result(20) > 0
+
+
+def test_a_paused_lane_that_is_resumed_empty_leaves_no_key(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    node.lanes.pause("a", why="maintenance", by="anna")
+    node.finish(taken)
+    assert node.lanes.lane("a").paused
+    assert node.lanes.resume("a")
+    assert not node.store.client.exists(node.store.key("line", "a"), node.store.key("paused"))
+
+
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+def test_a_job_that_ended_badly_is_retried_at_the_end_of_its_line_with_its_attempts_anew(
+    node: Puppet, how: str
+) -> None:
+    node.submit("a", job_id="j", max_attempts=2)
+    taken = node.must_take()
+    if how == "cancelled":
+        node.lanes.cancel("j", why="a mistake")
+    assert node.finish(taken, "failed").state == how
+    node.submit("a", job_id="other")
+    assert node.lanes.retry("j", why="mended", by="anna") == "waiting"
+    assert node.store.client.ttl(node.store.key("job", "j")) == -1
+    node.finish(node.must_take())
+    again = node.must_take()
+    assert (again.id, again.fence > taken.fence) == ("j", True)
+    assert node.finish(again, "raised", delay=0).state == "retrying"
+    node.sweep()
+    assert node.finish(node.must_take()).state == "succeeded"
+    counts = node.lanes.counts()
+    assert (counts["created"], counts["succeeded"], counts[how]) == (2, 2, 0)

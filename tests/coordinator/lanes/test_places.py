@@ -1,0 +1,218 @@
+"""Places in line: priorities, moves, retries at either end; several keys; groups of keys in turns; pages of lanes."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from coordinator import Coordinator, InvalidJob, UnknownJob
+from tests.harness.hand_node import Puppet, sketch
+
+
+def test_ten_waiters_of_equal_priority_are_served_in_order_of_arrival(node: Puppet) -> None:
+    names = [f"j{i}" for i in range(10)]
+    for name in names:
+        node.submit("a", job_id=name)
+    assert node.order() == names
+
+
+def test_a_greater_priority_goes_first_then_who_came_first(node: Puppet) -> None:
+    chance = random.Random(7)
+    wanted = []
+    node.submit("a", job_id="first")
+    for i in range(100):
+        priority = chance.randint(-255, 255)
+        node.submit("a", job_id=f"j{i}", priority=priority)
+        wanted.append((-priority, i, f"j{i}"))
+    assert node.order() == ["first", *(name for _, _, name in sorted(wanted))]
+
+
+def test_one_whose_priority_is_lowered_while_it_waits_comes_last(node: Puppet) -> None:
+    for i in range(4):
+        node.submit("a", job_id=f"{i}")
+    assert node.lanes.move("1", priority=-1, why="can wait", by="ann") == "waiting"
+    assert node.lanes.job("1").priority == -1
+    assert node.lanes.job("1").acts["moved"]["why"] == "can wait"
+    assert node.order() == ["0", "2", "3", "1"]
+
+
+def test_a_move_goes_to_the_back_or_the_front_of_its_priority_but_passes_nobody_that_was_started(node: Puppet) -> None:
+    for name in ("j0", "j1", "j2", "j3"):
+        node.submit("a", job_id=name)
+    node.submit("a", job_id="urgent", priority=5)
+    node.lanes.move("j3", to="front")
+    node.lanes.move("j1", to="back")
+    assert node.order() == ["j0", "urgent", "j3", "j2", "j1"]
+
+
+def test_a_move_asked_for_again_with_its_token_is_made_once(node: Puppet) -> None:
+    for i in range(4):
+        node.submit("a", job_id=f"j{i}")
+    assert node.lanes.move("j1", token="mine") == "waiting"
+    node.submit("a", job_id="j4")
+    assert node.lanes.move("j1", token="mine") == "waiting"
+    node.lanes.move("j3", to="front", token="yours")
+    assert node.order() == ["j0", "j3", "j2", "j1", "j4"]
+    assert node.lanes.move("j1", token="mine") == "succeeded"
+
+
+def test_a_job_that_was_moved_has_its_new_place_in_all_its_lines(node: Puppet) -> None:
+    node.submit("a", job_id="a0")
+    node.submit(["a", "b"], job_id="ab")
+    node.submit("b", job_id="b0")
+    assert sorted(node.ready()) == ["a0"]
+    node.lanes.move("ab")
+    assert sorted(node.ready()) == ["a0", "b0"]
+    assert node.lanes.lane("b").jobs == ("b0", "ab")
+    assert node.order() == ["a0", "b0", "ab"]
+
+
+def test_a_scheduled_job_enters_its_lines_at_the_place_that_it_was_moved_to(node: Puppet) -> None:
+    node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
+    node.submit("a", job_id="j0")
+    node.submit("a", job_id="j1")
+    assert node.lanes.move("later", priority=3) == "scheduled"
+    node.store.client.zadd(node.store.key("due"), {"later": 1})
+    node.sweep()
+    assert node.order() == ["j0", "later", "j1"]
+
+
+@pytest.mark.parametrize("to", ["back", "front"])
+def test_a_failed_job_is_retried_at_the_end_of_its_lines_or_at_the_front(node: Puppet, to: str) -> None:
+    node.submit("a", job_id="bad")
+    node.finish(node.must_take(), "failed")
+    for name in ("j0", "j1"):
+        node.submit("a", job_id=name)
+    node.lanes.retry("bad", to=to)
+    assert node.order() == (["j0", "j1", "bad"] if to == "back" else ["j0", "bad", "j1"])
+
+
+def test_only_a_job_that_waits_can_be_moved(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    with pytest.raises(InvalidJob, match="job j is ready: only one that waits can be moved"):
+        node.lanes.move("j")
+    node.finish(node.must_take())
+    with pytest.raises(InvalidJob, match="job j is succeeded"):
+        node.lanes.move("j", priority=3)
+    with pytest.raises(UnknownJob):
+        node.lanes.move("nobody")
+    with pytest.raises(InvalidJob, match="priority is a whole number"):
+        node.lanes.move("j", priority=1000)
+    with pytest.raises(InvalidJob, match="to 'middle': one of back, front"):
+        node.lanes.move("j", to="middle")
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ([f"k{i}" for i in range(17)], "a job has 1 to 16 keys, not 17"),
+        ([], "a job has 1 to 16 keys, not 0"),
+        (["a", "b", "a"], "key 'a' is named twice"),
+    ],
+)
+def test_keys_that_make_no_sense_are_refused(node: Puppet, keys: list[str], text: str) -> None:
+    with pytest.raises(InvalidJob, match=text):
+        node.submit(keys)
+    assert node.lanes.lanes() == []
+
+
+def test_sixteen_keys_are_had_all_or_none(node: Puppet) -> None:
+    keys = [f"k{i:02}" for i in range(16)]
+    node.submit(keys[9], job_id="one")
+    holder = node.must_take()
+    node.submit(keys, job_id="all")
+    assert node.take() is None
+    assert node.store.client.exists(*(node.store.key("lock", key) for key in keys)) == 1
+    node.finish(holder)
+    taken = node.must_take()
+    assert node.store.client.exists(*(node.store.key("lock", key) for key in keys)) == 16
+    node.finish(taken)
+    assert node.lanes.lanes() == []
+
+
+def test_groups_of_keys_take_turns(node: Puppet) -> None:
+    for i in range(6):
+        node.submit(f"flood/{i}", job_id=f"flood{i}")
+    for i in range(2):
+        node.submit(f"light/{i}", job_id=f"light{i}")
+    node.submit("plain", job_id="plain0")
+    assert node.order() == [
+        "flood0", "light0", "plain0", "flood1", "light1", "flood2", "flood3", "flood4", "flood5",
+    ]  # fmt: skip
+    assert node.store.client.exists(node.store.key("ready", "shop\ncelery")) == 0
+
+
+def test_a_job_that_goes_back_keeps_the_head_of_its_group(node: Puppet) -> None:
+    for i in range(3):
+        node.submit(f"flood/{i}", job_id=f"flood{i}")
+    node.submit("light/0", job_id="light0")
+    node.lose(node.must_take())
+    assert node.order() == ["light0", "flood0", "flood1", "flood2"]
+
+
+def by_last_letter(key: str) -> str:
+    return key[-1]
+
+
+def refuse(key: str) -> str:
+    return "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("fair_by", "wanted"), [(None, ["x/a", "x/b", "y/a"]), (by_last_letter, ["x/a", "x/b", "y/a"])]
+)
+def test_an_app_names_the_groups_by_a_callable(
+    node: Puppet, fair_by: Callable[[str], str] | None, wanted: list[str]
+) -> None:
+    plain = Coordinator(url=node.store.settings.url, prefix=node.store.settings.prefix, fair_by=fair_by)
+    task = {"task": "shop.work", "args": (), "kwargs": {}, "options": {}}
+    for key in ("x/a", "x/b", "y/a"):
+        plain.submit(key, task, job_id=key)
+    lists = sorted(
+        name.decode().split("group:")[1] for name in node.store.client.scan_iter(node.store.key("group", "*"))
+    )
+    assert lists == (["x\n\ncelery", "y\n\ncelery"] if fair_by is None else ["a\n\ncelery", "b\n\ncelery"])
+    for key in wanted:
+        plain.cancel(key)
+    plain.store.close()
+
+
+def test_a_group_that_is_no_text_is_refused(node: Puppet) -> None:
+    plain = Coordinator(url=node.store.settings.url, prefix=node.store.settings.prefix, fair_by=refuse)
+    with pytest.raises(InvalidJob, match="fair_by gives text without control characters for the key 'k'"):
+        plain.submit("k", {"task": "shop.work", "args": (), "kwargs": {}, "options": {}})
+    plain.store.close()
+
+
+def test_lanes_come_in_pages_by_key(node: Puppet) -> None:
+    names = sorted([f"b/{i:03}" for i in range(450)] + ["a", "c", "b", "b0", "ß/1"], key=str.encode)
+    for name in names:
+        node.submit(name)
+    assert [lane.key for lane in node.lanes.lanes()] == names
+    found, after = [], ""
+    while page := node.lanes.lanes("b/", most=100, after=after):
+        found += [lane.key for lane in page]
+        after = found[-1]
+    assert found == [name for name in names if name.startswith("b/")]
+    assert [lane.key for lane in node.lanes.lanes("b", "ready", most=3)] == ["b", "b/000", "b/001"]
+    assert node.lanes.lanes("d") == node.lanes.lanes("a", after="b") == []
+
+
+def test_one_that_was_overtaken_in_one_lane_and_paused_meets_others_in_one_order(node: Puppet) -> None:
+    node.submit(["a", "b"], job_id="j")
+    node.submit("a", job_id="k", priority=5)
+    node.lanes.pause("a")
+    node.submit(["a", "b"], job_id="l", priority=5)
+    node.lanes.resume("a")
+    assert node.order() == ["k", "l", "j"]
+
+
+def test_a_paused_lane_in_which_nobody_stands_is_held_by_nobody(node: Puppet) -> None:
+    node.lanes.pause("a")
+    assert node.store.step("job_submit", *sketch("a", job_id="j", when_busy="skip").step_args())[:3] == [
+        b"skipped", -1, b"j",
+    ]  # fmt: skip
+    node.submit("a", job_id="j")
+    node.lanes.resume("a")
+    assert node.order() == ["j"]

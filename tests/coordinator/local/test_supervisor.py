@@ -1,0 +1,211 @@
+"""The supervisor on real processes; only its clock is turned by hand."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coordinator.local import supervisor as module
+from coordinator.local.supervisor import ChildSpec, Supervisor
+from tests.harness.command import gone
+from tests.harness.waiting import wait_until
+
+SLEEP = (sys.executable, "-c", "import time; time.sleep(600)")
+DEAF = (
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)",
+)
+PARENT = (
+    sys.executable,
+    "-c",
+    "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)",
+)
+SUPERVISING = """
+import sys, threading
+from coordinator.local.supervisor import ChildSpec, Supervisor
+supervisor = Supervisor([ChildSpec(name, ["sleep", "600"]) for name in "ab"], sys.argv[1])
+supervisor.start()
+print(*[child.pid for child in supervisor.children], flush=True)
+supervisor.run(threading.Event())
+"""
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(supervisor: Supervisor, index: int = 0) -> str:
+    """What a child wrote, once it wrote anything."""
+    log = supervisor.children[index].log_file
+    wait_until(lambda: log.exists() and log.read_text())
+    return log.read_text()
+
+
+def test_each_child_leads_its_own_session_and_writes_its_own_log(tmp_path: Path) -> None:
+    say = ("sh", "-c", 'echo "I am $WHO"; exec sleep 600')
+    specs = [ChildSpec("one", say, {"WHO": "the first"}), ChildSpec("two", say, {"WHO": "the second"})]
+    with Supervisor(specs, tmp_path / "logs") as supervisor:
+        assert said(supervisor, 0) == "I am the first\n"
+        assert said(supervisor, 1) == "I am the second\n"
+        assert [os.getsid(child.pid) for child in supervisor.children] == [child.pid for child in supervisor.children]
+
+
+def test_a_child_that_dies_is_started_again_after_a_second(tmp_path: Path) -> None:
+    clock = Clock()
+    with Supervisor([ChildSpec("one", SLEEP), ChildSpec("two", SLEEP)], tmp_path, clock) as supervisor:
+        first, second = supervisor.children
+        before, other = first.pid, second.pid
+        os.kill(before, signal.SIGKILL)
+        wait_until(first.dead)
+        supervisor.step()
+        assert first.pid == 0
+        clock.now += 0.9
+        supervisor.step()
+        assert first.pid == 0
+        clock.now += 0.1
+        supervisor.step()
+        assert first.pid not in (0, before)
+        assert second.pid == other
+
+
+def test_the_waits_double_up_to_thirty_seconds_and_begin_anew_after_a_minute_alive(tmp_path: Path) -> None:
+    clock = Clock()
+
+    def wait_after_a_death(alive: float) -> int:
+        """Whole seconds until the next start."""
+        clock.now += alive
+        os.kill(child.pid, signal.SIGKILL)
+        wait_until(child.dead)
+        supervisor.step()
+        died = clock.now
+        while not child.pid:
+            clock.now += 1
+            supervisor.step()
+        return int(clock.now - died)
+
+    with Supervisor([ChildSpec("one", SLEEP)], tmp_path, clock) as supervisor:
+        child = supervisor.children[0]
+        assert [wait_after_a_death(alive=1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+        assert [wait_after_a_death(alive=61), wait_after_a_death(alive=59)] == [1, 2]
+
+
+def test_a_program_that_is_not_there_is_tried_again_and_its_log_says_so(tmp_path: Path) -> None:
+    clock = Clock()
+    with Supervisor([ChildSpec("one", ["/no/such/program"])], tmp_path, clock) as supervisor:
+        child = supervisor.children[0]
+        wait_until(child.dead)
+        assert "cannot start /no/such/program: No such file or directory" in said(supervisor)
+        supervisor.step()
+        clock.now += 1
+        supervisor.step()
+        assert child.starts == 2
+
+
+def test_what_a_dead_child_leaves_behind_is_killed_before_its_next_life(tmp_path: Path) -> None:
+    with Supervisor([ChildSpec("one", PARENT)], tmp_path) as supervisor:
+        grandchild = int(said(supervisor))
+        child = supervisor.children[0]
+        os.kill(child.pid, signal.SIGKILL)
+        wait_until(child.dead)
+        assert not gone(grandchild)
+        supervisor.step()
+        wait_until(lambda: gone(grandchild))
+
+
+def test_children_are_stopped_in_reverse_order(tmp_path: Path) -> None:
+    ends = tmp_path / "ends"
+    code = (
+        "import signal, sys, time\n"
+        "def end(*_):\n    open(sys.argv[1], 'a').write(sys.argv[2]); sys.exit()\n"
+        "signal.signal(signal.SIGINT, end); print('up', flush=True); time.sleep(600)"
+    )
+    specs = [ChildSpec(n, [sys.executable, "-c", code, str(ends), n], stop_signal=signal.SIGINT) for n in "abc"]
+    with Supervisor(specs, tmp_path) as supervisor:
+        for index in range(3):
+            said(supervisor, index)
+    assert ends.read_text() == "cba"
+
+
+def test_stopping_leaves_nothing_behind_and_starts_nothing_again(tmp_path: Path) -> None:
+    with Supervisor([ChildSpec("one", PARENT), ChildSpec("two", SLEEP)], tmp_path) as supervisor:
+        pids = [int(said(supervisor)), *[child.pid for child in supervisor.children]]
+    wait_until(lambda: all(gone(pid) for pid in pids))
+    assert [child.pid for child in supervisor.children] == [0, 0]
+
+
+def test_a_child_deaf_to_its_signal_is_killed_after_its_own_time(tmp_path: Path) -> None:
+    with Supervisor([ChildSpec("one", DEAF, stop_timeout=0.3)], tmp_path) as supervisor:
+        said(supervisor)
+        pid = supervisor.children[0].pid
+        begun = time.monotonic()
+    assert gone(pid)
+    assert 0.3 <= time.monotonic() - begun < 3
+
+
+def test_deaf_children_together_never_cost_more_than_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_TOTAL", 1.5)
+    monkeypatch.setattr(module, "STOP_RESERVE", 0.1)
+    specs = [ChildSpec(str(number), DEAF, stop_timeout=60) for number in range(3)]
+    with Supervisor(specs, tmp_path) as supervisor:
+        for index in range(3):
+            said(supervisor, index)
+        begun = time.monotonic()
+    assert 1.2 <= time.monotonic() - begun < 4
+
+
+def test_those_that_stop_together_wait_for_each_other_only_once(tmp_path: Path) -> None:
+    specs = [ChildSpec(str(number), DEAF, stop_timeout=1, together=True) for number in range(4)]
+    with Supervisor(specs, tmp_path) as supervisor:
+        for index in range(4):
+            said(supervisor, index)
+        begun = time.monotonic()
+    assert 1 <= time.monotonic() - begun < 3
+
+
+def test_an_interrupt_while_stopping_kills_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with Supervisor([ChildSpec("one", DEAF)], tmp_path) as supervisor:
+        said(supervisor)
+        pid = supervisor.children[0].pid
+        monkeypatch.setattr(time, "sleep", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            supervisor.stop()
+        monkeypatch.undo()
+        assert gone(pid)
+
+
+def test_the_children_of_a_killed_supervisor_die_with_it(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", SUPERVISING, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        wait_until(lambda: [psutil.Process(pid).name() for pid in pids] == ["sleep", "sleep"])
+        process.kill()
+    wait_until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_it_goes_on_looking_until_told_to_stop(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with Supervisor([ChildSpec("one", ("true",))], tmp_path, clock=lambda: 100 * time.monotonic()) as supervisor:
+        child = supervisor.children[0]
+
+        def stop_in_the_third_life() -> None:
+            wait_until(lambda: child.starts == 3)
+            stop.set()
+
+        watcher = threading.Thread(target=stop_in_the_third_life)
+        watcher.start()
+        supervisor.run(stop, interval=0.02)
+        watcher.join()

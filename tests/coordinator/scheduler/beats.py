@@ -1,0 +1,117 @@
+"""Beats of one installation on a real Redis, each with an app of its own, as in processes of their own."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery import Celery, _state
+
+from coordinator import Coordinator
+from coordinator.scheduler.beat import Scheduler
+from coordinator.scheduler.entries import Entry
+from coordinator.store.client import Store
+from coordinator.store.times import to_ms
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+FAST = 0.3
+
+
+class Beats:
+    def __init__(self, server: RedisServer, prefix: str, **settings: Any) -> None:
+        self.server = server
+        self.prefix = prefix
+        self.settings = settings
+        self.coordinator: Coordinator = self.app().coordinator
+        self.store: Store = self.coordinator.store
+        self.client: Any = self.store.client
+
+    def app(self, broker: str = "", **conf: Any) -> Any:
+        shared = set(_state._on_app_finalizers)
+        app = Celery("shop", broker=broker or self.server.url(1), set_as_current=False)
+        app.conf.update(conf, task_default_queue=self.prefix)
+        Coordinator(app, **({"url": self.server.url(0), "prefix": self.prefix} | self.settings))
+        app.finalize()
+        # Celery shares each app's tasks with all later apps of the process.
+        _state._on_app_finalizers = shared
+        return app
+
+    def beat(self, *sources: Callable[[], tuple[str, Iterable[Entry]]], **conf: Any) -> Scheduler:
+        app = self.app(**conf)
+        for source in sources:
+            app.coordinator.schedule_source(source)
+        return Scheduler(app)
+
+    def tick(self, name: str) -> dict[str, str]:
+        return {k.decode(): v.decode() for k, v in self.client.hgetall(self.store.key("tick", name)).items()}
+
+    def ids(self) -> list[str]:
+        """Of all jobs, by instant; each was written once."""
+        count, names = -1, list[bytes]()
+        while count != (count := int(self.client.get(self.store.key("sequence")) or 0)):  # else one came meanwhile
+            names = list(self.client.scan_iter(self.store.key("job", "*")))
+        assert count == len([name for name in names if not self.client.hexists(name, "alias")])
+        return sorted((name.decode()[len(self.store.key("job", "")) :] for name in names), key=instant_of)
+
+    def absent(self, name: str, since: datetime) -> None:
+        """As if no beat had run since then."""
+        self.client.hset(self.store.key("tick", name), "last", to_ms(since))
+
+    def take(self, name: str, instant: datetime, claim: int, token: str = "dead") -> Any:
+        """What a beat does before it dies: it takes a tick."""
+        return self.store.step("tick_take", name, self.tick(name)["hash"], to_ms(instant), 0, token, claim, 1)
+
+    def now(self) -> datetime:
+        seconds, micros = self.client.time()
+        return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
+
+    def messages(self) -> list[Any]:
+        """What was published, the latest first."""
+        with self.server.client(1) as broker:
+            return [json.loads(text) for text in broker.lrange(self.prefix, 0, -1)]
+
+
+def source(*entries: Entry, version: str = "1") -> Callable[[], tuple[str, Iterable[Entry]]]:
+    def members() -> tuple[str, Iterable[Entry]]:
+        return version, entries
+
+    return members
+
+
+def entry(name: str = "n", schedule: Any = FAST, **rest: Any) -> Entry:
+    return Entry(name, schedule, **({"task": "sync", "key": name} | rest))
+
+
+def run(*beats: Scheduler, until: Callable[[], object], seconds: float = 15) -> float:
+    """Tick as beat does, each beat in turn, without its waiting. Returns how long the slowest tick took."""
+    slowest = 0.0
+
+    def round_() -> object:
+        nonlocal slowest
+        for beat in beats:
+            began = time.monotonic()
+            assert 0 < beat.tick() <= 1
+            slowest = max(slowest, time.monotonic() - began)
+        return until()
+
+    if not until():
+        wait_until(round_, seconds)
+    return slowest
+
+
+def instant_of(tick: str) -> datetime:
+    return datetime.fromisoformat(tick.rpartition("@")[2])
+
+
+def without_gap(ticks: Iterable[str], step: float = FAST) -> bool:
+    """Are these, in order, the ticks of one entry, none missing, none twice?"""
+    at = [instant_of(tick) for tick in ticks]
+    return at == [at[0] + n * timedelta(seconds=step) for n in range(len(at))]
+
+
+def look_again(beat: Scheduler) -> None:
+    """The next tick is a round: sources and overdue senders are looked at."""
+    beat._round_at = 0.0
+    beat.tick()

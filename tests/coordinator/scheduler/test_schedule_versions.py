@@ -1,0 +1,130 @@
+"""Whose schedule counts, from when, and what becomes of entries that change."""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from coordinator.scheduler.beat import LAPSE, Scheduler
+from coordinator.scheduler.entries import Entry, next_tick
+from coordinator.store.times import instant, milliseconds, to_ms
+from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, run, source
+from tests.harness.redis import RedisServer
+
+
+@pytest.fixture
+def beats(redis_server: RedisServer, prefix: str) -> Beats:
+    return Beats(redis_server, prefix)
+
+
+def test_a_new_or_changed_schedule_counts_from_the_change(beats: Beats) -> None:
+    given = [entry("a", 3600)]
+    beat = beats.beat(lambda: (str(given), given))
+    beat.tick()
+    beats.absent("a", beats.now() - timedelta(days=1))
+    given[:] = [entry("a", 1800), entry("b", 1800)]
+    look_again(beat)
+    assert beats.ids() == []
+    for name in "ab":
+        assert beats.now() - instant(int(beats.tick(name)["last"])) < timedelta(seconds=5)
+
+
+def test_an_unchanged_entry_keeps_its_last_instant_and_a_removed_one_vanishes(beats: Beats) -> None:
+    given = [entry("a", 3600), entry("b", 3600)]
+    beat = beats.beat(lambda: (str(given), given))
+    beat.tick()
+    before = beats.tick("a")
+    del given[1]
+    look_again(beat)
+    assert beats.tick("a") == before
+    assert beats.tick("b") == {}
+    assert next_tick(beats.store, "b") is None
+    assert beats.client.smembers(beats.store.key("schedule-entries", beat._readings[1].name)) == {b"a"}
+
+
+def test_an_entry_that_moves_to_another_source_keeps_its_last_instant(beats: Beats) -> None:
+    one, other = [entry("a", 3600)], [entry("b", 3600)]
+
+    def first() -> tuple[str, Iterable[Entry]]:
+        return str(one), one
+
+    def second() -> tuple[str, Iterable[Entry]]:
+        return str(other), other
+
+    beat = beats.beat(second, first)
+    beat.tick()
+    beats.absent("a", since := beats.now() - timedelta(seconds=1))
+    other.append(one.pop())
+    look_again(beat)
+    assert beats.tick("a")["last"] == str(to_ms(since))
+    assert beats.tick("a")["source"].endswith("second")
+
+
+def test_two_beats_with_two_versions_never_take_turns(beats: Beats) -> None:
+    """The version that beats stand for is moved only by one that stood for it."""
+    texts = {"old": "1", "new": "1"}
+
+    def beat_that_reads(which: str) -> Scheduler:
+        def members() -> tuple[str, Iterable[Entry]]:
+            return texts[which], [entry("n", FAST, args=[texts[which]])]
+
+        return beats.beat(members)
+
+    lagging, ahead = beat_that_reads("old"), beat_that_reads("new")
+    run(lagging, ahead, until=beats.ids)
+    texts["new"] = "2"
+    look_again(ahead)
+    current = beats.tick("n")["hash"]
+    seen = len(beats.ids())
+    restarted = beat_that_reads("old")
+    run(lagging, ahead, restarted, until=lambda: len(beats.ids()) >= seen + 6)
+    assert beats.tick("n")["hash"] == current
+    late = [beats.coordinator.job(job_id).args for job_id in beats.ids()[seen:]]
+    assert set(late) == {("2",)}
+    texts["old"] = "2"
+    look_again(lagging)
+    texts["old"] = "1"  # it stood for the current version, so this is a change
+    look_again(lagging)
+    assert beats.tick("n")["hash"] != current
+
+
+def test_a_version_that_no_beat_stands_for_gives_way(beats: Beats) -> None:
+    def members(*entries: Entry) -> Callable[[], tuple[str, Iterable[Entry]]]:
+        return source(*entries)
+
+    gone, started = beats.beat(members(entry("a", 3600))), beats.beat(members(entry("b", 3600)))
+    gone.tick()
+    look_again(started)
+    assert beats.tick("b") == {}
+    key = beats.store.key("schedule", started._readings[1].name)
+    seen = int(beats.client.hget(key, "seen") or 0)
+    beats.client.hset(key, "seen", seen - milliseconds(LAPSE))
+    look_again(started)
+    assert beats.tick("a") == {}
+    assert beats.tick("b") != {}
+
+
+def test_what_redis_forgot_is_written_anew(beats: Beats) -> None:
+    beat = beats.beat(source(entry()))
+    run(beat, until=beats.ids)
+    for key in beats.client.scan_iter(beats.store.prefix.replace("{", "\\{") + "*"):
+        beats.client.delete(key)
+    run(beat, until=beats.ids)
+
+
+def test_sources_of_one_name_are_told_apart(beats: Beats) -> None:
+    beat = beats.beat(source(entry("a")), source(entry("b")), partial(lambda: ("1", [entry("c")])))
+    run(beat, until=lambda: {tick.partition("@")[0] for tick in beats.ids()} == {"a", "b", "c"})
+
+
+def test_results_that_do_not_expire_by_themselves_are_cleaned_up_as_celery_does(beats: Beats, tmp_path: Path) -> None:
+    cleanup = "celery.backend_cleanup"
+    beats.beat().tick()
+    assert beats.tick(cleanup) == {}
+    beats.client.hset(beats.store.key("schedule", "beat_schedule"), "seen", 0)
+    beats.beat(result_backend=f"file://{tmp_path}").tick()
+    found = next_tick(beats.store, cleanup)
+    assert found is not None
+    assert (found.hour, found.minute) == (4, 0)

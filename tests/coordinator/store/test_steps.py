@@ -1,0 +1,217 @@
+"""The atomic steps: their headers say what they take, and each may be asked again after a lost reply."""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.fleet.nodes import Beat
+from coordinator.store.library import RULES, STEPS, current, text_of
+from tests.harness.functions import ALL, NAMES, Step, code, tables_in
+from tests.harness.hand_node import TASKS, Puppet
+
+# They add something new: a full Redis refuses them. All others go on there, so that what began can end.
+REFUSED_WHEN_FULL = {
+    "job_submit", "lock_take", "sorter_add", "document_ask", "fence_next", "schedule_follow", "tick_take",
+}  # fmt: skip
+ONLY_READ = {"counts_read"}
+WRITES = re.compile(r"'(?:[HLRSZ]?(?:ADD|PUSH|REM|POP|SET|DEL|MOVE)|H?INCR(?:BY)?|HSETNX|P?EXPIRE|PERSIST|RENAME)'")
+
+
+def every_step(steps: list[Step]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("step", steps, ids=lambda step: step.name)
+
+
+def test_each_step_is_defined_once_in_the_way_that_this_test_reads() -> None:
+    assert sorted(step.name for step in ALL) == sorted(NAMES)
+    defined = {file: len(re.findall(r"^\s*step\.define\(", text_of(file), re.MULTILINE)) for file in STEPS}
+    assert defined == dict(Counter(step.file for step in ALL))
+
+
+@every_step(ALL)
+def test_a_step_has_a_header_that_names_what_it_takes(step: Step) -> None:
+    assert step.header, f"{step.name}: say what it does, directly above it"
+    assert re.match(rf"{step.name}: \w", step.header[0])
+    returns = re.sub(r"\s+", " ", " ".join(step.header).partition(" returns ")[2])
+    assert "asked again" in returns or step.name in ONLY_READ
+    named = (step.says("args") or "").split()
+    rest = named.pop() if named and named[-1].endswith("…") else None
+    unpacked = re.search(r"^  local ([\w, ]+) =\s+unpack\(args(?:, 1, (\d+))?\)$", step.body, re.MULTILINE)
+    first = unpacked[1].split(", ") if unpacked else []
+    assert named[: len(first)] == first
+    assert not unpacked or (int(unpacked[2]) == len(first) if rest else not unpacked[2])
+    single = {int(number) for number in re.findall(r"args\[(\d+)\]", step.body)} | set(range(1, len(first) + 1))
+    assert single == set(range(1, len(named) + 1))
+    lists = re.findall(r"unpack\(args, (\d+)\)|for i = (\d+), #args|#args > (\d+)|, args, (\d+)\)", step.body)
+    begins = {int(number) for found in lists for number in found if number}
+    assert begins - {len(named)} == ({len(named) + 1} if rest else set())
+    assert step.given == ("c, args" if step.says("args") else "c")
+
+
+@every_step(ALL)
+def test_a_step_goes_on_in_a_full_redis_unless_it_adds_something_new(step: Step) -> None:
+    if step.name in ONLY_READ:
+        assert step.flags == ["no-writes"]
+        assert not WRITES.search(step.body)
+    else:
+        assert step.flags == ([] if step.name in REFUSED_WHEN_FULL else ["allow-oom"])
+
+
+@pytest.mark.parametrize("file", [*RULES, *STEPS])
+def test_a_file_is_one_table_and_names_only_those_above_it(file: str) -> None:
+    text = text_of(file)
+    above = RULES[: RULES.index(file) + 1] if file in RULES else RULES
+    assert tables_in(text) <= set(above)
+    assert not re.findall(rf"(?<![\w.:])({'|'.join(STEPS)})\.define", code(text))
+    if file in RULES:
+        assert re.search(rf"^local {file} = {{", text, re.MULTILINE)
+        assert text.endswith(f"\nreturn {file}\n")
+        tables = re.findall(r"^function (\w+)[.:]", text, re.MULTILINE)
+        assert set(tables) <= {file}
+    else:
+        assert not re.search(r"^return|^local \w+ = {}", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", [*RULES, *STEPS])
+def test_nothing_outlives_a_call(file: str) -> None:
+    """A local of a file is a function, a table that nobody writes, or a constant."""
+    text = code(text_of(file))
+    names = re.findall(r"^local (\w+)(?:, \w+)* =", text, re.MULTILINE)
+    changed = [name for name in names if re.search(rf"^ +{name}(?:\.\w+|\[.*?\])? = ", text, re.MULTILINE)]
+    assert not changed or file == "redis"  # which looks up once what the server has
+
+
+def test_no_step_is_called_by_another() -> None:
+    for file in (*RULES, *STEPS):
+        called = {name for name in NAMES if re.search(rf"(?<!define\(')\b{name}\b", re.sub(r"--.*", "", text_of(file)))}
+        assert not called, file
+
+
+def test_python_names_the_steps_that_there_are() -> None:
+    text = "\n".join(path.read_text() for path in (Path(__file__).parents[3] / "coordinator").rglob("*.py"))
+    named = set(re.findall(r"(?:\bstep|\bstep_many|_insist|_acted)\(\s*\"(\w+)\"", text))
+    assert named == NAMES
+
+
+def test_the_linter_finds_nothing(tmp_path: Path) -> None:
+    linter = shutil.which("luacheck")
+    assert linter, "no luacheck on the PATH: make system"
+    (tmp_path / "library.lua").write_text(current().text.partition("\n")[2])
+    given = ["--std", "lua51", "--read-globals", "redis", "cjson", "--max-line-length", "120", "--no-color"]
+    done = subprocess.run([linter, "library.lua", *given], cwd=tmp_path, capture_output=True, text=True)
+    assert not done.returncode, done.stdout
+
+
+def test_a_taking_asked_for_again_gives_the_same_job_and_no_other(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.submit("b", job_id="other")
+    first = node.take("token", "runner")
+    assert first
+    assert node.take("token", "runner") == first
+    assert (first.id, node.lanes.job("j").attempt, node.lanes.job("other").state) == ("j", 1, "ready")
+    assert list(node.work()) == [b"runner"]
+    node.finish(first)
+    node.order()
+
+
+def test_an_outcome_told_again_is_answered_the_same_with_the_same_next_job(node: Puppet) -> None:
+    for key in "abc":
+        node.submit(key, job_id=key)
+    first = node.must_take()
+    answer = node.finish(first, next_token="next")
+    assert (answer.verdict, answer.state, answer.next and answer.next.id) == ("accepted", "succeeded", "b")
+    assert node.finish(first, next_token="next") == answer
+    assert node.lanes.job("c").state == "ready"
+    assert answer.next
+    node.finish(answer.next)
+    node.order()
+
+
+def test_an_attempt_that_raised_and_is_told_again_counts_once(node: Puppet) -> None:
+    node.submit("a", job_id="j", max_attempts=2)
+    first = node.must_take()
+    answers = [node.finish(first, "raised", delay=0) for _ in range(2)]
+    assert [(one.verdict, one.state) for one in answers] == [("accepted", "retrying")] * 2
+    node.sweep()
+    again = node.must_take()
+    assert node.finish(first, "raised", delay=0)[:2] == ("accepted", "retrying")
+    assert again.attempt == 2
+    assert node.finish(again, "raised").state == "failed"
+    assert node.finish(first, "raised", delay=0)[:2] == ("accepted", "retrying")
+
+
+def test_a_lock_asked_for_again_is_the_same_lock(coordinator: Coordinator) -> None:
+    store = coordinator.store
+    args = ("l", "a", "skip", "t", 5000)
+    first, second = store.step("lock_take", *args), store.step("lock_take", *args)
+    assert (first[0], second[0]) == (b"started", b"duplicate")
+    assert first[2:4] == second[2:4]
+    assert [store.step("lock_release", "l", "t") for _ in range(2)] == [b"released"] * 2
+
+
+def test_what_is_said_again_changes_nothing(node: Puppet) -> None:
+    store = node.store
+    node.submit("a", job_id="j", tell=True)
+    taken = node.must_take()
+    assert [node.renew(taken) for _ in range(2)] == [[True], [True]]
+    assert [store.step("job_progress", "j", taken.token, "1/2") for _ in range(2)] == [1, 1]
+    assert [store.step("runner_condemn", "one", taken.runner, taken.token, "j") for _ in range(2)] == [1, 1]
+    assert [node.lose(taken, "timed_out"), node.lose(taken, "timed_out")] == ["failed", ""]
+    assert [store.step("notices_take", "shop") for _ in range(2)] == [[b"j"], []]
+    assert [store.step("notices_told", "shop", "j") for _ in range(2)] == [1, 0]
+    assert [node.lanes.cancel("j") for _ in range(2)] == ["failed", "failed"]
+
+
+def test_a_loss_reported_twice_counts_once(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    assert [node.lose(taken), node.lose(taken)] == ["ready", ""]
+    assert node.lanes.job("j").losses == 1
+    assert node.order() == ["j"]
+
+
+def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    assert [node.up(), node.up()] == [True, True]
+    assert list(node.work()) == [taken.runner.encode()]
+    assert [node.nodes.beat("one", "a", {"load": 0}) for _ in range(2)] == [Beat([], None)] * 2
+    node.finish(taken)
+    assert [node.nodes.leave("one", "a") for _ in range(2)] == [True, False]
+    assert node.nodes.beat("one", "a", {}) is None
+    assert node.nodes.all() == []
+
+
+def test_an_entry_is_dropped_once_and_only_with_its_token(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    drops = [("other", 0), (taken.token, 1), (taken.token, 0)]
+    assert [node.store.step("work_drop", "one", taken.runner, token) for token, _ in drops] == [n for _, n in drops]
+    node.finish(taken)
+
+
+def test_two_sweeps_at_once_are_one(node: Puppet) -> None:
+    answers = [node.store.step("sweep", 450, 60000, 2000)[0] for _ in range(2)]
+    assert answers == [1, 0]
+
+
+def test_a_clock_that_went_back_does_not_end_the_sweeps(node: Puppet) -> None:
+    client = node.store.client
+    future = int(client.time()[0]) * 1000 + 3_600_000
+    client.hset(node.store.key("swept"), mapping={"last": future, "grace": 0})
+    node.submit("a", job_id="j")
+    node.must_take()
+    client.zadd(node.store.key("leases"), {"j": 1})
+    assert node.store.step("sweep", 450, 60000, 2000)[0] == 1
+    assert node.lanes.job("j").state == "running", "after a gap nobody is lost for one ttl"
+    node.lanes.cancel("j")
+    assert node.sweep() == (["j"], [])
+
+
+def test_all_tasks_of_a_node_are_known_whatever_their_number(node: Puppet) -> None:
+    assert node.up(tasks=(*TASKS, *(f"shop.task{i}" for i in range(9000))))
+    assert len(node.nodes.all()[0].tasks) == 9002

@@ -1,0 +1,251 @@
+"""The fixture for users' suites, used as they use it: no Redis anywhere."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.app.task import Task
+
+from coordinator import Coordinator, Locked, SettingsError, StoreUnavailable, UnknownJob, WaitTimeout, current_job
+from coordinator.local.redis import free_port
+from coordinator.testing.plugin import InPlace
+
+Begin = Callable[[Coordinator], InPlace]
+
+app = Celery(
+    "depot", broker=f"redis://127.0.0.1:{free_port()}/0", backend="redis://127.0.0.1:1/0", set_as_current=False
+)
+coordinator = Coordinator(app)
+
+
+class Diary(list[str]):
+    """What the tasks of a test did."""
+
+
+@pytest.fixture
+def diary() -> Diary:
+    return Diary()
+
+
+@pytest.fixture
+def jobs(coordinator_jobs: Begin) -> InPlace:
+    return coordinator_jobs(coordinator)
+
+
+@pytest.fixture
+def note(diary: Diary) -> Task:
+    def note(*words: str) -> None:
+        diary.append(" ".join(words))
+
+    return _task(note)
+
+
+@pytest.fixture
+def nest(diary: Diary) -> Task:
+    """A job that submits others while it is at work."""
+
+    def nest(key: str, when_busy: str, *signatures: dict[str, Any]) -> list[str]:
+        found = [coordinator.submit(key, signature, when_busy=when_busy).outcome for signature in signatures]
+        diary.append("nest")
+        return found
+
+    return _task(nest)
+
+
+def _task(function: Callable[..., Any], **options: Any) -> Task:
+    """Anew for each test."""
+    app.tasks.pop(f"depot.{function.__name__}", None)
+    task: Task = app.task(function, name=f"depot.{function.__name__}", shared=False, lazy=False, **options)
+    return task
+
+
+def test_a_job_runs_at_submit_and_is_remembered(jobs: InPlace, note: Task, diary: Diary) -> None:
+    submission = coordinator.submit("order/1", note.s("shipped", "1"))
+    assert (submission.outcome, diary) == ("started", ["shipped 1"])
+    (job,) = jobs.submitted
+    assert (job.id, job.key, job.task, job.args) == (submission.job_id, "order/1", "depot.note", ("shipped", "1"))
+    assert coordinator.wait(job.id).state == "succeeded"
+    assert coordinator.lanes() == []
+
+
+def test_without_the_fixture_redis_is_asked(note: Task) -> None:
+    with pytest.raises(StoreUnavailable):
+        coordinator.submit("order/1", note.s("shipped"))
+
+
+def test_inside_a_job_there_is_a_current_job_and_its_fence_grows(jobs: InPlace) -> None:
+    def look() -> list[Any]:
+        job = current_job()
+        assert job
+        job.check()
+        job.progress(3, 3)
+        with coordinator.lock(job.key) as lease:
+            assert lease.fence == job.fence
+        return [job.id, job.key, job.attempt, job.fence]
+
+    task = _task(look)
+    first, second = (coordinator.submit("order/1", task.s(), job_id=name) for name in ("a", "b"))
+    results = [coordinator.job(submission.job_id).result for submission in (first, second)]
+    assert [result[:3] for result in results] == [["a", "order/1", 1], ["b", "order/1", 1]]
+    assert results[0][3] < results[1][3]
+    assert coordinator.job("a").progress == (3, 3)
+    assert current_job() is None
+
+
+def test_a_job_for_a_key_at_work_runs_after_it_and_one_for_another_key_at_once(
+    jobs: InPlace, note: Task, nest: Task, diary: Diary
+) -> None:
+    coordinator.submit("order/1", nest.s("order/1", "queue", note.s("same", "key"), note.s("again")))
+    coordinator.submit("order/1", nest.s("stock/7", "queue", note.s("other", "key")))
+    assert diary == ["nest", "same key", "again", "other key", "nest"]
+
+
+def test_skip_and_defer_do_as_on_a_fleet(jobs: InPlace, note: Task, nest: Task, diary: Diary) -> None:
+    one = coordinator.submit("order/1", nest.s("order/1", "skip", note.s("never")))
+    two = coordinator.submit("order/1", nest.s("order/1", "defer", note.s("a"), note.s("a"), note.s("b")))
+    assert coordinator.job(one.job_id).result == ["skipped"]
+    assert coordinator.job(two.job_id).result == ["queued", "coalesced", "queued"]
+    assert diary == ["nest", "nest", "a", "b"]
+    assert len(jobs.submitted) == 4
+
+
+def test_what_melts_is_united_and_its_id_shows_the_job_it_melted_into(jobs: InPlace, diary: Diary) -> None:
+    def sync(pids: list[str] | None) -> None:
+        diary.append(",".join(pids or ["everything"]))
+        if not pids:
+            for name, wanted in (("p1", ["1"]), ("p2", ["2"])):
+                coordinator.submit("sync", task.s(), when_busy="defer", unite={"pids": wanted}, job_id=name)
+
+    task = _task(sync)
+    coordinator.submit("sync", task.s(), when_busy="defer", unite={"pids": None})
+    assert diary == ["everything", "1,2"]
+    assert coordinator.job("p2").id == "p1"
+
+
+def test_an_error_is_the_jobs_and_attempts_follow_each_other(jobs: InPlace) -> None:
+    def fail(until: int) -> int:
+        job = current_job()
+        assert job
+        if job.attempt < until:
+            raise ValueError(f"not the {until}th")
+        return job.attempt
+
+    task = _task(fail)
+    assert coordinator.job(coordinator.submit("a", task.s(3), max_attempts=3).job_id).result == 3
+    failed = coordinator.job(coordinator.submit("a", task.s(3), max_attempts=2).job_id)
+    assert (failed.state, failed.attempt) == ("failed", 2)
+    assert failed.error
+    assert failed.error["message"] == "not the 3th"
+
+
+def test_self_retry_publishes_nothing_and_is_an_attempt(jobs: InPlace) -> None:
+    def again(self: Task) -> int:
+        if self.request.retries < 1:
+            raise self.retry(countdown=60)
+        return int(self.request.retries)
+
+    task = _task(again, bind=True)
+    assert coordinator.job(coordinator.submit("a", task.s(), max_attempts=2).job_id).result == 1
+
+
+def test_links_are_called_in_place(jobs: InPlace, note: Task, diary: Diary) -> None:
+    def double(number: int) -> str:
+        return str(2 * number)
+
+    def tell(uuid: str) -> None:
+        diary.append(f"failed {uuid}")
+
+    task, told = _task(double), _task(tell)
+    coordinator.submit("a", task.s(21).set(link=note.s("linked")))
+    coordinator.submit("a", task.s({}).set(link_error=told.s()), job_id="wrong")
+    assert diary == ["42 linked", "failed wrong"]
+    assert app.conf.task_always_eager is False
+
+
+def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: InPlace, note: Task, diary: Diary) -> None:
+    with coordinator.lock("ledger") as lease:
+        lease.check()
+        waiting = coordinator.submit("ledger", note.s("written"))
+        assert (waiting.outcome, diary) == ("queued", [])
+        with pytest.raises(WaitTimeout):
+            coordinator.wait(waiting.job_id, 60)
+        with pytest.raises(Locked), coordinator.lock("ledger", wait=60):
+            pass
+    assert diary == ["written"]
+    with coordinator.lock("ledger") as later:
+        assert later.fence > lease.fence
+
+
+def test_a_waiting_job_can_be_cancelled(jobs: InPlace, note: Task, diary: Diary) -> None:
+    with coordinator.lock("ledger"):
+        job_id = coordinator.submit("ledger", note.s("never")).job_id
+        assert coordinator.cancel(job_id, why="no need") == "cancelled"
+    assert diary == []
+    error = coordinator.job(job_id).error
+    assert error
+    assert (error["type"], error["message"]) == ("Cancelled", "no need")
+
+
+def test_a_job_with_two_keys_waits_for_both(jobs: InPlace, note: Task, diary: Diary) -> None:
+    with coordinator.lock("a"):
+        with coordinator.lock("b"):
+            coordinator.submit(["a", "b"], note.s("both"))
+        assert diary == []
+        assert coordinator.lane("b").length == 1
+    assert diary == ["both"]
+
+
+def test_the_same_id_twice_is_a_duplicate_and_an_unknown_one_is_unknown(
+    jobs: InPlace, note: Task, diary: Diary
+) -> None:
+    outcomes = [coordinator.submit("a", note.s("once"), job_id="x").outcome for _ in range(2)]
+    assert (outcomes, diary) == (["started", "duplicate"], ["once"])
+    with pytest.raises(UnknownJob):
+        coordinator.job("y")
+
+
+def test_what_fails_a_test_inside_a_job_fails_the_test(jobs: InPlace) -> None:
+    def strict() -> None:
+        pytest.fail("seen")
+
+    with pytest.raises(pytest.fail.Exception, match="seen"):
+        coordinator.submit("a", _task(strict).s())
+    assert coordinator.lane("a").length == 0
+
+
+def test_a_plain_client_has_no_tasks_to_run(coordinator_jobs: Begin) -> None:
+    with pytest.raises(SettingsError):
+        coordinator_jobs(Coordinator(url="redis://127.0.0.1:1/0"))
+
+
+SUITE = """
+from celery import Celery
+from coordinator import Coordinator
+
+app = Celery("mine")
+coordinator = Coordinator(app)
+seen = []
+
+
+@app.task
+def ship(number):
+    seen.append(number)
+
+
+def test_mine(coordinator_jobs):
+    jobs = coordinator_jobs(coordinator)
+    coordinator.submit("order/42", ship.s(42))
+    assert [job.key for job in jobs.submitted] == ["order/42"]
+    assert seen == [42]
+"""
+
+
+def test_a_users_suite_finds_the_fixture_without_naming_it(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(SUITE)
+    argv = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,32 @@
+"""How the tests use `tests.harness.apps.mishaps`."""
+
+import importlib
+import sys
+from typing import Any
+
+from coordinator import Job
+from tests.harness.fleet import Fleet, Worker
+
+MODULE = "tests.harness.apps.mishaps"
+
+
+def start(fleet: Fleet, name: str = "one", concurrency: int = 2, kill: str = "", pool: str = "prefork") -> Worker:
+    """A node that knows the mishaps; `kill`: the point at which the process that reaches it first kills itself."""
+    return fleet.worker(name, concurrency, "-I", MODULE, pool=pool, TEST_KILL=kill)
+
+
+def tasks_of(fleet: Fleet) -> Any:
+    """The module, imported anew with this fleet's app."""
+    assert fleet.shop
+    sys.modules.pop(MODULE, None)
+    return importlib.import_module(MODULE)
+
+
+def marks(fleet: Fleet, *names: str) -> list[str]:
+    """What the tasks (of these names) did, in Redis's order: `<name> <begin|end|undone|…>`."""
+    return [f"{stamp.name} {stamp.what}" for stamp in fleet.stamps() if not names or stamp.name in names]
+
+
+def cause(job: Job) -> str:
+    """The type of a job's error."""
+    return str((job.error or {}).get("type"))

@@ -1,0 +1,3 @@
+from tests.tasks.conftest import server, settings, slapd
+
+__all__ = ["server", "settings", "slapd"]

@@ -1,0 +1,120 @@
+"""The service of the tests: workers of `tasks`, member nodes on loopback, a Redis and a catalog of their own."""
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from coordinator import Coordinator, Job, UnknownJob
+from tasks.catalog.catalog import Catalog
+from tasks.local.member_server import MemberServer
+from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.xml_format import write_nodelist
+from tasks.settings import Settings
+from tests.harness.command import ROOT, Done, called, environment
+from tests.harness.leftovers import leftovers
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+QUEUE = "coordinator.refresh"
+
+
+class Service:
+    """`coordinator` is a plain client; `catalog` and `nodelist` are read beside the workers."""
+
+    def __init__(self, redis: RedisServer, folder: Path, members: Iterable[MemberServer], **settings: str) -> None:
+        self.redis = redis
+        self.folder = folder
+        self.settings = Settings(data_dir=folder)
+        self.settings.nodelist.write_bytes(write_nodelist([server.member for server in members]))
+        self.environ = {
+            "COORDINATOR_URL": redis.url(0),
+            "CELERY_BROKER_URL": redis.url(1),
+            "TASKS_DATA_DIR": str(folder),
+            "COORDINATOR_REPLICA_DIR": str(folder / "replicas"),
+            "TASKS_TRY_PAUSE": "0.01",
+        } | settings
+        self.coordinator = Coordinator(url=redis.url(0))
+        self.catalog = Catalog(self.settings)
+        self.nodelist = XmlNodelist(self.catalog.engine, self.settings.nodelist)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def node(self, name: str, concurrency: int = 2) -> psutil.Process:
+        """Start a coordinating node and wait until it is registered."""
+        argv = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "-n", f"{name}@test", "-c", str(concurrency)]
+        argv += ["-l", "INFO"]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                argv, cwd=ROOT, env=environment(**self.environ), stdout=log, stderr=log, start_new_session=True
+            )
+        self._processes.append(process)
+        wait_until(
+            lambda: f"{name}@test" in [node.name for node in self.coordinator.nodes()], 30, lambda: self.log(name)
+        )
+        return psutil.Process(process.pid)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def ask(self, message: str) -> None:
+        """As anybody may: text on the broker's queue."""
+        with self.redis.client(1) as broker:
+            broker.lpush(QUEUE, message)
+
+    def ended(self, job_id: str, timeout: float = 30) -> Job:
+        wait_until(lambda: self.known(job_id), timeout, lambda: f"no job {job_id}")
+        return self.coordinator.wait(job_id, timeout)
+
+    def known(self, job_id: str) -> bool:
+        try:
+            return bool(self.coordinator.job(job_id))
+        except UnknownJob:
+            return False
+
+    def call(self, *args: str, **env: str) -> Done:
+        """`coordinator …`, as from another terminal."""
+        return called(self.folder, self.environ | env, *args)
+
+    def shell(self, code: str) -> str:
+        """What a Python started by hand prints."""
+        argv = [sys.executable, "-c", code]
+        done = subprocess.run(
+            argv, cwd=ROOT, env=environment(**self.environ), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def pids(self, member_id: str) -> set[str]:
+        return {row["pid"] for row in self.catalog.objects(member_id, limit=10**6)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for process in self._processes:
+            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                one.kill()
+            process.wait()
+        store = self.coordinator.store
+        wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
+        store.close()
+        self.catalog.engine.dispose()
+
+
+@contextmanager
+def beat(service: Service, name: str) -> Iterator[psutil.Process]:
+    """One beside the nodes, until the body ends."""
+    argv = [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "-s", str(service.folder / name)]
+    argv += ["--pidfile", str(service.folder / f"{name}.pid")]
+    with (service.folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment(**service.environ), stdout=log, stderr=log)
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            one.kill()
+        process.wait()

@@ -1,0 +1,108 @@
+"""`coordinator demo`, as a program and as a person at a terminal sees it."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.harness.command import Command, called, environment, refused, told
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
+DEMO = ("demo", "--no-flower", "--objects", "40")
+
+
+def test_without_a_terminal_it_prints_lines_and_a_summary_once_all_were_harvested(tmp_path: Path) -> None:
+    with Command(tmp_path, *DEMO, "--for", "20", env={"COLUMNS": "140"}) as demo:
+        demo.says("succeeded")
+        demo.family()
+        assert demo.process.wait(60) == 0, demo.out + demo.err
+        assert demo.family() == []
+    for name in ("mnMEADOW", "mnRIVER", "mnSUMMIT"):
+        (row,) = (line for line in demo.out.splitlines() if line.startswith(name))
+        assert re.search(r" \d+ +\d\d:\d\d:\d\d .* cn[12] +\d{16} *$", row), row
+    summary = re.search(r"(\d+) objects of 3 members in \d+ s", demo.out)
+    assert summary
+    assert int(summary[1]) >= 120
+    data = re.search(r"^data +(\S+)", demo.out, re.MULTILINE)
+    assert data
+    assert not Path(data[1]).exists()
+
+
+def test_it_replaces_nobodys_nodelist(tmp_path: Path, redis_server: RedisServer, prefix: str) -> None:
+    theirs = tmp_path / "theirs.xml"
+    theirs.write_bytes(SAMPLE.read_bytes())
+    named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
+    with Command(tmp_path / "demo", *DEMO, env=named) as demo:
+        demo.says("succeeded")
+    assert theirs.read_bytes() == SAMPLE.read_bytes()
+    own = {
+        "COORDINATOR_URL": redis_server.url(0),
+        "COORDINATOR_PREFIX": prefix,
+        "TASKS_DATA_DIR": str(tmp_path / "data"),
+    }
+    told(called(tmp_path, own, "nodelist", "import", str(SAMPLE)))
+    assert "which the demo would replace. Unset COORDINATOR_URL" in refused(called(tmp_path, own, *DEMO))
+
+
+def test_it_fails_where_a_member_was_never_harvested(tmp_path: Path) -> None:
+    with Command(tmp_path, *DEMO, "--for", "1") as demo:
+        assert demo.process.wait(60) == 1
+    assert "never harvested: urn:node:mnMEADOW, urn:node:mnRIVER, urn:node:mnSUMMIT" in demo.out
+
+
+class Terminal:
+    """What a process wrote to its terminal of 80 columns."""
+
+    def __init__(self, main: int) -> None:
+        self._main = main
+        self._read = b""
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        with suppress(OSError):  # so it ends
+            while part := os.read(self._main, 65536):
+                self._read += part
+
+    @property
+    def lines(self) -> list[str]:
+        """Without colours and movements."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._read.decode(errors="replace")).splitlines()
+
+
+@contextmanager
+def on_a_terminal(*args: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+    main, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", *args]
+    env = environment(COLUMNS="80", LINES="24", TERM="xterm")
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    os.close(theirs)
+    try:
+        yield Terminal(main), process
+    finally:
+        process.kill()  # takes everything with it
+        process.wait()
+        os.close(main)
+
+
+def test_on_a_terminal_one_table_shows_the_members_at_work_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    with on_a_terminal(*DEMO, "--data", str(tmp_path)) as (terminal, process):
+
+        def rows(pattern: str) -> list[str]:
+            return [line for line in terminal.lines if re.search(pattern, line)]
+
+        for name in ("mnMEADOW", "mnRIVER", "mnSUMMIT"):
+            done = rf"{name} +succeeded +━+ \d+/\d+ +\d+ \d\d:\d\d:\d\d .* cn[12] …\d{{8}}"
+            wait_until(lambda: rows(done), 40, lambda: "\n".join(terminal.lines[-10:]))  # noqa: B023
+        assert rows("nodes alive: cn[12]")
+        assert max(map(len, rows("^mn"))) <= 80
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        wait_until(lambda: rows("objects of 3 members"))

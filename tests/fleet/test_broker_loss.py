@@ -1,0 +1,75 @@
+"""A worker outlives its broker: killed and started again under running and waiting work, jobs and ordinary tasks."""
+
+import signal
+
+import pytest
+
+from tests.harness.fleet import Fleet, Worker
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+SECONDS = 2.0
+
+
+@pytest.fixture
+def broker(fleet: Fleet, own_redis: RedisServer) -> RedisServer:
+    """A server of its own: the coordinator's Redis and the backend stay up."""
+    fleet.environ["TEST_BROKER"] = own_redis.url(1)
+    return own_redis
+
+
+def unacked(fleet: Fleet, broker: RedisServer) -> int:
+    with broker.client(1) as client:
+        return int(client.hlen(f"{fleet.prefix}.unacked"))
+
+
+def redeliver(fleet: Fleet) -> None:
+    """What Celery does once the visibility timeout of unacknowledged messages is over."""
+    with fleet.shop.app.connection_for_write(transport_options={"visibility_timeout": 0}) as connection:
+        connection.default_channel.qos.restore_visible(interval=1)
+
+
+def kill(broker: RedisServer, worker: Worker, noticed_by: str) -> None:
+    """kill -9; the worker, stopped meanwhile, finds its connections of that type closed first."""
+    worker.kill(signal.SIGSTOP)
+    with broker.client() as client:
+        assert client.client_kill_filter(_type=noticed_by)
+    broker.kill()
+    worker.kill(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("noticed_by", ["pubsub", "normal"])
+def test_a_worker_survives_its_broker_and_everything_ends_once(
+    fleet: Fleet, broker: RedisServer, noticed_by: str
+) -> None:
+    fleet.configure(sweep=0.2)
+    worker = fleet.worker(concurrency=2, TEST_PREFETCH="1")
+    processes = {child.pid for child in worker.children()}
+    work, submit = fleet.shop.work, fleet.coordinator.submit
+    ran = [submit("ledger", work.s("running job", SECONDS)).job_id, submit("ledger", work.s("waiting job")).job_id]
+    wait_until(lambda: fleet.stamps("running job"), 20, fleet.logs)
+    for name in ("running task", "first waiting task", "second waiting task"):
+        work.delay(name, SECONDS)
+    wait_until(lambda: fleet.stamps("running task") and unacked(fleet, broker) == 2, 20, fleet.logs)
+    fleet.coordinator.doorbells.ring(worker.name, "one too many")
+    wait_until(lambda: unacked(fleet, broker) == 3, 20, fleet.logs)
+
+    kill(broker, worker, noticed_by)
+    ran.append(submit("other", work.s("job without a broker")).job_id)
+    wait_until(lambda: "Connection refused" in worker.log.read_text(), 20, fleet.logs)
+    broker.start()
+    wait_until(lambda: worker.log.read_text().count("Connected to") == 2, 30, fleet.logs)
+    redeliver(fleet)
+    work.delay("later task")
+
+    for job_id in ran:
+        job = fleet.coordinator.wait(job_id, 30)
+        assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
+    tasks = ["running task", "first waiting task", "second waiting task", "later task"]
+    jobs = ["running job", "waiting job", "job without a broker"]
+    wait_until(lambda: len(fleet.stamps(what="end")) >= len(tasks + jobs), 30, fleet.logs)
+    for what in ("begin", "end"):
+        assert sorted(stamp.name for stamp in fleet.stamps(what=what)) == sorted(tasks + jobs)
+    wait_until(lambda: unacked(fleet, broker) == 0, 20, fleet.logs)
+    assert worker.process.poll() is None
+    assert {child.pid for child in worker.children()} == processes

@@ -1,0 +1,86 @@
+"""Every example runs as its first page says, and shows what it claims."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.command import environment
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")} - {"onemachine.py"}
+
+
+def shown(name: str) -> list[str]:
+    """What `python examples/NAME` prints."""
+    argv = [sys.executable, f"examples/{name}"]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_whole_chains_of_two_apps_run_one_after_another_over_a_resource() -> None:
+    lines = shown("resource_lock.py")
+    assert lines[0] == "in line: load-1, report-1, load-2, report-2"
+    assert lines[1].startswith("report-1 waits: job report-1 waits behind job load-1 in lane 'database/stock'; lane")
+    steps = [line for line in lines if line.split(":")[0] in ("load-1", "report-1", "report-2")]
+    assert steps == [
+        "load-1: fetch",
+        "load-1: load 1000 rows",
+        "load-1: index",
+        "report-1: freeze",
+        "report-1: read",
+        "report-2: freeze",
+        "report-2: read",
+    ]
+    ends = [line for line in lines if " is " in line]
+    assert ends[-5:-1] == [
+        "load-1 is succeeded: 1000 rows loaded",
+        "report-1 is succeeded: report read",
+        "load-2 is cancelled",
+        "report-2 is succeeded: report read",
+    ]
+    assert lines[-1] == "then the lane is empty"
+
+
+def test_a_change_that_five_nodes_hear_of_is_applied_once_also_when_the_first_listener_is_killed() -> None:
+    lines = shown("follower_also.py")
+    for change, first in (("link-7-down", "started"), ("link-7-up", "started, and is killed")):
+        heard = sorted(line.partition(": ")[2] for line in lines if f"heard of {change}:" in line)
+        assert heard == ["duplicate"] * 4 + [first]
+        assert lines.count(f"{change} is applied") == 1
+        assert f"{change}: succeeded, applied 1 time, in attempt 1" in lines
+
+
+def test_interfaces_of_a_port_are_bound_in_order_ports_in_parallel_and_what_fails_is_rolled_back() -> None:
+    lines = shown("interfaces_of_a_port.py")
+    for port in ("port-1", "port-2"):
+        assert [line for line in lines if line.startswith(port)] == [
+            f"{port}: created",
+            f"{port}: vlan-12 is bound, attempt 1",
+            f"{port}: vlan-13 is bound, attempt 1",
+            f"{port}: vlan-13 is bound, attempt 2",
+            f"{port}: vlan-13 is unbound again, the tag is taken",
+            f"{port}: vlan-14 is bound, attempt 1",
+            f"{port}: succeeded, succeeded, rolled_back, succeeded",
+        ]
+    assert lines[-1] == "both ports were created at the same time: yes"
+
+
+def test_what_arrives_in_any_order_is_worked_on_in_the_order_of_its_names() -> None:
+    lines = shown("sorter.py")
+    assert lines[:2] == [
+        "held: stock/2-by-hand, stock/3.xml, stock/9.xml, stock/10.xml",
+        "stock/3.xml is cancelled",
+    ]
+    loaded = [line.partition(" ")[0] for line in lines if line.endswith(" is loaded")]
+    assert loaded == ["2-by-hand", "9.xml", "10.xml", "1.xml"]
+    assert "held: stock/1.xml" in lines
+    assert lines[-1] == "the last one is succeeded"
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
+    assert f'shown("{name}")' in Path(__file__).read_text()
+    assert f"examples/{name}" in (ROOT / "README.md").read_text()

@@ -1,0 +1,114 @@
+"""Inboxes of real workers: under load, killed, cut off; nothing on the queue is ever a worker's business."""
+
+import json
+
+import psutil
+
+from tests.coordinator.inbox.senders import RUBBISH, SENDERS, broker, key, letters, plain, push
+from tests.harness.fleet import Fleet, Worker
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_until
+
+
+def runs(fleet: Fleet) -> set[str]:
+    return {stamp.name for stamp in fleet.stamps(what="begin")}
+
+
+def processes(worker: Worker) -> set[int]:
+    return {worker.pid, worker.warden().pid, *(child.pid for child in worker.children())}
+
+
+def test_no_message_on_the_queue_is_noticed_by_the_worker_or_its_other_queues(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    before = processes(worker)
+    ordinary = []
+    for number, (message, _) in enumerate(RUBBISH.values()):
+        push(fleet, message)
+        ordinary.append(fleet.shop.add.delay(number, 1))
+        fleet.coordinator.submit("orders", fleet.shop.work.s(f"order {number}"))
+    for number, send in enumerate(SENDERS):
+        send(fleet, {"name": f"good {number}", "id": f"id {number}"})
+    assert [result.get(timeout=20) for result in ordinary] == [number + 1 for number in range(len(RUBBISH))]
+    wait_until(lambda: letters(fleet) == len(RUBBISH))
+    for number in range(len(SENDERS)):
+        wait_until(lambda number=number: f"good {number}:*" in runs(fleet))  # type: ignore[misc]
+        assert fleet.coordinator.wait(f"id {number}", 20).state == "succeeded"
+    wait_until(lambda: len(fleet.stamps(what="end")) == len(RUBBISH))
+    assert processes(worker) == before
+    assert "Traceback" not in worker.log.read_text()
+
+
+def test_a_flood_of_rubbish_delays_neither_jobs_nor_requests_for_long(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    before = processes(worker)
+    with broker(fleet) as client:
+        client.lpush(key(fleet), *["rubbish"] * 10_000)
+    plain(fleet, {"name": "behind"})
+    job = fleet.coordinator.submit("beside", fleet.shop.work.s("beside"))
+    assert fleet.coordinator.wait(job.job_id, 20).state == "succeeded"
+    assert letters(fleet) < 10_000
+    wait_until(lambda: "behind:*" in runs(fleet), 40)
+    assert letters(fleet) == 10_000
+    assert processes(worker) == before
+    assert worker.log.read_text().count("refused") == 10
+
+
+def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(fleet: Fleet) -> None:
+    fleet.worker("one")
+    fleet.worker("two")
+    busy = fleet.coordinator.submit("inbox/a", fleet.shop.work.s("busy", 4.0))
+    wait_until(lambda: "busy" in runs(fleet))
+    for number in range(30):
+        SENDERS[number % len(SENDERS)](fleet, {"name": "a", "pid": f"P{number % 3}", "id": f"r{number}"})
+    wait_until(lambda: fleet.coordinator.lane("inbox/a").length == 2)
+    ids = {fleet.coordinator.wait(f"r{number}", 20).id for number in range(30)}
+    assert fleet.coordinator.job(busy.job_id).state == "succeeded"
+    assert len(ids) == 1
+    (name,) = runs(fleet) - {"busy"}
+    assert sorted(name.removeprefix("a:").split(",")) == ["P0", "P1", "P2"]
+
+
+def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> None:
+    fleet.configure(node_ttl=1.5, heartbeat=0.3, lock_ttl=2)
+    killed = fleet.worker("killed")
+    warden = killed.warden()
+    sent: list[str] = []
+
+    def caught_with_something_received() -> bool:
+        sent.extend(f"r{len(sent) + number}" for number in range(100))
+        with broker(fleet) as client:
+            client.lpush(key(fleet), *[json.dumps({"name": "a", "id": name}) for name in sent[-100:]])
+            wait_until(lambda: client.llen(key(fleet)) < 100)
+            warden.suspend()
+            if client.llen(key(fleet, f".hand:{killed.name}")):
+                return True
+            warden.resume()
+            return False
+
+    wait_until(caught_with_something_received)
+    everything = [*killed.children(), warden, psutil.Process(killed.pid)]
+    for process in everything:
+        process.kill()
+    killed.process.wait()
+    heir = fleet.worker("heir")
+    lists = [key(fleet, f".hand:{worker.name}") for worker in (killed, heir)]
+    with broker(fleet) as client:
+        wait_until(lambda: not client.exists(key(fleet), *lists), 30)
+    for name in sent:
+        assert fleet.coordinator.wait(name, 30).state == "succeeded"
+
+
+def test_work_goes_on_soon_after_every_connection_to_the_broker_swallowed_everything(
+    fleet: Fleet, proxy: Proxy
+) -> None:
+    worker = fleet.worker(TEST_BROKER=proxy.url(1))
+    plain(fleet, {"name": "before"})
+    wait_until(lambda: "before:*" in runs(fleet))
+    before = processes(worker)
+    proxy.swallow()
+    plain(fleet, {"name": "during", "id": "during"})
+    connections = proxy.connections
+    wait_until(lambda: proxy.connections > connections, 30)
+    proxy.heal()
+    wait_until(lambda: "during:*" in runs(fleet), 30, fleet.logs)
+    assert processes(worker) == before

@@ -1,0 +1,164 @@
+"""What is promised when a process, a warden, a node dies under a job: real workers, real kills."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.harness.fleet import Fleet, Worker
+from tests.harness.installation import Stamp
+from tests.harness.waiting import wait_until
+
+SHORT: dict[str, Any] = {"lock_ttl": 2, "node_ttl": 1.5, "sweep": 0.2, "heartbeat": 0.5}
+
+
+def begun(fleet: Fleet, name: str, times: int = 1) -> list[Stamp]:
+    """The begins of a job, once there are so many."""
+    wait_until(lambda: len(fleet.stamps(name, "begin")) >= times, 30, lambda: fleet.logs()[-6000:])
+    return fleet.stamps(name, "begin")
+
+
+def process_of(worker: Worker, fleet: Fleet, job_id: str) -> psutil.Process:
+    """The pool process that runs the job."""
+    work: Any = fleet.coordinator.store.client.hgetall(fleet.coordinator.store.key("work", worker.name))
+    runner = next(runner for runner, value in work.items() if value.decode().endswith(" " + job_id))
+    return psutil.Process(int(runner.decode().split(".")[0]))
+
+
+def seconds_between(first: Stamp, second: Stamp) -> float:
+    return (second.at - first.at) / 1e6
+
+
+def server_us(fleet: Fleet) -> int:
+    seconds, micro = fleet.coordinator.store.client.time()
+    return int(seconds) * 1_000_000 + int(micro)
+
+
+def test_a_killed_pool_process_costs_its_job_two_seconds_and_no_place_in_line(fleet: Fleet) -> None:
+    worker = fleet.worker(concurrency=2)
+    work = fleet.shop.work
+    first, second = fleet.coordinator.submit_many([("ledger", work.s("first", 3)), ("ledger", work.s("second"))])
+    begun(fleet, "first")
+    victim = process_of(worker, fleet, first.job_id)
+    victim.kill()
+    killed = server_us(fleet)
+    once, again = begun(fleet, "first", 2)[:2]
+    assert (again.at - killed) / 1e6 < 2
+    assert (once.attempt, again.attempt) == (1, 2)
+    assert again.fence > once.fence
+    job = fleet.coordinator.wait(second.job_id, 30)
+    assert [(stamp.name, stamp.what) for stamp in fleet.stamps()] == [
+        ("first", "begin"), ("first", "begin"), ("first", "end"), ("second", "begin"), ("second", "end"),
+    ]  # fmt: skip
+    lost = fleet.coordinator.job(first.job_id)
+    assert (lost.state, lost.losses, lost.attempt, job.losses) == ("succeeded", 1, 2, 0)
+
+
+@pytest.mark.parametrize("whom", ["worker", "worker and warden"])
+def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None:
+    fleet.configure(**SHORT)
+    first = fleet.worker("first", app="depot")
+    job = fleet.depot.coordinator.submit("ledger", fleet.depot.held.s("job"))
+    begun(fleet, "job")
+    other = fleet.worker("other", app="depot")
+    everyone = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
+    if whom == "worker":
+        first.kill()
+    else:
+        for process in everyone:
+            process.kill()
+    killed = server_us(fleet)
+    again = begun(fleet, "job", 2)[1]
+    assert (again.at - killed) / 1e6 < 2 + 2
+    assert again.attempt == 2
+    fleet.go("job")
+    found = fleet.coordinator.wait(job.job_id, 30)
+    assert (found.state, found.node, len(fleet.stamps("job", "end"))) == ("succeeded", other.name, 1)
+    wait_until(lambda: fleet.nodes() == [other.name], 10)
+
+
+def test_a_killed_warden_costs_nothing(fleet: Fleet) -> None:
+    fleet.configure(**SHORT | {"lock_ttl": 10})  # longer than it takes to start a warden again, as in use
+    worker = fleet.worker()
+    long = fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6))
+    begun(fleet, "long")
+    before = worker.warden().pid
+    worker.warden().kill()
+    after = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
+    assert fleet.coordinator.wait(after.job_id, 10).result == 3
+    wait_until(lambda: [one for one in worker.wardens() if one.pid != before], 20, fleet.logs)
+    job = fleet.coordinator.wait(long.job_id, 30)
+    assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
+
+
+def test_a_paused_process_that_comes_back_changes_nothing(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    worker = fleet.worker(concurrency=2)
+    shop = fleet.shop
+    work = shop.work.s("job", 1).set(link=shop.note.s(), link_error=shop.note_error.s())
+    job = fleet.coordinator.submit("ledger", work)
+    begun(fleet, "job")
+    paused = process_of(worker, fleet, job.job_id)
+    paused.suspend()
+    assert begun(fleet, "job", 2)[1].attempt == 2
+    found = fleet.coordinator.wait(job.job_id, 30)
+    assert (found.state, found.attempt, found.losses) == ("succeeded", 2, 1)
+    wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
+    paused.resume()
+    wait_until(lambda: "outcome refused, lost" in worker.log.read_text(), 20, fleet.logs)
+    assert fleet.coordinator.job(job.job_id) == found
+    assert shop.app.AsyncResult(job.job_id).get(timeout=5) == "job"
+    last = fleet.coordinator.submit("ledger", shop.add.s(2, 2))
+    assert fleet.coordinator.wait(last.job_id, 20).result == 4
+    assert len(fleet.stamps("job", "noted")) == 1
+    assert fleet.stamps("job", "error") == []
+
+
+def test_a_job_that_kills_its_process_again_and_again_ends_as_failed(fleet: Fleet) -> None:
+    fleet.configure(sweep=0.1)
+    fleet.worker(concurrency=2)
+    shop = fleet.shop
+    killer = fleet.coordinator.submit("ledger", shop.die.s("killer").set(link_error=shop.note_error.s()), max_losses=2)
+    behind = fleet.coordinator.submit("ledger", shop.add.s(1, 1))
+    job = fleet.coordinator.wait(killer.job_id, 60)
+    assert (job.state, job.losses, job.attempt) == ("failed", 3, 3)
+    assert [stamp.attempt for stamp in fleet.stamps("killer")] == [1, 2, 3]
+    assert fleet.coordinator.wait(behind.job_id, 30).result == 2
+    wait_until(lambda: fleet.stamps(killer.job_id, "error"), 20, fleet.logs)
+    assert shop.app.AsyncResult(killer.job_id).state == "FAILURE"
+
+
+def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fleet: Fleet) -> None:
+    """The later process has inherited the worker's end of the warden's input; the kernel ends it with the worker."""
+    fleet.configure(**SHORT)
+    first = fleet.worker("first", concurrency=1, app="depot")
+    old = first.children()[0]
+    old.kill()
+    wait_until(lambda: [one for one in first.children() if one.pid != old.pid], 20)
+    job = fleet.depot.coordinator.submit("ledger", fleet.depot.held.s("job"))
+    begun(fleet, "job")
+    other = fleet.worker("other", app="depot")
+    os.kill(first.pid, signal.SIGKILL)
+    killed = server_us(fleet)
+    again = begun(fleet, "job", 2)[1]
+    assert (again.at - killed) / 1e6 < 4
+    fleet.go("job")
+    assert fleet.coordinator.wait(job.job_id, 30).node == other.name
+
+
+def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet: Fleet, tmp_path: Path) -> None:
+    worker = fleet.worker()
+    job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job", 2))
+    begun(fleet, "job")
+    worker.kill(signal.SIGTERM)
+    late = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
+    found = fleet.coordinator.wait(job.job_id, 20)
+    assert (found.state, found.attempt) == ("succeeded", 1)
+    worker.process.wait(30)
+    wait_until(lambda: fleet.nodes() == [], 10)
+    assert fleet.coordinator.job(late.job_id).state == "ready"
+    fleet.worker("next")
+    assert fleet.coordinator.wait(late.job_id, 20).result == 3

@@ -1,0 +1,169 @@
+"""A node is killed, cut off, half connected or paused: what it held goes on once, and what it says late is refused."""
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.harness.fleet import Fleet, Worker, kill_all, server_seconds
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_until
+
+TTL = 2.0
+SHORT: dict[str, Any] = {"lock_ttl": TTL, "node_ttl": 1.5, "sweep": 0.2, "heartbeat": 0.5, "timeout": 0.5}
+
+
+@pytest.fixture
+def network(fleet: Fleet) -> Iterator[Proxy]:
+    """Between one node and both its broker and the coordinator's Redis."""
+    fleet.configure(**SHORT)
+    assert fleet.depot
+    with Proxy(fleet.server.port) as between:
+        yield between
+
+
+def far_worker(fleet: Fleet, network: Proxy) -> Worker:
+    """A node with the label `far`, whose tasks' own notes take another way."""
+    urls = {"COORDINATOR_URL": network.url(0), "TEST_BROKER": network.url(1), "TEST_BACKEND": network.url(2)}
+    return fleet.worker("far", 2, app="depot", COORDINATOR_LABELS="far", **urls)
+
+
+def pass_server_time(fleet: Fleet, seconds: float) -> None:
+    began = server_seconds(fleet)
+    wait_until(lambda: server_seconds(fleet) - began >= seconds, seconds + 10)
+
+
+def begun(fleet: Fleet, name: str, times: int) -> None:
+    wait_until(lambda: len(fleet.stamps(name, "begin")) >= times, 30, lambda: fleet.logs()[-6000:])
+
+
+def test_of_a_killed_node_what_ran_and_what_was_ready_is_accepted_once_elsewhere(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    first = fleet.worker("first", 3, app="depot")
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    running = [coordinator.submit(f"r{i}", depot.held.s(f"r{i}")).job_id for i in range(3)]
+    fleet.begun("r0", "r1", "r2")
+    asked = coordinator.submit_many((f"k{i}", depot.work.s(f"k{i}")) for i in range(500))
+    kill_all(first)
+    other = fleet.worker("other", 3, app="depot")
+    for i in range(3):
+        begun(fleet, f"r{i}", 2)
+        fleet.go(f"r{i}")
+    found = [coordinator.wait(job_id, 40) for job_id in [*running, *(one.job_id for one in asked)]]
+    assert {(job.state, job.node) for job in found} == {("succeeded", other.name)}
+    assert [(job.attempt, job.losses) for job in found] == [(2, 1)] * 3 + [(1, 0)] * 500
+    ends = [stamp.name for stamp in fleet.stamps(what="end")]
+    assert sorted(ends) == sorted([f"r{i}" for i in range(3)] + [f"k{i}" for i in range(500)])
+    assert fleet.coordinator.counts()["losses"] == 3
+
+
+def test_a_node_that_was_cut_off_is_refused_what_went_on_elsewhere_and_keeps_what_did_not(
+    fleet: Fleet, network: Proxy
+) -> None:
+    """All that it sent while it was cut off arrives late, as over a network that is there again."""
+    far = far_worker(fleet, network)
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    shared = coordinator.submit("shared", depot.held.s("shared")).job_id
+    own = coordinator.submit("own", depot.held.s("own"), needs=["far"]).job_id
+    fleet.begun("shared", "own")
+    near = fleet.worker("near", 2, app="depot")
+    network.hold()
+    begun(fleet, "shared", 2)
+    wait_until(lambda: fleet.nodes() == [near.name], 10, fleet.logs)
+    pass_server_time(fleet, 2 * TTL)
+    assert coordinator.job(own).state == "ready"
+    network.heal()
+    wait_until(lambda: sorted(fleet.nodes()) == [far.name, near.name], 30, fleet.logs)
+    fleet.go("shared")
+    wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
+    assert coordinator.job(shared).state == "running"
+    fleet.go("shared")
+    job = coordinator.wait(shared, 20)
+    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", near.name, 2, 1)
+    fleet.go("own")
+    job = coordinator.wait(own, 20)
+    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", far.name, 1, 0)
+    assert len(fleet.stamps("own", "begin")) == 1
+    again = coordinator.submit("again", depot.work.s("again"), needs=["far"]).job_id
+    assert coordinator.wait(again, 30).node == far.name
+
+
+def test_a_node_with_half_open_connections_trusts_no_lease_and_is_back_in_time(fleet: Fleet, network: Proxy) -> None:
+    far = far_worker(fleet, network)
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    job_id = coordinator.submit("ledger", depot.asks.s("job")).job_id
+    fleet.begun("job")
+    near = fleet.worker("near", 2, app="depot")
+    network.swallow()
+    begun(fleet, "job", 2)
+    fleet.go("job")
+    wait_until(lambda: fleet.stamps("job", "unknown"), 10, fleet.logs)
+    fleet.go("job")
+    assert coordinator.wait(job_id, 20).result == "trusted"
+    network.heal()
+    healed = server_seconds(fleet)
+    back = coordinator.submit("back", depot.work.s("back"), needs=["far"]).job_id
+    assert coordinator.wait(back, 40).node == far.name
+    assert server_seconds(fleet) - healed < 30
+    wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
+    job = coordinator.job(job_id)
+    assert (job.node, job.attempt, job.losses) == (near.name, 2, 1)
+
+
+def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_it_does_not(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    worker = fleet.worker("paused", 2, app="depot")
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    job_ids = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).job_id for i in range(2)]
+    fleet.begun("job0", "job1")
+    worker.kill(signal.SIGSTOP)
+    pass_server_time(fleet, 2 * TTL)
+    for i, job_id in enumerate(job_ids):
+        fleet.go(f"job{i}")
+        job = coordinator.wait(job_id, 20)
+        assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
+    other = fleet.worker("other", 2, app="depot")
+    asked = server_seconds(fleet)
+    waiting = coordinator.submit("other", depot.work.s("waiting")).job_id
+    assert coordinator.wait(waiting, 20).node == other.name
+    assert server_seconds(fleet) - asked < 4, fleet.logs()
+    worker.kill(signal.SIGCONT)
+
+
+def test_a_paused_warden_costs_its_jobs_nothing_while_nobody_else_takes_them(fleet: Fleet) -> None:
+    """Main process and warden stand still, so the leases lapse; the only other node may not run the job."""
+    fleet.configure(**SHORT)
+    worker = fleet.worker("paused", 2, app="depot", COORDINATOR_LABELS="gpu")
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    job_id = coordinator.submit("ledger", depot.held.s("job"), needs=["gpu"]).job_id
+    fleet.begun("job")
+    other = fleet.worker("other", 2, app="depot")
+    still = [psutil.Process(worker.pid), worker.warden()]
+    for process in still:
+        process.suspend()
+    wait_until(lambda: coordinator.job(job_id).state == "ready", 20, fleet.logs)
+    wait_until(lambda: fleet.nodes() == [other.name], 20, fleet.logs)
+    fleet.go("job")
+    job = coordinator.wait(job_id, 20)
+    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", worker.name, 1, 0)
+    for process in still:
+        process.resume()
+    wait_until(lambda: worker.name in fleet.nodes(), 20, fleet.logs)
+    assert len(fleet.stamps("job", "begin")) == 1
+
+
+def test_once_the_whole_fleet_was_killed_nobody_is_alive_until_a_node_starts(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    workers = [fleet.worker(name, app="depot") for name in ("one", "two")]
+    depot, coordinator = fleet.depot, fleet.depot.coordinator
+    ran = coordinator.submit("a", depot.work.s("ran")).job_id
+    assert coordinator.wait(ran, 20).state == "succeeded"
+    for worker in workers:
+        kill_all(worker)
+    wait_until(lambda: coordinator.nodes() == [], 10)
+    job_id = coordinator.submit("a", depot.work.s("late")).job_id
+    assert coordinator.why(job_id) == [f"job {job_id} is ready, and no node is alive"]
+    third = fleet.worker("three", app="depot")
+    assert coordinator.wait(job_id, 20).node == third.name

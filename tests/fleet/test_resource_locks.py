@@ -1,0 +1,174 @@
+"""Whole orders of any app over a named resource: one at a time, from the first step to the last, whatever happens."""
+
+from itertools import groupby
+from typing import Any
+
+from celery import chain
+
+from tests.harness.fleet import Fleet
+from tests.harness.waiting import wait_until
+
+FAST = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2}
+
+
+def order_of(depot: Any, name: str, agent: bool = False) -> Any:
+    """Three steps; the second one elsewhere, where an agent does it."""
+    second = depot.work.si(f"{name}.2", 0.05)
+    return chain(
+        depot.work.s(f"{name}.1", 0.05), second.set(queue="agents") if agent else second, depot.work.si(f"{name}.3")
+    )
+
+
+def one_after_another(fleet: Fleet) -> list[str]:
+    """The orders in the order of their steps; each step began after the one before it had ended."""
+    stamps = fleet.stamps()
+    assert [stamp.what for stamp in stamps] == ["begin", "end"] * (len(stamps) // 2)
+    begun = [stamp for stamp in stamps if stamp.what == "begin"]
+    assert [stamp.fence for stamp in begun] == sorted({stamp.fence for stamp in begun})
+    names = [name for name, _ in groupby(stamp.name.partition(".")[0] for stamp in begun)]
+    assert len(names) == len(set(names)), f"an order was interrupted: {names}"
+    return names
+
+
+def test_orders_of_several_apps_over_one_resource_run_strictly_one_after_another(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    depot, shop = fleet.depot, fleet.shop
+    fleet.worker("depot", app="depot")
+    fleet.worker("agent", 1, "-Q", "agents", app="depot")
+    fleet.worker("shop")
+    orders = [depot.coordinator.submit("resource", order_of(depot, f"d{i}", agent=i == 1)) for i in range(3)]
+    foreign = chain(shop.work.s("s.1", 0.05), shop.work.si("s.2"))
+    orders.append(shop.coordinator.submit("resource", foreign))
+    orders.append(depot.coordinator.submit("resource", order_of(depot, "late"), start_at=1))
+    orders.append(depot.coordinator.submit("resource", order_of(depot, "last", agent=True)))
+    for order in orders:
+        assert depot.coordinator.wait(order.job_id, 30).state == "succeeded"
+    assert one_after_another(fleet) == ["d0", "d1", "d2", "s", "late", "last"]
+    assert [stamp.name for stamp in fleet.stamps(what="end") if stamp.name.startswith("late")] == ["late.2", "late.3"]
+
+
+def test_a_runner_of_one_app_is_never_given_a_task_of_another_even_of_the_same_name_and_queue(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    depot, shop = fleet.depot, fleet.shop
+    fleet.worker("depot", 2, "-Q", "celery,depot", app="depot")
+    waiting = [shop.coordinator.submit(f"k{i}", shop.work.s(f"s{i}")) for i in range(20)]
+    done = [depot.coordinator.submit(f"d{i}", depot.work.s(f"d{i}")) for i in range(20)]
+    for job in done:
+        assert depot.coordinator.wait(job.job_id, 20).node == "depot@test"
+    assert {shop.coordinator.job(job.job_id).state for job in waiting} == {"ready"}
+    fleet.worker("shop", 2, "-Q", "celery,depot")
+    for job in waiting:
+        assert shop.coordinator.wait(job.job_id, 20).node == "shop@test"
+    assert fleet.stamps(what="astray") == []
+
+
+def test_with_one_process_and_a_thousand_waiting_the_holder_finishes_first(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    fleet.worker(concurrency=1, app="depot")
+    depot = fleet.depot
+    steps = chain(depot.held.s("h.1"), depot.work.si("h.2"), depot.work.si("h.3"))
+    holder = depot.coordinator.submit("resource", steps)
+    fleet.begun("h.1")
+    depot.coordinator.submit_many([("resource", depot.work.s(f"w{i}")) for i in range(500)])
+    depot.coordinator.submit_many([(f"other/{i}", depot.work.s(f"o{i}")) for i in range(500)])
+    fleet.go("h.1")
+    assert depot.coordinator.wait(holder.job_id, 20).state == "succeeded"
+    wait_until(lambda: len(fleet.stamps(what="end")) == 1003)
+    ends = [stamp.name for stamp in fleet.stamps(what="end")]
+    assert ends[:3] == ["h.1", "h.2", "h.3"]
+    assert [name for name in ends if name.startswith("w")] == [f"w{i}" for i in range(500)]
+
+
+def test_a_holder_that_outlives_its_lifetime_is_fenced_off(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    fleet.worker(pool="threads", app="depot")
+    depot = fleet.depot
+    old = depot.coordinator.submit("resource", depot.guarded.s("old"), max_lifetime=1)
+    new = depot.coordinator.submit("resource", depot.guarded.s("new"))
+    fleet.begun("old", "new")
+    found = depot.coordinator.job(old.job_id)
+    assert (found.state, found.error["message"]) == ("expired", "max_lifetime is over")
+    assert depot.coordinator.job(new.job_id).fence > found.fence
+    fleet.go("new")
+    assert depot.coordinator.wait(new.job_id, 20).result == 1
+    fleet.go("old")
+    wait_until(lambda: fleet.stamps("old", "refused"))
+    last = depot.coordinator.submit("resource", depot.work.s("last"))
+    assert depot.coordinator.wait(last.job_id, 20).state == "succeeded"
+    assert depot.coordinator.job(old.job_id).state == "expired"
+    assert depot.app.AsyncResult(old.job_id).state == "REVOKED"
+
+
+def test_a_holder_past_its_lifetime_is_stopped_where_it_can_be(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    fleet.worker(concurrency=2, app="depot")
+    depot = fleet.depot
+    old = depot.coordinator.submit("resource", chain(depot.work.s("a"), depot.held.si("b")), max_lifetime=1)
+    new = depot.coordinator.submit("resource", depot.work.s("new"))
+    assert depot.coordinator.wait(new.job_id, 20).state == "succeeded"
+    assert (depot.coordinator.job(old.job_id).state, depot.coordinator.job(old.job_id).step) == ("expired", 1)
+    fleet.go("b")
+    assert fleet.stamps("b", "end") == []
+
+
+def test_orders_that_wait_longer_than_their_lifetime_for_a_fleet_do_not_expire(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    depot = fleet.depot
+    worker = fleet.worker("first", app="depot")
+    holder = depot.coordinator.submit(
+        "resource", chain(depot.held.s("holder.1"), depot.work.si("holder.2")), max_lifetime=1
+    )
+    fleet.begun("holder.1")
+    orders = [depot.coordinator.submit("resource", order_of(depot, f"d{i}"), max_lifetime=1) for i in range(3)]
+    worker.end()
+    began = depot.coordinator.job(orders[-1].job_id).submitted.timestamp()
+    wait_until(lambda: depot.coordinator.store.client.time()[0] - began > 2)
+    fleet.worker("second", app="depot")
+    for order in orders:
+        assert depot.coordinator.wait(order.job_id, 30).state == "succeeded"
+    assert depot.coordinator.job(holder.job_id).state == "expired", "its lifetime is by the wall clock"
+
+
+def test_an_operator_releases_a_busy_resource_and_its_old_holder_is_fenced(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    fleet.worker(pool="threads", app="depot")
+    depot = fleet.depot
+    old = depot.coordinator.submit("resource", chain(depot.guarded.s("old"), depot.work.si("never"))).job_id
+    fleet.begun("old")
+    new = depot.coordinator.submit("resource", depot.guarded.s("new")).job_id
+    assert depot.coordinator.release("resource", why="stuck", by="anna", holder=old) == old
+    assert depot.coordinator.release("resource", why="stuck", by="bert", holder=old) is None
+    fleet.begun("new")
+    fleet.go("new")
+    assert depot.coordinator.wait(new, 20).result == 1
+    fleet.go("old")
+    wait_until(lambda: fleet.stamps("old", "refused"))
+    last = depot.coordinator.submit("resource", depot.work.s("last"))
+    assert depot.coordinator.wait(last.job_id, 20).state == "succeeded"
+    job = depot.coordinator.job(old)
+    assert (job.state, job.error["by"], job.error["message"]) == ("cancelled", "anna", "stuck")
+    assert fleet.stamps("never") == []
+
+
+def test_a_busy_resource_that_is_released_loses_the_process_at_work(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    fleet.worker(app="depot")
+    depot = fleet.depot
+    old = depot.coordinator.submit("resource", depot.held.s("old"), rollback=depot.work.s("rollback")).job_id
+    fleet.begun("old")
+    pids = {child.pid for child in fleet.workers[0].children()}
+    new = depot.coordinator.submit("resource", depot.work.s("new")).job_id
+    assert depot.coordinator.release("resource", why="stuck") == old
+    assert depot.coordinator.wait(new, 20).state == "succeeded"
+    wait_until(lambda: pids - {child.pid for child in fleet.workers[0].children()})
+    fleet.go("old")
+    assert [stamp.name for stamp in fleet.stamps()] == ["old", "new", "new"]
+
+
+def test_a_completion_callback_that_waits_for_the_next_job_of_the_key_does_not_block_it(fleet: Fleet) -> None:
+    fleet.configure(**FAST)
+    fleet.worker(app="depot")
+    depot = fleet.depot
+    depot.coordinator.submit("resource", depot.work.s("first").set(link=depot.await_job.s("next")))
+    depot.coordinator.submit("resource", depot.work.s("next", 0.2), job_id="next")
+    wait_until(lambda: fleet.stamps("callback", "succeeded"))

@@ -1,0 +1,125 @@
+"""Work goes to the least busy node, by counts of the tests' own; nodes of different sizes end together."""
+
+import random
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from bench.schedules import Slots, at_random, best, end_of, heavy_tail, in_turns
+from bench.servers import slowed
+from tests.harness.fleet import Fleet
+from tests.harness.waiting import wait_until
+
+CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
+
+
+class Run(NamedTuple):
+    """Seconds: until the last job ended; that each took, and its process needs to come to the next; of each node."""
+
+    took: float
+    sizes: list[float]
+    busy: Counter[str]
+
+
+def work_off(fleet: Fleet, sizes: Sequence[int], name: str, slow: str = "") -> Run:
+    """Those of the node `slow` count as long as elsewhere."""
+    began = fleet.coordinator.store.client.time()
+    toil, submit_many = fleet.shop.toil, fleet.coordinator.submit_many
+    asked = submit_many((f"{name}{i}", toil.s(f"{name}{i}", size)) for i, size in enumerate(sizes))
+    wait_until(lambda: len(fleet.stamps(what="end")) >= len(sizes), 60, fleet.logs)
+    starts = {stamp.name: stamp.at for stamp in fleet.stamps(what="begin")}
+    ends = {stamp.name: stamp.at for stamp in fleet.stamps(what="end")}
+    jobs = [fleet.coordinator.wait(one.job_id, 20) for one in asked]
+    spans = [(starts[f"{name}{i}"], ends[f"{name}{i}"]) for i in range(len(sizes))]
+    between = hand_over([(job.result, *span) for job, span in zip(jobs, spans, strict=True)])
+    lasted = [between + (end - start) / 1e6 for start, end in spans]
+    unit = statistics.median(one / size for one, size in zip(lasted, sizes, strict=True))
+    if slow:
+        lasted = [unit * size if job.node == slow else one for one, size, job in zip(lasted, sizes, jobs, strict=True)]
+    busy = Counter[str]()
+    for job, one in zip(jobs, lasted, strict=True):
+        busy[str(job.node)] += one
+    with fleet.server.client(3) as log:
+        log.delete(f"{fleet.prefix}.log")
+    took = (max(ends.values()) - (began[0] * 1_000_000 + began[1])) / 1e6
+    return Run(took, lasted, busy)
+
+
+def hand_over(spans: Sequence[tuple[int, int, int]]) -> float:
+    """The median of what passes between two jobs of one process: (process, begin, end) each."""
+    ordered = sorted(spans)
+    pairs = [(one, other) for one, other in pairwise(ordered) if one[0] == other[0]]
+    return statistics.median((other[1] - one[2]) / 1e6 for one, other in pairs)
+
+
+def told(run: Run, nodes: Sequence[Slots]) -> str:
+    """Beside the best there is, and beside two ways to give jobs to nodes beforehand."""
+    least = best(run.sizes, nodes)
+    ways = {"round-robin": in_turns(nodes), "random": at_random(nodes, 1)}
+    peers = {name: end_of(run.sizes, nodes, way) / least for name, way in ways.items()}
+    return f"{len(run.sizes)} jobs: {run.took:.2f} s, {run.took / least:.3f} of the best there is; {peers}"
+
+
+def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fleet: Fleet) -> None:
+    """One run that is spoilt by a busy machine is made again with other jobs."""
+    for name, capacity in CAPACITIES.items():
+        fleet.worker(name, capacity)
+    nodes = [Slots(capacity) for capacity in CAPACITIES.values()]
+    for seed in (1, 2):
+        run = work_off(fleet, heavy_tail(seed, 500), f"even{seed}-")
+        used = [run.busy[f"{name}@test"] / capacity for name, capacity in CAPACITIES.items()]
+        print(told(run, nodes), "utilisation", [round(one / run.took, 2) for one in used])
+        if run.took <= 1.1 * best(run.sizes, nodes) and max(used) <= 1.3 * min(used):
+            break
+    assert run.took <= 1.1 * best(run.sizes, nodes), told(run, nodes)
+    assert max(used) <= 1.3 * min(used), run.busy
+    assert end_of(run.sizes, nodes, in_turns(nodes)) > 1.5 * run.took
+
+    nodes[0] = Slots(1, 0.2)
+    for seed in (3, 4):
+        with slowed(fleet.workers[0].pid):
+            run = work_off(fleet, heavy_tail(seed, 700), f"slow{seed}-", fleet.workers[0].name)
+        print(told(run, nodes))
+        if run.took <= 1.2 * best(run.sizes, nodes):
+            break
+    assert run.took <= 1.2 * best(run.sizes, nodes), told(run, nodes)
+    assert fleet.coordinator.counts()["losses"] == 0
+
+
+def occupied(fleet: Fleet) -> int:
+    return sum(node.running + node.rung for node in fleet.coordinator.nodes())
+
+
+def braked(fleet: Fleet) -> set[str]:
+    """Nodes whose machine is at its limit: they may be passed over."""
+    store = fleet.coordinator.store
+    return {name for name in fleet.nodes() if store.client.hget(store.key("node", name), "braked") == b"1"}
+
+
+def test_on_real_nodes_a_single_job_rings_one_that_is_least_busy(fleet: Fleet) -> None:
+    capacities = {"one": 1, "two": 2, "four": 4}
+    for name, capacity in capacities.items():
+        fleet.worker(name, capacity, app="depot", pool="threads")
+    coordinator, depot = fleet.depot.coordinator, fleet.depot
+    drawn, held = random.Random(3), dict[str, tuple[str, str]]()
+    for number in range(24):
+        counted = Counter(name for name, _ in held.values())
+        shares = {f"{name}@test": counted[f"{name}@test"] / capacity for name, capacity in capacities.items()}
+        before = {node.name: node.choices[:1] for node in coordinator.nodes()}
+        hot = braked(fleet)
+        job_id = coordinator.submit(f"k{number}", depot.held.s(f"job{number}")).job_id
+        (rung,) = [node.name for node in coordinator.nodes() if node.choices[:1] != before[node.name]]
+        least = min(share for name, share in shares.items() if name == rung or name not in hot | braked(fleet))
+        assert shares[rung] <= least + 0.01, (number, rung, shares)
+        fleet.begun(f"job{number}")
+        held[f"job{number}"] = (str(coordinator.job(job_id).node), job_id)
+        while len(held) > drawn.randrange(1, 6):
+            name = drawn.choice(list(held))
+            fleet.go(name)
+            coordinator.wait(held.pop(name)[1], 20)
+            wait_until(lambda: occupied(fleet) == len(held), 20)
+    for name, (_, job_id) in held.items():
+        fleet.go(name)
+        coordinator.wait(job_id, 20)

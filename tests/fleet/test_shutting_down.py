@@ -1,0 +1,28 @@
+"""A process that is shutting down refuses to submit, and says so; what still runs in it may."""
+
+import signal
+
+import pytest
+
+from tests.fleet.mishaps import start, tasks_of
+from tests.harness.fleet import Fleet
+from tests.harness.waiting import wait_until
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_that_shuts_down_refuses_while_the_jobs_that_end_in_it_may_still_submit(
+    fleet: Fleet, pool: str
+) -> None:
+    fleet.configure(sweep=0.1)
+    worker = start(fleet, pool=pool)
+    fleet.coordinator.submit("k", tasks_of(fleet).hands_on.s("job"), job_id="job")
+    wait_until(lambda: fleet.stamps("job", "begin"), 20, fleet.logs)
+    worker.kill(signal.SIGTERM)
+    wait_until(lambda: "Warm shutdown" in worker.log.read_text(), 20, fleet.logs)
+    with fleet.server.client(3) as record:
+        record.set(f"{fleet.prefix}.go", 1)
+    worker.process.wait(30)
+    assert fleet.coordinator.wait("job", 10).result == "started"
+    assert fleet.coordinator.job("job's").state in ("ready", "succeeded"), "as soon as the node was known to drain"
+    assert [stamp.name for stamp in fleet.stamps(what="refused")] == ["worker"]
+    assert fleet.coordinator.counts()["created"] == 2

@@ -1,0 +1,22 @@
+"""The app of the tests' beats: an entry for each row of a file, read anew when the file changes."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from celery import Celery
+
+from coordinator import Coordinator
+from coordinator.scheduler.entries import Entry
+
+app = Celery("members", broker=os.environ["TEST_BROKER"])
+app.conf.task_default_queue = os.environ["COORDINATOR_PREFIX"]
+coordinator = Coordinator(app)
+
+
+@coordinator.schedule_source
+def rows() -> tuple[str, Iterable[Entry]]:
+    text = Path(os.environ["TEST_ROWS"]).read_text()
+    return hashlib.sha256(text.encode()).hexdigest(), (Entry(**row) for row in json.loads(text))

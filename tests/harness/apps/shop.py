@@ -1,0 +1,170 @@
+"""An ordinary Celery app of the tests; the lines marked (*) are all that gives it ordered keys."""
+
+import os
+import signal
+import time
+
+import redis
+from celery import Celery
+from celery.app.task import Task
+from celery.exceptions import SoftTimeLimitExceeded
+from pydantic import BaseModel, ConfigDict
+
+from coordinator import Coordinator, current_job  # (*)
+from coordinator.inbox.inbox import Refused
+from coordinator.store.library import assemble
+
+app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
+app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+app.conf.worker_hijack_root_logger = False
+if os.environ.get("TEST_PREFETCH"):
+    app.conf.worker_disable_prefetch = False
+
+coordinator = Coordinator(app)  # (*)
+if os.environ.get("TEST_VERSION"):
+    coordinator.store.library = assemble(before=f"-- {os.environ['TEST_VERSION']}\n")
+
+# What the tasks did, stamped by Redis: a list of "<name> <begin|end> <server µs> <attempt> <fence>".
+_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
+_STAMP = """local t = redis.call('TIME')
+local at = string.format('%.0f', t[1] * 1000000 + t[2])
+return redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. at .. ' ' .. ARGV[3])"""
+
+
+def stamp(name: str, what: str) -> None:
+    job = current_job()
+    about = f"{job.attempt} {job.fence}" if job else "0 0"
+    _log.eval(_STAMP, 1, os.environ["TEST_PREFIX"] + ".log", name, what, about)
+
+
+@app.task
+def work(name: str, seconds: float = 0.0) -> str:
+    """Note begin and end; take so long."""
+    stamp(name, "begin")
+    if seconds:
+        time.sleep(seconds)
+    stamp(name, "end")
+    return name
+
+
+@app.task
+def toil(name: str, times: int) -> int:
+    """So many short sleeps: a process that is stopped again and again does fewer of them. Returns who did it."""
+    stamp(name, "begin")
+    for _ in range(times):
+        time.sleep(0.01)
+    stamp(name, "end")
+    return os.getpid()
+
+
+@app.task
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+@app.task
+def fail(text: str = "no") -> None:
+    stamp(text, "begin")
+    raise ValueError(text)
+
+
+@app.task
+def unite(name: str, pids: list[str] | None = None) -> list[str] | None:
+    stamp(f"{name}:{','.join(pids) if pids else '*'}", "begin")
+    return pids
+
+
+@app.task(bind=True, max_retries=5)
+def again(self: Task, name: str, until: int) -> int:
+    """Retries itself until its attempt `until`."""
+    stamp(name, "begin")
+    if (job := current_job()) and job.attempt < until:
+        raise self.retry(countdown=0)
+    return self.request.retries
+
+
+@app.task(autoretry_for=(OSError,), retry_backoff=False, default_retry_delay=0)
+def auto(name: str, until: int) -> int:
+    stamp(name, "begin")
+    job = current_job()
+    assert job
+    if job.attempt < until:
+        raise OSError("not yet")
+    return job.attempt
+
+
+@app.task
+def die(name: str) -> None:
+    stamp(name, "begin")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+def soft(name: str, seconds: float) -> str:
+    """What a body may do about a soft limit."""
+    stamp(name, "begin")
+    try:
+        time.sleep(seconds)
+    except SoftTimeLimitExceeded:
+        return "soft limit seen"
+    return "no limit"
+
+
+@app.task
+def note(name: str) -> None:
+    """What links call: ordinary tasks."""
+    stamp(str(name), "noted")
+
+
+@app.task
+def note_error(uuid: str) -> None:
+    stamp(str(uuid), "error")
+
+
+@app.task(bind=True)
+def whoami(self: Task) -> dict[str, object]:
+    job = current_job()
+    assert job
+    job.progress(1, 2)
+    return {"id": self.request.id, "job": job.id, "key": job.key, "retries": self.request.retries, "pid": os.getpid()}
+
+
+class Request(BaseModel):
+    """A message on the broker queue `shop.refresh`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str
+    pid: str | None = None
+    id: str | None = None
+
+
+def take_in(request: Request) -> None:
+    if request.name == "nobody":
+        raise Refused(f"unknown name {request.name}")
+    wanted = [request.pid] if request.pid else None
+    signature = unite.s(request.name)
+    coordinator.submit(f"inbox/{request.name}", signature, when_busy="defer", job_id=request.id, unite={"pids": wanted})
+
+
+coordinator.inbox("shop.refresh", Request, take_in)
+
+
+@app.task
+def undo(name: str) -> dict[str, object]:
+    """A rollback: notes what it was given."""
+    stamp(name, "undone")
+    job = current_job()
+    assert job
+    assert job.undoing
+    return {
+        "args": list(job.undoing.args),
+        "error": (job.undoing.error or {}).get("type"),
+        "result": job.undoing.result,
+    }
+
+
+@app.task
+def total(numbers: list[int]) -> int:
+    return sum(numbers)

@@ -1,0 +1,131 @@
+"""Fleets of the tests: real `celery worker` processes of the apps in `tests.harness.apps`, each a coordinating node."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.harness.installation import Installation
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+# A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
+ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
+
+
+class Worker:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def warden(self) -> psutil.Process:
+        return self.wardens()[0]
+
+    def wardens(self) -> list[psutil.Process]:
+        """One, or none while it is started again."""
+        return [child for child in self._children() if _is_warden(child)]
+
+    def children(self) -> list[psutil.Process]:
+        """Its pool processes."""
+        return [child for child in self._children() if not _is_warden(child)]
+
+    def _children(self) -> list[psutil.Process]:
+        found = psutil.Process(self.pid).children()
+        return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            everything = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+            for one in everything:
+                one.kill()
+        self.process.wait()
+
+
+def _is_warden(process: psutil.Process) -> bool:
+    """Not one that has ended since it was seen."""
+    with suppress(psutil.NoSuchProcess):
+        return "coordinator.worker" in process.cmdline()
+    return False
+
+
+class Fleet(Installation):
+    """An installation with nodes: `worker(...)` starts one."""
+
+    def __init__(self, server: RedisServer, prefix: str, directory: Path, **settings: Any) -> None:
+        super().__init__(server, prefix, **settings)
+        self.directory = directory
+        self.workers: list[Worker] = []
+        self._read: dict[Path, int] = {}
+
+    def worker(
+        self,
+        name: str = "one",
+        concurrency: int = 2,
+        *options: str,
+        pool: str = "prefork",
+        app: str = "shop",
+        ready: bool = True,
+        **environ: str,
+    ) -> Worker:
+        """Start a node as users do, and wait until it is registered; `environ`: further variables of it alone."""
+        log = self.directory / f"{name}-{len(self.workers)}.log"
+        argv = [sys.executable, "-m", "celery", "-A", f"tests.harness.apps.{app}", "worker", "-n", f"{name}@test"]
+        argv += ["-c", str(concurrency), "-P", pool, "-l", "INFO", *options]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                argv, stdout=out, stderr=out, cwd=ROOT, start_new_session=True, env=os.environ | self.environ | environ
+            )
+        worker = Worker(f"{name}@test", process, log)
+        self.workers.append(worker)
+        if ready:
+            wait_until(lambda: worker.name in self.nodes(), 30, lambda: f"{name} is not up:\n{log.read_text()[-3000:]}")
+        return worker
+
+    def nodes(self) -> list[str]:
+        return [node.name for node in self.coordinator.nodes()]
+
+    def begun(self, *names: str) -> None:
+        """Wait until tasks of these names began."""
+        missing = set(names)
+        wait_until(
+            lambda: not (missing - {stamp.name for stamp in self.stamps(what="begin")}),
+            20,
+            lambda: f"of {sorted(missing)} only {self.stamps()} began\n{self.logs()[-3000:]}",
+        )
+
+    def logs(self) -> str:
+        """What the nodes said, or said since `read_logs_from_here`."""
+        return "\n".join(worker.log.read_text()[self._read.get(worker.log, 0) :] for worker in self.workers)
+
+    def read_logs_from_here(self) -> None:
+        self._read = {worker.log: len(worker.log.read_text()) for worker in self.workers}
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.end()
+        super().__exit__()
+
+
+def kill_all(worker: Worker) -> None:
+    """Itself, its pool and its warden."""
+    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
+        process.kill()
+
+
+def server_seconds(fleet: Fleet) -> float:
+    seconds, micro = fleet.coordinator.store.client.time()
+    return float(seconds) + float(micro) / 1e6

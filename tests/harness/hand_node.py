@@ -1,0 +1,137 @@
+"""A node and its runners played by hand: the steps called directly, one after the other, without processes."""
+
+import itertools
+from typing import Any, NamedTuple, cast
+
+from coordinator.fleet.nodes import Nodes
+from coordinator.jobs.options import Options, Target, TaskDefault
+from coordinator.jobs.record import Submission
+from coordinator.jobs.request import JobRequest, Requests
+from coordinator.lanes.lanes import Lanes
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+
+TASKS = ("shop.work", "shop.other")
+
+
+class Taken(NamedTuple):
+    id: str
+    token: str
+    runner: str
+    attempt: int
+    losses: int
+    fence: int
+
+
+class Finished(NamedTuple):
+    verdict: str
+    state: str
+    next: Taken | None
+
+
+def sketch(keys: str | list[str], task: str = "shop.work", queue: str = "celery", **options: Any) -> JobRequest:
+    """A submit of the app `shop`; `args`, `kwargs` and `options` are the signature's."""
+    named = {name: options.pop(name, default) for name, default in (("args", ()), ("kwargs", {}), ("options", {}))}
+    settings = Settings.load(options.pop("settings", {}), {}, {})
+    tell = options.pop("tell", False)
+    target = Target("shop", lambda step: TaskDefault(queue, result=tell))
+    return Requests(settings, target).make(keys, {"task": task, **named}, cast(Options, options))
+
+
+class Puppet:
+    """One node of the app `shop`. Times are ms."""
+
+    def __init__(self, store: Store, name: str = "one", ttl: int = 60000) -> None:
+        self.store = store
+        self.name = name
+        self.ttl = ttl
+        self.incarnation = "a"
+        self.lanes = Lanes(store)
+        self.nodes = Nodes(store)
+        self._numbers = itertools.count(1)
+
+    def up(
+        self, capacity: int = 4, tasks: tuple[str, ...] = TASKS, queue: str = "celery", incarnation: str = "a"
+    ) -> bool:
+        self.incarnation = incarnation
+        about = {"app": "shop", "capacity": capacity, "ordinary": 0, "load": 0}
+        return self.nodes.register(self.name, incarnation, about, ["app shop", f"queue {queue}"], tasks)
+
+    def submit(self, keys: str | list[str], **options: Any) -> Submission:
+        return self.lanes.submit(sketch(keys, **options))
+
+    def take(self, token: str | None = None, runner: str | None = None, bell: str = "") -> Taken | None:
+        number = next(self._numbers)
+        token, runner = token or f"{self.name}-token-{number:04}", runner or f"{self.name}-runner-{number}"
+        given = self.store.step("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)[0]
+        return _taken(given, token, runner)
+
+    def must_take(self) -> Taken:
+        taken = self.take()
+        assert taken, "nothing was ready"
+        return taken
+
+    def finish(self, taken: Taken, outcome: str = "succeeded", next_token: str = "", delay: int = 0) -> Finished:
+        """`next_token`: take the next ready job with it too."""
+        verdict, state, given = self.store.step(
+            "job_finish", taken.id, taken.token, outcome, '"detail"', delay, "", "", "", "", self.name, taken.runner,
+            next_token, self.ttl, "" if next_token else "1", "shop",
+        )  # fmt: skip
+        return Finished(verdict.decode(), state.decode(), _taken(given, next_token, taken.runner))
+
+    def lose(self, taken: Taken, how: str = "lost") -> str:
+        return str(self.store.step("job_lose", taken.id, taken.token, how, '"gone"').decode())
+
+    def renew(self, *taken: Taken) -> list[bool]:
+        pairs = [part for one in taken for part in (one.id, one.token)]
+        return [bool(reply) for reply in self.store.step("lease_renew", self.ttl, *pairs)]
+
+    def work(self) -> dict[bytes, bytes]:
+        entries: Any = self.store.client.hgetall(self.store.key("work", self.name))
+        return dict(entries)
+
+    def rung(self) -> list[str]:
+        bells: Any = self.store.client.zrange(self.store.key("rung", self.name), 0, -1)
+        return [bell.decode() for bell in bells]
+
+    def ready(self) -> list[str]:
+        return ready_jobs(self.store)
+
+    def sweep(self, ttl: int = 60000) -> tuple[list[str], list[str]]:
+        """As one of a steady row of sweeps; who was lost, which nodes are gone."""
+        client, mark = self.store.client, self.store.key("swept")
+        seconds, micro = client.time()
+        client.hset(mark, mapping={"last": seconds * 1000 + micro // 1000 - 500, "grace": 0})
+        _, lost, gone, _ = self.store.step("sweep", 0, ttl, 2000)
+        return [one.decode() for one in lost], [one.decode() for one in gone]
+
+    def lapse(self, *job_ids: str) -> None:
+        """Their leases and locks end as if the ttl had passed."""
+        for job_id in job_ids:
+            self.store.client.zadd(self.store.key("leases"), {job_id: 1}, xx=True)
+            for key in self.lanes.job(job_id).keys:
+                self.store.client.delete(self.store.key("lock", key))
+
+    def order(self) -> list[str]:
+        """Run everything that is ready, one at a time; the ids in order."""
+        found = []
+        while taken := self.take():
+            found.append(taken.id)
+            self.finish(taken)
+        return found
+
+
+def ready_jobs(store: Store, kind: str = "shop\ncelery") -> list[str]:
+    """In no order; and each group that has some stands in its turn, once."""
+    client: Any = store.client
+    groups = client.lrange(store.key("ready", kind), 0, -1)
+    there = {name for name in client.scan_iter(store.key("group", "*")) if name.decode().endswith("\n" + kind)}
+    assert sorted(store.key("group", f"{group.decode()}\n{kind}").encode() for group in groups) == sorted(there)
+    return [job_id.decode() for name in there for job_id in client.lrange(name, 0, -1)]
+
+
+def _taken(given: Any, token: str, runner: str) -> Taken | None:
+    if not given:
+        return None
+    attempt, losses, fence = (int(given[place] or 0) for place in (4, 5, 6))
+    return Taken(given[0].decode(), token, runner, attempt, losses, fence)

@@ -1,0 +1,76 @@
+"""Which keys of an installation nobody owns: what the harness looks for after each test."""
+
+from coordinator.jobs.record import TERMINAL
+from coordinator.store.client import Store
+
+# Of the installation, and of its living nodes.
+_LASTING = ("fence", "sequence", "fronts", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "seen:")
+_OPEN = (
+    "line",
+    "lanes",
+    "limits",
+    "paused",
+    "drained",
+    "ready",
+    "group",
+    "leases",
+    "locks",
+    "due",
+    "expiry",
+    "unsent",
+    "parked",
+    "state",
+)
+_OF_DOCUMENTS = (
+    "asked:",
+    "prepare:",
+    "acked:",
+    "pointer:",
+    "document:",
+    "replicas:",
+    "history:",
+    "behind:",
+    "stored:",
+    "server:",
+)
+_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:")
+
+
+def leftovers(store: Store) -> list[str]:
+    """Keys without a ttl that belong to no job that is still to be done, no line, no schedule."""
+    client = store.client
+    names = [name.decode() for name in client.scan_iter(_escaped(store.prefix) + "*", 1000)]
+    return sorted(name for name in names if client.ttl(name) == -1 and not _owned(store, name[len(store.prefix) :]))
+
+
+def _collecting(store: Store, kind: str, sorter: str) -> bool:
+    """What a sorter has is about orders that it holds."""
+    if kind == "sorters":
+        names = [name.decode() for name in store.client.zrange(store.key("sorters"), 0, -1)]
+        return all(store.client.exists(store.key("collected", name), store.key("batch", name)) for name in names)
+    if kind == "sorter":
+        return bool(store.client.exists(store.key("collected", sorter)))
+    ids = [member.partition(b"\0")[2].decode() for member in store.client.zrange(store.key(kind, sorter), 0, -1)]
+    return all(store.client.hget(store.key("job", job_id), "state") == b"collected" for job_id in ids)
+
+
+def _escaped(prefix: str) -> str:
+    return prefix.replace("[", "\\[")
+
+
+def _owned(store: Store, name: str) -> bool:
+    client = store.client
+    kind = name.partition(":")[0]
+    if name.startswith((*_LASTING, *_OF_NODES, *_OF_DOCUMENTS, "tick:", "schedule")):
+        return True
+    if kind == "job":
+        state, alias = client.hmget(store.prefix + name, "state", "alias")
+        return bool(alias) or (state or b"").decode() not in TERMINAL
+    if kind == "aliases":
+        state = client.hget(store.key("job", name.partition(":")[2]), "state") or b""
+        return bool(state) and state.decode() not in TERMINAL
+    if kind == "melt":
+        return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
+    if kind in ("collected", "batch", "sorter", "sorters"):
+        return _collecting(store, kind, name.partition(":")[2])
+    return kind in _OPEN

@@ -1,0 +1,23 @@
+"""Waiting for conditions instead of sleeping."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
+    """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds."""
+    deadline, pause = time.monotonic() + timeout, 0.01
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what or condition}")
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.05)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """The body takes less."""
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < seconds

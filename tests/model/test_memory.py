@@ -1,0 +1,87 @@
+"""Jobs in place: the fixture for users' suites does what the real lanes do, whatever is called."""
+
+import inspect
+import os
+import textwrap
+from collections.abc import Iterator
+from types import FunctionType
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.harness.redis import RedisServer
+from tests.model.beside import InMemory, Real, both
+from tests.model.in_place import Both
+from tests.model.mutants.memory import FAULTS, Fault
+
+Sides = tuple[InMemory, Real]
+
+OFTEN = 4  # rounds in which a fault must be met
+BOUNDED = settings(
+    max_examples=45,
+    stateful_step_count=30,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, *([Phase.shrink] if os.environ.get("MODEL_SHRINK") else [])],
+    suppress_health_check=list(HealthCheck),
+    report_multiple_bugs=False,
+    print_blob=False,
+)
+
+
+@pytest.fixture(scope="module")
+def sides(redis_server: RedisServer) -> Iterator[Sides]:
+    with both(redis_server.url(9), redis_server.fresh_prefix()) as found:
+        yield found
+
+
+def drive(sides: Sides, number: int, bounded: settings) -> None:
+    class Here(Both):
+        pass
+
+    Here.sides = sides
+    run_state_machine_as_test(seed(number)(Here), settings=bounded)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.timeout(600)
+def test_jobs_in_place_do_what_they_do_on_a_fleet(sides: Sides) -> None:
+    drive(sides, 0, BOUNDED)
+
+
+def mutated(fault: Fault) -> FunctionType:
+    """The function with the fault in it."""
+    text = textwrap.dedent(inspect.getsource(getattr(fault.owner, fault.function)))
+    assert text.count(fault.old) == 1, f"not once in {fault.function}: it went elsewhere?"
+    found: dict[str, FunctionType] = {}
+    code = compile("from __future__ import annotations\n" + text.replace(fault.old, fault.new), fault.why, "exec")
+    exec(code, vars(inspect.getmodule(fault.owner)), found)
+    return found[fault.function]
+
+
+def is_seen(sides: Sides, fault: Fault, rounds: int, patch: pytest.MonkeyPatch) -> bool:
+    short = settings(BOUNDED, max_examples=19, derandomize=False, phases=[Phase.generate])
+    patch.setattr(fault.owner, fault.function, mutated(fault))
+    try:
+        for number in range(rounds):
+            drive(sides, number, short)
+    except (AssertionError, LookupError, TypeError, ValueError, Flaky):  # Flaky: seen, and not the same way again
+        return True
+    return False
+
+
+def named(fault: Fault) -> str:
+    return fault.why
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=named)
+def test_a_fault_changes_what_is_there(fault: Fault) -> None:
+    assert mutated(fault)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", [one for one in FAULTS if not one.seldom], ids=named)
+def test_the_machine_sees_that(fault: Fault, sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_seen(sides, fault, OFTEN, monkeypatch)

@@ -1,0 +1,164 @@
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.catalog.schema import ForeignHost, meta, upsert
+from tasks.local.member_server import system_metadata
+from tasks.member_node.objects import read_system_metadata
+from tasks.settings import Settings
+from tests.tasks.conftest import at
+
+M = "urn:node:mnA"
+
+
+def fetched(pids: Sequence[str], seconds: float = 0) -> list[Fetched]:
+    return [Fetched(Wanted(pid, at(seconds)), read_system_metadata(document(pid, seconds), pid)) for pid in pids]
+
+
+def document(pid: str, seconds: float) -> bytes:
+    body = system_metadata(pid, at(seconds)).body
+    assert isinstance(body, bytes)
+    return body
+
+
+def failed(pid: str, seconds: float = 0) -> Failed:
+    return Failed(Wanted(pid, at(seconds)), "no such thing", 404)
+
+
+def test_a_page_and_its_cursor_are_there_together(catalog: Catalog) -> None:
+    cursor = Cursor("increment", at(-60), at(1))
+    catalog.store(M, fence=1, fetched=fetched(["a", "ü/?#%"]), cursor=cursor, now=at(9))
+    assert catalog.cursor(M, "increment") == cursor
+    assert catalog.cursor(M, "complete") is None
+    assert [row["pid"] for row in catalog.objects(M)] == ["a", "ü/?#%"]
+    assert b"systemMetadata" in (catalog.document(M, "a") or b"")
+    assert catalog.known(M, ["a", "b"]) == {"a": {at(0)}}
+    assert catalog.objects("urn:node:other") == []
+
+
+def test_a_stale_fence_writes_nothing_at_all(catalog: Catalog) -> None:
+    catalog.store(M, fence=5, fetched=fetched(["a"]), cursor=Cursor("increment", at(0), at(1)), now=at(9))
+    late = Cursor("increment", at(0), at(2))
+    with pytest.raises(Superseded) as refused:
+        catalog.store(M, fence=4, fetched=fetched(["a", "b"], 7), failed=[failed("c")], cursor=late, now=at(9))
+    assert (refused.value.member, refused.value.fence, refused.value.seen) == (M, 4, 5)
+    with pytest.raises(Superseded):
+        catalog.finish(M, "increment", fence=4)
+    with pytest.raises(Superseded):
+        catalog.ran(M, fence=4, now=at(9), outcome="failed")
+    assert catalog.known(M, ["a", "b"]) == {"a": {at(0)}}
+    assert catalog.failed(M) == []
+    assert catalog.cursor(M, "increment") == Cursor("increment", at(0), at(1))
+    assert catalog.summary(M).outcome is None
+
+
+def test_the_same_fence_may_write_again_and_other_members_have_their_own(catalog: Catalog) -> None:
+    for _ in range(2):
+        catalog.store(M, fence=5, fetched=fetched(["a"]), now=at(9))
+    catalog.store("urn:node:mnB", fence=1, fetched=fetched(["a"]), now=at(9))
+    assert catalog.summary(M).objects == catalog.summary("urn:node:mnB").objects == 1
+
+
+def test_a_broken_row_takes_its_whole_page_with_it(catalog: Catalog) -> None:
+    good, bad = fetched(["a", "b"])
+    broken = bad._replace(metadata=bad.metadata._replace(size=2**70))
+    with pytest.raises(OverflowError):
+        catalog.store(M, fence=1, fetched=[good, broken], cursor=Cursor("increment", at(0), at(1)), now=at(9))
+    assert catalog.objects(M) == []
+    assert catalog.cursor(M, "increment") is None
+
+
+def test_a_failure_waits_longer_each_time_and_is_new_only_once(catalog: Catalog) -> None:
+    now, delays = at(0), []
+    for number in range(1, 15):
+        assert bool(catalog.store(M, fence=1, failed=[failed("a")], now=now)) == (number == 1)
+        [failure] = catalog.failed(M)
+        assert (failure.tries, failure.reason, failure.status, failure.failed_at) == (number, "no such thing", 404, now)
+        delays.append((failure.next_try - now).total_seconds())
+        assert catalog.failing(M, ["a"]) == {"a": (at(0), failure.next_try)}
+        assert catalog.due(M, failure.next_try - timedelta(seconds=1), 10) == []
+        now = failure.next_try
+        assert catalog.due(M, now, 10) == [Wanted("a", at(0))]
+    assert delays[:4] == [60, 120, 240, 480]
+    assert delays[-1] == 86400
+    catalog.store(M, fence=1, fetched=fetched(["a"]), now=now)
+    assert catalog.failed(M) == []
+
+
+def test_the_newest_object_is_that_with_the_greatest_date_before_an_instant(catalog: Catalog) -> None:
+    for pid, seconds in (("a", 0.000001), ("b", 5.999999), ("c", 60)):
+        catalog.store(M, fence=1, fetched=fetched([pid], seconds), now=at(99))
+    assert catalog.newest(M, at(60)) == at(5.999999)
+    assert catalog.newest(M, at(0)) is None
+
+
+def test_more_pids_than_one_query_can_name(catalog: Catalog) -> None:
+    pids = [f"p{number}" for number in range(1201)]
+    catalog.store(M, fence=1, fetched=fetched(pids), now=at(0))
+    assert len(catalog.known(M, pids)) == 1201
+    assert [row["pid"] for row in catalog.objects(M, after="p998", limit=2)] == ["p999"]
+
+
+def test_many_processes_make_and_use_one_catalog(settings: Settings) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from tasks.catalog.catalog import Catalog; from tasks.settings import Settings\n"
+        "from tests.tasks.catalog.test_catalog import M, fetched; from tests.tasks.conftest import at\n"
+        "catalog = Catalog(Settings(data_dir=Path(sys.argv[1])))\n"
+        "for n in range(10): catalog.store(M, fence=1, fetched=fetched([f'{sys.argv[2]}-{n}']), now=at(0))\n"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", script, str(settings.data_dir), str(number)]) for number in range(4)
+    ]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    assert Catalog(settings).summary(M).objects == 40
+
+
+def test_of_two_holders_at_once_the_greater_fence_has_the_last_word(catalog: Catalog) -> None:
+    refused: list[int] = []
+
+    def write(fence: int) -> None:
+        try:
+            for number in range(20):
+                catalog.store(M, fence=fence, fetched=fetched(["a"], fence * 1000 + number), now=at(0))
+        except Superseded:
+            refused.append(fence)
+
+    threads = [threading.Thread(target=write, args=(fence,)) for fence in (3, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert catalog.known(M, ["a"]) == {"a": {at(3019)}}
+    assert 3 not in refused
+
+
+def test_a_sqlite_catalog_is_durable_and_refuses_to_be_in_memory(catalog: Catalog, settings: Settings) -> None:
+    with catalog.engine.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+    with pytest.raises(ValueError, match="must be a file"):
+        Catalog(settings.model_copy(update={"database_url": "sqlite://"}))
+
+
+def test_a_second_host_is_refused_with_the_remedy(settings: Settings) -> None:
+    mine = Catalog(settings.model_copy(update={"host": "cn1"}))
+    Catalog(settings.model_copy(update={"host": "a-container-of-the-same-machine"}))
+    with mine.engine.begin() as connection:
+        upsert(connection, meta, [{"name": "host", "value": "cn1"}, {"name": "boot", "value": "of another machine"}])
+    with pytest.raises(
+        ForeignHost, match=r"belongs to host cn1, and this is cn2.*PostgreSQL.*TASKS_HOST=cn1"
+    ) as refused:
+        Catalog(settings.model_copy(update={"host": "cn2"}))
+    assert (refused.value.owner, refused.value.host) == ("cn1", "cn2")
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+    rebooted = Catalog(settings.model_copy(update={"host": "cn1"}))
+    assert Path(rebooted.engine.url.database or "").name == "catalog.sqlite"

@@ -1,0 +1,97 @@
+"""The service's commands, each as a process of its own in a folder of its own."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.local.redis import free_port
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.member_node.member import Schedule
+from tests.harness.command import Run, refused, told
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
+
+
+def test_a_nodelist_is_imported_shown_and_told_apart_from_what_is_none(run: Run, tmp_path: Path) -> None:
+    assert "nodelist import FILE" in refused(run("members"))
+    assert told(run("nodelist", "import", str(SAMPLE))) == "3 members, 2 of them can be synchronized"
+    shown = told(run("nodelist", "show"))
+    assert "10 0/3 * * * ? *" in shown
+    assert "not a member node" in shown
+    (tmp_path / "bad.xml").write_text("<html/>")
+    assert "no nodeList but html" in refused(run("nodelist", "import", "bad.xml"))
+    assert len(json.loads(told(run("nodelist", "show", "--json")))["members"]) == 3
+    assert run("nodelist", "import", "nowhere.xml").returncode == 2
+
+
+def test_an_entry_of_a_nodelist_that_is_none_is_named_and_left_out(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "sloppy.xml").write_text(SAMPLE.read_text().replace("http://127.0.0.1:18081", "ftp://nowhere"))
+    done = run("nodelist", "import", "sloppy.xml")
+    assert told(done).startswith("2 members")
+    assert "left out: entry" in done.stderr
+    assert "urn:node:mnTestB" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("refresh", "urn:node:mnNobody"), ("members", "reset", "urn:node:mnNobody"), ("catalog", "urn:node:mnNobody")],
+)
+def test_an_unknown_member_is_named(run: Run, args: tuple[str, ...]) -> None:
+    told(run("nodelist", "import", str(SAMPLE)))
+    assert "unknown member urn:node:mnNobody" in refused(run(*args))
+
+
+def test_a_member_that_is_not_to_be_synchronized_is_refused_with_the_reason(run: Run) -> None:
+    told(run("nodelist", "import", str(SAMPLE)))
+    assert "it is of type cn" in refused(run("refresh", "urn:node:cnTestA"))
+
+
+def test_a_broker_that_is_away_is_named(run: Run) -> None:
+    told(run("nodelist", "import", str(SAMPLE)))
+    line = refused(run("refresh", "urn:node:mnTestA", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0"))
+    assert "the broker" in line
+    assert "CELERY_BROKER_URL" in line
+
+
+def test_a_catalog_that_cannot_be_opened_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "catalog.sqlite").write_text("this is no database, whatever its name says " * 100)
+    assert "the catalog" in refused(run("nodelist", "show"))
+
+
+def test_a_setting_with_a_slip_is_named_with_the_right_one(run: Run) -> None:
+    assert "did you mean TASKS_MARGIN?" in refused(run("nodelist", "show", TASKS_MARGN="3"))
+
+
+def test_check_tells_what_a_member_offers(run: Run, server: MemberServer) -> None:
+    server.fill(7)
+    said = told(run("members", "check", server.member.base_url))
+    assert [line.split(":")[0] for line in said.splitlines()] == [
+        f"ok  {what}" for what in ("description", "services", "schedule", "ping", "listing", "system metadata")
+    ]
+    assert "7 objects" in said
+
+
+def test_check_tells_what_a_member_lacks(run: Run, server: MemberServer) -> None:
+    def no_listing(request: Request) -> Reply | None:
+        return failure(401, "NotAuthorized", "not you") if request.path[0] == "object" else None
+
+    server.hook = no_listing
+    done = run("members", "check", server.member.base_url)
+    assert done.returncode == 1
+    assert "NO  answers: " in done.stdout
+    assert "401" in done.stdout
+    nobody = run("members", "check", f"http://127.0.0.1:{free_port()}/mn")
+    assert nobody.returncode == 1
+    assert nobody.stdout.startswith("NO  description: ")
+
+
+def test_schedules_are_meant_in_the_zone_that_is_set(run: Run) -> None:
+    noon = Schedule(sec="0", min="0", hour="12", mday="*", mon="*", wday="?", year="*")
+    with MemberServer(schedule=noon) as server:
+        for zone, instant in (("UTC", "12:00:00+00:00"), ("Asia/Kolkata", "06:30:00+00:00")):
+            assert instant in told(run("members", "check", server.member.base_url, TASKS_TIMEZONE=zone))
+    for zone in ("Mars", "", "../x"):
+        line = refused(run("nodelist", "show", TASKS_TIMEZONE=zone))
+        assert f"TASKS_TIMEZONE: there is no time zone '{zone}'" in line

@@ -1,0 +1,95 @@
+"""`coordinator members …` changes the list: with who and why, and what could not be synchronized stays out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.local.redis import free_port
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.nodelist.xml_format import parse_nodelist
+from tests.harness.command import Done, Run, refused, told
+from tests.tasks.conftest import SAMPLE, document
+
+
+def last(done: Done) -> str:
+    assert done.returncode == 1, done.stdout
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def listing(run: Run, tmp_path: Path) -> str:
+    """A list of three members, none of them the server's."""
+    given = document(tmp_path, *SAMPLE)
+    told(run("nodelist", "import", given))
+    return given
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_approved(
+    run: Run, server: MemberServer, tmp_path: Path
+) -> None:
+    server.fill(7)
+    member_id = server.member.identifier
+    done = run("members", "add", server.member.base_url, "--why", "they asked for it")
+    said = told(done).splitlines()
+    assert said[0].startswith(f"ok  description: {member_id}")
+    assert said[-2].startswith(f"{member_id} is in the list; ")
+    assert said[-2].endswith("nodelist.xml has it")
+    assert said[-1].endswith(f"to approve it: coordinator members approve {member_id}")
+    assert "no place for approval" in done.stderr
+    assert member_id in [
+        one.identifier for one in parse_nodelist((tmp_path / "data/nodelist.xml").read_bytes()).members
+    ]
+
+    (member,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == member_id)
+    assert (member["approved"], member["state"], member["next_tick"]) == (False, "it is not approved", None)
+    assert refused(run("refresh", member_id)) == f"Error: {member_id} cannot be synchronized: it is not approved"
+    assert "is already in the list, at http" in last(run("members", "add", server.member.base_url))
+
+    assert told(run("members", "approve", member_id)).startswith(f"{member_id} is approved; ")
+    changes = json.loads(told(run("nodelist", "history", "--json")))[:2]
+    assert [change["why"] for change in changes] == ["approved", "added: they asked for it"]
+    assert all("@" in change["who"] and f"member/{member_id}" in change["entries"] for change in changes)
+    assert changes[0]["version"] > changes[1]["version"]
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_suspended_member_stays_in_the_list_and_is_shown_so(run: Run) -> None:
+    river = SAMPLE[1].identifier
+    assert told(run("members", "suspend", river, "--why", "it moves")).startswith(f"{river} is suspended; ")
+    (line,) = (line for line in told(run("nodelist", "show")).splitlines() if line.startswith(river))
+    assert line.endswith("it is not approved")
+    assert "suspended: it moves" in told(run("nodelist", "history"))
+
+
+def test_a_member_that_no_beat_will_ever_synchronize_is_shown_with_the_reason(run: Run, tmp_path: Path) -> None:
+    river, alpine = SAMPLE[1:]
+    assert river.schedule
+    wrong = river.model_copy(update={"schedule": river.schedule.model_copy(update={"sec": "77"})})
+    told(run("nodelist", "import", document(tmp_path, wrong, alpine.model_copy(update={"schedule": None}))))
+    shown = told(run("members"))
+    assert "not scheduled: seconds '77': 77 is not a value of this field" in shown
+    assert "not scheduled: the nodelist has no schedule for it" in shown
+    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    assert [one["unscheduled"] for one in json.loads(told(run("members", "--json")))] == [None, None, None]
+
+
+@pytest.mark.usefixtures("listing")
+def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberServer) -> None:
+    def no_listing(request: Request) -> Reply | None:
+        return failure(401, "NotAuthorized", "not you") if request.path[0] == "object" else None
+
+    server.hook = no_listing
+    said = last(run("members", "add", server.member.base_url))
+    assert said.startswith("Error: not added: answers: ")
+    assert "401" in said
+    assert last(run("members", "add", f"http://127.0.0.1:{free_port()}/mn")).startswith("Error: not added: description")
+    assert "must be an http or https address" in refused(run("members", "add", "ftp://nowhere"))
+    assert len(json.loads(told(run("members", "--json")))) == 3
+
+
+@pytest.mark.usefixtures("listing")
+@pytest.mark.parametrize("act", ["approve", "suspend", "reset"])
+def test_whom_the_list_does_not_have_cannot_be_acted_on(run: Run, act: str) -> None:
+    assert "unknown member urn:node:mnNobody" in refused(run("members", act, "urn:node:mnNobody"))

@@ -1,0 +1,74 @@
+"""`coordinator nodelist …` without a node: what is committed is shown, exported and told apart from what is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coordinator.local.redis import free_port
+from tasks.nodelist.xml_format import parse_nodelist
+from tests.harness.command import Run, refused, told
+from tests.harness.slapd import SlapdServer
+from tests.tasks.conftest import SAMPLE, document
+
+IN_ORDER = sorted(SAMPLE, key=lambda member: member.identifier)
+
+
+def test_what_is_committed_is_shown_and_exported_without_those_who_are_not_approved(run: Run, tmp_path: Path) -> None:
+    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    assert parse_nodelist(told(run("nodelist", "export")).encode()).members == IN_ORDER
+    told(run("members", "suspend", SAMPLE[0].identifier))
+    done = run("nodelist", "export", "out.xml", "--v1")
+    assert (told(done), done.stderr) == ("", f"left out, since it is not approved: {SAMPLE[0].identifier}\n")
+    written = parse_nodelist((tmp_path / "out.xml").read_bytes())
+    assert written.root.nsmap["d1"].endswith("/v1")
+    assert [one.identifier for one in written.members] == [one.identifier for one in IN_ORDER if one != SAMPLE[0]]
+
+    shown = json.loads(told(run("nodelist", "show", "--json")))
+    changes = json.loads(told(run("nodelist", "history", "--json")))
+    assert [change["why"].partition(" ")[0] for change in changes] == ["suspended", "changed"]
+    assert shown["version"] == changes[0]["version"]
+    assert (shown["stale"], shown["kept_by"], shown["pending"]) == (False, [], {})
+    assert shown["store"] == str(tmp_path / "data" / "nodelist.xml")
+    assert "no node or beat keeps the list" in refused(run("nodelist", "verify"))
+
+
+def test_where_no_node_lives_a_refresh_and_a_comparison_say_so(run: Run) -> None:
+    assert "no node is alive" in refused(run("nodelist", "refresh"))
+    assert "nothing is committed yet" in refused(run("nodelist", "verify"))
+
+
+@pytest.mark.parametrize(
+    "args", [("nodelist", "show"), ("nodelist", "export"), ("members", "approve", "urn:node:mnTestA")], ids=" ".join
+)
+def test_a_redis_that_is_away_is_named(run: Run, tmp_path: Path, args: tuple[str, ...]) -> None:
+    (tmp_path / "data").mkdir()
+    Path(document(tmp_path / "data", *SAMPLE)).rename(tmp_path / "data" / "nodelist.xml")
+    line = refused(run(*args, COORDINATOR_URL=f"redis://127.0.0.1:{free_port()}/0"))
+    assert "COORDINATOR_URL names it" in line
+
+
+def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
+    run: Run, slapd: SlapdServer, tmp_path: Path
+) -> None:
+    river = SAMPLE[1].identifier
+    ldap = {
+        "TASKS_LDAP_URL": slapd.url,
+        "TASKS_LDAP_BIND_DN": "cn=coordinator,dc=dataone,dc=org",
+        "TASKS_LDAP_PASSWORD": "coordinator",
+    }
+    slapd.stop()
+    assert f"LDAP at {slapd.url}: Can't contact" in refused(run("nodelist", "show", **ldap))
+    slapd.start()
+    told(run("nodelist", "import", document(tmp_path, *SAMPLE), **ldap))
+    slapd.stop()
+    done = told(run("members", "suspend", river, **ldap))
+    assert done.startswith(
+        f"{river} is suspended; {slapd.url} does not have it yet: LDAP at {slapd.url}: Can't contact"
+    )
+    shown = json.loads(told(run("nodelist", "show", "--json", **ldap)))
+    assert shown["pending"][river]["version"] == shown["version"]
+    assert "Can't contact" in shown["pending"][river]["why"]
+    slapd.start()
+    assert told(run("members", "approve", river, **ldap)) == f"{river} is approved; {slapd.url} has it"
+    assert json.loads(told(run("nodelist", "show", "--json", **ldap)))["pending"] == {}

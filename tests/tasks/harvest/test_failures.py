@@ -1,0 +1,223 @@
+import threading
+from collections import Counter
+
+import pytest
+
+from tasks.catalog.catalog import Superseded
+from tasks.harvest.fetcher import Stalled
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.member_node.client import Failing, MemberNodeError, MemberRefused, MemberTimedOut
+from tasks.nodelist.xml_format import write_nodelist
+from tests.tasks.conftest import Federation, at
+from tests.tasks.faults import FAULTS, NAMES, Fault, faulty, says
+
+
+class LeaseLost(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("fault", "kind"), FAULTS, ids=NAMES)
+def test_a_page_that_fails_keeps_the_pages_before_it(
+    federation: Federation, fault: Fault, kind: type[MemberNodeError]
+) -> None:
+    federation.server.fill(450, first=at(0))
+    faulty(federation.server, fault, listings={3})
+    with pytest.raises(kind) as failed:
+        federation.harvest()
+    assert failed.value.member == federation.member_id
+    assert len(federation.harvested) == 199  # the last of a page comes again with the next
+    assert federation.member.last_harvested is None
+    summary = federation.catalog.summary(federation.member_id)
+    assert (summary.outcome, summary.error) == ("failed", str(failed.value))
+    asked: list[str] = []
+    federation.server.hook = lambda request: asked.append(request.query.get("fromDate", ""))
+    federation.harvest()
+    assert asked[0] == "2024-05-14T09:01:39.000Z"
+    assert federation.harvested == federation.server.pids
+    assert federation.member.last_harvested == at(449)
+
+
+@pytest.mark.parametrize(("fault", "kind"), FAULTS, ids=NAMES)
+def test_an_object_that_fails_is_noted_reported_and_left_for_later(
+    federation: Federation, fault: Fault, kind: type[MemberNodeError]
+) -> None:
+    federation.server.fill(50, first=at(0))
+    bad = "doi:10.5/000033"
+    seen = faulty(federation.server, fault, meta={bad})
+    outcome = federation.harvest()
+    assert (outcome.stored, outcome.failed, outcome.last_harvested) == (49, 1, at(49))
+    assert seen[f"meta/{bad}"] == federation.settings.tries
+    [failed] = federation.catalog.failed(federation.member_id)
+    assert (failed.pid, failed.tries) == (bad, 1)
+    assert federation.member_id in failed.reason
+    [report] = federation.server.errors
+    assert f'identifier="{bad}"'.encode() in report
+    assert federation.harvest().postponed == 1
+    assert seen[f"meta/{bad}"] == federation.settings.tries
+    federation.server.hook = lambda request: None
+    later = federation.harvest(clock=lambda: failed.next_try)
+    assert (later.stored, federation.catalog.failed(federation.member_id)) == (1, [])
+    assert federation.harvested == federation.server.pids
+
+
+def test_an_object_that_fails_once_is_tried_again_within_the_run(federation: Federation) -> None:
+    federation.server.fill(20, first=at(0))
+    tried: Counter[str] = Counter()
+
+    def once(request: Request) -> Reply | None:
+        tried["/".join(request.path)] += 1
+        return (
+            failure(500, "ServiceFailure", "")
+            if tried["/".join(request.path)] == 1 and request.path[0] == "meta"
+            else None
+        )
+
+    federation.server.hook = once
+    outcome = federation.harvest()
+    assert (outcome.stored, outcome.failed) == (20, 0)
+
+
+def test_an_object_that_failed_and_then_changed_is_fetched_at_once(federation: Federation) -> None:
+    federation.server.fill(5, first=at(0))
+    faulty(federation.server, says(500), meta={"doi:10.5/000003"})
+    federation.harvest()
+    federation.server.hook = lambda request: None
+    federation.server.put("doi:10.5/000003", at(60))
+    federation.harvest()
+    assert federation.catalog.failed(federation.member_id) == []
+    assert federation.harvested == federation.server.pids
+
+
+def test_a_member_none_of_whose_objects_can_be_fetched_has_failed(federation: Federation) -> None:
+    federation.server.fill(30, first=at(0))
+    faulty(federation.server, says(401), meta=federation.server.pids)
+    with pytest.raises(MemberRefused) as refused:
+        federation.harvest()
+    assert refused.value.status == 401
+    assert federation.catalog.summary(federation.member_id).failed == 30
+    assert federation.member.last_harvested is None
+
+
+def test_a_member_that_dies_under_a_harvest_ends_it_and_is_not_blamed_on_its_objects(federation: Federation) -> None:
+    federation.server.fill(400, first=at(0))
+    dead = threading.Event()
+
+    def die(request: Request) -> Reply | None:
+        if request.path == ("meta", "doi:10.5/000150"):
+            dead.set()
+        return failure(500, "ServiceFailure", "gone") if dead.is_set() else None
+
+    federation.server.hook = die
+    with pytest.raises(Failing, match="monitor/ping"):
+        federation.harvest()
+    assert federation.catalog.summary(federation.member_id)[:2] == (100, 0)
+    federation.server.hook = lambda request: None
+    federation.harvest()
+    assert federation.harvested == federation.server.pids
+
+
+def test_many_broken_objects_in_a_row_do_not_stop_those_behind_them(federation: Federation) -> None:
+    federation.server.fill(300, first=at(0))
+    broken = {f"doi:10.5/{number:06d}" for number in range(50, 250)}
+    faulty(federation.server, says(404), meta=broken)
+    outcome = federation.harvest()
+    assert (outcome.stored, outcome.failed, outcome.last_harvested) == (100, 200, at(299))
+    assert len(federation.server.errors) == federation.settings.report_limit
+
+
+def test_a_member_that_hangs_over_its_objects_gives_its_place_back_and_each_run_goes_on(federation: Federation) -> None:
+    federation.server.fill(60, first=at(0))
+    hanging, over = set(federation.server.pids), threading.Event()
+
+    def hang(request: Request) -> None:
+        if request.path[0] == "meta" and request.path[1] in hanging:
+            over.wait(20)
+
+    federation.server.hook = hang
+    patience = federation.settings.give_up_after
+    for run in (1, 2):
+        with pytest.raises(Stalled, match=f"took too long for {patience} objects in a row"):
+            federation.harvest()
+        assert len(federation.catalog.failed(federation.member_id)) == run * patience
+        assert federation.member.last_harvested is None
+    failed = federation.catalog.failed(federation.member_id)
+    hanging &= {one.pid for one in failed}
+    outcome = federation.harvest()
+    assert (outcome.postponed, outcome.stored, outcome.last_harvested) == (len(failed), 60 - len(failed), at(59))
+    federation.server.put("doi:10.5/new", at(70))
+    later = federation.harvest(clock=lambda: max(one.next_try for one in failed))
+    assert (later.outcome, later.stored, later.failed, later.last_harvested) == ("succeeded", 1, patience, at(70))
+    over.set()
+    due = max(one.next_try for one in federation.catalog.failed(federation.member_id))
+    federation.harvest(clock=lambda: due)
+    assert federation.harvested == federation.server.pids
+
+
+def test_a_member_that_does_not_want_to_hear_of_failures_is_told_only_once(federation: Federation) -> None:
+    federation.server.fill(150, first=at(0))
+    tried: Counter[str] = Counter()
+
+    def deaf(request: Request) -> Reply | None:
+        tried[request.path[0]] += 1
+        return failure(501, "NotImplemented", "") if request.path[-1].endswith(("error", "7")) else None
+
+    federation.server.hook = deaf
+    assert federation.harvest().failed == 15
+    assert tried["error"] == 1
+
+
+def test_who_was_succeeded_writes_nothing_more(federation: Federation) -> None:
+    federation.server.fill(300, first=at(0))
+
+    def succeed(request: Request) -> None:
+        if request.path == ("meta", "doi:10.5/000150"):
+            federation.catalog.ran(federation.member_id, fence=99, now=at(0), outcome="the successor's")
+
+    federation.server.hook = succeed
+    with pytest.raises(Superseded):
+        federation.harvest(fence=1)
+    assert len(federation.harvested) == 100
+    assert federation.member.last_harvested is None
+    assert federation.catalog.summary(federation.member_id).outcome == "the successor's"
+
+
+def test_a_lost_lease_ends_the_harvest_before_the_next_write(federation: Federation) -> None:
+    federation.server.fill(300, first=at(0))
+    lost = threading.Event()
+
+    def lose(request: Request) -> None:
+        if request.path == ("meta", "doi:10.5/000150"):
+            lost.set()
+
+    def check() -> None:
+        if lost.is_set():
+            raise LeaseLost
+
+    federation.server.hook = lose
+    with pytest.raises(LeaseLost):
+        federation.harvest(check=check)
+    assert len(federation.harvested) == 100
+
+
+def test_one_hanging_member_does_not_hold_another_back(federation: Federation) -> None:
+    over = threading.Event()
+    with MemberServer("urn:node:mnHanging", hook=lambda request: Reply() if over.wait(20) else None) as hanging:
+        members = [federation.server.member, hanging.member]
+        federation.settings.nodelist.write_bytes(write_nodelist(members))
+        other = Federation(federation.settings, hanging, federation.catalog, federation.nodelist)
+        federation.server.fill(50, first=at(0))
+        ended: list[type] = []
+
+        def hang() -> None:
+            with pytest.raises(MemberTimedOut):
+                other.harvest()
+            ended.append(MemberTimedOut)
+
+        thread = threading.Thread(target=hang)
+        thread.start()
+        assert federation.harvest().stored == 50
+        thread.join(30)
+        over.set()
+    assert ended == [MemberTimedOut]
+    assert federation.catalog.summary("urn:node:mnHanging").outcome == "failed"
+    assert federation.catalog.summary(federation.member_id).outcome == "succeeded"

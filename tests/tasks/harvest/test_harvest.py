@@ -1,0 +1,242 @@
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from tasks.catalog.catalog import Wanted
+from tasks.harvest.fetcher import AHEAD, Fetcher
+from tasks.local.member_server import Reply, Request, system_metadata
+from tasks.member_node import instants
+from tasks.member_node.client import Failing, MemberNode, MemberRefused
+from tasks.member_node.member import Member
+from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.xml_format import write_nodelist
+from tests.tasks.conftest import Federation, at
+from tests.tasks.faults import AWKWARD, faulty, says
+
+
+def test_a_first_harvest_stores_everything_and_then_says_so(federation: Federation) -> None:
+    federation.server.fill(450, first=at(0.000007))
+    outcome = federation.harvest()
+    assert (outcome.outcome, outcome.stored, outcome.failed) == ("succeeded", 450, 0)
+    assert federation.harvested == federation.server.pids
+    assert federation.member.last_harvested == outcome.last_harvested == at(449)
+    assert federation.catalog.summary(federation.member_id).outcome == "succeeded"
+
+
+def test_a_second_harvest_fetches_only_what_changed(federation: Federation) -> None:
+    federation.server.fill(300, first=at(0))
+    federation.harvest()
+    federation.server.put("doi:10.5/000007", at(500))
+    seen = faulty(federation.server, says(500))
+    outcome = federation.harvest()
+    assert (outcome.stored, outcome.last_harvested) == (1, at(500))
+    assert [path for path in seen if path.startswith("meta")] == ["meta/doi:10.5/000007"]
+    assert seen["object"] == 4  # those of the ten minutes before are listed once more
+
+
+@pytest.mark.parametrize("pid", AWKWARD)
+def test_any_pid_can_be_harvested(federation: Federation, pid: str) -> None:
+    federation.server.put(pid, at(0))
+    federation.harvest()
+    assert federation.harvested == {pid}
+
+
+def test_nothing_is_lost_while_the_member_changes(federation: Federation) -> None:
+    federation.server.fill(600, first=at(0))
+    everything = federation.server.pids
+
+    def change(request: Request) -> None:
+        if request.path[0] == "meta" and request.path[1].endswith("7"):
+            federation.server.put(request.path[1])
+            federation.server.put(f"{request.path[1]}-new")
+
+    federation.server.hook = change
+    assert federation.harvest().last_harvested == at(599)
+    assert federation.harvested == everything
+    federation.server.hook = lambda request: None
+    federation = federation.with_settings(margin=0)
+    federation.harvest()
+    assert federation.harvested == federation.server.pids
+    dates = {row["pid"]: row["modified"] for row in federation.catalog.objects(federation.member_id, limit=10**4)}
+    assert dates == {pid: modified for modified, pid in federation.server.entries(at(-1), instants.now())}
+
+
+def test_the_window_ends_before_now_and_begins_before_the_last_harvest(federation: Federation) -> None:
+    federation.server.put("a", at(1000))
+    federation.server.put("too new")
+    federation.harvest()
+    assert federation.harvested == {"a"}
+    federation.server.put("late", at(500))
+    federation.server.put("too late", at(300))
+    outcome = federation.harvest()
+    assert federation.harvested == {"a", "late"}
+    assert outcome.last_harvested == at(1000)
+
+
+def test_the_complete_pass_finds_what_the_others_missed(federation: Federation) -> None:
+    federation.server.fill(150, first=at(10_000))
+    federation.harvest()
+    federation.server.put("very late", at(0))
+    assert federation.harvest().stored == 0
+    outcome = federation.harvest(complete=True)
+    assert (outcome.stored, outcome.complete) == (1, True)
+    assert federation.harvested == federation.server.pids
+    assert federation.member.last_harvested == at(10_149)
+    complete = federation.member.last_complete_harvest
+    assert complete is not None
+    assert instants.now() - complete < timedelta(minutes=1)
+
+
+def test_asked_for_pids_only_those_are_fetched_and_the_dates_stay(federation: Federation) -> None:
+    federation.server.fill(20, first=at(0))
+    federation.harvest()
+    seen = faulty(federation.server, says(500))
+    outcome = federation.harvest(pids=["doi:10.5/000003", "doi:10.5/000003", "doi:10.5/000004"])
+    assert (outcome.listed, outcome.stored) == (2, 2)
+    assert seen["object"] == 0
+    with pytest.raises(MemberRefused):
+        federation.harvest(pids=["nowhere"])
+    assert [failed.pid for failed in federation.catalog.failed(federation.member_id)] == ["nowhere"]
+    assert federation.member.last_harvested == at(19)
+
+
+def test_a_refreshed_object_does_not_move_the_date_past_what_was_not_listed(federation: Federation) -> None:
+    federation.server.fill(20, first=at(0))
+    federation.harvest()
+    federation.server.put("between", at(5000))
+    federation.server.put("wanted at once", at(9000))
+    federation.harvest(pids=["wanted at once"])
+    assert federation.member.last_harvested == at(19)
+    federation.harvest()
+    assert federation.harvested == federation.server.pids
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"state": "down"}, "its state is down"),
+        ({"synchronize": False}, "it asks not to be synchronized"),
+        ({"identifier": "urn:node:other"}, "it is not in the nodelist, or not approved"),
+    ],
+)
+def test_a_member_that_is_not_to_be_synchronized_is_left_alone(
+    federation: Federation, changed: dict[str, object], reason: str
+) -> None:
+    federation.settings.nodelist.write_bytes(write_nodelist([federation.server.member.model_copy(update=changed)]))
+    seen = faulty(federation.server, says(500))
+    outcome = federation.harvest()
+    assert (outcome.outcome, outcome.reason) == ("not synchronizable", reason)
+    assert not seen
+
+
+def test_a_reset_makes_the_next_harvest_begin_at_the_beginning(federation: Federation) -> None:
+    federation.server.fill(300, first=at(10_000))
+    faulty(federation.server, says(500), listings={3})
+    with pytest.raises(Failing):
+        federation.harvest()
+    federation.server.put("early", at(0))
+    federation.server.hook = lambda request: None
+    federation.nodelist.reset(federation.member_id)
+    federation.harvest()
+    assert federation.harvested == federation.server.pids
+
+
+def test_a_reset_while_a_harvest_runs_is_not_undone_by_it(federation: Federation) -> None:
+    federation.server.fill(20, first=at(0))
+
+    def reset(request: Request) -> None:
+        if request.path[0] == "object":
+            federation.nodelist.reset(federation.member_id)
+
+    federation.harvest()
+    federation.server.put("a", at(60))
+    federation.server.hook = reset
+    assert federation.harvest().outcome == "reset meanwhile"
+    assert federation.member.last_harvested == instants.NEVER
+
+
+def test_where_a_registry_says_otherwise_than_the_cursor_it_is_right(federation: Federation) -> None:
+    class Elsewhere(XmlNodelist):
+        """A registry that others reset, without a word to our catalog."""
+
+        def member(self, member_id: str) -> Member | None:
+            member = super().member(member_id)
+            return None if member is None else member.model_copy(update={"last_harvested": at(-99_999)})
+
+    federation.server.fill(300, first=at(10_000))
+    faulty(federation.server, says(500), listings={3})
+    with pytest.raises(Failing):
+        federation.harvest()
+    federation.server.put("early", at(0))
+    federation.server.hook = lambda request: None
+    replace(federation, nodelist=Elsewhere(federation.catalog.engine, federation.settings.nodelist)).harvest()
+    assert federation.harvested == federation.server.pids
+
+
+def test_progress_grows_to_its_total(federation: Federation) -> None:
+    federation.server.fill(450, first=at(0))
+    told: list[tuple[int, int]] = []
+    federation.harvest(progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (450, 450)
+    assert all(one <= other for one, other in pairwise(told))
+    assert len(told) > 4
+
+
+def test_memory_does_not_grow_with_the_number_of_objects(federation: Federation) -> None:
+    federation = federation.with_settings(read_timeout=20, request_timeout=20)  # traced, all is slow
+    peaks = []
+    for count in (300, 2400):
+        federation.server.fill(count, first=at(count * 10), prefix=f"{count}/")
+        tracemalloc.start()
+        federation.harvest()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert len(federation.harvested) == 2700
+    assert peaks[1] < peaks[0] * 2
+
+
+def test_only_a_bounded_number_of_objects_is_in_hand_at_once(federation: Federation) -> None:
+    asked: list[str] = []
+
+    def endless() -> Iterator[Wanted]:
+        while True:
+            asked.append("doi:10.5/000000")
+            yield Wanted(asked[-1], None)
+
+    federation.server.fill(1)
+    with (
+        MemberNode(federation.server.member, federation.settings) as client,
+        Fetcher(client, federation.settings) as fetcher,
+    ):
+        next(fetcher.fetch(endless()))
+    assert len(asked) == AHEAD * federation.settings.connections + 1
+
+
+def test_documents_too_large_to_be_held_at_once_are_stored_in_parts(federation: Federation) -> None:
+    federation.server.fill(30, first=at(0))
+
+    def padded(request: Request) -> Reply | None:
+        if request.path[0] != "meta":
+            return None
+        content = system_metadata(request.path[1], at(int(request.path[1][-6:]))).body
+        assert isinstance(content, bytes)
+        return Reply(content + b" " * 2 * 1024 * 1024)
+
+    federation.server.hook = padded
+    sizes: list[int] = []
+    federation.harvest(check=lambda: sizes.append(len(federation.harvested)))
+    assert federation.harvested == federation.server.pids
+    assert len(set(sizes)) > 3
+
+
+def test_3000_objects_on_one_instant_are_harvested_whole(federation: Federation) -> None:
+    federation = federation.with_settings(page_size=1000)
+    federation.server.fill(3000, first=at(0.0001234), step=timedelta(0))
+    assert federation.harvest().stored == 3000
+    assert federation.harvested == federation.server.pids
+    assert federation.member.last_harvested == at(0)
+    assert federation.harvest().stored == 0

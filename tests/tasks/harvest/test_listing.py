@@ -1,0 +1,257 @@
+"""A member is listed completely, however it lists. Each test is a member with a habit of its own."""
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import pytest
+
+from tasks.harvest.listing import Page, Pages
+from tasks.local import member_server
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.member_node import instants
+from tasks.member_node.client import Malformed, MemberNode, MemberRefused
+from tasks.settings import Settings
+from tests.tasks.conftest import at
+
+MS = timedelta(milliseconds=1)
+
+
+def pages(server: MemberServer, settings: Settings, size: int = 100) -> Iterator[Page]:
+    with MemberNode(server.member, settings) as client:
+        yield from Pages(client, at(-10), at(100_000), size)
+
+
+def pids(pages: Iterator[Page]) -> set[str]:
+    return {entry.pid for page in pages for entry in page.entries}
+
+
+@contextmanager
+def member(entries: Callable[[list[tuple[datetime, str]]], list[tuple[datetime, str]]]) -> Iterator[MemberServer]:
+    """A member that arranges what it lists in its own way."""
+
+    class Arranged(MemberServer):
+        def entries(self, since: datetime, until: datetime) -> list[tuple[datetime, str]]:
+            return entries(super().entries(since, until))
+
+    with Arranged() as server:
+        yield server
+
+
+def changes_before_each_listing(server: MemberServer, change: Callable[[int], None]) -> list[Request]:
+    seen: list[Request] = []
+
+    def hook(request: Request) -> None:
+        if request.path[0] == "object":
+            seen.append(request)
+            change(len(seen))
+
+    server.hook = hook
+    return seen
+
+
+def test_objects_touched_between_the_pages_take_none_with_them(server: MemberServer, settings: Settings) -> None:
+    server.fill(1200, first=at(0))
+    everything = server.pids
+
+    def touch(number: int) -> None:
+        for position in range(10 if number > 1 else 0):  # of those already listed, whose places others then take
+            server.put(f"doi:10.5/{(number - 2) * 90 + position:06d}", at(200_000 + number))
+
+    changes_before_each_listing(server, touch)
+    assert pids(pages(server, settings)) == everything
+
+
+def test_each_page_begins_where_the_one_before_ended(server: MemberServer, settings: Settings) -> None:
+    server.fill(250, first=at(0.0005005))
+    seen = changes_before_each_listing(server, lambda number: None)
+    found = list(pages(server, settings))
+    assert [page.total for page in found] == [250, 150, 51]
+    assert [page.cursor for page in found] == [at(-10), at(99), at(198)]
+    assert [request.query["start"] for request in seen] == ["0", "0", "0"]
+    assert [request.query["fromDate"] for request in seen][1:] == [
+        "2024-05-14T09:01:39.000Z",
+        "2024-05-14T09:03:18.000Z",
+    ]
+
+
+def test_3000_objects_on_one_instant_are_listed(server: MemberServer, settings: Settings) -> None:
+    server.fill(5, first=at(0))
+    server.fill(3000, first=at(50), step=timedelta(0), prefix="same/")
+    server.fill(150, first=at(51), prefix="later/")
+    assert pids(pages(server, settings)) == server.pids
+
+
+def test_3000_objects_within_one_millisecond_are_listed_too(server: MemberServer, settings: Settings) -> None:
+    server.fill(3000, first=at(50), step=timedelta(microseconds=1) / 4, prefix="same/")
+    assert pids(pages(server, settings)) == server.pids
+
+
+def test_an_instant_that_changes_while_it_is_paged_is_paged_again(server: MemberServer, settings: Settings) -> None:
+    server.fill(1000, first=at(50), step=timedelta(0))
+    everything = server.pids
+
+    def shrink(number: int) -> None:
+        if number in (4, 7, 9):
+            for position in range(50):
+                server.put(f"doi:10.5/{number * 50 + position:06d}", at(200_000))
+
+    changes_before_each_listing(server, shrink)
+    # Those that left the instant come in the next window; all that stayed must be here.
+    assert pids(pages(server, settings)) >= {pid for pid in everything if int(pid[-6:]) // 50 not in (4, 7, 9)}
+
+
+def test_a_total_that_falls_below_the_offset_is_no_error(server: MemberServer, settings: Settings) -> None:
+    server.fill(300, first=at(50), step=timedelta(0))
+
+    def fall(number: int) -> None:
+        if number == 5:
+            for position in range(250):
+                server.put(f"doi:10.5/{position:06d}", at(200_000))
+
+    changes_before_each_listing(server, fall)
+    assert pids(pages(server, settings)) >= {f"doi:10.5/{position:06d}" for position in range(250, 300)}
+
+
+def test_a_total_that_never_comes_to_rest_is_an_error_in_the_end(server: MemberServer, settings: Settings) -> None:
+    server.fill(300, first=at(50), step=timedelta(0))
+    changes_before_each_listing(server, lambda number: server.put(f"more/{number}", at(50)))
+    with pytest.raises(Malformed, match="keeps changing: 5 passes"):
+        list(pages(server, settings))
+
+
+def test_a_pid_listed_twice_on_one_instant_does_not_keep_it_open_for_ever(settings: Settings) -> None:
+    with member(lambda entries: entries + entries[:3]) as server:
+        server.fill(300, first=at(50), step=timedelta(0))
+        assert pids(pages(server, settings)) == server.pids
+
+
+@pytest.mark.parametrize("habit", ["by the end of the pid", "backwards", "in no order"])
+def test_a_member_that_does_not_list_by_date_is_listed_all_the_same(settings: Settings, habit: str) -> None:
+    arrange = {
+        "by the end of the pid": lambda entries: sorted(entries, key=lambda entry: entry[1][::-1]),
+        "backwards": lambda entries: entries[::-1],
+        "in no order": lambda entries: sorted(entries, key=lambda entry: zlib.crc32(entry[1].encode())),
+    }[habit]
+    with member(arrange) as server:
+        server.fill(700, first=at(0))
+        server.fill(250, first=at(50.0005), step=timedelta(0), prefix="same/")
+        assert pids(pages(server, settings)) == server.pids
+
+
+def test_a_member_that_seems_to_list_by_date_and_does_not_is_found_out(settings: Settings) -> None:
+    def by_upload(entries: list[tuple[datetime, str]]) -> list[tuple[datetime, str]]:
+        return sorted(entries, key=lambda entry: entry[1])
+
+    with member(by_upload) as server:
+        server.fill(300, first=at(1000), prefix="a/")  # uploaded first
+        server.fill(50, first=at(500), prefix="b/")  # later, with the older dates they had elsewhere
+        assert pids(pages(server, settings)) == server.pids
+
+
+def test_disorder_is_seen_where_new_objects_hide_what_is_missing(settings: Settings) -> None:
+    with member(lambda entries: entries[::-1]) as server:
+        server.fill(300, first=at(0))
+
+        def hide(number: int) -> None:
+            if number == 2:
+                server.fill(250, first=at(1000), prefix="new/")
+
+        changes_before_each_listing(server, hide)
+        assert pids(pages(server, settings)) == server.pids
+
+
+def test_an_object_that_arrives_late_in_a_part_already_passed_is_seen_if_the_remainder_shrinks(
+    server: MemberServer, settings: Settings
+) -> None:
+    server.fill(250, first=at(0))
+
+    def late(number: int) -> None:
+        if number == 2:
+            server.put("late/1", at(5))
+            server.put("doi:10.5/000240", at(200_000))
+
+    changes_before_each_listing(server, late)
+    assert "late/1" in pids(pages(server, settings))
+
+
+@pytest.mark.parametrize("cap", [1, 7])
+def test_a_member_may_give_fewer_than_asked_for(server: MemberServer, settings: Settings, cap: int) -> None:
+    server.fill(30, first=at(0))
+    server.fill(20, first=at(50), step=timedelta(0), prefix="same/")
+    server.hook = lambda request: server._list(request._replace(query={**request.query, "count": str(cap)}))
+    assert pids(pages(server, settings)) == server.pids
+
+
+@pytest.mark.parametrize("status", [400, 501])
+def test_a_member_that_knows_no_slicing_is_asked_for_everything_since(
+    server: MemberServer, settings: Settings, status: int
+) -> None:
+    server.fill(3000, first=at(0))
+    server.put("future", at(500_000))
+
+    def unsliced(request: Request) -> Reply:
+        if set(request.query) != {"fromDate"}:
+            return failure(status, "InvalidRequest", "unsupported parameter")
+        return member_server.listing(found := server.entries(at(-10), at(600_000)), 0, len(found))
+
+    server.hook = unsliced
+    assert pids(pages(server, settings)) == server.pids - {"future"}
+
+
+def test_a_member_that_ignores_slicing_is_not_listed_twice(server: MemberServer, settings: Settings) -> None:
+    server.fill(3000, first=at(0))
+
+    def ignores(request: Request) -> Reply:
+        return member_server.listing(found := server.entries(at(-10), at(100_000)), 0, len(found))
+
+    server.hook = ignores
+    assert [len(page.entries) for page in pages(server, settings)] == [3000]
+
+
+def test_a_member_that_lists_a_part_and_knows_no_slicing_is_an_error(server: MemberServer, settings: Settings) -> None:
+    server.fill(300, first=at(50), step=timedelta(0))
+
+    def capped(request: Request) -> Reply:
+        if set(request.query) != {"fromDate"}:
+            return failure(400, "InvalidRequest", "unsupported parameter")
+        return member_server.listing(server.entries(at(0), at(100))[:100], 0, 300)
+
+    server.hook = capped
+    with pytest.raises(Malformed, match="lists 100 of 300 objects, and offers no way to the others"):
+        list(pages(server, settings))
+
+
+def test_a_member_without_slicing_and_without_order_is_an_error(server: MemberServer, settings: Settings) -> None:
+    server.fill(300, first=at(50))
+
+    def capped(request: Request) -> Reply:
+        if set(request.query) != {"fromDate"}:
+            return failure(400, "InvalidRequest", "unsupported parameter")
+        found = server.entries(instants.parse(request.query["fromDate"]), at(1000))
+        return member_server.listing([*found[:99], found[-1]], 0, len(found))
+
+    server.hook = capped
+    with pytest.raises(Malformed, match="neither by date nor in slices"):
+        list(pages(server, settings))
+
+
+def test_a_member_that_lists_nothing_of_something_is_an_error(server: MemberServer, settings: Settings) -> None:
+    server.hook = lambda request: member_server.listing([], 0, 7)
+    with pytest.raises(Malformed, match="claims 7 objects and lists none"):
+        list(pages(server, settings))
+
+
+def test_the_first_refusal_is_the_one_that_is_told(server: MemberServer, settings: Settings) -> None:
+    server.hook = lambda request: failure(400 if "start" in request.query else 500, "Name", str(len(request.query)))
+    with pytest.raises(MemberRefused, match="Name: 4"):
+        list(pages(server, settings))
+
+
+def test_a_window_without_length_asks_nothing(server: MemberServer, settings: Settings) -> None:
+    seen = changes_before_each_listing(server, lambda number: None)
+    with MemberNode(server.member, settings) as client:
+        assert list(Pages(client, at(5), at(5), 100)) == list(Pages(client, at(6), at(5), 100)) == []
+        assert [page.total for page in Pages(client, at(5), at(5) + MS, 100)] == [0]
+    assert len(seen) == 1

@@ -1,0 +1,227 @@
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from tasks.local.member_server import MemberServer, Reply, Request, failure
+from tasks.member_node import instants
+from tasks.member_node.client import (
+    BUSY_TRIES,
+    Busy,
+    Failing,
+    Malformed,
+    MemberNode,
+    MemberNodeError,
+    MemberRefused,
+    MemberTimedOut,
+    MemberUnreachable,
+    TooLarge,
+)
+from tasks.settings import Settings
+from tests.tasks.conftest import at
+from tests.tasks.faults import AWKWARD, BOMB, always, pieces
+
+
+def test_a_listing_is_sliced_and_dated_to_the_microsecond(server: MemberServer, client: MemberNode) -> None:
+    server.fill(250, first=at(0.000001))
+    whole = client.objects(at(0), at(1000))
+    assert (len(whole.entries), whole.total) == (100, 250)
+    assert whole.entries[0] == ("doi:10.5/000000", at(0.000001))
+    assert client.objects(at(0), at(1000), start=240, count=50).entries[-1].pid == "doi:10.5/000249"
+    assert client.objects(at(10), at(20), count=0).total == 10
+    with pytest.raises(MemberRefused) as refused:
+        client.objects(at(0), at(1000), start=250)
+    assert refused.value.status == 400
+    assert client.objects(at(5000), start=5).total == 0
+
+
+@pytest.mark.parametrize("pid", AWKWARD)
+def test_any_pid_reaches_the_member_as_it_is(server: MemberServer, client: MemberNode, pid: str) -> None:
+    server.put(pid, at(1))
+    assert client.objects(at(0)).entries == [(pid, at(1))]
+    found = client.system_metadata(pid)
+    assert (found.pid, found.modified, found.algorithm, found.serial_version) == (pid, at(1), "SHA-1", 1)
+    assert b"systemMetadata" in found.document
+
+
+def test_a_failure_is_reported_to_the_member_in_its_own_form(server: MemberServer, client: MemberNode) -> None:
+    assert client.report_error("ü/1", "unreadable:\x00 &c")
+    [body] = server.errors
+    assert b'name="message"' in body
+    assert '<error name="SynchronizationFailed" errorCode="0" detailCode="6001" identifier="ü/1"' in body.decode()
+    assert "<description>unreadable:? &amp;c</description>" in body.decode()
+    server.hook = always(failure(500, "ServiceFailure", "no"))
+    assert not client.report_error("ü/1", "again")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, MemberRefused), (403, MemberRefused), (404, MemberRefused), (500, Failing), (503, Busy), (302, Failing)],
+)
+def test_an_error_names_the_member_the_address_and_the_status(
+    server: MemberServer, client: MemberNode, status: int, kind: type[MemberNodeError]
+) -> None:
+    server.hook = always(failure(status, "SomeName", "in its\n words"))
+    with pytest.raises(kind) as failed:
+        client.objects(at(0))
+    assert (failed.value.member, failed.value.status) == (server.member.identifier, status)
+    assert failed.value.url.startswith(f"{server.member.base_url}/v2/object?fromDate=2024-05-14T09%3A00%3A00.000Z")
+    assert "SomeName: in its words" in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"garbage",
+        b"<html/>",
+        BOMB,
+        b'<objectList total="1"><objectInfo/></objectList>',
+        b'<objectList total="x"/>',
+        b'<objectList total="99999999999999999999"/>',
+        b'<objectList total="1"><objectInfo><identifier>a</identifier><dateSysMetadataModified>soon'
+        b"</dateSysMetadataModified></objectInfo></objectList>",
+        b'<objectList total="1"><objectInfo>',
+        '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE objectList><objectList total="0"/>'.encode("utf-16"),
+    ],
+)
+def test_an_answer_that_is_no_listing_is_an_error_and_never_an_empty_success(
+    server: MemberServer, client: MemberNode, body: bytes
+) -> None:
+    server.hook = always(Reply(body))
+    with pytest.raises(Malformed):
+        client.objects(at(0))
+    with pytest.raises(Malformed):
+        client.system_metadata("a")
+
+
+def test_the_system_metadata_of_another_object_is_refused(server: MemberServer, client: MemberNode) -> None:
+    server.put("b")
+    server.hook = lambda request: server._describe(request, "b") if request.path[0] == "meta" else None
+    with pytest.raises(Malformed, match="another object"):
+        client.system_metadata("a")
+
+
+def test_a_body_of_100_mb_is_cut_off_at_the_limit(server: MemberServer, client: MemberNode) -> None:
+    sent = 0
+
+    def flood() -> Iterator[bytes]:
+        nonlocal sent
+        yield b'<objectList total="1">'
+        for _ in range(100):
+            sent += 1
+            yield b" " * 1024 * 1024
+
+    server.hook = lambda request: Reply(flood())
+    with pytest.raises(TooLarge):
+        client.objects(at(0))
+    with pytest.raises(TooLarge):
+        client.system_metadata("a")
+    assert sent < 60
+
+
+def test_a_compressed_body_is_refused_unopened(server: MemberServer, client: MemberNode) -> None:
+    server.hook = always(Reply(b"x", headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(Malformed, match="compressed"):
+        client.ping()
+
+
+def test_a_member_that_hangs_or_trickles_is_given_up(server: MemberServer, client: MemberNode) -> None:
+    over = threading.Event()
+    server.hook = lambda request: Reply() if over.wait(20) else None
+    with pytest.raises(MemberTimedOut):
+        client.ping()
+    over.set()
+    server.hook = lambda request: Reply(pieces(b" ", 1000, pause=0.05))
+    began = time.monotonic()
+    with pytest.raises(MemberTimedOut, match="not complete after 3 s"):
+        client.ping()
+    assert time.monotonic() - began < 10
+
+
+def test_nobody_there_is_an_error_too(settings: Settings, server: MemberServer) -> None:
+    nobody = server.member.model_copy(update={"base_url": "http://127.0.0.1:9"})
+    with MemberNode(nobody, settings) as client, pytest.raises(MemberUnreachable):
+        client.ping()
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://127.0.0.1/", "/mn/v2/monitor/ping", "http://[", "\x00"]
+)
+def test_redirects_are_bounded_and_lead_nowhere_but_to_the_web(
+    server: MemberServer, client: MemberNode, target: str
+) -> None:
+    seen: list[Request] = []
+
+    def send_on(request: Request) -> Reply:
+        seen.append(request)
+        return Reply(status=302, headers={"Location": target})
+
+    server.hook = send_on
+    with pytest.raises(MemberUnreachable):
+        client.ping()
+    assert len(seen) <= 6
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_a_busy_member_is_asked_again_after_the_pause_it_names(
+    server: MemberServer, client: MemberNode, status: int, form: str
+) -> None:
+    asked: list[float] = []
+
+    def busy_once(request: Request) -> Reply | None:
+        asked.append(time.monotonic())
+        later = format_datetime(instants.now() + timedelta(seconds=2), usegmt=True)
+        return Reply(b"", status, {"Retry-After": "1" if form == "seconds" else later}) if len(asked) == 1 else None
+
+    server.hook = busy_once
+    client.ping()
+    assert len(asked) == 2
+    assert asked[1] - asked[0] > 0.9
+
+
+def test_a_busy_member_that_asks_for_too_much_is_left_for_later(server: MemberServer, client: MemberNode) -> None:
+    asked = 0
+
+    def busy(request: Request) -> Reply:
+        nonlocal asked
+        asked += 1
+        return Reply(b"", 503, {"Retry-After": "86400" if asked == 1 else "0"})
+
+    server.hook = busy
+    with pytest.raises(Busy):
+        client.ping()
+    assert asked == 1
+    with pytest.raises(Busy):
+        client.ping()
+    assert asked == 1 + BUSY_TRIES
+
+
+def test_a_connection_made_while_the_client_is_closed_is_closed_too(
+    server: MemberServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting, go_on = threading.Event(), threading.Event()
+    made: list[socket.socket] = []
+    connect = socket.create_connection
+
+    def slow(*args: Any, **kwargs: Any) -> socket.socket:
+        connecting.set()
+        assert go_on.wait(10)
+        made.append(connect(*args, **kwargs))
+        return made[0]
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    with ThreadPoolExecutor(1) as pool:
+        with MemberNode(server.member, settings) as client:
+            asked = pool.submit(client.ping)
+            assert connecting.wait(10)
+        go_on.set()
+        asked.exception(10)
+    assert [one.fileno() for one in made] == [-1]

@@ -1,0 +1,162 @@
+"""Nothing that somebody else wrote is overwritten, and a crash leaves a member."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tasks.member_node.member import Property, Restriction, Service
+from tasks.nodelist.ldap.connection import Connection
+from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapRefused, Record
+from tests.harness.slapd import BASE, SlapdServer, dn
+from tests.tasks.conftest import LATER, RIVER, river_with
+
+ID = RIVER.identifier
+
+
+class Crash:
+    """Ends a writer before its operation number `after`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.after = 10**6
+        for name in ("add", "modify", "delete"):
+            patch.setattr(Connection, name, self._counted(getattr(Connection, name)))
+
+    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            if self.after == 0:
+                raise InterruptedError
+            self.after -= 1
+            return real(*given)
+
+        return counted
+
+
+def test_after_a_crash_between_any_two_operations_the_member_is_read_and_the_write_goes_on(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = Crash(monkeypatch)
+    services = (Service(name="A", version="v2", restrictions=(Restriction(method="m", subjects=("x",)),)),)
+    wanted = river_with(state="down", services=services, properties=())
+    crashes, there = 0, None
+    while True:
+        base = directory.write(ID, there, RIVER, True)
+        crash.after = crashes
+        try:
+            directory.write(ID, base, wanted, True)
+            break
+        except InterruptedError:
+            crashes, crash.after = crashes + 1, 10**6
+        half = directory.read_one(ID)
+        assert half is not None
+        there = directory.write(ID, half, wanted, True)
+        assert directory.read_one(ID) == there
+    assert crashes == 12
+
+
+def test_an_outside_change_is_not_overwritten(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+    slapd.replace(dn(ID), d1NodeDescription="by hand", d1NodeState="down")
+    with pytest.raises(LdapConflict, match="was changed since it was read"):
+        directory.write(ID, river, river_with(state="unknown", last_harvested=LATER), True)
+    now = directory.read_one(ID)
+    assert now is not None
+    assert now.member == river_with(description="by hand", state="down")
+    merged = now.member.model_copy(update={"last_harvested": LATER})
+    assert directory.write(ID, now, merged, True).member == merged
+
+
+def test_outside_changes_of_entries_below_are_not_overwritten_either(
+    slapd: SlapdServer, directory: Directory, river: Record
+) -> None:
+    core = dn(ID, ("d1NodeServiceId", "MNCore-v1"))
+    slapd.replace(core, d1NodeServiceAvailable="FALSE")
+    with pytest.raises(LdapConflict):
+        directory.write(ID, river, river_with(services=RIVER.services[1:]), True)
+    assert slapd.entry(core)["d1NodeServiceAvailable"] == [b"FALSE"]
+    now = directory.read_one(ID)
+    assert now is not None
+    operator = slapd.operator()
+    operator.delete_s(dn(ID, ("d1NodePropertyId", "CN_node_name")))
+    operator.unbind_s()
+    with pytest.raises(LdapConflict, match="is gone"):
+        directory.write(ID, now, now.member.model_copy(update={"properties": RIVER.properties[1:]}), True)
+
+
+def test_a_paused_writer_that_wakes_later_overwrites_nothing(
+    slapd: SlapdServer, directory: Directory, river: Record
+) -> None:
+    with Directory(slapd.settings()) as late:
+        paused = late.read_one(ID)
+        directory.write(ID, river, river_with(last_harvested=LATER), True)
+        with pytest.raises(LdapConflict):
+            late.write(ID, paused, river_with(last_harvested=LATER - timedelta(days=1)), True)
+        with pytest.raises(LdapConflict):
+            late.remove(ID, river)
+    found = directory.read_one(ID)
+    assert found is not None
+    assert found.member == river_with(last_harvested=LATER)
+
+
+def test_of_a_late_writer_nothing_arrives_whichever_entries_it_and_its_successor_changed(
+    slapd: SlapdServer, directory: Directory, river: Record
+) -> None:
+    off = (RIVER.services[0].model_copy(update={"available": False}), *RIVER.services[1:])
+    record = directory.write(ID, river, river_with(services=off), True)
+    late = [
+        river_with(last_harvested=LATER),
+        river_with(properties=(*RIVER.properties, Property(key="late"))),
+        river_with(services=RIVER.services[:-1]),
+        river_with(services=(*RIVER.services[:-1], RIVER.services[-1].model_copy(update={"available": False}))),
+    ]
+    for wanted in late:
+        with pytest.raises(LdapConflict):
+            directory.write(ID, river, wanted, True)
+    assert directory.read_one(ID) == record
+
+
+def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+    """Each adds what it has to the description, as a merge would; a conflict is read again."""
+
+    def add(letter: str) -> None:
+        with Directory(slapd.settings()) as client:
+            for _ in range(10):
+                while True:
+                    base = client.read_one(ID)
+                    assert base is not None
+                    text = base.member.description + letter
+                    try:
+                        client.write(ID, base, base.member.model_copy(update={"description": text}), True)
+                        break
+                    except LdapConflict:
+                        continue
+
+    threads = [threading.Thread(target=add, args=[letter]) for letter in "XYZ"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = directory.read_one(ID)
+    assert found is not None
+    assert sorted(found.member.description.removeprefix(RIVER.description)) == sorted("XYZ" * 10)
+
+
+def test_what_we_do_not_know_is_kept(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+    values = {"d1NodeProcessingState": "Active", "d1NodeAggregateLogs": "true", "owner": f"cn=admin,{BASE}", "l": "Ühl"}
+    slapd.replace(dn(ID), **values)
+    record = directory.read_one(ID)
+    assert record is not None
+    written = directory.write(ID, record, river_with(state="down"), True)
+    entry = slapd.entry(dn(ID))
+    assert {name: entry[name] for name in values} == {name: [value.encode()] for name, value in values.items()}
+    assert directory.read_one(ID) == written
+
+
+def test_a_member_that_is_there_already_is_a_conflict_and_one_that_differs_in_case_is_refused(
+    directory: Directory, river: Record
+) -> None:
+    with pytest.raises(LdapConflict, match="exists already"):
+        directory.write(ID, None, RIVER, True)
+    with pytest.raises(LdapRefused, match="may not differ in case alone"):
+        directory.read_one(ID.upper())

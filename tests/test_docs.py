@@ -1,0 +1,175 @@
+"""The docs say what there is (keys, fields, states, calls, settings, folders), and all prose names its actors."""
+
+import inspect
+import re
+import runpy
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import coordinator
+from coordinator import Coordinator, Job
+from coordinator.jobs.options import Options
+from coordinator.jobs.record import TERMINAL
+from coordinator.settings import Settings
+from tasks.settings import Settings as ServiceSettings
+from tests.harness.prose import blocks, sources, unnamed
+
+# So many statements of each tree may begin with who, what, whoever, whatever, whose or of: never more, soon none.
+MOST_UNNAMED = {"coordinator": 0, "tasks": 0}
+MOST_WORDS = 90
+
+ROOT = Path(__file__).parent.parent
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md"]
+LUA = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.lua")))
+PYTHON = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.py")))
+
+KINDS = sorted({*re.findall(r"\.\. '([a-z-]{2,}:?)'", LUA), *re.findall(r"\bkey\(\"([a-z-]+)\"", PYTHON)})
+FIELDS = sorted(set(re.findall(r"'(\w+)'", " ".join(re.findall(r"\bfill\w*\((.*?)\)", LUA, re.DOTALL)))))
+STATES = sorted(
+    {*re.findall(r"HSET'.*'state', '(\w+)'", LUA), *re.findall(r"\bstates\.enter\([^)']*'(\w+)'", LUA), *TERMINAL}
+)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+def section(name: str, heading: str) -> str:
+    return page(name).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+SAMPLES = {
+    "page.md": "# Who\n\nA lane is held. What it holds,\nstays. Who holds it?\n\n| of it |\n|---|\n| of a lane |\n",
+    "module.py": '"""Of a lane."""\n\nx = 1  # what it is\n\n# A lane, and\n# more. Whoever holds it\n# goes.\n',
+    "step.lua": "-- A step.\n--   id: of a job. Whatever it is\nlocal x = 1 -- of it\n",
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), [("page.md", [3, 8]), ("module.py", [1, 3, 6]), ("step.lua", [2, 3])])
+def test_a_statement_without_an_actor_is_found_with_its_line(name: str, lines: list[int], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(SAMPLES[name])
+    assert [int(found.split(":")[1]) for found in unnamed(tmp_path / name)] == lines
+
+
+@pytest.mark.parametrize("path", PROSE, ids=named)
+def test_no_statement_of_the_docs_leaves_its_actor_unnamed(path: Path) -> None:
+    assert not unnamed(path)
+
+
+@pytest.mark.parametrize("tree", MOST_UNNAMED)
+def test_no_more_statements_of_the_code_leave_their_actor_unnamed(tree: str) -> None:
+    found = [one for path in sources(tree) for one in unnamed(path)]
+    assert len(found) <= MOST_UNNAMED[tree], "\n".join(found)
+
+
+@pytest.mark.parametrize("path", PROSE, ids=named)
+def test_no_paragraph_is_long(path: Path) -> None:
+    long = [f"{named(path)}:{block.line}" for block in blocks(path) if len(block.text.split()) > MOST_WORDS]
+    assert not long
+
+
+@pytest.mark.parametrize("path", [*PROSE, ROOT / "deploy" / "ldap" / "README.md"], ids=named)
+def test_links_lead_somewhere(path: Path) -> None:
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        file, _, anchor = target.partition("#")
+        there = path.parent / file if file else path
+        if "://" not in target and (not there.exists() or (anchor and anchor not in anchors(there))):
+            dead.append(target)
+    assert not dead
+
+
+def anchors(path: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=named)
+def test_the_index_leads_to_every_page(path: Path) -> None:
+    assert path.name == "index.md" or f"]({path.name})" in page("index")
+
+
+def test_every_folder_is_named() -> None:
+    where = section("index", "Where things live")
+    trees = [ROOT / "coordinator", ROOT / "tasks"]
+    folders = [path.parent for tree in trees for path in tree.rglob("*.py") if path.parent not in trees]
+    missed = {named(folder) for folder in folders if f"`{'/'.join(folder.relative_to(ROOT).parts[1:])}/`" not in where}
+    assert not missed
+
+
+def test_every_path_that_the_docs_name_is_there() -> None:
+    found = re.findall(
+        r"`((?:coordinator|tasks|tests|docs|bench|examples|deploy)/[\w./-]*)`", "".join(map(read, PROSE))
+    )
+    assert [path for path in found if not (ROOT / path).exists()] == []
+
+
+def read(path: Path) -> str:
+    return path.read_text()
+
+
+def cells(name: str, heading: str) -> str:
+    return " ".join(line.split("|")[1] for line in section(name, heading).splitlines() if line.startswith("| `"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_that_the_code_names_is_in_the_table(kind: str) -> None:
+    assert re.search(rf"`{kind.rstrip(':')}[:`]" if kind[-1] != ":" else f"`{kind}", cells("redis", "Keys"))
+
+
+def test_every_key_in_the_table_is_in_the_code() -> None:
+    kinds = set(re.findall(r"`([a-z-]+)[:`]", cells("redis", "Keys")))
+    quoted = set(re.findall(r"['\"]([a-z-]+):?['\"]", LUA + PYTHON))
+    assert kinds - quoted == set()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_field_that_functions_read_of_a_record_is_explained(field: str) -> None:
+    assert f"`{field}`" in cells("redis", "Fields of a job's record")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_is_in_the_picture(state: str) -> None:
+    picture = section("execution", "The states of a job").split("```")[1]
+    assert re.search(rf"\b{state}\b", picture)
+
+
+def test_every_public_name_is_on_the_page_of_the_public_face() -> None:
+    assert {name for name in coordinator.__all__ if f"`{name}" not in page("api")} == set()
+
+
+def test_every_call_of_the_public_face_is_on_its_page() -> None:
+    calls = {name for name, _ in inspect.getmembers(Coordinator, inspect.isfunction) if not name.startswith("_")}
+    assert {name for name in calls if f"`{name}(" not in page("api")} == set()
+    assert {option for option in Options.__annotations__ if f"| `{option}` |" not in page("api")} == set()
+
+
+def test_the_page_of_the_public_face_promises_nothing_that_is_not_there() -> None:
+    rows = [line for line in page("api").splitlines() if line.startswith("| `") and "*(later)*" not in line]
+    promised = {name for row in rows for name in re.findall(r"`(\w+)\(", row.split("|")[1])}
+    assert {name for name in promised if not hasattr(Coordinator, name)} == set()
+    assert {"step", "rollback", "fault", "acts"} <= {field.name for field in fields(Job)}
+
+
+def test_the_page_of_settings_is_as_generated() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))
+    assert page("settings") == made["page"](), "run python docs/make_settings.py"
+
+
+@pytest.mark.parametrize("settings", [Settings, ServiceSettings])
+def test_every_setting_has_a_description_with_its_unit(settings: type[Settings] | type[ServiceSettings]) -> None:
+    for name, field in settings.model_fields.items():
+        assert field.description, name
+        if field.annotation is float:
+            assert "in seconds" in field.description, name
+        if field.annotation is int:
+            assert re.search(r"in bytes|number of", field.description), name
+        assert f"| `{name}` |" in page("settings")

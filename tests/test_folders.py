@@ -1,0 +1,55 @@
+"""The folders of the tests tell what a test needs, and mirror the folders of the code."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+# Tests below these folders start workers, beats, nodes or members of a replica set; `make test-quick` leaves them out.
+WITH_PROCESSES = ("fleet", "consistency", "soak")
+STARTS_PROCESSES = (
+    "tests.harness.fleet",
+    "tests.harness.storm",
+    "tests.harness.command.Command",
+    "tests.fleet",
+    "tests.consistency",
+    "bench.servers.worker",
+)
+
+QUICK = sorted(
+    path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in (*WITH_PROCESSES, "harness")
+)
+ROOMS = sorted(
+    path.parent.relative_to(ROOT)
+    for top in ("coordinator", "tasks")
+    for path in (ROOT / top).rglob("__init__.py")
+    if path.parent.name != "ldap"  # its tests are beside those of the other stores of the nodelist
+)
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", QUICK, ids=lambda path: str(path.relative_to(TESTS)))
+def test_a_quick_test_starts_no_process_of_ours_that_lasts(path: Path) -> None:
+    wrong = [name for name in imported(path) if f"{name}.".startswith(tuple(f"{one}." for one in STARTS_PROCESSES))]
+    assert not wrong, f"this belongs below tests/fleet or tests/consistency: {wrong}"
+
+
+def test_the_quick_target_leaves_out_the_folders_with_processes() -> None:
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("WITH_PROCESSES :=")]
+    assert set(line.split()[2:]) == {f"tests/{folder}" for folder in WITH_PROCESSES}
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=str)
+def test_each_folder_of_the_code_has_its_folder_of_tests(room: Path) -> None:
+    assert list((TESTS / room).glob("test_*.py")), f"no tests in tests/{room}"
