@@ -1,4 +1,4 @@
-"""How much does an idle fleet ask of Redis, each second and for each node? 1 and 50 wardens run in this process."""
+"""How much does an idle fleet ask of Redis, each second and for each node? 1 and 50 nodes run in this process."""
 
 import time
 from typing import Any
@@ -8,8 +8,8 @@ from celery import Celery
 
 from bench.servers import redis_server
 from coordinator import Coordinator
+from coordinator.clock.clock import Charge, Clock
 from coordinator.fleet import processes
-from coordinator.worker.warden import Charge, Warden
 
 FLEETS = (1, 50)
 SECONDS = 10.0
@@ -18,32 +18,40 @@ SECONDS = 10.0
 def main() -> None:
     for size in FLEETS:
         with redis_server() as url:
-            wardens = [warden(url, number) for number in range(size)]
-            run(wardens, 2.0)
+            nodes = [Node(url, number) for number in range(size)]
+            run(nodes, 2.0)
             before = figures(url)
-            seconds = run(wardens, SECONDS)
+            seconds = run(nodes, SECONDS)
             asked, busy = (now - then for now, then in zip(figures(url), before, strict=True))
             each = f"{asked / seconds / size:5.1f} requests a second and node"
             print(f"{size:3} nodes: {each}, {busy * 1000 / seconds / size:.2f} ms of Redis's processor")
 
 
-def warden(url: str, number: int) -> Warden:
-    app = Celery("bench", broker=f"{url}/1", set_as_current=False)
-    client = Coordinator(app, url=f"{url}/0")
-    about: dict[str, Any] = {"app": "bench", "capacity": 4, "ordinary": 0, "load": 0}
-    serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
-    charge = Charge(f"node{number}", str(number), processes.identity(), about, serves, tasks)
-    return Warden(client.store, client.core, client.results, client.parked, charge)
+class Node:
+    """One node's clock, and the looks of its errands."""
+
+    def __init__(self, url: str, number: int) -> None:
+        app = Celery("bench", broker=f"{url}/1", set_as_current=False)
+        self.client = Coordinator(app, url=f"{url}/0")
+        about: dict[str, Any] = {"app": "bench", "capacity": 4, "ordinary": 0, "load": 0}
+        serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
+        who = (f"node{number}", str(number), processes.identity())
+        self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", "/nowhere", {}))
+
+    def look(self) -> None:
+        self.clock.step()
+        self.client.results.step()
+        self.client.parked.step()
 
 
-def run(wardens: list[Warden], seconds: float) -> float:
-    """Let each warden look once in each `sweep`, spread evenly. Returns the time that this really took."""
-    began, sweep = time.monotonic(), wardens[0].settings.sweep
+def run(nodes: list[Node], seconds: float) -> float:
+    """Let each node look once in each `sweep`, spread evenly. Returns the time that this really took."""
+    began, sweep = time.monotonic(), nodes[0].client.settings.sweep
     for look in range(round(seconds / sweep)):
-        for number, one in enumerate(wardens):
-            due = began + (look + number / len(wardens)) * sweep
+        for number, one in enumerate(nodes):
+            due = began + (look + number / len(nodes)) * sweep
             time.sleep(max(0.0, due - time.monotonic()))
-            one.step()
+            one.look()
     return max(seconds, time.monotonic() - began)
 
 

@@ -1,68 +1,21 @@
 """Keyed job coordination for Celery: name what a job works on, and one job at a time works on it, in order."""
 
-from coordinator.coordinator import Coordinator
-from coordinator.errors import (
-    Changed,
-    Conflict,
-    CoordinatorError,
-    DuplicateOrder,
-    InvalidJob,
-    LaneFull,
-    LeaseLost,
-    Locked,
-    NoRetry,
-    SettingsError,
-    ShuttingDown,
-    StaleFence,
-    StoreRefused,
-    StoreUnavailable,
-    TimedOut,
-    UnknownJob,
-    UpdatePending,
-    WaitTimeout,
-    WouldDeadlock,
-)
-from coordinator.fleet.nodes import Node
-from coordinator.jobs.current import CurrentJob, current_job
-from coordinator.jobs.options import Backoff, Options, OrderOptions
-from coordinator.jobs.record import Job, Submission
-from coordinator.lanes.lane import Lane
-from coordinator.lanes.locks import Lease
-from coordinator.lanes.sorter import Sorter, Sorting
-from coordinator.settings import Settings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Backoff",
-    "Changed",
-    "Conflict",
-    "Coordinator",
-    "CoordinatorError",
-    "CurrentJob",
-    "DuplicateOrder",
-    "InvalidJob",
-    "Job",
-    "Lane",
-    "LaneFull",
-    "Lease",
-    "LeaseLost",
-    "Locked",
-    "NoRetry",
-    "Node",
-    "Options",
-    "OrderOptions",
-    "Settings",
-    "SettingsError",
-    "ShuttingDown",
-    "Sorter",
-    "Sorting",
-    "StaleFence",
-    "StoreRefused",
-    "StoreUnavailable",
-    "Submission",
-    "TimedOut",
-    "UnknownJob",
-    "UpdatePending",
-    "WaitTimeout",
-    "WouldDeadlock",
-    "current_job",
-]
+if TYPE_CHECKING:
+    from coordinator.public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """Hand on each public name at its first use: the clock of a node imports parts of this package, and no Celery."""
+    public = import_module("coordinator.public")
+    if name == "__all__" or name in public.__all__:
+        return getattr(public, name)
+    if name in globals():  # a module that came in with the names
+        return globals()[name]
+    raise AttributeError(f"module 'coordinator' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("coordinator.public").__all__})

@@ -12,15 +12,16 @@ from typing import Unpack
 import click
 from celery import Celery, current_task
 
+from coordinator.broker.doorbells import Doorbells
+from coordinator.broker.transport import merge_transport, settings_of
 from coordinator.diagnosis.why import Look, causes_of
 from coordinator.documents.registry import Documents
 from coordinator.errors import SettingsError, ShuttingDown
 from coordinator.execution.parked import Parked
 from coordinator.execution.results import Results
-from coordinator.execution.runner import install_runner
+from coordinator.execution.runner import Place, install_runner
 from coordinator.execution.subresults import tell_parents
-from coordinator.fleet.broker import REDIS_SCHEMES, merge_transport
-from coordinator.fleet.doorbells import Doorbells
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.options import Options
@@ -35,7 +36,7 @@ from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
 from coordinator.worker import bootstep
-from coordinator.worker.warden import WardenPlugin
+from coordinator.worker.errands import WardenPlugin
 
 Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
 
@@ -55,6 +56,7 @@ class Coordinator:
         self._fair_by = fair_by
         self._given = settings
         self.incarnation = ""  # names the life of the worker in this process, or of the one that forked it
+        self.board: Board | None = None  # that worker has it too
         self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
@@ -71,15 +73,7 @@ class Coordinator:
 
     @cached_property
     def settings(self) -> Settings:
-        conf = self.app.conf if self.app else {}
-        named = {name: conf[name] for name in conf if name.startswith("coordinator_")}
-        settings = Settings.load(self._given, named, os.environ)
-        if not settings.url and self.app:
-            broker = self.app.conf.broker_url or ""
-            if broker.startswith(REDIS_SCHEMES):
-                given = {**self._given, "url": broker.replace("redis+socket://", "unix://")}
-                settings = Settings.load(given, named, os.environ)
-        return settings
+        return settings_of(self.app, self._given)
 
     @cached_property
     def store(self) -> Store:
@@ -284,6 +278,10 @@ class Coordinator:
         self.schedule_sources.append(fn)
         return fn
 
+    def _place(self) -> Place:
+        assert self.board, "only a worker runs jobs"
+        return Place(self.core, self.incarnation, self.board)
+
     def _install(self, app: Celery) -> None:
         app.add_defaults(
             {
@@ -293,6 +291,6 @@ class Coordinator:
             }
         )
         app.on_after_configure.connect(merge_transport, weak=False)
-        install_runner(app, lambda: (self.core, self.incarnation))
+        install_runner(app, self._place)
         bootstep.bind(app)
         tell_parents(app, lambda: self.core)

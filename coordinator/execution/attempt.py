@@ -29,8 +29,8 @@ from kombu.utils.json import dumps
 
 from coordinator.errors import Conflict, NoRetry, TimedOut
 from coordinator.execution import subresults
-from coordinator.execution.backoff import delay_of
 from coordinator.execution.claim import Claim
+from coordinator.jobs.backoff import delay_of
 
 Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
 

@@ -1,22 +1,22 @@
-"""The warden looks at parked jobs. When all sub-results of one have ended, the job goes on as if its attempt ended now.
+"""The errands look at parked jobs. When all sub-results of one have ended, it goes on as if its attempt ended now.
 
-The warden looks once after a job parked, at once when a worker tells the end of a sub-task, and else slowly. A job
-stays parked as long as one of its sub-tasks runs, also where another failed: two attempts never overlap.
+They look once after a job parked, at once when a worker tells the end of a sub-task, and else slowly. A job stays
+parked as long as one of its sub-tasks runs, also where another failed: two attempts never overlap.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from celery import Celery, states
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import CoordinatorError, UnknownJob
-from coordinator.execution.backoff import delay_of
 from coordinator.jobs import chain
-from coordinator.jobs.record import Job, standing
+from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.record import Job, fields_of_many, read_many, standing
 from coordinator.jobs.spec import Cause, Handles
 from coordinator.lanes.lanes import Lanes
 from coordinator.store.times import milliseconds
@@ -24,6 +24,7 @@ from coordinator.store.times import milliseconds
 logger = logging.getLogger(__name__)
 
 _PAUSE = 10.0  # seconds to the next look when nobody tells
+_TOGETHER = 500  # sub-results that one request asks for
 _LOOK, _LATE, _OVER = range(3)  # functions/steps/parked.lua
 
 
@@ -39,26 +40,28 @@ class Parked:
         self.lanes = lanes
         self.store = lanes.store
         self.app = app
+        self._ended: dict[str, set[str]] = {}  # by the token of a parked attempt: sub-results that were seen to end
 
-    def step(self) -> None:
-        """Look at the jobs that are due. A look that fails is logged, and made again later."""
+    def step(self, get_on: Callable[[], None] = lambda: None) -> None:
+        """Look at the jobs that are due, and call `get_on` after each portion of work. A look that fails is logged, and
+        made again later.
+        """
         for raw in self.store.step("parked_take", self.app.main, milliseconds(_PAUSE)):
             job_id, last, handles, what = raw[0].decode(), raw[1].decode(), loads(raw[2]), int(raw[3])
+            get_on()
             try:
-                self._look(job_id, last, handles, what)
+                self._look(job_id, last, handles, what, get_on)
             except CoordinatorError:
                 raise
             except Exception:
                 logger.exception("cannot look at the sub-results of job %s; again in %g s", job_id, _PAUSE)
 
-    def _look(self, job_id: str, last: str, handles: Handles, what: int) -> None:
-        ids, ends, open_ = handles["ids"], [], []
-        for one in ids:
-            ends.append(None if one is None else self._end_of(one))
-            if one is not None and ends[-1] is None:
-                if what == _LOOK:
-                    return
-                open_.append(one)
+    def _look(self, job_id: str, last: str, handles: Handles, what: int, get_on: Callable[[], None]) -> None:
+        ids = [one for one in handles["ids"] if one is not None]
+        open_ = self._open(last, ids, what == _LOOK, get_on)
+        if open_ and what == _LOOK:
+            return
+        self._ended.pop(last, None)
         if open_:
             self._stop(open_, job_id)
         if what == _OVER:
@@ -68,7 +71,51 @@ class Parked:
             error: Cause = {"type": "TimedOut", "module": "coordinator.errors", "message": message}
             self._unpark(job_id, last, "failed", dumps(error))
             return
-        self._unpark(job_id, last, *verdict(handles, ends))
+        ends = self._ends(ids, get_on)
+        self._unpark(job_id, last, *verdict(handles, [None if one is None else ends[one] for one in handles["ids"]]))
+
+    def _open(self, last: str, ids: Sequence[str], first: bool, get_on: Callable[[], None]) -> list[str]:
+        """Those that have not ended. `first`: one portion with such a one is enough. One that ended is not asked for
+        again: a look at a job with many sub-results costs what is new.
+        """
+        ended = self._ended.setdefault(last, set())
+        unknown, found = [one for one in ids if one not in ended], []
+        for start in range(0, len(unknown), _TOGETHER):
+            portion = unknown[start : start + _TOGETHER]
+            ended |= self._ends(portion, get_on).keys()
+            found += [one for one in portion if one not in ended]
+            if found and first:
+                break
+        return found
+
+    def _ends(self, ids: Sequence[str], get_on: Callable[[], None]) -> dict[str, End]:
+        """How each of them that is over ended."""
+        ends: dict[str, End] = {}
+        for start in range(0, len(ids), _TOGETHER):
+            portion = ids[start : start + _TOGETHER]
+            jobs = self._jobs(portion)
+            ends |= {one: _end_of_job(job) for one, job in jobs.items() if job.over}
+            for one, meta in self._metas([one for one in portion if one not in jobs], get_on):
+                if meta["status"] in states.READY_STATES:
+                    ends[one] = End(meta["status"] == states.SUCCESS, meta["result"])
+            get_on()
+        return ends
+
+    def _jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        """Those that are jobs; one that melted into another is that one."""
+        found = zip(ids, fields_of_many(self.store, ids, "alias", "state"), strict=True)
+        meant = {one: alias or one for one, (alias, state) in found if alias or state}
+        jobs = {job.id: job for job in read_many(self.store, list(set(meant.values())))}
+        return {one: jobs[other] for one, other in meant.items() if other in jobs}
+
+    def _metas(self, ids: Sequence[str], get_on: Callable[[], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Ask the backend for tasks: for all at once where it can, else one by one."""
+        if hasattr(self.app.backend, "mget") and ids:
+            yield from self.app.backend.get_many(ids, interval=0, max_iterations=1)
+            return
+        for one in ids:
+            yield one, self.app.backend.get_task_meta(one)
+            get_on()
 
     def _stop(self, ids: list[str], job_id: str) -> None:
         """Cancel those that are jobs, revoke those that are tasks."""
@@ -82,16 +129,6 @@ class Parked:
             self.app.control.revoke(tasks, terminate=True)
         logger.warning("job %s: stopped %d of its sub-results", job_id, len(ids))
 
-    def _end_of(self, task_id: str) -> End | None:
-        """How one sub-result ended; None while it has not."""
-        try:
-            return _end_of_job(self.lanes.job(task_id))
-        except UnknownJob:
-            meta = self.app.backend.get_task_meta(task_id)
-            if meta["status"] not in states.READY_STATES:
-                return None
-            return End(meta["status"] == states.SUCCESS, meta["result"])
-
     def _unpark(self, job_id: str, last: str, outcome: str, detail: str) -> None:
         job = standing(self.store, job_id)
         delay = delay_of(job.spec, job.tries, self.store.settings.retry_delay)
@@ -103,9 +140,7 @@ class Parked:
         logger.info("job %s: all sub-results ended; %s, now %s", job_id, outcome, state.decode() or "no longer parked")
 
 
-def _end_of_job(job: Job) -> End | None:
-    if not job.over:
-        return None
+def _end_of_job(job: Job) -> End:
     well = job.state == "succeeded"
     return End(well, job.result if well else job.error)
 

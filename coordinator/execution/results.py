@@ -1,23 +1,26 @@
 """Once Redis has accepted a job's outcome, others hear of it: its result goes to the backend, its links are published.
 
-Redis notes each job whose result and links are owed until a runner or a warden has sent them. Another node of the app
-sends those of a dead one. So each is sent at least once.
+Redis notes each job whose result and links are owed until a runner or the errands of a node have sent them. Another
+node of the app sends those of a dead one. So each is sent at least once.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from celery import Celery, states
 from celery.app.task import Context
 from celery.backends.base import DisabledBackend
 
 from coordinator.jobs.record import Job
-from coordinator.jobs.spec import Cause, Spec
+from coordinator.jobs.spec import Spec
 from coordinator.lanes.lanes import Lanes
 from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
+
+MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 
 
 def has_results(app: Celery) -> bool:
@@ -52,17 +55,6 @@ def send(app: Celery, job: Job, spec: Spec, error: BaseException | None, trace: 
         app.backend.mark_as_failure(job.id, error, trace, request=request, store_result=store, call_errbacks=True)
 
 
-def log_double_fault(job_id: str, key: str, error: Cause | None, fault: Cause | None) -> None:
-    """Log one ERROR line with both causes. The process that saw the rollback fail calls it."""
-    logger.error(
-        "double fault: job %s (%s) failed: %s; its rollback failed too: %s", job_id, key, _brief(error), _brief(fault)
-    )
-
-
-def _brief(error: Cause | None) -> str:
-    return f"{error.get('type')}: {error.get('message')}" if error else "None"
-
-
 class Results:
     """Sends the results and links that no runner of this app has sent: it died, or the job ended without one."""
 
@@ -71,17 +63,21 @@ class Results:
         self.lanes = lanes
         self.app = app
 
-    def step(self) -> int:
-        """Send what is overdue. Returns for how many jobs."""
+    def step(self, get_on: Callable[[], None] = lambda: None) -> int:
+        """Send what is overdue, one at a time, and call `get_on` before each. Returns for how many jobs."""
         sent = 0
-        for job_id in [raw.decode() for raw in self.store.step("notices_take", self.app.main)]:
+        while found := self.store.step("notices_take", self.app.main, 1):
+            job_id, tries = found[0][0].decode(), found[0][1]
+            get_on()
             try:
                 job = self.lanes.job(job_id)
                 trace = (job.error or {}).get("traceback", "")
                 send(self.app, job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
             except Exception:
-                logger.exception("could not tell the end of job %s; once more in 10 s", job_id)
-                continue
+                if tries < MOST_TRIES:
+                    logger.exception("could not tell the end of job %s (try %d); once more later", job_id, tries)
+                    continue
+                logger.exception("could not tell the end of job %s in %d tries: nobody tries again", job_id, tries)
             self.told([job_id])
             sent += 1
         return sent

@@ -1,38 +1,42 @@
 """A doorbell starts a runner. It claims ready jobs that its node may run, one after the other, for one slice.
 
-    claim ─► attempt ─► finish and claim (one round trip) ─► tell result, links, events ─► attempt …
+    claim ─► attempt ─► finish and claim (one round trip) ─► attempt …
+    claim ─► attempt ─► finish ─► tell result and links ─► claim ─► attempt …        of a job that has some
 
 The runner asks Redis with the same tokens until it answers, so a lost reply changes nothing. `lost`: somebody else was
-given the job, and nothing of ours counts. `condemned`: the warden is about to kill this process, which claims no more.
+given the job, and nothing of ours counts. `condemned`: the clock is about to kill this process, which ends itself.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import os
+import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from celery import Celery
 from celery.app.task import Task
-from kombu.utils.encoding import safe_repr
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import loads
 
+from coordinator.broker.doorbells import TASK
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
-from coordinator.execution.results import log_double_fault, recorded_error, send
+from coordinator.execution.results import recorded_error, send
 from coordinator.execution.subresults import check_deadlock, check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
-from coordinator.fleet.doorbells import TASK
+from coordinator.fleet.board import Board
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, Undoing, working
+from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.lanes.lanes import Lanes
 from coordinator.store.client import Arg, Store
@@ -44,15 +48,21 @@ _TASK_OPTIONS = {
     "shared": False, "bind": True, "ignore_result": True, "send_events": False, "acks_late": False, "rate_limit": None,
 }  # fmt: skip
 T = TypeVar("T")
-_LAST_WAIT = 2.0  # for the kill that is on its way: it must not hit whatever this process would do next
+
+
+class Place(NamedTuple):
+    """The lanes, and the incarnation and the board of the worker that a process belongs to."""
+
+    lanes: Lanes
+    incarnation: str
+    board: Board
 
 
 class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
-    def __init__(
-        self, app: Celery, lanes: Lanes, node: str, incarnation: str, tracers: Tracers, events: TaskEvents
-    ) -> None:
+    def __init__(self, app: Celery, place: Place, node: str, tracers: Tracers, events: TaskEvents) -> None:
+        lanes, incarnation, board = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
@@ -60,6 +70,7 @@ class Runner:
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
+        self._pen = board.pen(self.id)
         self._tracers = tracers
         self._events = events
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -67,24 +78,33 @@ class Runner:
         self._alone = threading.current_thread() is threading.main_thread()
 
     def run(self, bell: str) -> int:
-        """Work until the slice is over or nothing is ready; how many attempts were made."""
-        token, count = self._token(), 0
-        until = time.monotonic() + self.store.settings.slice
-        given, events = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
-        self._events.enabled = events == b"1"
+        """Work until the slice is over or nothing is ready; how many attempts were made.
+
+        Its notice on the board ends with it. So where it raises, the clock puts back the job that it held.
+        """
         try:
-            while given:
-                claim, count = claim_of(given, token), count + 1
-                outcome = self._attempt(claim)
-                token = self._token() if time.monotonic() < until else ""
-                given = self._finish(claim, outcome, token)
-        except BaseException as error:
-            self._abandon(error)
-            raise
+            return self._work(bell)
+        finally:
+            self._pen.close()
+
+    def _work(self, bell: str) -> int:
+        until, count = time.monotonic() + self.store.settings.slice, 0
+        token = self._token()
+        given = self._take(bell, token)
+        while given:
+            claim, count = claim_of(given, token), count + 1
+            outcome = self._attempt(claim)
+            token = self._token() if time.monotonic() < until else ""
+            given = self._finish(claim, outcome, token)
         self._events.flush()
-        if self._told:
-            self._insist("notices_told", self.app.main, *self._told)
         return count
+
+    def _take(self, bell: str, token: str) -> Iterable[object] | None:
+        told, self._told = self._told, []
+        args = (self.node, self.incarnation, self.id, bell, token, self._ttl, self.app.main, *told)
+        given, events = self._insist("runner_take", *args)
+        self._events.enabled = events == b"1"
+        return given  # type: ignore[no-any-return]
 
     def _token(self) -> str:
         """A new one for each claim, all of one length: 96 random bits, and a number."""
@@ -95,9 +115,11 @@ class Runner:
         job = CurrentJob(claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim))
         mark = working.set(job)
         usual = self.store.settings.retry_delay
+        self._pen.begin(claim.token, claim.time_limit)
         try:
             outcome = self._tracers.attempt(claim, usual)
         finally:
+            self._pen.end()
             working.reset(mark)
         if outcome.kind == "parked":
             ids = loads(outcome.detail)["ids"]
@@ -109,7 +131,11 @@ class Runner:
         return outcome
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
-        told, self._told = self._told, []
+        """Record how the attempt ended, and take the next job with this token, '' = none.
+
+        Telling a result or a link may take long. A job that has some is told between its end and the next claim, and
+        that before the next body: so nothing that can wait lies between a claim and its body.
+        """
         kind: str = outcome.kind
         following: tuple[Arg, Arg, Arg] = ("", "", "")
         if kind == "succeeded" and (step := claim.following) is not None:
@@ -124,26 +150,22 @@ class Runner:
             *following,
             self.node,
             self.id,
-            token,
+            "" if claim.tell else token,
         )
-        rest = "" if token else "1"
+        rest = "over" if not token else "soon" if claim.tell else ""
         given: Iterable[object] | None
-        verdict, state, given = self._insist("job_finish", *args, self._ttl, rest, self.app.main, *told)
+        verdict, state, given = self._insist("job_finish", *args, self._ttl, rest)
         if verdict == b"accepted":
             self._tell(claim, outcome, state.decode())
         else:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())
-        if verdict == b"condemned":
-            time.sleep(_LAST_WAIT)
+        if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
+            os.kill(os.getpid(), signal.SIGKILL)
+        if claim.tell and token:
+            given = self._take("", token)
+        elif self._told:
+            self._insist("notices_told", self.app.main, *self._told)
         return given
-
-    def _abandon(self, error: BaseException) -> None:
-        """Give back the job that this runner holds. Its process lives on, so no warden would see it."""
-        mine = self.store.read("HGET", self.store.key("work", self.node), self.id)
-        if mine:
-            token, _, job_id = mine.decode().split(" ", 2)
-            why = dumps(f"its runner failed: {safe_repr(error)}")
-            self.store.step("job_lose", job_id, token, "lost", why, 0)
 
     def _tell(self, claim: Claim, outcome: Outcome, state: str) -> None:
         self._events.ended(claim, outcome, state)
@@ -157,7 +179,7 @@ class Runner:
             send(self.app, job, claim.spec, error, outcome.traceback)
             self._told.append(claim.id)
         except Exception:
-            logger.exception("job %s: its end is not told yet; the warden will", claim.id)
+            logger.exception("job %s: its end is not told yet; the errands will", claim.id)
 
     def _insist(self, step: str, *args: Arg) -> Any:
         """Ask until Redis answers; the same tokens make it safe."""
@@ -174,16 +196,15 @@ class Runner:
                 pause = min(1.0, pause * 2)
 
 
-def install_runner(app: Celery, now: Callable[[], tuple[Lanes, str]]) -> None:
-    """Make the task that a doorbell starts. `now`: the lanes, and the incarnation of this process's worker."""
+def install_runner(app: Celery, place: Callable[[], Place]) -> None:
+    """Make the task that a doorbell starts. `place`: of the process that runs it."""
     tools: dict[str, tuple[Tracers, TaskEvents]] = {}
 
     def run(task: Task, bell: str) -> int:
         node = task.request.hostname
         if node not in tools:
             tools[node] = (Tracers(app, node), TaskEvents(app, node))
-        lanes, incarnation = now()
-        return Runner(app, lanes, node, incarnation, *tools[node]).run(bell)
+        return Runner(app, place(), node, *tools[node]).run(bell)
 
     app.task(run, name=TASK, **_TASK_OPTIONS)
 

@@ -12,8 +12,8 @@ from celery import Celery, current_task, signals
 from celery.app.task import Task
 from celery.result import AsyncResult, GroupResult, ResultSet
 
+from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError, NoRetry, WouldDeadlock
-from coordinator.fleet.doorbells import TASK
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.record import TERMINAL, fields_of_many

@@ -1,6 +1,7 @@
 """Celery's task events for jobs, under the job's own id and task name, so that Flower shows them as tasks.
 
-Batched: a flood sends five messages a second and process; a lone job's events go out at once.
+A thread publishes them: a broker that hangs holds up no job. Batched: a flood sends five messages a second and process;
+a lone job's events go out at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 
 from celery import Celery
 from celery.events import EventDispatcher
@@ -19,7 +21,8 @@ from coordinator.execution.claim import Claim
 
 logger = logging.getLogger(__name__)
 
-_PAUSE = 0.2
+_PAUSE = 0.2  # seconds between two messages
+_MOST = 10_000  # events that wait; beyond that the oldest are dropped
 
 
 class TaskEvents:
@@ -29,10 +32,9 @@ class TaskEvents:
         self.enabled = False
         self._app = app
         self._hostname = hostname
-        self._dispatcher: EventDispatcher | None = None
+        self._waiting: deque[tuple[str, dict[str, object]]] = deque(maxlen=_MOST)
+        self._there, self._sent = threading.Event(), threading.Event()
         self._pid = 0
-        self._flushed = 0.0
-        self._lock = threading.Lock()
 
     def started(self, claim: Claim) -> None:
         if not self.enabled:
@@ -46,7 +48,6 @@ class TaskEvents:
         }
         self._send("task-received", **known, **shown)
         self._send("task-started", uuid=claim.id)
-        self._flush_soon()
 
     def ended(self, claim: Claim, outcome: Outcome, state: str) -> None:
         if not self.enabled:
@@ -59,39 +60,38 @@ class TaskEvents:
             kind = "task-retried" if state == "retrying" else "task-failed"
             error = outcome.error or (claim.error or {}).get("message")  # a rollback that went well: why it was needed
             self._send(kind, uuid=claim.id, exception=safe_repr(error)[:1024], traceback=outcome.traceback)
-        self._flush_soon()
 
     def flush(self) -> None:
-        with self._lock:
-            self._flush()
+        """Give the thread a second for what waits: this process may end now."""
+        if self._waiting:
+            self._sent.wait(1.0)
 
     def _send(self, kind: str, **fields: object) -> None:
-        with self._lock:
-            if self._dispatcher is None or self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._dispatcher = self._app.events.Dispatcher(
-                    self._app.connection_for_write(), hostname=self._hostname, buffer_group={"task"}, buffer_limit=10**9
-                )
-            self._dispatcher.send(kind, **fields)
+        self._waiting.append((kind, {"timestamp": time.time(), **fields}))
+        self._sent.clear()
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            threading.Thread(target=self._run, name="coordinator-events", daemon=True).start()
+        self._there.set()
 
-    def _flush_soon(self) -> None:
-        """At once after a pause, else by a timer: the next job may take long."""
-        with self._lock:
-            wait = self._flushed + _PAUSE - time.monotonic()
-            if wait <= 0:
-                self._flush()
-            elif self._flushed > 0:
-                self._flushed = -1.0
-                timer = threading.Timer(wait, self.flush)
-                timer.daemon = True
-                timer.start()
+    def _run(self) -> None:
+        dispatcher: EventDispatcher | None = None
+        while self._there.wait():
+            self._there.clear()
+            try:
+                dispatcher = dispatcher or self._dispatcher()
+                while self._waiting:
+                    kind, fields = self._waiting.popleft()
+                    dispatcher.send(kind, **fields)
+                dispatcher.flush(errors=False, groups=True)
+            except Exception as error:  # events are shown, nothing depends on them
+                logger.warning("task events were not sent: %s", error)
+                dispatcher = None
+            if not self._waiting:
+                self._sent.set()
+            time.sleep(_PAUSE)
 
-    def _flush(self) -> None:
-        self._flushed = time.monotonic()
-        if self._dispatcher is None:
-            return
-        try:
-            self._dispatcher.flush(errors=False, groups=True)
-        except Exception as error:  # events are shown, nothing depends on them
-            logger.warning("task events were not sent: %s", error)
-            self._dispatcher = None
+    def _dispatcher(self) -> EventDispatcher:
+        connection = self._app.connection_for_write()
+        options = {"buffer_group": {"task"}, "buffer_limit": 10**9}
+        return self._app.events.Dispatcher(connection, hostname=self._hostname, **options)

@@ -1,6 +1,6 @@
-"""The nodes that live, and the doorbells that wake them."""
+"""The nodes that live, and what the processes of this machine do."""
 
-from coordinator.fleet.doorbells import Doorbells
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
 
-__all__ = ["Doorbells", "Node", "Nodes"]
+__all__ = ["Board", "Node", "Nodes"]

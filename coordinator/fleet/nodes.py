@@ -106,15 +106,19 @@ class Nodes:
         """The nodes that miss no heartbeats now."""
         return [node for node in self.all() if node.alive]
 
-    def is_alive(self, name: str) -> bool:
+    def is_alive(self, name: str, incarnation: str | None = None) -> bool:
+        """`incarnation`: this very life of it."""
+
         def ask() -> list[Any]:
             pipeline = self.store.client.pipeline(transaction=False)
             pipeline.zscore(self.store.key("alive"), name)
+            pipeline.hget(self.store.key("node", name), "incarnation")
             pipeline.time()
             return list(pipeline.execute())
 
-        till, now = self.store.call(ask)
-        return till is not None and bool(till > _instant(now))
+        till, found, now = self.store.call(ask)
+        its = incarnation is None or (found or b"").decode() == incarnation
+        return its and till is not None and bool(till > _instant(now))
 
     def _read(self) -> list[Node]:
         client, key = self.store.client, self.store.key

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from celery import Celery
 from kombu.connection import Connection
 
+from coordinator.broker.transport import BOUNDED
 from coordinator.errors import SettingsError
-from coordinator.fleet.broker import BOUNDED
 
 _NAMED = {"global_keyprefix": ""}  # kombu's client puts it before the keys of some commands only: we do, of all
 _BYTES = 1024 * 1024  # no further message is taken once so many bytes are received

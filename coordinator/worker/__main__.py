@@ -1,7 +1,7 @@
-"""The warden's process, which a worker spawns beside itself: `python -m coordinator.worker APP FD`.
+"""The process of a node's errands, which its clock spawns: `python -m coordinator.worker APP FD`.
 
-Its charge comes as the first line of its standard input. To FD it writes a byte each time that its node becomes
-registered (1) or is no longer (0).
+The first line of its standard input says for whom; each further one names a doorbell to ring. At its end the clock is
+gone, and so the errands end. To FD it writes a byte twice a second.
 """
 
 from __future__ import annotations
@@ -10,37 +10,30 @@ import importlib
 import importlib.util
 import json
 import logging
-import os
-import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from celery import Celery
 
-from coordinator.diagnosis.status import warnings
+from coordinator.broker.doorbells import BellQueue, Doorbells
 from coordinator.documents.registry import Documents
-from coordinator.errors import SettingsError, StoreUnavailable
+from coordinator.errors import SettingsError
 from coordinator.execution.parked import Parked
 from coordinator.execution.results import Results
-from coordinator.fleet.doorbells import BellQueue, Doorbells
-from coordinator.fleet.nodes import About
-from coordinator.lanes.lanes import Lanes
 from coordinator.store.client import Store
+from coordinator.worker.errands import Duty, WardenPlugin, attend
 from coordinator.worker.unacked import open_unacked
-from coordinator.worker.warden import Charge, Warden, WardenPlugin
 
 logger = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """The parts of a Coordinator that the warden needs."""
+    """The parts of a Coordinator that the errands need."""
 
     store: Store
-    core: Lanes
     results: Results
     parked: Parked
     doorbells: Doorbells
@@ -65,67 +58,28 @@ def find(place: str) -> Celery:
 
 
 class Ear(threading.Thread):
-    """Reads the worker's lines; `ended` once the worker is gone."""
+    """Hands on the doorbells that the clock names; `ended` once it is gone."""
 
-    def __init__(self, source: TextIO) -> None:
-        super().__init__(name="warden-ear", daemon=True)
+    def __init__(self, source: TextIO, ring: Callable[[str, str], None]) -> None:
+        super().__init__(name="errands-ear", daemon=True)
         self._source = source
-        self._lines: queue.SimpleQueue[About] = queue.SimpleQueue()
+        self._ring = ring
         self.ended = threading.Event()
-
-    def heard(self) -> Iterator[About]:
-        with suppress(queue.Empty):
-            while True:
-                yield self._lines.get_nowait()
 
     def run(self) -> None:
         try:
             for line in self._source:
-                self._lines.put(json.loads(line))
+                self._ring(*json.loads(line)["ring"])
         except (OSError, ValueError):
-            logger.exception("warden: cannot hear its worker")
+            logger.exception("the errands cannot hear their clock")
         finally:
             self.ended.set()
 
 
-def serve(warden: Warden, source: TextIO, voice: int, plugins: list[WardenPlugin]) -> None:
-    """Step until the worker is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    ear, said = Ear(source), False
-    ear.start()
-    for plugin in plugins:
-        plugin.start()
-    while not ear.ended.wait(warden.settings.sweep):
-        for line in ear.heard():
-            warden.hear(line)
-        warden.step()
-        if warden.registered != said:
-            said = warden.registered
-            with suppress(OSError):  # the worker is gone, which the ear hears
-                os.write(voice, b"1" if said else b"0")
-    for plugin in plugins:
-        plugin.stop()
-    try:
-        warden.leave()
-    except StoreUnavailable as error:
-        logger.warning("warden of %s could not sign off: %s", warden.charge.node, error)
-
-
-def warn(store: Store) -> None:
-    """Log once why this Redis may lose jobs. A Redis that is away, or does not tell, keeps no warden from its work."""
-    try:
-        found = warnings(store)
-    except Exception as error:
-        level = logging.ERROR if isinstance(error, SettingsError) else logging.INFO
-        logger.log(level, "cannot ask Redis how it keeps its data: %s", error)
-        return
-    for warning in found:
-        logger.warning("%s", warning)
-
-
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/warden] %(message)s")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/errands] %(message)s")
     charge = json.loads(sys.stdin.readline())
     sys.path.insert(0, "")
     app = find(sys.argv[1])
@@ -134,14 +88,19 @@ def main() -> None:
     host: Host = app.coordinator
     host.documents.node = charge["node"]
     bells = BellQueue(host.doorbells)
-    bells.start()
     host.store.ringer = bells.ring
-    warden = Warden(host.store, host.core, host.results, host.parked, Charge(**charge))
-    warn(host.store)
+    ear = Ear(sys.stdin, bells.ring)
+    pause = host.store.settings.sweep
+    duties = [Duty("results", host.results.step, pause), Duty("parked jobs", host.parked.step, pause)]
     plugins: list[WardenPlugin] = [*open_unacked(app, charge["node"], charge["incarnation"])]
     plugins += [make(charge["node"]) for make in host.warden_plugins]
-    serve(warden, sys.stdin, int(sys.argv[2]), plugins)
-    bells.stop()
+    parts: list[WardenPlugin] = [bells, *duties, *plugins]
+    for part in parts:
+        part.start()
+    ear.start()
+    attend(duties, ear.ended.wait, int(sys.argv[2]))
+    for part in reversed(parts):
+        part.stop()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The coordinator adds to a Celery worker: a queue of its own, the warden beside it, a `revoke` that means cancel, and
 a consumer that survives the loss of its broker.
 
-The worker's event loop never calls Redis for us, and never blocks. Once a second a timer looks whether the warden
-lives, writes what changed into the warden's standard input, and reads from a pipe whether the node is registered. The
-warden is a new process, not a fork: no thread of ours lives in a process that forks.
+The worker's event loop never calls Redis for us, and never blocks. Once a second a timer looks whether the clock (the
+first of the warden's two processes) lives, writes what changed into its standard input, and reads from a pipe whether
+the node is registered. The clock is a new process, not a fork: no thread of ours lives in a process that forks.
 
 A worker consumes its own queue unless another living worker has its name: then the bells are for that one.
 """
@@ -27,10 +27,11 @@ from celery.worker import WorkController, consumer, control, state
 from kombu.asynchronous.timer import Entry
 from kombu.connection import Connection
 
+from coordinator.broker.doorbells import TASK, queue_of
+from coordinator.broker.transport import is_redis
 from coordinator.errors import CoordinatorError, SettingsError
 from coordinator.fleet import processes
-from coordinator.fleet.broker import is_redis
-from coordinator.fleet.doorbells import TASK, queue_of
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About, Nodes
 from coordinator.jobs.chain import CANVAS
 from coordinator.version import VERSION
@@ -62,7 +63,7 @@ class Consumer(consumer.Consumer):
 
 
 class WardenStep(bootsteps.StartStopStep):
-    """Starts, feeds and restarts the warden. A class of its own per app: `bind`."""
+    """Starts, feeds and restarts the clock. A class of its own per app: `bind`."""
 
     requires = ("celery.worker.consumer:Tasks",)
     coordinated: ClassVar[Celery]
@@ -92,7 +93,7 @@ class WardenStep(bootsteps.StartStopStep):
         try:
             if self._process is None or self._process.poll() is not None:
                 if self._process is not None:
-                    logger.error("the warden ended (exit %s); starting it again", self._process.returncode)
+                    logger.error("the clock ended (exit %s); starting it again", self._process.returncode)
                 self._told = self._condition(c)
                 self._process = self._spawn(c)
             self._hear(c)
@@ -101,7 +102,7 @@ class WardenStep(bootsteps.StartStopStep):
             if changed and self.tell(changed):
                 self._told = now
         except Exception:
-            logger.exception("cannot look after the warden")
+            logger.exception("cannot look after the clock")
 
     def _hear(self, c: consumer.Consumer) -> None:
         """Consume the own queue while this worker is the one that is registered under its name."""
@@ -134,6 +135,9 @@ class WardenStep(bootsteps.StartStopStep):
         labels = app.coordinator.settings.labels
         queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
         charge = {
+            "app": locate(app),
+            "board": str(app.coordinator.board.folder),
+            "settings": app.coordinator.settings.model_dump(mode="json"),
             "node": c.hostname,
             "incarnation": app.coordinator.incarnation,
             "worker": processes.identity(),
@@ -141,7 +145,7 @@ class WardenStep(bootsteps.StartStopStep):
             "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
             "tasks": [CANVAS, *(name for name in app.tasks if not name.startswith(("celery.", "coordinator.")))],
         }
-        process = self._start("-m", "coordinator.worker", locate(app))
+        process = self._start("-m", "coordinator.clock")
         assert process.stdin is not None
         process.stdin.write(json.dumps(charge).encode() + b"\n")
         process.stdin.flush()
@@ -164,7 +168,7 @@ class WardenStep(bootsteps.StartStopStep):
             os.close(voice)
 
     def tell(self, line: Mapping[str, str | int | float]) -> bool:
-        """One line to the warden; False when it could not be written now."""
+        """One line to the clock; False when it could not be written now."""
         if self._process is None or self._process.stdin is None:
             return False
         try:
@@ -190,6 +194,7 @@ def bind(app: Celery) -> None:
         if instance.app is app:
             _check(app)
             app.coordinator.incarnation = uuid.uuid4().hex
+            app.coordinator.board = Board.open()
             app.coordinator.documents.node = sender
             queues = app.amqp.queues
             (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
@@ -223,7 +228,7 @@ def locate(app: Celery) -> str:
                 place = getattr(module, "__file__", "") or "" if name == "__main__" else name
                 spec = getattr(module, "__spec__", None) if name == "__main__" else None
                 return f"{spec.name if spec else place}:{attribute}"
-    raise SettingsError(f"the Celery app {app.main!r} is no attribute of any module: its warden could not find it")
+    raise SettingsError(f"the Celery app {app.main!r} is no attribute of any module: its errands could not find it")
 
 
 _revoke = control.Panel.data["revoke"]

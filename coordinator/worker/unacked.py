@@ -5,15 +5,16 @@ gives them back after the `visibility_timeout`, an hour. Therefore:
 
     note    a worker's channel writes the tag of each message that it holds into a set of the worker's own, in the
             same transactions in which kombu stores that message and forgets it
-    keep    the worker's warden gives that set a deadline with each heartbeat, by the broker's clock
-    return  any warden that finds a set past its deadline puts its messages back, one script a message
+    keep    the worker's errands give that set a deadline every few seconds, by the broker's clock
+    return  the errands of any node that find a set past its deadline put its messages back, one script a message,
+            unless the clock of that worker says that it lives
 
-The set decides: a message goes back only while its tag is in the set and kombu stores the same message under it. So a
-warden that continues after a crash, or works beside another one, returns nothing twice, and takes no message from a
-worker that received it since.
+The set decides: a message goes back only while its tag is in the set and kombu stores the same message under it. So
+errands that continue after a crash, or work beside others, return nothing twice, and take no message from a worker that
+received it since.
 
-A worker is one life of a process, `<incarnation> <node>`, and its set outlasts a warden that starts again. The time
-is the broker's. After a silence of its own, a warden declares no worker dead for as long as a deadline lasts, since
+A worker is one life of a process, `<incarnation> <node>`, and its set outlasts errands that start again. The time
+is the broker's. After a silence of their own, they declare no worker dead for as long as a deadline lasts, since
 the broker may have been away for all. A worker that was only cut off goes on with messages that were returned
 meanwhile: they run twice, as late acknowledgement allows.
 
@@ -36,14 +37,15 @@ from kombu.message import Message
 from kombu.transport.redis import Channel, QoS
 from kombu.utils.json import dumps, loads
 
-from coordinator.fleet.broker import BOUNDED, is_redis
-from coordinator.fleet.doorbells import TASK, queue_of
+from coordinator.broker.doorbells import TASK, queue_of
+from coordinator.broker.transport import BOUNDED, is_redis
+from coordinator.fleet.nodes import Nodes
 from coordinator.store.times import milliseconds
 from coordinator.threads import StoppableThread
 
 logger = logging.getLogger(__name__)
 
-START = 3.0  # seconds that a warden takes to be started again, at most
+START = 3.0  # seconds that errands take to be started again; where they take longer, the clock speaks for the worker
 # The broker's keys keep their old names, since workers of an older version use them.
 _TAGS, _WORKERS = "coordinator.hand:", "coordinator.hands:"
 
@@ -155,7 +157,7 @@ class Unacked(StoppableThread):
     def step(self) -> None:
         """Never raises."""
         try:
-            over = self._keep()
+            over = [worker for worker in self._keep() if not self._lives(worker)]
             for worker in over:
                 self.give_back(worker, over)
         except Exception as error:
@@ -175,6 +177,11 @@ class Unacked(StoppableThread):
             self._since = now
         self._kept = now
         return over if now - self._since >= lasting else []
+
+    def _lives(self, worker: str) -> bool:
+        """Its errands may hang, or start again and import a large app; its clock says that it lives."""
+        incarnation, _, node = worker.partition(" ")
+        return Nodes(self._app.coordinator.store).is_alive(node, incarnation)
 
     def give_back(self, worker: str, over: list[str]) -> None:
         """Return the messages of `worker`, one of the workers whose deadlines are `over`.

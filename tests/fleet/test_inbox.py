@@ -15,7 +15,7 @@ def runs(fleet: Fleet) -> set[str]:
 
 
 def processes(worker: Worker) -> set[int]:
-    return {worker.pid, worker.warden().pid, *(child.pid for child in worker.children())}
+    return {worker.pid, worker.warden().pid, worker.errands().pid, *(child.pid for child in worker.children())}
 
 
 def test_no_message_on_the_queue_is_noticed_by_the_worker_or_its_other_queues(fleet: Fleet) -> None:
@@ -71,7 +71,7 @@ def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(f
 def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> None:
     fleet.configure(node_ttl=1.5, heartbeat=0.3, lock_ttl=2)
     killed = fleet.worker("killed")
-    warden = killed.warden()
+    errands = killed.errands()
     sent: list[str] = []
 
     def caught_with_something_received() -> bool:
@@ -79,14 +79,14 @@ def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> 
         with broker(fleet) as client:
             client.lpush(key(fleet), *[json.dumps({"name": "a", "id": name}) for name in sent[-100:]])
             wait_until(lambda: client.llen(key(fleet)) < 100)
-            warden.suspend()
+            errands.suspend()
             if client.llen(key(fleet, f".hand:{killed.name}")):
                 return True
-            warden.resume()
+            errands.resume()
             return False
 
     wait_until(caught_with_something_received)
-    everything = [*killed.children(), warden, psutil.Process(killed.pid)]
+    everything = [*killed.children(), killed.warden(), errands, psutil.Process(killed.pid)]
     for process in everything:
         process.kill()
     killed.process.wait()

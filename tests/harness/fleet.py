@@ -36,6 +36,11 @@ class Worker:
         """One, or none while it is started again."""
         return [child for child in self._children() if _is_warden(child)]
 
+    def errands(self) -> psutil.Process:
+        """The clock's own child."""
+        wait_until(lambda: any(clock.children() for clock in self.wardens()), 20)
+        return self.warden().children()[0]
+
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
         return [child for child in self._children() if not _is_warden(child)]
@@ -49,16 +54,14 @@ class Worker:
 
     def end(self) -> None:
         if self.process.poll() is None:
-            everything = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-            for one in everything:
-                one.kill()
+            kill_all(self)
         self.process.wait()
 
 
 def _is_warden(process: psutil.Process) -> bool:
     """Not one that has ended since it was seen."""
     with suppress(psutil.NoSuchProcess):
-        return "coordinator.worker" in process.cmdline()
+        return "coordinator.clock" in process.cmdline()
     return False
 
 
@@ -121,9 +124,10 @@ class Fleet(Installation):
 
 
 def kill_all(worker: Worker) -> None:
-    """Itself, its pool and its warden."""
+    """Itself, its pool, its clock and its errands."""
     for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # some end with their parent
+            process.kill()
 
 
 def server_seconds(fleet: Fleet) -> float:

@@ -75,7 +75,7 @@ class Puppet:
         """`next_token`: take the next ready job with it too."""
         verdict, state, given = self.store.step(
             "job_finish", taken.id, taken.token, outcome, '"detail"', delay, "", "", "", "", self.name, taken.runner,
-            next_token, self.ttl, "" if next_token else "1", "shop",
+            next_token, self.ttl, "" if next_token else "over",
         )  # fmt: skip
         return Finished(verdict.decode(), state.decode(), _taken(given, next_token, taken.runner))
 

@@ -63,13 +63,15 @@ class Storm:
             self._stopped.remove((until, process))
             _go_on(process)
         worker = self.random.choice(self._living())
-        what = self.random.choices(("child", "warden", "stop", "node"), (5, 2, 3, 1))[0]
+        what = self.random.choices(("child", "warden", "errands", "stop", "node"), (5, 2, 1, 3, 1))[0]
         try:
             if what == "node":
                 worker.kill()
                 worker.process.wait()
             elif what == "warden":
                 worker.warden().kill()
+            elif what == "errands":
+                worker.errands().kill()
             else:
                 child = self.random.choice(worker.children())
                 if what == "child":

@@ -14,8 +14,9 @@ from coordinator import CoordinatorError
 from coordinator.execution.attempt import Tracers
 from coordinator.execution.parked import Parked
 from coordinator.execution.results import Results
-from coordinator.execution.runner import Runner
+from coordinator.execution.runner import Place, Runner
 from coordinator.execution.task_events import TaskEvents
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.record import Job, parse
 from coordinator.lanes.lane import Lane, look
@@ -121,7 +122,8 @@ class Real(Side):
         core = Lanes(self.rung)
         given = {"store": self.rung, "core": core, "_locks": Locks(self.rung, core), "_sorters": Sorters(self.rung)}
         vars(self.coordinator).update(given)
-        self._runner = Runner(self.app, self.quiet, NODE, "first", Tracers(self.app, NODE), TaskEvents(self.app, NODE))
+        self._place = Place(self.quiet, "first", Board.open())
+        self._tools = (Tracers(self.app, NODE), TaskEvents(self.app, NODE))
         self._parked, self._results = Parked(self.quiet, self.app), Results(self.store, self.quiet, self.app)
 
     def begin(self) -> None:
@@ -144,7 +146,7 @@ class Real(Side):
         while True:
             self._results.step()
             self._pass_time()
-            if not self._look_at_parked() and not self._runner.run(""):
+            if not self._look_at_parked() and not Runner(self.app, self._place, NODE, *self._tools).run(""):
                 return
 
     def _pass_time(self) -> None:

@@ -122,8 +122,10 @@ class Harness:
         """`another`: a worker of that name which is not the one that is known."""
         self.again = self.again and not self.model.any_stale()
         runner, token = self.new("r"), self.new("t")
-        known = self.model.nodes[node].incarnation
-        given = self.call("runner_take", node, "another" if another else known, runner, "", token, TTL)[0]
+        known, told = self.model.nodes[node].incarnation, list(self.model.owed)[:1]
+        incarnation = "another" if another else known
+        given = self.call("runner_take", node, incarnation, runner, "", token, TTL, "shop", *told)[0]
+        self.model.told(told)
         if another and known:
             assert not given
         else:
@@ -138,15 +140,13 @@ class Harness:
             left = job.steps[job.step + 1 :] if job and job.token == taking.token and job.phase != "rollback" else ()
             outcome = "step" if left else "succeeded"
             following = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
-        told = [name for name in model.owed if name != taking.id][:1]
         token = self.new("t") if chain else ""
         detail = "handles" if outcome == "parked" else '"detail"'
         answer = self.call(
             "job_finish", taking.id, taking.token, outcome, detail, delay, most, *following,
-            taking.node, taking.runner, token, TTL, "" if token else "1", "shop", *told,
+            taking.node, taking.runner, token, TTL, "" if token else "over",
         )  # fmt: skip
-        model.told(told)
-        model.tell_after = 10_000
+        model.tell_after = 5_000
         verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound)
         assert answer[:2] == [verdict, state], f"should be {verdict}, {state}, is {answer[:2]}"
         if token and verdict != "condemned":

@@ -44,7 +44,7 @@ class Model(Sorters):
             self.counts[job.state] -= 1
             self._anew(job)
             job.taken = job.expires = None
-            job.token = job.last = job.condemned = ""
+            job.token, job.last, job.condemned, job.offers = "", "", "", 0
             self.enter(job, self.next_order(job.priority, to))
         return job.state
 
@@ -157,9 +157,11 @@ class Model(Sorters):
 
     def condemn(self, node: Node, runner: str, token: str, name: str) -> int:
         job = self.jobs.get(name)
-        if not job or job.token != token or node.work.get(runner, ("",))[0] != token:
+        if node.work.get(runner, ("",))[0] != token:
             return 0
-        job.condemned = token
+        if job and job.token == token:
+            job.condemned = token
+        self.condemned.add(token)
         return 1
 
     def lost(self, name: str, token: str, how: str, delay: int) -> str:
@@ -205,14 +207,17 @@ class Model(Sorters):
         job.handles = ""
         return self.conclude(job, outcome, delay, None)
 
-    def notices(self) -> list[str]:
-        due = [name for _, name in sorted((at, name) for name, at in self.owed.items() if at <= self.now)]
-        for name in due:
-            if name in self.jobs:
-                self.owed[name] = self.now + 10_000
+    def notices(self) -> list[tuple[str, int]]:
+        """(id, how often it was offered) of each."""
+        found = []
+        for _, name in sorted((at, name) for name, at in self.owed.items() if at <= self.now):
+            if job := self.jobs.get(name):
+                self.owed[name] = self.now + min(30_000 * 2**job.offers, 600_000)
+                job.offers += 1
+                found.append((name, job.offers))
             else:
                 del self.owed[name]
-        return [name for name in due if name in self.jobs]
+        return found
 
     def told(self, names: list[str]) -> int:
         return sum(self.owed.pop(name, None) is not None for name in names)

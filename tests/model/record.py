@@ -73,6 +73,7 @@ class Job:
     rollback: str = ""
     stop: str = ""
     condemned: str = ""
+    offers: int = 0
     own: Place | None = None
     slots: tuple[int, ...] = ()
     handles: str = ""

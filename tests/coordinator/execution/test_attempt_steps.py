@@ -20,7 +20,7 @@ def tell(node: Puppet, taken: Taken, outcome: str) -> tuple[str, str]:
     more = ("shop\ncelery", "shop.other", 0) if outcome == "step" else ("", "", "")
     found = node.store.step(
         "job_finish", taken.id, taken.token, outcome, '"detail"', HOUR, "", *more, node.name, taken.runner, "",
-        node.ttl, "1", "shop",
+        node.ttl, "over",
     )  # fmt: skip
     return found[0].decode(), found[1].decode()
 

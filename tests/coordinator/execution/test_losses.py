@@ -229,7 +229,7 @@ def test_a_node_that_was_only_silent_keeps_what_its_processes_hold(node: Puppet)
 
 def test_the_end_of_a_job_is_owed_until_it_is_told(node: Puppet) -> None:
     def states() -> list[Job]:
-        return [node.lanes.job(one.decode()) for one in node.store.step("notices_take", "shop")]
+        return [node.lanes.job(one.decode()) for one, _ in node.store.step("notices_take", "shop", 10)]
 
     node.submit("a", job_id="j", tell=True)
     node.finish(node.must_take())

@@ -14,7 +14,7 @@ def test_an_end_that_nobody_tells_is_seen_by_the_slow_look(node: Puppet) -> None
     node.submit("a", job_id="parent")
     parent = node.must_take()
     node.store.step("job_finish", parent.id, parent.token, "parked", '{"ids": ["child"], "one": true}', 0, "", "", "",
-                    "", "one", parent.runner, "", 60000, "", "shop")  # fmt: skip
+                    "", "one", parent.runner, "", 60000, "")  # fmt: skip
     looks.step()  # once after parking
     now: Any = client.time()
     assert 8 < (client.zscore(parked, "parent") or 0) / 1000 - now[0] < 11

@@ -103,7 +103,7 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     assert [told.outcome for told in again] == ["duplicate"] * 2, "it was done before"
     with pytest.raises(StoreRefused):
         Lanes(store).submit_many([sketch("a", job_id="two")])
-    done = store.step("job_finish", "one", token, "succeeded", "1", 0, "", "", "", "", "n", "r", "", 60000, "", "shop")
+    done = store.step("job_finish", "one", token, "succeeded", "1", 0, "", "", "", "", "n", "r", "", 60000, "")
     assert done[:2] == [b"accepted", b"succeeded"]
     store.client.config_set("maxmemory", 0)
     assert submit(store, "two") == b"started"

@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.fleet.doorbells import TASK
+from coordinator.broker.doorbells import TASK
 from coordinator.worker.unacked import Unacked, keep, note, open_unacked
 from tests.harness.redis import RedisServer
 

@@ -96,7 +96,7 @@ def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: P
 
 def test_what_hangs_does_not_stay_behind(tmp_path: Path) -> None:
     with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "1") as command:
-        (warden,) = (one for one in command.family() if "coordinator.worker" in one.cmdline())
+        (warden,) = (one for one in command.family() if "coordinator.clock" in one.cmdline())
         for hanging in (warden, command.member("beat")):
             hanging.suspend()
         began = time.monotonic()

@@ -114,7 +114,7 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
 ) -> None:
     here, slapd = service
     here.node("one")
-    (warden,) = (one for one in here.node("two").children() if "coordinator.worker" in one.cmdline())
+    (warden,) = (one for one in here.node("two").children(recursive=True) if "coordinator.worker" in one.cmdline())
     document, of_beat = here.coordinator.documents["nodelist"], f"beat@{socket.gethostname()}"
     with beat(here, "beat"):
         wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)

@@ -14,6 +14,7 @@ from coordinator import Coordinator, current_job  # (*)
 from coordinator.inbox.inbox import Refused
 from coordinator.store.library import assemble
 
+time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}

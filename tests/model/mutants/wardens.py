@@ -30,9 +30,8 @@ MUTATIONS = [
     ),
     Mutation(
         "runner", "a stop meant for a released attempt hits the job that is wanted again",
-        "  if redis.call('HGET', c.P .. 'job:' .. id, 'token') ~= token then return 0 end\n"
-        "  record.note(",
-        "  record.note(",
+        "  if redis.call('HGET', c.P .. 'job:' .. id, 'token') == token then\n",
+        "  if true then\n",
     ),
     Mutation(
         "runner", "the entry of a runner that went on is dropped",
@@ -64,7 +63,7 @@ MUTATIONS = [
     ),
     Mutation(
         "job", "a notice is sent twice",
-        "    redis.call('ZADD', unsent, c.now + 10000, id)\n",
+        "      redis.call('ZADD', unsent, c.now + math.min(30000 * 2 ^ (tries - 1), 600000), id)\n",
         "", seldom=True,
     ),
 ]  # fmt: skip

@@ -59,7 +59,7 @@ local function revive(c, id, job, to, act)
   end
   redis.call('HINCRBY', c.P .. 'counts', job.state, -1)
   begin_anew(c, id, job, act)
-  redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score')
+  redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers')
   local score = line.new_score(c, redis.call('HGET', name, 'priority') or 0, to)
   admit.join(c, id, record.keys_of(job.keys), score)
 end
@@ -149,20 +149,23 @@ step.define('counts_read', {'no-writes'}, function(c)
 end)
 
 -- notices_take: jobs of an app that are over and whose results and links nobody has sent yet.
--- args app
--- returns ids; asked again: each is offered again after 10 s unless it is told
+-- args app most
+--   most: how many at most
+-- returns {id, tries} for each; tries: how often it was offered; asked again: each is offered again after 30 s, then
+--   after twice as long, up to 10 min, unless it is told
 step.define('notices_take', {'allow-oom'}, function(c, args)
-  local app = unpack(args)
-  local unsent, ids = c.P .. 'unsent:' .. app, {}
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', unsent, '-inf', c.now, 'LIMIT', 0, 100)) do
+  local app, most = unpack(args)
+  local unsent, found = c.P .. 'unsent:' .. app, {}
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', unsent, '-inf', c.now, 'LIMIT', 0, most)) do
     if redis.call('EXISTS', c.P .. 'job:' .. id) == 1 then
-      redis.call('ZADD', unsent, c.now + 10000, id)
-      ids[#ids + 1] = id
+      local tries = redis.call('HINCRBY', c.P .. 'job:' .. id, 'offers', 1)
+      redis.call('ZADD', unsent, c.now + math.min(30000 * 2 ^ (tries - 1), 600000), id)
+      found[#found + 1] = {id, tries}
     else
       redis.call('ZREM', unsent, id)
     end
   end
-  return ids
+  return found
 end)
 
 -- notices_told: results and links of these jobs were sent.

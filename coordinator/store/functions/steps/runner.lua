@@ -1,11 +1,13 @@
 -- A runner takes jobs and says how they ended; its node's warden speaks for the process of a runner.
 
 -- runner_take: a doorbell's runner begins: its bell is answered, it is given the next ready job.
--- args node incarnation runner bell token ttl
+-- args node incarnation runner bell token ttl app told…
 --   incarnation: of the worker; another one of the same name is given nothing, and leaves the bell as it is
+--   told: ids whose results and links were sent
 -- returns {job or false, events}; asked again with the same token: the same job
 step.define('runner_take', {'allow-oom'}, function(c, args)
-  local node, incarnation, runner, bell, token, ttl = unpack(args)
+  local node, incarnation, runner, bell, token, ttl, app = unpack(args, 1, 7)
+  if #args > 7 then redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 8)) end
   local known = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
   if known and known ~= incarnation then return {false, '0'} end
   redis.call('ZREM', c.P .. 'rung:' .. node, bell)
@@ -16,7 +18,9 @@ end)
 -- Most jobs do not need this: one that is not simply over, or whose outcome was told before. The verdict, the state.
 local function conclude(c, id, token, kind, detail, delay, most, following)
   local job = record.read(c, id)
-  if not job or (job.token ~= token and job.last ~= token) then return 'lost', '' end
+  if not job or (job.token ~= token and job.last ~= token) then
+    return redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''
+  end
   if job.condemned == token then return 'condemned', '' end
   if job.token ~= token then return 'accepted', redis.call('HGET', job.name, 'said') or '' end -- as it was told
   if states.TERMINAL[job.state] then return 'accepted', job.state end
@@ -29,11 +33,18 @@ local function conclude(c, id, token, kind, detail, delay, most, following)
   return 'accepted', state
 end
 
--- The runner takes nothing more. slice_over: another bell is rung where work is ready.
-local function go(c, node, runner, slice_over)
+-- The runner takes nothing now. rest: '' | over: its slice is, so another bell is rung where work is ready | soon: it
+-- comes again at once, so no bell is rung for the first job that became ready and that it may take.
+local function go(c, node, runner, rest)
   redis.call('HDEL', c.P .. 'work:' .. node, runner)
+  if rest == 'soon' then
+    for _, job in ipairs(c.readied or {}) do
+      if redis.call('SISMEMBER', c.P .. 'classes:' .. node, job.class) == 1 then c.served = job.class end
+    end
+    return
+  end
   doorbells.rescore(c, node)
-  if not slice_over then return end
+  if rest ~= 'over' then return end
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
     if redis.call('EXISTS', c.P .. 'ready:' .. class) == 1 then
       doorbells.bell(c, node)
@@ -44,17 +55,15 @@ local function go(c, node, runner, slice_over)
 end
 
 -- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
--- args id token kind detail delay most class task limit node runner next ttl rest app told…
+-- args id token kind detail delay most class task limit node runner next ttl rest
 --   kind: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left) | conflict |
 --   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
 --   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none
---   rest: '1' = the slice is over: ring again where work is ready; told: ids whose results and links were sent
+--   rest: without `next`: over = the slice is: ring again where work is ready; soon = the runner asks again at once
 -- returns {verdict, state, job or false}; verdict: accepted | lost | condemned; asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
-  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl, rest, app =
-    unpack(args, 1, 15)
-  c.tell_after, c.direct = 10000, next ~= ''
-  if #args > 15 then redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 16)) end
+  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl, rest = unpack(args)
+  c.tell_after, c.direct = 5000, next ~= ''
 
   local job, verdict, state, known = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', true
   record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom')
@@ -69,7 +78,7 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   if next ~= '' and verdict ~= 'condemned' then
     given = claim.next(c, node, runner, next, ttl, known)
   else
-    go(c, node, runner, rest == '1')
+    go(c, node, runner, rest)
   end
   return {verdict, state, given}
 end)
@@ -138,14 +147,17 @@ local function holds(c, node, runner, token)
 end
 
 -- runner_condemn: from here the attempt's outcome is refused and its runner is given nothing more, so that stopping
--- its process can hit no other job.
+-- its process can hit no other job. The job may have gone on without it: released, and tried again.
 -- args node runner token id
 -- returns 1, or 0 when the runner has gone on to something else; asked again: the same
 step.define('runner_condemn', {'allow-oom'}, function(c, args)
   local node, runner, token, id = unpack(args)
   if not holds(c, node, runner, token) then return 0 end
-  if redis.call('HGET', c.P .. 'job:' .. id, 'token') ~= token then return 0 end
-  record.note(c, id, 'condemned', token)
+  if redis.call('HGET', c.P .. 'job:' .. id, 'token') == token then
+    record.note(c, id, 'condemned', token)
+  else
+    redis.call('SET', c.P .. 'condemned:' .. token, id, 'PX', 3600000)
+  end
   return 1
 end)
 

@@ -1,6 +1,6 @@
 """How long a job waits before its next attempt."""
 
-from coordinator.execution.backoff import delay_of
+from coordinator.jobs.backoff import delay_of
 
 
 def test_a_policy_doubles_up_to_its_cap_and_its_jitter_goes_down_to_nothing() -> None:

@@ -1,11 +1,12 @@
-"""The warden's watch over the runners of its node.
+"""The clock's watch over the runners of its node.
 
 Redis keeps in work:<node> which runner holds which job. The watch looks at each runner's process, told apart for good
-by its pid and birth:
+by its pid and birth, and at the runner's notice on the board:
 
     gone     its job is put back at once
     alive    its lease is renewed, each third of the ttl
     stopped, a zombie   its lease is left to lapse
+    alive, but the runner is over or has gone on    Redis has lost its end: the job is put back
 
 A job past its time limit or its lifetime, and a cancelled one, loses its process. The watch condemns the attempt
 first: from then on Redis refuses its outcome and gives its runner nothing more, so that the kill hits nothing else.
@@ -21,9 +22,10 @@ from dataclasses import dataclass
 from kombu.utils.json import dumps
 
 from coordinator.errors import UnknownJob
-from coordinator.execution.backoff import delay_of_job
-from coordinator.execution.results import log_double_fault
 from coordinator.fleet import processes
+from coordinator.fleet.board import Board, Notice
+from coordinator.jobs.backoff import delay_of_job
+from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import fields
 from coordinator.jobs.spec import Cause
 from coordinator.lanes.lanes import Lanes
@@ -51,14 +53,15 @@ class Held:
 class Watch:
     """`worker`: the identity of the node's main process. A pool of threads has all its runners there."""
 
-    def __init__(self, lanes: Lanes, node: str, worker: str) -> None:
+    def __init__(self, lanes: Lanes, node: str, worker: str, board: Board) -> None:
         self.lanes = lanes
         self.store = lanes.store
         self.settings = lanes.store.settings
         self.node = node
         self.worker = worker
+        self.board = board
         self.long_runs = LongRuns(self.settings.long_run)
-        self._renewed: dict[str, float] = {}
+        self._renewed: dict[str, float] | None = None  # None before the first look: it renews all
         self._living: list[Held] = []  # at the last look
 
     def held(self) -> list[Held]:
@@ -76,13 +79,16 @@ class Watch:
         now = self._server_ms()
         living: list[Held] = []
         for held in self.held():
-            condition = processes.condition(held.process)
+            condition, notice = processes.condition(held.process), self.board.read(held.runner)
             if condition == "gone":
-                self.lose(held, "lost", f"the process {held.process} on {self.node} is gone")
-            elif (held.till and held.till < now and self.stop(held)) or (hands_over and self._hand_over(held)):
+                self._put_back(held, notice)
+            elif notice.is_done(held.token):
+                self.lose(held, "handed", "its runner has ended it, and Redis has lost that")
+            elif (_is_due(held, notice, now) and self.stop(held)) or (hands_over and self._hand_over(held)):
                 continue
             elif condition == "alive":
                 living.append(held)
+        self.board.clean()
         self._living = living
         self._renew(living)
         for held in self.long_runs.due(living, now / 1000):
@@ -103,6 +109,13 @@ class Watch:
                 processes.kill(held.process)
             self.lose(held, "lost", f"the worker {self.node} is gone")
 
+    def _put_back(self, held: Held, notice: Notice) -> None:
+        """Its process is gone. A body that had not begun was no attempt, and is no loss."""
+        if notice.has_begun(held.token):
+            self.lose(held, "lost", f"the process {held.process} on {self.node} is gone")
+        else:
+            self.lose(held, "handed", f"the process {held.process} on {self.node} was gone before the body began")
+
     def stop(self, held: Held) -> bool:
         """Stop a job past its time limit or its lifetime, or a cancelled one. False: it goes on.
 
@@ -114,8 +127,7 @@ class Watch:
             if stop == "expired":
                 self.lose(held, "lost", "max_lifetime is over")
             return stop == "expired"
-        if self._condemn(held):
-            processes.kill(held.process)
+        if self._kill(held):
             logger.warning("job %s: stopped its process %s: %s", held.job_id, held.process, stop or "time limit")
             detail: Cause = {"type": "TimedOut", "module": "coordinator.errors", "message": "went past its time_limit"}
             self.lose(held, "timed_out", detail)
@@ -123,7 +135,7 @@ class Watch:
 
     def lose(self, held: Held, how: str, detail: Cause | str) -> None:
         """Tell Redis that the process will not finish the attempt; `how` as of the step job_lose."""
-        delay = milliseconds(delay_of_job(self.lanes, held.job_id)) if how == "timed_out" else 0
+        delay = milliseconds(delay_of_job(self.store, held.job_id)) if how == "timed_out" else 0
         state = self.store.step("job_lose", held.job_id, held.token, how, dumps(detail), delay)
         if not state:  # it ended meanwhile; only the entry is left
             self.store.step("work_drop", self.node, held.runner, held.token)
@@ -135,18 +147,25 @@ class Watch:
         """A rollback runs once, so it may end here; so may a job that shares its process with others."""
         if held.process == self.worker or self.lanes.job(held.job_id).state == "rolling_back":
             return False
-        if self._condemn(held):
-            processes.kill(held.process)
+        if self._kill(held):
             self.lose(held, "handed", f"handed over: {self.node} drains")
         return True
 
-    def _condemn(self, held: Held) -> bool:
-        return bool(self.store.step("runner_condemn", self.node, held.runner, held.token, held.job_id))
+    def _kill(self, held: Held) -> bool:
+        """Condemn the attempt, then kill its process. From the first on its runner can do nothing but end its process,
+        unless it failed by itself: so look again, the process may do something else by now.
+        """
+        if not self.store.step("runner_condemn", self.node, held.runner, held.token, held.job_id):
+            return False
+        if not self.board.read(held.runner).is_done(held.token):
+            processes.kill(held.process)
+        return True
 
     def _renew(self, living: list[Held]) -> None:
         now, third = time.monotonic(), self.settings.lock_ttl / 3
-        self._renewed = {held.token: self._renewed.get(held.token, now) for held in living}
-        self._extend([held for held in living if now - self._renewed[held.token] >= third / 2])
+        before, first = (self._renewed or {}), 0.0 if self._renewed is None else now
+        renewed = self._renewed = {held.token: before.get(held.token, first) for held in living}
+        self._extend([held for held in living if now - renewed[held.token] >= third / 2])
 
     def _extend(self, due: list[Held]) -> None:
         for start in range(0, len(due), _TOGETHER):
@@ -154,13 +173,21 @@ class Watch:
             pairs = [part for held in chunk for part in (held.job_id, held.token)]
             replies = self.store.step("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)
             for held, reply in zip(chunk, replies, strict=True):
-                self._renewed[held.token] = time.monotonic()
+                if self._renewed is not None:
+                    self._renewed[held.token] = time.monotonic()
                 if not reply:
                     logger.info("lease of job %s on %s ended before it was renewed", held.job_id, self.node)
 
     def _server_ms(self) -> int:
         whole, micro = self.store.read("TIME")
         return int(whole * 1000 + micro // 1000)
+
+
+def _is_due(held: Held, notice: Notice, now: int) -> bool:
+    """Is it to be stopped (`till` is 1), or past its time limit? Redis counts that from the claim, the board from the
+    start of the body: the later one is right.
+    """
+    return held.till == 1 or (0 < held.till < now and notice.is_overdue(held.token))
 
 
 def look_for_fault(lanes: Lanes, job_id: str) -> None:

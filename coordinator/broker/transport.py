@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from celery import Celery
 from kombu.connection import Connection
+
+from coordinator.settings import Settings
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://")
 
@@ -24,6 +29,18 @@ def is_redis(broker: str | Connection | None) -> bool:
     if isinstance(broker, Connection):
         return bool(broker.transport.driver_type == "redis")
     return str(broker or "").startswith(REDIS_SCHEMES)
+
+
+def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:
+    """Read the settings of an app's coordinator. Where they name no Redis, a Redis broker serves."""
+    conf = app.conf if app else {}
+    named = {name: conf[name] for name in conf if name.startswith("coordinator_")}
+    settings = Settings.load(given, named, os.environ)
+    broker = str(app.conf.broker_url or "") if app else ""
+    if not settings.url and broker.startswith(REDIS_SCHEMES):
+        given = {**given, "url": broker.replace("redis+socket://", "unix://")}
+        settings = Settings.load(given, named, os.environ)
+    return settings
 
 
 def merge_transport(sender: Celery, **_: object) -> None:

@@ -6,7 +6,7 @@ import random
 
 from coordinator.jobs.record import standing
 from coordinator.jobs.spec import Policy, Spec
-from coordinator.lanes.lanes import Lanes
+from coordinator.store.client import Store
 
 LONGEST_DELAY = 300.0
 
@@ -21,7 +21,7 @@ def delay_of(spec: Spec, tries: int, usual: float) -> float:
     return random.uniform(0, longest) if policy["jitter"] else float(longest)
 
 
-def delay_of_job(lanes: Lanes, job_id: str) -> float:
-    """The same for a job whose attempt somebody else than its runner ended: a warden, for instance."""
-    job = standing(lanes.store, job_id)
-    return delay_of(job.spec, job.tries, lanes.store.settings.retry_delay)
+def delay_of_job(store: Store, job_id: str) -> float:
+    """The same for a job whose attempt somebody else than its runner ended: a clock, for instance."""
+    job = standing(store, job_id)
+    return delay_of(job.spec, job.tries, store.settings.retry_delay)

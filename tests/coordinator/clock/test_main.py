@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
+from coordinator.clock.__main__ import warn
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from coordinator.worker.__main__ import warn
 from tests.harness.redis import RedisServer
 
 
-def test_a_redis_that_does_not_tell_or_does_not_answer_keeps_no_warden_from_starting(
+def test_a_redis_that_does_not_tell_or_does_not_answer_keeps_no_clock_from_starting(
     own_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with own_redis.client() as client:

@@ -1,14 +1,14 @@
-"""The warden: one process beside each worker. It does all that needs a clock.
+"""The clock: a process beside each worker. It does all of a node that goes by time, and never waits for anything else.
 
     beat      says that the node lives, and its load; rings overdue bells again
     watch     looks after the runners of the node (watch.py): leases, limits, processes that are gone
-    sweep     any warden, one at a time: lapsed leases, retries that are due, dead and idle nodes, sorters
-    results   results and links that nobody sent
-    parked    parked jobs whose sub-results are to be looked at
-    plugins   added by others (the inbox, the copies of documents, unacked messages)
+    sweep     any clock, one at a time: lapsed leases, retries that are due, dead and idle nodes, sorters
 
-The worker spawns it and tells it, through its standard input, what changes: one JSON object a line. At the end of that
-input the worker is gone. Then the warden kills the worker's processes, puts their jobs back, and ends.
+It talks to the coordinator's Redis alone. It imports neither Celery nor the app: no result backend, no broker, no
+callback of a user and no import can hold it up. All that may wait is done by the errands, another process.
+
+The worker spawns the clock and tells it, through its standard input, what changes: one JSON object a line. At the end
+of that input the worker is gone. Then the clock kills the worker's processes, puts their jobs back, and ends.
 """
 
 from __future__ import annotations
@@ -16,36 +16,32 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 import psutil
 
+from coordinator.clock.watch import Watch, look_for_fault
 from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
-from coordinator.execution.parked import Parked
-from coordinator.execution.results import Results
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About, Nodes
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.sorter import STEP
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
-from coordinator.worker.watch import Watch, look_for_fault
 
 logger = logging.getLogger(__name__)
 
 BRAKE = 0.95  # share of CPU or memory in use: a node that uses more comes behind all that are less than half full
 
 
-class WardenPlugin(Protocol):
-    """Lives beside the warden, in its process: the warden starts it once and stops it at the end. It never raises."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The worker tells its warden this at the start."""
+    """The worker tells its clock this at the start.
+
+    `app`: the place where its errands find the Celery app; `board`: the folder of its board; `settings`: as `Settings`
+    takes them.
+    """
 
     node: str
     incarnation: str
@@ -53,17 +49,19 @@ class Charge:
     about: About
     serves: list[str]
     tasks: list[str]
+    app: str
+    board: str
+    settings: dict[str, Any]
 
 
-class Warden:
-    def __init__(self, store: Store, lanes: Lanes, results: Results, parked: Parked, charge: Charge) -> None:
+class Clock:
+    def __init__(self, store: Store, charge: Charge) -> None:
         self.store = store
         self.settings = store.settings
-        self.lanes = lanes
+        self.lanes = Lanes(store)
         self.nodes = Nodes(store)
-        self.results = results
-        self.parked = parked
-        self.watch = Watch(lanes, charge.node, charge.worker)
+        self.board = Board(Path(charge.board))
+        self.watch = Watch(self.lanes, charge.node, charge.worker, self.board)
         self.charge = charge
         self.changed: About = {}
         self.registered = False  # else it is unknown, dead, or another living worker has its name
@@ -83,18 +81,16 @@ class Warden:
         self.charge.about.update(told)
 
     def step(self) -> None:
-        """One look at everything. An error ends the look, not the warden."""
+        """One look at everything. An error ends the look, not the clock."""
         try:
             self.beat()
             if self.registered:
                 self.watch.step(self._drained)
                 self.sweep()
-                self.results.step()
-                self.parked.step()
         except (StoreUnavailable, StoreRefused) as error:
-            logger.warning("warden of %s: %s", self.charge.node, error)
+            logger.warning("clock of %s: %s", self.charge.node, error)
         except Exception:
-            logger.exception("warden of %s", self.charge.node)
+            logger.exception("clock of %s", self.charge.node)
 
     def beat(self) -> None:
         charge = self.charge

@@ -15,7 +15,7 @@ from kombu.connection import Connection
 from kombu.entity import Queue
 from kombu.pools import producers
 
-from coordinator.fleet.broker import is_redis
+from coordinator.broker.transport import is_redis
 from coordinator.threads import StoppableThread
 
 logger = logging.getLogger(__name__)

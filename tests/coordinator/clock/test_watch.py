@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from coordinator.clock.watch import Held, LongRuns
 from coordinator.fleet import processes
-from coordinator.worker.watch import Held, LongRuns
-from tests.coordinator.worker.test_warden import warden_of
+from tests.coordinator.clock.test_clock import clock_of
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -29,15 +29,15 @@ def test_each_taking_is_a_run_of_its_own() -> None:
 def test_the_warden_names_key_job_age_and_node(
     redis_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warden = warden_of(redis_server, prefix)
-    node = Puppet(warden.store)
-    warden.step()
-    warden.watch.long_runs = LongRuns(0.05)
+    clock = clock_of(redis_server, prefix)
+    node = Puppet(clock.store)
+    clock.step()
+    clock.watch.long_runs = LongRuns(0.05)
     node.submit("ledger", job_id="j")
     taken = node.take(runner=f"{processes.identity()}.0")
     assert taken
     with caplog.at_level(logging.WARNING):
-        wait_until(lambda: warden.watch.step(False) or "runs for" in caplog.text, 10)  # type: ignore[func-returns-value]
+        wait_until(lambda: clock.watch.step(False) or "runs for" in caplog.text, 10)  # type: ignore[func-returns-value]
     (line,) = [record.getMessage() for record in caplog.records if "runs for" in record.message]
     assert line.startswith("job j (ledger) runs for ")
     assert line.endswith(" s on one")

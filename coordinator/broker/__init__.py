@@ -1,0 +1,5 @@
+"""The way over the app's broker: its connection options, and the doorbells that wake nodes."""
+
+from coordinator.broker.doorbells import Doorbells
+
+__all__ = ["Doorbells"]

@@ -1,0 +1,68 @@
+"""The public names of the library, which `coordinator` hands on."""
+
+from coordinator.coordinator import Coordinator
+from coordinator.errors import (
+    Changed,
+    Conflict,
+    CoordinatorError,
+    DuplicateOrder,
+    InvalidJob,
+    LaneFull,
+    LeaseLost,
+    Locked,
+    NoRetry,
+    SettingsError,
+    ShuttingDown,
+    StaleFence,
+    StoreRefused,
+    StoreUnavailable,
+    TimedOut,
+    UnknownJob,
+    UpdatePending,
+    WaitTimeout,
+    WouldDeadlock,
+)
+from coordinator.fleet.nodes import Node
+from coordinator.jobs.current import CurrentJob, current_job
+from coordinator.jobs.options import Backoff, Options, OrderOptions
+from coordinator.jobs.record import Job, Submission
+from coordinator.lanes.lane import Lane
+from coordinator.lanes.locks import Lease
+from coordinator.lanes.sorter import Sorter, Sorting
+from coordinator.settings import Settings
+
+__all__ = [
+    "Backoff",
+    "Changed",
+    "Conflict",
+    "Coordinator",
+    "CoordinatorError",
+    "CurrentJob",
+    "DuplicateOrder",
+    "InvalidJob",
+    "Job",
+    "Lane",
+    "LaneFull",
+    "Lease",
+    "LeaseLost",
+    "Locked",
+    "NoRetry",
+    "Node",
+    "Options",
+    "OrderOptions",
+    "Settings",
+    "SettingsError",
+    "ShuttingDown",
+    "Sorter",
+    "Sorting",
+    "StaleFence",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Submission",
+    "TimedOut",
+    "UnknownJob",
+    "UpdatePending",
+    "WaitTimeout",
+    "WouldDeadlock",
+    "current_job",
+]

@@ -1,0 +1,77 @@
+"""Backends, brokers, callbacks and imports that hang: no node dies of it, no job is lost, nothing else waits."""
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.fleet import Fleet
+from tests.harness.waiting import wait_until
+
+SHORT: dict[str, Any] = {"sweep": 0.1, "lock_ttl": 2, "node_ttl": 1, "heartbeat": 0.2, "retry_delay": 0.01}
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """A server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
+
+
+def lives_for(fleet: Fleet, seconds: float, *names: str) -> None:
+    """Each of the nodes is there each time that we look."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert set(names) <= set(fleet.nodes())
+        time.sleep(0.05)
+
+
+def test_a_result_backend_that_hangs_costs_no_node_its_life_and_no_job_its_attempt(fleet: Fleet, mute: str) -> None:
+    fleet.configure(**SHORT)
+    fleet.worker("one", 1, TEST_BACKEND=mute)
+    submit = fleet.coordinator.submit
+    submit("a", fleet.shop.work.s("hangs"), job_id="hangs")
+    submit("b", fleet.shop.work.s("behind"), job_id="behind", time_limit=1, max_attempts=1, max_losses=0)
+    submit("c", fleet.shop.work.s("owed").set(countdown=3600), job_id="owed")
+    assert fleet.coordinator.wait("hangs", 20).state == "succeeded"
+    fleet.coordinator.cancel("owed")  # its result hangs in the errands
+    lives_for(fleet, 3, "one@test")
+    behind = fleet.coordinator.job("behind")
+    assert (behind.state, behind.attempt, behind.losses) == ("ready", 0, 0), "it is not taken before it can begin"
+
+
+def test_errands_that_stand_still_cost_latency_only(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    worker = fleet.worker("one", 1)
+    worker.errands().suspend()
+    jobs = [fleet.coordinator.submit(f"k{number}", fleet.shop.work.s(f"{number}").set(countdown=0.5))
+            for number in range(20)]  # fmt: skip
+    lives_for(fleet, 2, "one@test")
+    worker.errands().resume()
+    for job in jobs:
+        assert fleet.coordinator.wait(job.job_id, 30).losses == 0
+
+
+def test_a_killed_clock_is_back_long_before_the_app_is_imported(fleet: Fleet) -> None:
+    """The app needs longer for its import than a node may be silent."""
+    fleet.configure(**SHORT | {"lock_ttl": 4})
+    worker = fleet.worker("one", 1, TEST_IMPORT="5")
+    fleet.coordinator.submit("a", fleet.shop.work.s("long", 7), job_id="long", max_losses=0)
+    fleet.begun("long")
+    worker.warden().kill()
+    wait_until(lambda: "the clock ended" in fleet.logs(), 10)
+    assert fleet.coordinator.wait("long", 30).state == "succeeded"
+    assert len(fleet.stamps("long", "begin")) == 1
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_an_owed_result_goes_out_while_the_only_slot_is_busy(fleet: Fleet, pool: str) -> None:
+    fleet.worker("one", 1, pool=pool)
+    fleet.coordinator.submit("a", fleet.shop.work.s("busy", 8))
+    fleet.begun("busy")
+    waiting = fleet.coordinator.submit("a", fleet.shop.work.s("never"))
+    fleet.coordinator.cancel(waiting.job_id)
+    wait_until(lambda: fleet.shop.app.AsyncResult(waiting.job_id).state == "REVOKED", 7, fleet.logs)
+    assert fleet.stamps("busy", "end") == []
