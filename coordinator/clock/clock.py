@@ -66,7 +66,7 @@ class Clock:
         self.changed: About = {}
         self.registered = False  # else it is unknown, dead, or another living worker has its name
         self._refused = False
-        self._next_load = 0.0
+        self._next_load = self._beaten = 0.0  # monotonic
         self._drained = False  # for too long: what still runs is handed over
 
     def hear(self, line: About) -> None:
@@ -86,6 +86,8 @@ class Clock:
             self.beat()
             if self.registered:
                 self.watch.step(self._drained)
+                if time.monotonic() - self._beaten > self.settings.node_ttl / 4:  # Redis is slow
+                    self.beat()
                 self.sweep()
         except (StoreUnavailable, StoreRefused) as error:
             logger.warning("clock of %s: %s", self.charge.node, error)
@@ -109,7 +111,7 @@ class Clock:
                 "braked": int(max(load, memory) > BRAKE),
             }
         beat = self.nodes.beat(charge.node, charge.incarnation, self.changed)
-        self.changed = {}
+        self.changed, self._beaten = {}, time.monotonic()
         if beat is None:
             logger.warning("node %s was declared dead; registering again", charge.node)
             self.watch.reclaim()

@@ -76,9 +76,10 @@ class Watch:
         """Look at each runner's process; then renew the leases that are due. `hands_over`: the node drains, and has
         done so for `drain_timeout`: another node goes on with what still runs.
         """
-        now = self._server_ms()
+        every = self.held()
+        now = self._server_ms() if every else 0
         living: list[Held] = []
-        for held in self.held():
+        for held in every:
             condition, notice = processes.condition(held.process), self.board.read(held.runner)
             if condition == "gone":
                 self._put_back(held, notice)

@@ -82,7 +82,7 @@ class Parked:
         unknown, found = [one for one in ids if one not in ended], []
         for start in range(0, len(unknown), _TOGETHER):
             portion = unknown[start : start + _TOGETHER]
-            ended |= self._ends(portion, get_on).keys()
+            ended.update(self._ends(portion, get_on))
             found += [one for one in portion if one not in ended]
             if found and first:
                 break

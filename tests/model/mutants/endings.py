@@ -15,6 +15,11 @@ MUTATIONS = [
         "",
     ),
     Mutation(
+        "runner", "a condemned attempt whose job went on takes another job",
+        "redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''",
+        "'lost', ''", seldom=True,
+    ),
+    Mutation(
         "runner", "the outcome of a condemned attempt counts",
         "  if job.condemned == token then return 'condemned', '' end\n",
         "", seldom=True,

@@ -30,8 +30,8 @@ MUTATIONS = [
     ),
     Mutation(
         "runner", "a stop meant for a released attempt hits the job that is wanted again",
-        "  if redis.call('HGET', c.P .. 'job:' .. id, 'token') == token then\n",
-        "  if true then\n",
+        "  if redis.call('HGET', c.P .. 'job:' .. id, 'token') == token then record",
+        "  if true then record",
     ),
     Mutation(
         "runner", "the entry of a runner that went on is dropped",

@@ -153,11 +153,8 @@ end
 step.define('runner_condemn', {'allow-oom'}, function(c, args)
   local node, runner, token, id = unpack(args)
   if not holds(c, node, runner, token) then return 0 end
-  if redis.call('HGET', c.P .. 'job:' .. id, 'token') == token then
-    record.note(c, id, 'condemned', token)
-  else
-    redis.call('SET', c.P .. 'condemned:' .. token, id, 'PX', 3600000)
-  end
+  redis.call('SET', c.P .. 'condemned:' .. token, id, 'PX', 3600000) -- the job may get another token, or end
+  if redis.call('HGET', c.P .. 'job:' .. id, 'token') == token then record.note(c, id, 'condemned', token) end
   return 1
 end)
 
