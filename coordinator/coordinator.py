@@ -280,7 +280,7 @@ class Coordinator:
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self.core, self.incarnation, self.board)
+        return Place(self.core, self.doorbells, self.incarnation, self.board)
 
     def _install(self, app: Celery) -> None:
         app.add_defaults(

@@ -64,7 +64,7 @@ class Doorbells:
 
 
 class BellQueue(StoppableThread):
-    """Rings from a thread of its own, one bell after another: a warden renews leases however slow the broker is."""
+    """Rings from a thread of its own, one bell after another: its process goes on however slow the broker is."""
 
     def __init__(self, doorbells: Doorbells) -> None:
         super().__init__("bells", _LAST_BELLS)

@@ -83,6 +83,9 @@ class Watch:
             condition, notice = processes.condition(held.process), self.board.read(held.runner)
             if condition == "gone":
                 self._put_back(held, notice)
+            elif notice.state == "failed":
+                self.lose(held, "lost", f"its runner failed: {notice.why}")
+                self.board.remove(held.runner)
             elif notice.is_done(held.token):
                 self.lose(held, "handed", "its runner has ended it, and Redis has lost that")
             elif (_is_due(held, notice, now) and self.stop(held)) or (hands_over and self._hand_over(held)):

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from celery import Celery
 from celery.app.task import Task
+from kombu.utils.encoding import safe_repr
 from kombu.utils.json import loads
 
-from coordinator.broker.doorbells import TASK
+from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
@@ -51,9 +52,10 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """The lanes, and the incarnation and the board of the worker that a process belongs to."""
+    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to."""
 
     lanes: Lanes
+    doorbells: Doorbells
     incarnation: str
     board: Board
 
@@ -62,7 +64,7 @@ class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
     def __init__(self, app: Celery, place: Place, node: str, tracers: Tracers, events: TaskEvents) -> None:
-        lanes, incarnation, board = place
+        lanes, _, incarnation, board = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
@@ -80,12 +82,15 @@ class Runner:
     def run(self, bell: str) -> int:
         """Work until the slice is over or nothing is ready; how many attempts were made.
 
-        Its notice on the board ends with it. So where it raises, the clock puts back the job that it held.
+        Where it raises, it says so on the board, and the clock puts back the job that it held.
         """
         try:
-            return self._work(bell)
-        finally:
-            self._pen.close()
+            count = self._work(bell)
+        except BaseException as error:
+            self._pen.fail(str(safe_repr(error)))
+            raise
+        self._pen.close()
+        return count
 
     def _work(self, bell: str) -> int:
         until, count = time.monotonic() + self.store.settings.slice, 0
@@ -202,9 +207,13 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
 
     def run(task: Task, bell: str) -> int:
         node = task.request.hostname
+        here = place()
         if node not in tools:
             tools[node] = (Tracers(app, node), TaskEvents(app, node))
-        return Runner(app, place(), node, *tools[node]).run(bell)
+            bells = BellQueue(here.doorbells)  # a broker that hangs holds up no job that was taken
+            bells.start()
+            here.lanes.store.ringer = bells.ring
+        return Runner(app, here, node, *tools[node]).run(bell)
 
     app.task(run, name=TASK, **_TASK_OPTIONS)
 

@@ -25,24 +25,27 @@ from coordinator.fleet import processes
 _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
 _NUMBER = 8  # hex digits at the end of a token
+_WHY = 500  # characters that are kept of an error
 
 
 class Notice(NamedTuple):
     """The notice of a runner.
 
-    `state`: claiming (no body began yet), begun or ended; over: the runner has no notice any more; unknown: there is no
-    board. `begun`: time.monotonic() when the body of this claim began. `limit`: of that body, in seconds, 0 = none.
+    `state`: claiming (no body began yet), begun or ended; over: the runner has no notice any more; failed: it has ended
+    by an exception, `why`; unknown: there is no board. `begun`: time.monotonic() when the body of this claim began.
+    `limit`: of that body, in seconds, 0 = none.
     """
 
     state: str
     token: str = ""
     begun: float = 0.0
     limit: float = 0.0
+    why: str = ""
 
     def is_done(self, token: str) -> bool:
         """Is the runner over, or has it gone on to a later claim?"""
         later = self.token[:-_NUMBER] == token[:-_NUMBER] and self.token[-_NUMBER:] > token[-_NUMBER:]
-        return self.state == "over" or (bool(self.token) and later)
+        return self.state in ("over", "failed") or (bool(self.token) and later)
 
     def has_begun(self, token: str) -> bool:
         """Did the body of this claim begin? True where nobody can say."""
@@ -75,8 +78,18 @@ class Pen:
         with suppress(FileNotFoundError):
             self._path.unlink()
 
+    def fail(self, why: str) -> None:
+        """The notice stays, for the clock."""
+        self._line = why[:_WHY].replace("\n", " ")
+        try:
+            self._write("failed")
+        except OSError:
+            self.close()
+        else:
+            os.close(self._file)
+
     def _write(self, what: str) -> None:
-        os.pwrite(self._file, f"{what} {self._line}".ljust(96).encode() + b"\n", 0)
+        os.pwrite(self._file, f"{what} {self._line}".ljust(96).encode(errors="replace") + b"\n", 0)
 
 
 class Board:
@@ -100,13 +113,17 @@ class Board:
 
     def read(self, runner: str) -> Notice:
         try:
-            found = (self.folder / runner).read_text().split()
+            text = (self.folder / runner).read_text().strip()
         except FileNotFoundError:
             return Notice("over" if self.folder.exists() else "unknown")
-        if len(found) != 4:
-            return Notice("claiming")
-        state, token, begun, limit = found
-        return Notice(state, token, float(begun), float(limit))
+        state, _, rest = text.partition(" ")
+        if state == "failed":
+            return Notice(state, why=rest)
+        found = rest.split()
+        return Notice(state, found[0], float(found[1]), float(found[2])) if len(found) == 3 else Notice("claiming")
+
+    def remove(self, runner: str) -> None:
+        (self.folder / runner).unlink(missing_ok=True)
 
     def clean(self) -> None:
         """Remove the notices of processes that are gone."""

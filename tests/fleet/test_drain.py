@@ -25,9 +25,11 @@ def test_a_drain_under_load_counts_no_loss_and_runs_no_job_twice(fleet: Fleet, h
     wait_until(lambda: len(fleet.stamps(what="end")) > 20, 20, fleet.logs)
     if how == "operator":
         assert coordinator.drain(first.name, why="disk")
-        wait_until(lambda: {node.name: node.running for node in coordinator.nodes()}[first.name] == 0, 10)
-        (found,) = [node for node in coordinator.nodes() if node.name == first.name]
-        assert (found.draining, found.score, found.rung) == (True, None, 0)
+        nodes = {node.name: node for node in coordinator.nodes()}
+        assert (nodes[first.name].draining, nodes[first.name].score) == (True, None)
+        wait_until(
+            lambda: [one for one in coordinator.nodes() if (one.name, one.running, one.rung) == (first.name, 0, 0)]
+        )
     else:
         first.kill(signal.SIGTERM)
         assert first.process.wait(30) == 0

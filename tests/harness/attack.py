@@ -15,6 +15,7 @@ from typing import Any
 from celery import chain, group
 
 from coordinator.errors import CoordinatorError, LeaseLost, Locked, StoreRefused, StoreUnavailable
+from coordinator.jobs.options import Options
 from coordinator.jobs.record import TERMINAL, Job
 from tests.harness.fleet import Fleet
 from tests.harness.proxy import Proxy
@@ -24,6 +25,7 @@ from tests.harness.waiting import wait_until
 TARGETS = ("store", "broker", "backend")
 FAULTS = ("hung", "refused", "slow", "full", "failed over")
 STUCK = 30.0  # seconds after the end of a fault
+AGAIN: Options = {"max_attempts": 100, "retry_delay": 1}  # of what needs the broker itself, to publish sub-tasks
 
 
 class Target:
@@ -138,7 +140,7 @@ class Attack:
             lambda: submit(key, shop.work.s(name).set(link=shop.note.s()), job_id=name),
             lambda: submit(key, shop.again.s(name, 2), job_id=name),
             lambda: submit(key, chain(shop.work.si(name), shop.work.si(f"{name}+")), job_id=name),
-            lambda: submit(key, group(shop.add.s(1, 2), shop.add.s(3, 4)), job_id=name),
+            lambda: submit(key, group(shop.add.s(1, 2), shop.add.s(3, 4)), job_id=name, **AGAIN),
             lambda: submit([key, f"k{(number + 7) % 20}"], shop.work.s(name), job_id=name),
             lambda: submit(key, shop.fail.s(name), job_id=name, rollback=shop.undo.s(name)),
             lambda: submit(key, shop.work.s(name).set(countdown=1), job_id=name),

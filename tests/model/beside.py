@@ -122,7 +122,7 @@ class Real(Side):
         core = Lanes(self.rung)
         given = {"store": self.rung, "core": core, "_locks": Locks(self.rung, core), "_sorters": Sorters(self.rung)}
         vars(self.coordinator).update(given)
-        self._place = Place(self.quiet, "first", Board.open())
+        self._place = Place(self.quiet, self.coordinator.doorbells, "first", Board.open())
         self._tools = (Tracers(self.app, NODE), TaskEvents(self.app, NODE))
         self._parked, self._results = Parked(self.quiet, self.app), Results(self.store, self.quiet, self.app)
 

@@ -64,6 +64,17 @@ def test_a_runner_that_went_on_is_done_with_what_it_had_before_and_with_nothing_
     assert board.read(ME).is_done(SECOND)
 
 
+def test_a_runner_that_failed_says_why_until_its_notice_is_removed(board: Board) -> None:
+    pen = board.pen(ME)
+    pen.begin(FIRST, None)
+    pen.fail("Abort()\nand more " + 1000 * "x")
+    notice = board.read(ME)
+    assert (notice.state, notice.is_done(FIRST), notice.has_begun(FIRST)) == ("failed", True, True)
+    assert notice.why.startswith("Abort() and more xxx")
+    board.remove(ME)
+    assert board.read(ME).state == "over"
+
+
 def test_notices_of_dead_processes_and_boards_of_dead_workers_are_removed(board: Board, tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         dead = f"{process.pid}.{processes.birth(process.pid)}"
