@@ -1,7 +1,7 @@
 """The board: shared memory in which the runners of a worker say what they do, and the node's clock reads it.
 
 A runner has a file there from before its first claim until after the reply to its last one. It writes there when a body
-begins and ends: a system call, no round trip. So the clock has evidence, and never judges by silence:
+begins and ends: into memory, no round trip. So the clock has evidence, and never judges by silence:
 
     no file                    the runner is over
     a later number of a token  the runner has gone on to another claim
@@ -12,10 +12,12 @@ The board belongs to one worker and its forks, and has its name. The next worker
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import tempfile
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +27,8 @@ from coordinator.fleet import processes
 _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
 _NUMBER = 8  # hex digits at the end of a token
-_WHY = 500  # characters that are kept of an error
+_ROOM = 250  # bytes of a notice
+_LOOKS = 5  # at a notice that is being written; a process may be stopped in the midst of that
 
 
 class Notice(NamedTuple):
@@ -59,37 +62,50 @@ class Notice(NamedTuple):
 
 
 class Pen:
-    """A runner writes its notice with it: one file."""
+    """A runner writes its notice with it: one file, mapped into memory, so that a word costs no system call."""
 
     def __init__(self, path: Path) -> None:
+        """Raises OSError, before anything is claimed, where there is no room. Without a board it writes nowhere."""
         self._path = path
-        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._line = ""
+        try:
+            file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            self._map = mmap.mmap(-1, _ROOM)
+            return
+        try:
+            os.write(file, b" " * _ROOM)
+            self._map = mmap.mmap(file, _ROOM)
+        finally:
+            os.close(file)
 
     def begin(self, token: str, limit: float | None) -> None:
-        self._line = f"{token} {time.monotonic():017.6f} {limit or 0:.3f}"
+        self._line = f"{token} {time.monotonic():.6f} {limit or 0:.3f}"
         self._write("begun")
 
     def end(self) -> None:
         self._write("ended")
 
+    def fail(self, why: str) -> None:
+        """The notice stays, for the clock."""
+        self._line = why.encode(errors="replace")[: _ROOM - 20].decode(errors="replace").replace("\n", " ")
+        self._write("failed")
+        self._map.close()
+
     def close(self) -> None:
-        os.close(self._file)
+        self._map.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
 
-    def fail(self, why: str) -> None:
-        """The notice stays, for the clock."""
-        self._line = why[:_WHY].replace("\n", " ")
-        try:
-            self._write("failed")
-        except OSError:
-            self.close()
-        else:
-            os.close(self._file)
-
     def _write(self, what: str) -> None:
-        os.pwrite(self._file, f"{what} {self._line}".ljust(96).encode(errors="replace") + b"\n", 0)
+        line = f"{what} {self._line}".encode(errors="replace")[: _ROOM - 10]
+        self._map[:] = b"%08x %s" % (zlib.crc32(line), line.ljust(_ROOM - 9))
+
+
+def _whole(text: bytes) -> str | None:
+    """The line, unless its runner is just writing it."""
+    line = text[9:].rstrip()
+    return line.decode(errors="replace") if text[:8] == b"%08x" % zlib.crc32(line) else None
 
 
 class Board:
@@ -100,10 +116,11 @@ class Board:
     def open(cls) -> Board:
         """The board of the calling process, empty."""
         memory = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-        for left in memory.glob(f"{_NAME}*"):
-            if processes.condition(left.name.removeprefix(_NAME)) == "gone":
+        name = f"{_NAME}{_pids()}-"
+        for left in memory.glob(f"{name}*"):
+            if processes.condition(left.name.removeprefix(name)) == "gone":
                 shutil.rmtree(left, ignore_errors=True)
-        folder = memory / f"{_NAME}{processes.identity()}"
+        folder = memory / f"{name}{processes.identity()}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         return cls(folder)
@@ -112,15 +129,20 @@ class Board:
         return Pen(self.folder / runner)
 
     def read(self, runner: str) -> Notice:
-        try:
-            text = (self.folder / runner).read_text().strip()
-        except FileNotFoundError:
-            return Notice("over" if self.folder.exists() else "unknown")
-        state, _, rest = text.partition(" ")
-        if state == "failed":
-            return Notice(state, why=rest)
-        found = rest.split()
-        return Notice(state, found[0], float(found[1]), float(found[2])) if len(found) == 3 else Notice("claiming")
+        for _ in range(_LOOKS):
+            try:
+                text = (self.folder / runner).read_bytes()
+            except FileNotFoundError:
+                return Notice("over" if self.folder.exists() else "unknown")
+            if not text.strip():
+                return Notice("claiming")
+            if (line := _whole(text)) is not None:
+                state, _, rest = line.partition(" ")
+                if state == "failed":
+                    return Notice(state, why=rest)
+                token, begun, limit = rest.split()
+                return Notice(state, token, float(begun), float(limit))
+        return Notice("unknown")
 
     def remove(self, runner: str) -> None:
         (self.folder / runner).unlink(missing_ok=True)
@@ -135,3 +157,11 @@ class Board:
     def close(self) -> None:
         """The worker is gone."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _pids() -> str:
+    """Names the space of process ids: containers may share memory, and see other processes under the same ids."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "0"

@@ -32,6 +32,11 @@ def test_a_runner_is_over_without_a_notice_and_nobody_can_say_without_a_board(bo
     assert not unknown.is_done(FIRST)
     assert unknown.has_begun(FIRST)
     assert unknown.is_overdue(FIRST)
+    pen = board.pen(ME)
+    pen.begin(FIRST, None)
+    pen.end()
+    pen.close()
+    assert board.read(ME).state == "unknown"
 
 
 def test_a_claim_whose_body_has_not_begun_is_neither_done_nor_overdue(board: Board) -> None:
@@ -75,18 +80,29 @@ def test_a_runner_that_failed_says_why_until_its_notice_is_removed(board: Board)
     assert board.read(ME).state == "over"
 
 
+def test_a_notice_that_is_just_being_written_is_no_evidence(board: Board) -> None:
+    pen = board.pen(ME)
+    pen.begin(SECOND, None)
+    path = board.folder / ME
+    path.write_bytes(path.read_bytes().replace(b"00000002", b"00000009"))
+    assert not board.read(ME).is_done(SECOND)
+
+
 def test_notices_of_dead_processes_and_boards_of_dead_workers_are_removed(board: Board, tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         dead = f"{process.pid}.{processes.birth(process.pid)}"
         process.kill()
-    left = tmp_path / f"celery-coordinator-{dead}"
+    mine = board.folder.name.removesuffix(processes.identity())
+    left, of_another_container = tmp_path / f"{mine}{dead}", tmp_path / f"celery-coordinator-1-{dead}"
     left.mkdir()
+    of_another_container.mkdir()
     board.pen(f"{dead}.runner")
     board.pen(ME)
     board.clean()
     assert os.listdir(board.folder) == [ME]
     Board.open()
     assert not left.exists()
+    assert of_another_container.exists()
 
 
 def test_where_there_is_no_shared_memory_a_folder_of_the_system_serves(
