@@ -105,7 +105,7 @@ class Settings(BaseModel):
 
     @property
     def gap(self) -> float:
-        """Seconds without a sweep after which Redis counts as away: then nobody is declared lost for one lock_ttl."""
+        """Seconds without a step of anybody after which Redis counts as away: they end no lease."""
         return max(2.0, 4 * self.sweep)
 
     def source(self, name: str) -> str:

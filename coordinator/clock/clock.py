@@ -123,13 +123,17 @@ class Clock:
                 self.store.ringer(charge.node, bell)
 
     def sweep(self) -> None:
-        interval, ttl = milliseconds(self.settings.sweep * 0.9), milliseconds(self.settings.lock_ttl)
-        _, lost, gone, due = self.store.step("sweep", interval, ttl, milliseconds(self.settings.gap))
-        for job_id in lost:
-            logger.warning("job %s: its lease ended", job_id.decode())
-            look_for_fault(self.lanes, job_id.decode())
-        for node in gone:
-            logger.warning("node %s is dead", node.decode())
+        interval, until = milliseconds(self.settings.sweep * 0.9), time.monotonic() + self.settings.sweep / 2
+        while True:
+            _, lost, gone, due, more = self.store.step("sweep", interval, milliseconds(self.settings.gap))
+            for job_id in lost:
+                logger.warning("job %s: its lease ended", job_id.decode())
+                look_for_fault(self.lanes, job_id.decode())
+            for node in gone:
+                logger.warning("node %s is dead", node.decode())
+            if not more or time.monotonic() > until:
+                break
+            interval = 0
         self.flush(due)
 
     def flush(self, due: int) -> None:

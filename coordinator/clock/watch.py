@@ -38,7 +38,7 @@ _TOGETHER = 200  # leases that one step renews
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An entry of work:<node>: this runner holds this token of this job; `till` (server ms): 0 = no limit."""
+    """An entry of work:<node>: this runner holds this token of this job; `till` (ms, as `Store.now`): 0 = no limit."""
 
     runner: str
     token: str
@@ -77,7 +77,7 @@ class Watch:
         done so for `drain_timeout`: another node goes on with what still runs.
         """
         every = self.held()
-        now = self._server_ms() if every else 0
+        now = self.store.now() if every else 0
         living: list[Held] = []
         for held in every:
             condition, notice = processes.condition(held.process), self.board.read(held.runner)
@@ -181,10 +181,6 @@ class Watch:
                     self._renewed[held.token] = time.monotonic()
                 if not reply:
                     logger.info("lease of job %s on %s ended before it was renewed", held.job_id, self.node)
-
-    def _server_ms(self) -> int:
-        whole, micro = self.store.read("TIME")
-        return int(whole * 1000 + micro // 1000)
 
 
 def _is_due(held: Held, notice: Notice, now: int) -> bool:

@@ -43,13 +43,12 @@ def causes_of(look: Look, job_id: str) -> list[str]:
 
 
 class Look:
-    """The questions of one chain. `now`: the server's time, in seconds."""
+    """The questions of one chain, at one moment."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes
         self.store = lanes.store
-        whole, micro = self.store.read("TIME")
-        self.now = whole + micro / 1e6
+        self.clock = self.store.clock()
 
     def cause(self, job: Job) -> Found:
         if job.over:
@@ -111,7 +110,7 @@ class Look:
             said = f"is among the orders that the sorter {name!r} is putting in line"
         else:
             due = Sorters(self.store).look(name).due
-            when = self._at(None if due is None else due.timestamp() * 1000)
+            when = self._at(None if due is None else self._by_wall(due.timestamp() * 1000))
             said = f"is held by the sorter {name!r} until no more come: {when}"
         return [f"job {job.id} {said}" + ("" if Nodes(self.store).living() else "; no node is alive to do it")], None
 
@@ -144,13 +143,23 @@ class Look:
         return record.fields(self.store, job.id, *names)
 
     def _since(self, job: Job) -> str:
-        return f"{max(0.0, self.now - job.started.timestamp()):.0f} s" if job.started else "an unknown time"
+        return (
+            f"{max(0.0, self.clock.now / 1000 - job.started.timestamp()):.0f} s" if job.started else "an unknown time"
+        )
 
     def _due(self, job: Job) -> str:
-        return self._at(self.store.read("ZSCORE", self.store.key("due"), job.id))
+        own = self.store.read("ZSCORE", self.store.key("due"), job.id)
+        named = self.store.read("ZSCORE", self.store.key("starts"), job.id) if own is None else None
+        return self._at(named if own is None else self._by_wall(own))
+
+    def _by_wall(self, own: float) -> float:
+        """An instant by the installation's clock, by the one on the wall."""
+        return own - self.clock.now + self.clock.wall
 
     def _at(self, at: float | None) -> str:
-        return "any moment" if at is None else f"{moment(instant(at))} (in {max(0.0, at / 1000 - self.now):.0f} s)"
+        if at is None:
+            return "any moment"
+        return f"{moment(instant(at))} (in {max(0.0, at - self.clock.wall) / 1000:.0f} s)"
 
 
 def _pause(lane: Lane) -> str:

@@ -113,20 +113,16 @@ class Nodes:
             pipeline = self.store.client.pipeline(transaction=False)
             pipeline.zscore(self.store.key("alive"), name)
             pipeline.hget(self.store.key("node", name), "incarnation")
-            pipeline.time()
             return list(pipeline.execute())
 
-        till, found, now = self.store.call(ask)
+        till, found = self.store.call(ask)
         its = incarnation is None or (found or b"").decode() == incarnation
-        return its and till is not None and bool(till > _instant(now))
+        return its and till is not None and bool(till > self.store.clock().uptime)
 
     def _read(self) -> list[Node]:
         client, key = self.store.client, self.store.key
-        pipeline = client.pipeline(transaction=False)
-        pipeline.zrange(key("alive"), 0, -1, withscores=True)
-        pipeline.time()
-        members, at = pipeline.execute()
-        names, now = [name.decode() for name, _ in members], _instant(at)
+        members: Any = client.zrange(key("alive"), 0, -1, withscores=True)
+        names, now = [name.decode() for name, _ in members], self.store.clock().uptime
         pipeline = client.pipeline(transaction=False)
         for name in names:
             pipeline.hgetall(key("node", name))
@@ -141,11 +137,6 @@ class Nodes:
         alive = [till > now for _, till in members]
         nodes = [_node(name, alive[i], found[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
         return sorted((node for node in nodes if node), key=lambda node: node.name)
-
-
-def _instant(time: tuple[int, int]) -> float:
-    """Redis' answer to TIME in milliseconds."""
-    return time[0] * 1000 + time[1] / 1000
 
 
 def _node(name: str, alive: bool, found: Sequence[Any]) -> Node | None:

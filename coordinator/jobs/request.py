@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import cast
 
 from kombu.utils.json import dumps, loads
@@ -28,13 +27,13 @@ _HONOURED = SignatureOptions.__annotations__.keys()
 
 @dataclass(slots=True)  # not frozen: one is made for each submit
 class JobRequest:
-    """A checked submit: `step_args` are those of the step job_submit."""
+    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`."""
 
     id: str
     keys: tuple[str, ...]
     when_busy: str
     priority: int
-    not_before: int
+    not_before: Arg
     room: Arg
     fields: tuple[Arg, ...]
 
@@ -124,21 +123,23 @@ def check_signature(given: Mapping[str, object]) -> tuple[Signature, SignatureOp
     return signature, cast(SignatureOptions, options)
 
 
-def _when(options: Options, own: SignatureOptions) -> tuple[str, int]:
-    """`when_busy`, and the instant (ms) at which the job may start, 0 = now."""
+def _when(options: Options, own: SignatureOptions) -> tuple[str, Arg]:
+    """`when_busy`, and when the job may start (`validation.start`), 0 = now."""
     when_busy = options.get("when_busy", "queue")
     if when_busy != "queue":
         validation.one_of("when_busy", when_busy, WHEN_BUSY)
-    start: datetime | None = options.get("not_before")
-    if start is None and "eta" in own:
-        start = validation.moment("eta", own["eta"])
-    elif start is None and "countdown" in own:
-        start = validation.moment("countdown", own["countdown"])
-    if start is None:
+    named = options.get("not_before")
+    if named is not None:
+        start: Arg = validation.epoch_ms(named)
+    elif "eta" in own:
+        start = validation.start("eta", own["eta"])
+    elif "countdown" in own:
+        start = validation.start("countdown", own["countdown"])
+    else:
         return when_busy, 0
     if when_busy != "queue":
         raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
-    return when_busy, validation.epoch_ms(start)
+    return when_busy, start
 
 
 def _id(options: Options, own: SignatureOptions) -> str:
@@ -183,7 +184,7 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg
     if (weight := options.get("weight", 1)) != 1:
         fields += ["weight", validation.weight(weight)]
     if "expires" in own:
-        fields += ["expires", validation.epoch_ms(validation.moment("expires", own["expires"]))]
+        fields += ["expires", validation.start("expires", own["expires"])]
     if job := working.get():
         fields += ["parent", job.id]
     return fields

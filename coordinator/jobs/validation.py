@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs.options import Backoff
@@ -45,12 +45,16 @@ def check_node(name: str) -> str:
     return name
 
 
-def moment(name: str, value: object) -> datetime:
-    """Seconds from now, a datetime, or an ISO text."""
+def start(name: str, value: object) -> int | str:
+    """Seconds from now, a datetime, or an ISO text, as a step takes it: `+<ms>` from when Redis takes the step, or ms
+    since the epoch.
+    """
     try:
         if isinstance(value, int | float):
-            return datetime.now(UTC) + timedelta(seconds=value)
-        return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+            if not -1e10 < value < 1e10:
+                raise ValueError("beyond any calendar")
+            return f"+{max(0, milliseconds(value))}"
+        return epoch_ms(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
     except (ValueError, OverflowError) as error:
         raise InvalidJob(f"{name} {value!r} is neither seconds nor a time: {error}") from error
 

@@ -25,6 +25,7 @@ from redis.retry import Retry
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.settings import Settings
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
+from coordinator.store.times import Clock
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
@@ -134,6 +135,14 @@ class Store:
     def read(self, command: str, *args: Arg, job_id: str | None = None) -> Any:
         """One command that the server knows by itself; its reply as redis-py reads it (HGETALL: a dict of bytes)."""
         return self.call(lambda: self.client.execute_command(command, *args), job_id)
+
+    def clock(self) -> Clock:
+        """The time there."""
+        return Clock(*self.step("clock_read"))
+
+    def now(self) -> int:
+        """By the installation's clock, in ms: for stored spans; instants that people named go by `clock().wall`."""
+        return self.clock().now
 
     def check(self) -> None:
         """Raises SettingsError where the server says that it is too old. One that is away, or tells nothing, may do."""

@@ -19,7 +19,7 @@ RULES = (
     "redis", "base", "record", "sorters", "states", "line", "locks", "ready", "doorbells", "coalesce", "admit",
     "classes", "settle", "claim", "nodes", "versions", "submit", "step",
 )  # fmt: skip
-STEPS = ("job", "runner", "parked", "lock", "lane", "node", "sweep", "sorter", "schedule", "document")
+STEPS = ("clock", "job", "runner", "parked", "lock", "lane", "node", "sweep", "sorter", "schedule", "document")
 
 PREFIX = "coordinator_"
 LEAST = (7, 0)

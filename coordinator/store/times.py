@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import overload
+from typing import NamedTuple, overload
+
+
+class Clock(NamedTuple):
+    """One moment in ms (docs/redis.md, Time). `now`: the installation's; `wall`: the server's; `uptime`: of leases."""
+
+    now: int
+    wall: int
+    uptime: int
+
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator.diagnosis.why import Found, Look, causes_of
 from coordinator.jobs.record import Job
+from coordinator.store.times import Clock
 from coordinator.testing.lanes import Memory
 
 
@@ -14,7 +15,8 @@ def causes_in_place(lanes: Memory, job_id: str) -> list[str]:
 class _LookInPlace(Look):
     def __init__(self, lanes: Memory) -> None:
         self.lanes = self.memory = lanes
-        self.now = lanes.rules.now() / 1000
+        now = lanes.rules.now()
+        self.clock = Clock(now, now, now)
 
     def _alive(self, job: Job) -> bool:
         return True

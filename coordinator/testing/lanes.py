@@ -64,10 +64,10 @@ class Memory(Lanes):
             if (waiting := rules.waiting(key)) >= int(request.room):
                 return LaneFull(key, waiting, job_id)
         self._submitted_ids.append(job_id)
-        if request.not_before > rules.now():
+        if (start := rules.instant(request.not_before)) > rules.now():
             rules.write(job_id, record, "scheduled")
             rules.score(job_id)
-            rules.delayed[job_id] = request.not_before
+            rules.delayed[job_id] = start
             return Submission(job_id, "queued", -1)
         rules.write(job_id, record, "waiting")
         rules.score(job_id)
@@ -86,7 +86,7 @@ class Memory(Lanes):
         """Hold an order until `flush`; False: its id is taken."""
         if request.id in self.rules.records:
             return False
-        more = {"priority": str(request.priority), "not_before": str(request.not_before)}
+        more = {"priority": str(request.priority), "not_before": str(self.rules.instant(request.not_before))}
         self.rules.write(request.id, {**_record_of(request), **more, **fields}, "collected")
         self._submitted_ids.append(request.id)
         self._settle()

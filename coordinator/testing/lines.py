@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
+from coordinator.store.client import Arg
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Act
 
@@ -37,6 +38,11 @@ class Lines:
 
     def now(self) -> int:
         return milliseconds(time.time())
+
+    def instant(self, given: Arg) -> int:
+        """When a job may start, given as to the step job_submit."""
+        text = str(given)
+        return self.now() + int(text) if text.startswith("+") else int(text)
 
     def act(self, why: str, by: str) -> Act:
         return {"why": why, "by": by, "at": self.now()}

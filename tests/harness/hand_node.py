@@ -97,12 +97,9 @@ class Puppet:
     def ready(self) -> list[str]:
         return ready_jobs(self.store)
 
-    def sweep(self, ttl: int = 60000) -> tuple[list[str], list[str]]:
-        """As one of a steady row of sweeps; who was lost, which nodes are gone."""
-        client, mark = self.store.client, self.store.key("swept")
-        seconds, micro = client.time()
-        client.hset(mark, mapping={"last": seconds * 1000 + micro // 1000 - 500, "grace": 0})
-        _, lost, gone, _ = self.store.step("sweep", 0, ttl, 2000)
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Who was lost, which nodes are gone."""
+        _, lost, gone, _, _ = self.store.step("sweep", 0, 2000)
         return [one.decode() for one in lost], [one.decode() for one in gone]
 
     def lapse(self, *job_ids: str) -> None:
@@ -112,6 +109,9 @@ class Puppet:
             for key in self.lanes.job(job_id).keys:
                 self.store.client.delete(self.store.key("lock", key))
 
+    def locked_by(self, key: str, *slot: str) -> str | None:
+        return locked_by(self.store, key, *slot)
+
     def order(self) -> list[str]:
         """Run everything that is ready, one at a time; the ids in order."""
         found = []
@@ -119,6 +119,12 @@ class Puppet:
             found.append(taken.id)
             self.finish(taken)
         return found
+
+
+def locked_by(store: Store, key: str, *slot: str) -> str | None:
+    """The token that its lock, or this slot of it, names."""
+    held: Any = store.client.get(store.key("slot" if slot else "lock", *slot, key))
+    return held and str(held.decode().partition(" ")[0])
 
 
 def ready_jobs(store: Store, kind: str = "shop\ncelery") -> list[str]:

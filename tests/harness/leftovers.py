@@ -4,7 +4,20 @@ from coordinator.jobs.record import TERMINAL
 from coordinator.store.client import Store
 
 # Of the installation, and of its living nodes.
-_LASTING = ("fence", "sequence", "fronts", "bells", "classes", "fits:", "swept", "alive", "room", "counts", "seen:")
+_LASTING = (
+    "fence",
+    "sequence",
+    "fronts",
+    "bells",
+    "classes",
+    "fits:",
+    "swept",
+    "clock",
+    "alive",
+    "room",
+    "counts",
+    "seen:",
+)
 _OPEN = (
     "line",
     "lanes",
@@ -16,7 +29,9 @@ _OPEN = (
     "leases",
     "locks",
     "due",
+    "starts",
     "expiry",
+    "latest",
     "unsent",
     "parked",
     "state",

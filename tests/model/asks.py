@@ -24,8 +24,10 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "order": {"steps": STEPS},
     "limited": {"limit": 20_000},
     "later": {"later": 30_000},
+    "in a while": {"later": 30_000, "span": True},
     "hurried": {"within": 30_000},
     "more hurried": {"within": 5_000},
+    "hurried from now": {"within": 30_000, "span": True},
     "skip": {"when_busy": "skip"},
     "defer": {"when_busy": "defer"},
     "united": {"when_busy": "defer", "unite": ("x",)},
@@ -73,7 +75,10 @@ class Ask:
         asked = self.asked
         options = {"queue": asked.get("queue", "celery")}
         if "within" in asked:
-            options["expires"] = _instant(self.now + asked["within"])
+            options["expires"] = self._asked_time("within")
+        span = asked.get("span", False)
+        if span and "later" in asked:
+            options["countdown"] = self._asked_time("later")
         one: dict[str, Any] = {"task": asked.get("task", "shop.work"), "args": (), "kwargs": {}}
         signature = one | {"options": options}
         if steps:
@@ -91,13 +96,21 @@ class Ask:
             time_limit=asked.get("limit", 0) / 1000 or None,
             rollback=undo if undo["task"] else None,
             on_failure="hold" if asked.get("hold") else "release",
-            not_before=_instant(self.now + asked["later"]) if "later" in asked else None,
+            not_before=None if span else self._asked_time("later") if "later" in asked else None,
             weight=asked.get("weight", 1),
             max_waiting=asked.get("room"),
             unite={"what": asked["unite"]} if "unite" in asked else {},
         )
         target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
         return Requests(_SETTINGS, target).make(list(self.keys), signature, wanted)
+
+    def _ms(self, what: str) -> int:
+        """As the model is told: a span, or an instant by the wall clock."""
+        return int(self.asked[what] + (0 if self.asked.get("span") else self.now))
+
+    def _asked_time(self, what: str) -> Any:
+        ms = self._ms(what)
+        return ms / 1000 if self.asked.get("span") else datetime.fromtimestamp(ms / 1000, UTC)
 
     def _job(self, steps: tuple[str, ...], melt: str, parent: str) -> record.Job:
         asked = self.asked
@@ -122,8 +135,9 @@ class Ask:
             tell=asked.get("tell", False),
             parent=parent,
             conflicts=asked.get("conflicts", 0),
-            expires=self.now + asked["within"] if "within" in asked else None,
-            not_before=self.now + asked["later"] if "later" in asked else 0,
+            span=asked.get("span", False),
+            expires=self._ms("within") if "within" in asked else None,
+            not_before=self._ms("later") if "later" in asked else 0,
             melt=melt,
             unite=(None if united is None else frozenset(united)) if "unite" in asked else frozenset(),
         )
@@ -133,7 +147,3 @@ def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
     """A lock in plain code: arguments of lock_take after `when_busy`, and the model's job."""
     token = f"of {name}"
     return (token, ttl), record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl)
-
-
-def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -39,11 +39,12 @@ class Attempts(Lanes):
 
     def _enter(self, job: Job) -> Submitted:
         self.jobs[job.id] = job
+        job.count_from(self.now)
         order = self.next_order(job.priority)
         if job.place:
             self.know(job.place.kind)
             self.counts["created"] += 1
-        if job.not_before > self.now:
+        if job.not_before > (self.now if job.span else self.wall):
             job.state, job.due, job.order = "scheduled", job.not_before, order
             return Submitted("queued", -1, job.id, "")
         self.enter(job, order)
@@ -63,8 +64,12 @@ class Attempts(Lanes):
     def end_lapsed(self, key: str) -> None:
         """A lock in plain code whose lease is over ends when somebody else wants it."""
         for job in self.line(key)[: self.limit(key)]:
-            if job.plain and job.state == "running" and job.lease < self.now:
+            if job.plain and job.state == "running" and not self.is_locked(job):
                 self.leave(job, "failed")
+
+    def is_locked(self, job: Job) -> bool:
+        places = zip(job.keys, job.slots, strict=True)
+        return all(self.locks.get(place, ("", 0))[0] == job.token for place in places)
 
     # Taking
 
@@ -80,7 +85,7 @@ class Attempts(Lanes):
 
     def stale(self, name: str) -> bool:
         job = self.jobs[name]
-        return job.taken is None and job.expires is not None and job.expires < self.now
+        return job.taken is None and job.expires is not None and job.expires <= (self.now if job.span else self.wall)
 
     def again(self, node: Node, runner: str, token: str) -> str | None:
         """The job that this runner was given under this token already."""

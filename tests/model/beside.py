@@ -31,7 +31,7 @@ from coordinator.testing.plugin import InPlace
 from coordinator.testing.sorters import SortersInMemory
 from tests.model.clock import Clocked
 from tests.model.record import BEGINNING
-from tests.model.side import LONG, Side
+from tests.model.side import Side
 
 SILENT = ("add", "pause", "flush", "submit_many")  # calls that ring no doorbell themselves, or not after an error
 ERRORS = [kind.__name__ for kind in CoordinatorError.__subclasses__()]
@@ -107,7 +107,7 @@ class Steps(Clocked):
         return answers
 
     def sweep(self) -> None:
-        self.step("sweep", 0, 1000 * int(LONG), 10**13)
+        self.step("sweep", 0, 10**13)
 
     def flush(self) -> None:
         self.step("sorter_flush", 1000)
@@ -129,7 +129,7 @@ class Real(Side):
     def begin(self) -> None:
         super().begin()
         self.store.forget()
-        self.store.client.set(self.store.prefix + "clock", BEGINNING)
+        self.store.client.set(self.store.prefix + "time", BEGINNING)
         about = {"app": "shop", "capacity": 1000, "ordinary": 0, "load": 0}
         names = [task.name for task in self.tasks.values()]
         Nodes(self.store).register(NODE, "first", about, ["app shop", "queue celery"], [*names, "coordinator.canvas"])
@@ -151,10 +151,12 @@ class Real(Side):
 
     def _pass_time(self) -> None:
         """Delayed jobs are due."""
-        client, due = self.store.client, self.store.key("due")
-        last: Any = client.zrange(due, -1, -1, withscores=True)
-        if last:
-            self.store.jump(max(0, int(last[0][1]) - self.store.jump(0)))
+        found: list[Any] = []
+        for name in ("due", "starts"):
+            found += self.store.client.zrange(self.store.key(name), -1, -1, withscores=True)
+        if found:
+            last = int(max(at for _, at in found))
+            self.store.jump(max(0, last - self.store.jump(0)))
             self.store.sweep()
 
     def _look_at_parked(self) -> bool:

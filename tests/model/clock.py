@@ -1,7 +1,7 @@
 """The library on a clock of the test's own, its text changed in memory where a mutation asks for it.
 
-TIME, PEXPIRE and SET … PX go by `<prefix>clock` (ms), which stands still until `Clocked.jump`; what ends by then is
-deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
+TIME, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what ends
+by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
 """
 
 from functools import cache
@@ -19,20 +19,23 @@ local redis = (function()
   local function call(command, ...)
     if command == 'TIME' then return {string.format('%.0f', math.floor(at / 1000)), tostring(at % 1000 * 1000)} end
     if command ~= 'SET' and command ~= 'PEXPIRE' then return server().call(command, ...) end
-    local words, number, ms = {...}, select('#', ...), nil
+    local words, number, ms, free = {...}, select('#', ...), nil, {}
     local function later(i) ms, words[i] = words[i], words[i] + 86400000 end
     if command == 'PEXPIRE' then later(2) end
     for i = 3, number - 1 do
       if words[i] == 'PX' then later(i + 1) end
+      free[words[i]] = true
     end
     local reply = server().call(command, unpack(words, 1, number))
-    if ms and reply then server().call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
+    local done = reply
+    if free.NX and free.GET then done = not reply end
+    if ms and done then server().call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
     return reply
   end
   local function register(function_)
     local callback = function_.callback
     function_.callback = function(keys, args)
-      at, ends = tonumber(server().call('GET', keys[1] .. 'clock')), keys[1] .. 'ends'
+      at, ends = tonumber(server().call('GET', keys[1] .. 'time')), keys[1] .. 'ends'
       return callback(keys, args)
     end
     return server().register_function(function_)
@@ -42,7 +45,7 @@ end)()
 """
 
 _JUMP = """
-local now = redis.call('INCRBY', KEYS[1] .. 'clock', ARGV[1])
+local now = redis.call('INCRBY', KEYS[1] .. 'time', ARGV[1])
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1] .. 'ends', '-inf', now)) do
   redis.call('ZREM', KEYS[1] .. 'ends', key)
   if redis.call('PTTL', key) > 0 then redis.call('DEL', key) end
@@ -79,7 +82,7 @@ class Clocked(Store):
         super().__init__(settings, ringer=lambda node, bell: None)
         self.library = library(mutation)
         self.used: set[str] = set()
-        self.client.set(self.prefix + "clock", BEGINNING)
+        self.client.set(self.prefix + "time", BEGINNING)
 
     def step(self, name: str, *args: Arg, job_id: str | None = None, eager: bool = False) -> Any:
         self.used.add(name)

@@ -70,7 +70,7 @@ class Collecting(Machine):
     def _add(self, about: tuple[Any, ...], *order: Any) -> None:
         name, keys, priority, flavour = about
         wanted = {what: one for what, one in asks.FLAVOURS[flavour].items() if what not in ("when_busy", "room")}
-        ask = asks.Ask(name, keys, priority, self.model.now, "", **wanted)
+        ask = asks.Ask(name, keys, priority, self.model.wall, "", **wanted)
         ask.job.sorter, ask.job.sort_key, ask.job.asked = order[:3]
         expected = self.model.add(ask.job, *order[3:])
         then = self.model.add(ask.job, *order[3:])  # of a file: `seen`
@@ -103,8 +103,7 @@ class Collecting(Machine):
     @act(3, awaited, part="sorters", ms=[1, 1_000, 10_000])
     def nothing_comes(self, ms: int) -> None:
         """For as long as a sorter waits for more."""
-        self.model.jump(ms)
-        assert self.on.store.jump(ms) == self.model.now
+        self.on.pass_time(ms)
 
     @act(5, remembering, part="sorters", pick=PICK, late=[False, True])
     def forget_files(self, pick: int, late: bool) -> None:

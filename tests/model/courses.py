@@ -29,8 +29,7 @@ def any_free_lane(machine: Machine) -> bool:
 class Courses(Collecting):
     def _pass(self, ms: int) -> None:
         """Time in which workers live and nobody sweeps."""
-        self.model.jump(ms)
-        self.on.store.jump(ms)
+        self.on.pass_time(ms)
         self.on.beat_all()
         self.on.check()
 
@@ -67,11 +66,25 @@ class Courses(Collecting):
         self.on.check()
         self._sweep(10**13)
 
-    @act(when=at_work, part="time")
+    @act(2, at_work, part="time")
     def sweep_after_a_silence(self) -> None:
-        """Leases lapsed while nobody could renew: nobody is lost yet."""
+        """Nobody could renew: nobody is lost yet, neither at once nor a little later."""
+        self._sweep(2_000)
         self._pass(PAST_LEASE)
         self._sweep(2_000)
+        self.on.pass_time(1_900)
+        self._sweep(10**13)
+
+    @act(2, at_work, part="time", pick=PICK)
+    def outlive_a_clock_that_went_back(self, pick: int) -> None:
+        """Redis keeps its lock for an hour more. Its lease ends all the same, and another is given the lane."""
+        one = self.taking(pick)
+        self._sweep(10**13)
+        self._pass(-3_600_000)
+        self._pass(PAST_LEASE)
+        self._sweep(10**13)
+        self.on.check()
+        self.take(one.node, 1)
 
     def _start(self, pick: int, attempts: int, flavour: str) -> None:
         """The last taking is one of a new job, in a lane that was free."""

@@ -70,6 +70,13 @@ class Harness:
             assert not changed, f"{step} asked again changed {changed}"
         return answer
 
+    def pass_time(self, ms: int) -> None:
+        """On the server's clock; then somebody takes a step."""
+        self.model.jump(ms)
+        self.store.jump(ms)
+        model = self.model
+        assert self.call("clock_read") == [model.now, model.wall, model.uptime]
+
     def dump(self) -> Dump:
         return Dump(self.store.client, self.store.prefix)
 

@@ -22,14 +22,19 @@ class Held:
 
     def __init__(self, dump: Dump) -> None:
         self.dump = dump
-        self.now = int(dump.held["clock"])
+        last, offset, uptime, away, _ = map(int, dump.held["clock"].split())
+        self.now = max(last, int(dump.held["time"]) + offset)
+        self.uptime = max(uptime, self.now - away)
         self.records = dump.records()
         self.lines = dump.under("line")
         self.limits = {key: int(text.partition("{")[0]) for key, text in dump.held.get("limits", {}).items()}
-        self.locks = {(key, "1"): token for key, token in dump.under("lock").items()}
-        for name, token in dump.under("slot").items():
+        self.locks: dict[tuple[str, str], str] = {}
+        slots = {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
+        for name, value in slots.items():
             slot, _, key = name.partition(":")
-            self.locks[key, slot] = token
+            token, _, till = value.rpartition(" ")
+            if int(till) > self.now:  # Redis may keep it longer than it counts
+                self.locks[key, slot] = token
         self.live = {name: one for name, one in self.records.items() if one["state"] not in ENDS}
         self.leases = {**dump.scores("leases"), **dump.scores("locks")}
 
@@ -126,7 +131,7 @@ def leases_and_locks(held: Held) -> Iterator[str]:
         record = held.live[name]
         slots = record.get("slots", "").split() or ["1"] * len(keys_of(record))
         for key, slot in zip(keys_of(record), slots, strict=True):
-            if held.locks.get((key, slot)) != record.get("token") and held.leases[name] > held.now:
+            if held.locks.get((key, slot)) != record.get("token") and held.now == held.uptime < held.leases[name]:
                 yield f"{name} is at work on {key} and its lock {slot} is of {held.locks.get((key, slot))}"
         if ("class" in record) != (name in held.dump.scores("leases")):
             yield f"the lease of {name} is in the wrong set"
@@ -174,9 +179,10 @@ def sets(held: Held) -> Iterator[str]:
 
 def clocks(held: Held) -> Iterator[str]:
     due = {name for name, record in held.live.items() if record["state"] in ("scheduled", "retrying")}
-    if set(held.dump.scores("due")) != due:
-        yield f"due has {held.dump.scores('due')}, waiting for their time are {due}"
-    expiry = held.dump.scores("expiry")
+    starts = held.dump.scores("due") | held.dump.scores("starts")
+    if set(starts) != due:
+        yield f"due and starts have {starts}, waiting for their time are {due}"
+    expiry = held.dump.scores("expiry") | held.dump.scores("latest")
     for name in expiry:
         if name not in held.live:
             yield f"expiry has {name}, which is over"
@@ -223,7 +229,9 @@ def melting(held: Held) -> Iterator[str]:
 
 def ended(held: Held) -> Iterator[str]:
     places: dict[str, Any] = {name: dict(line) for name, line in held.lines.items()}
-    places |= {name: dict(held.dump.held.get(name, ())) for name in ("leases", "locks", "due", "expiry")}
+    places |= {
+        name: dict(held.dump.held.get(name, ())) for name in ("leases", "locks", "due", "starts", "expiry", "latest")
+    }
     apart = (*ACTING, "scheduled", "collected")
     places |= {f"state:{state}": held.dump.held.get(f"state:{state}", ()) for state in apart}
     for name, record in held.records.items():

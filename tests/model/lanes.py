@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from tests.model.record import BEGINNING, TERMINAL, Job
 
+RESOLUTION, GAP = 500, 2_000  # ms: how seldom the clock is noted, and what a silence is longer than
+MARGIN = 60_000_000  # µs by which the first fence is ahead
+
 
 @dataclass(eq=False)
 class Node:
@@ -32,7 +35,8 @@ class Node:
 
 class Lanes:
     def __init__(self) -> None:
-        self.now = BEGINNING
+        self.wall = self.now = self.uptime = self.last = self.noted = BEGINNING
+        self.away, self.gap = 0, GAP
         self.sequence = self.fronts = 0
         self.fence = 0
         self.jobs: dict[str, Job] = {}
@@ -45,9 +49,9 @@ class Lanes:
         self.kinds: set[str] = set()
         self.nodes: dict[str, Node] = {}
         self.owed: dict[str, int] = {}
-        self.condemned: set[str] = set()
+        self.condemned: dict[str, int] = {}
         self.looks: dict[str, int] = {}
-        self.swept = self.grace = 0
+        self.swept = 0
         self.tell_after = 0
 
     # Looking
@@ -89,7 +93,7 @@ class Lanes:
     # Turns
 
     def next_fence(self) -> int:
-        self.fence = max(self.fence + 1, self.now * 1000)
+        self.fence = max(self.fence + 1, self.now * 1000) + (0 if self.fence else MARGIN)
         return self.fence
 
     def next_order(self, priority: int, to: str = "back") -> tuple[int, int]:
@@ -138,7 +142,7 @@ class Lanes:
         job.slots = tuple(slots)
         job.state, job.token, job.fence = "running", token, self.next_fence()
         job.attempt += 1
-        job.started, job.lease = self.now, self.now + ttl
+        job.started, job.lease = self.now, self.uptime + ttl
         job.taken = self.now if job.taken is None else job.taken
 
     def unlock(self, job: Job) -> None:
@@ -179,7 +183,7 @@ class Lanes:
         """Out of all lines; whoever stands behind goes on."""
         self.unlock(job)
         self.look_again(job)
-        job.state, job.ended, job.melt = state, self.now, ""
+        job.state, job.ended, job.melt = state, self.wall, ""
         if job.place:
             self.counts[state] += 1
         if job.tell and job.place:
@@ -197,15 +201,31 @@ class Lanes:
             self.looks[job.id] = 0
 
     def jump(self, ms: int) -> None:
-        """Time passes: locks and records lapse."""
-        self.now += ms
+        """The server's clock goes on, or back; then somebody takes a step. Locks and records lapse."""
+        self.wall += ms
+        self._count(ms)
         self.locks = {key: lock for key, lock in self.locks.items() if lock[1] > self.now}
-        for job in [job for job in self.jobs.values() if job.over and job.kept_until <= self.now]:
+        self.condemned = {token: till for token, till in self.condemned.items() if till > self.wall}
+        for job in [job for job in self.jobs.values() if job.over and job.kept_until <= self.wall]:
             del self.jobs[job.id]
             self.alias = {alias: of for alias, of in self.alias.items() if of != job.id}
         for node in self.nodes.values():
-            if node.lapse is not None and node.lapse <= self.now:
+            if node.lapse is not None and node.lapse <= self.wall:
                 node.work, node.lapse = {}, None
+
+    def _count(self, ms: int) -> None:
+        """The installation's clock never goes back. A silence counts little for leases, and holders may come back."""
+        passed = self.now + ms - self.last
+        self.now = max(self.now + ms, self.last)
+        self.uptime = max(self.noted, self.now - self.away)
+        if passed > self.gap:
+            self.uptime = self.noted + RESOLUTION
+            self.away = self.now + self.gap - self.uptime
+        if passed < 0 or passed >= RESOLUTION:
+            self.note_clock()
+
+    def note_clock(self) -> None:
+        self.last, self.noted = self.now, self.uptime
 
     def counted(self) -> dict[str, int]:
         """What counts() must say."""

@@ -25,10 +25,11 @@ def of_model(model: Model) -> dict[str, Any]:
         "lines": lines,
         "ready": {kind: list(groups) for kind, groups in model.queues.items() if groups},
         "groups": {f"{group}\n{kind}": queue for kind in model.queues for group, queue in model.queues[kind].items()},
-        "locks": {f"{slot}:{key}": token for (key, slot), (token, _) in model.locks.items()},
+        "locks": {f"{slot}:{key}": f"{token} {till}" for (key, slot), (token, till) in model.locks.items()},
         "lanes": dict.fromkeys(lines, 0),
         "leases": {job.id: job.lease for job in living if job.state == "running"},
-        "due": {job.id: job.due for job in living if job.state in ("retrying", "scheduled")},
+        "due": {job.id: job.due for job in living if _is_due(job) and not model.is_named(job)},
+        "starts": {job.id: job.due for job in living if _is_due(job) and model.is_named(job)},
         "work": {node.name: _work(node.work) for node in model.nodes.values() if node.work},
         "owed": dict(model.owed),
         "looks": dict(model.looks),
@@ -67,7 +68,16 @@ def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:
     return {runner: " ".join(map(str, entry)) for runner, entry in work.items()}
 
 
-def of_redis(dump: Dump) -> dict[str, Any]:
+def _is_due(job: Job) -> bool:
+    return job.state in ("retrying", "scheduled")
+
+
+def _locks(dump: Dump) -> dict[str, str]:
+    return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
+
+
+def of_redis(dump: Dump, now: int) -> dict[str, Any]:
+    """Redis may keep a lock longer than it counts."""
     records = dump.under("job")
     return {
         "jobs": {name: _record(record) for name, record in records.items() if "state" in record},
@@ -75,10 +85,11 @@ def of_redis(dump: Dump) -> dict[str, Any]:
         "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
         "ready": dump.under("ready"),
         "groups": dump.under("group"),
-        "locks": {f"1:{key}": token for key, token in dump.under("lock").items()} | dump.under("slot"),
+        "locks": {name: value for name, value in _locks(dump).items() if int(value.split()[-1]) > now},
         "lanes": dump.scores("lanes"),
         "leases": {**dump.scores("leases"), **dump.scores("locks")},
         "due": dump.scores("due"),
+        "starts": dump.scores("starts"),
         "work": dump.under("work"),
         "owed": dump.scores("unsent:shop"),
         "looks": dump.scores("parked:shop"),
@@ -102,7 +113,7 @@ def _record(record: dict[str, str]) -> dict[str, Any]:
 
 
 def differences(model: Model, dump: Dump) -> list[str]:
-    ours, theirs = of_model(model), of_redis(dump)
+    ours, theirs = of_model(model), of_redis(dump, model.now)
     found = []
     for part in ours:
         for name in sorted({*ours[part], *theirs[part]}):

@@ -1,14 +1,13 @@
-"""The plain model: an operator's hand, wardens, and what the clock brings."""
+"""The plain model: an operator's hand, and wardens."""
 
 from tests.model.lanes import Node
 from tests.model.record import Job
-from tests.model.sorters import Sorters
+from tests.model.sweeps import FORGOTTEN, Sweeps
 
-FORGOTTEN = 3_600_000  # ms for which the work of a node that is gone stays noted
 OVER = 1  # the deadline of a runner that is to be stopped
 
 
-class Model(Sorters):
+class Model(Sweeps):
     def cancel(self, name: str) -> str:
         job = self.job(name)
         if not job:
@@ -124,8 +123,8 @@ class Model(Sorters):
             job.losses -= 1
             till = job.started + job.place.limit if job.place and job.place.limit else 0
             self.nodes[job.node].work[job.runner] = (token, till, name)
-        job.state, job.lease = "running", self.now + ttl
-        self._relock(job, token)
+        job.state, job.lease = "running", self.uptime + ttl
+        self._relock(job, token, ttl)
         since = job.started if job.phase == "rollback" else job.taken
         if job.place and not job.stop and since is not None and since + job.lifetime < self.now:
             job.stop = "expired"
@@ -141,18 +140,16 @@ class Model(Sorters):
 
     def begin(self, job: Job) -> None:
         """Who waited for a lock goes on, with the full ttl."""
-        job.lease = self.now + job.ttl
-        for place in zip(job.keys, job.slots, strict=True):
-            if self.locks.get(place, (job.token, 0))[0] == job.token:
-                self.locks[place] = (job.token, job.lease)
+        job.lease = self.uptime + job.ttl
+        self._relock(job, job.token, job.ttl)
 
-    def _relock(self, job: Job, token: str) -> None:
+    def _relock(self, job: Job, token: str, ttl: int) -> None:
         """Each lock is its own again; where another was given it meanwhile, another of that lane."""
         slots = []
         for key, slot in zip(job.keys, job.slots, strict=True):
             taken = self.locks.get((key, slot), (token, 0))[0] != token
             slots.append((self.free_slot(key) or self.beyond(key)) if taken else slot)
-            self.locks[key, slots[-1]] = (token, job.lease)
+            self.locks[key, slots[-1]] = (token, self.now + ttl)
         job.slots = tuple(slots)
 
     def condemn(self, node: Node, runner: str, token: str, name: str) -> int:
@@ -161,7 +158,7 @@ class Model(Sorters):
             return 0
         if job and job.token == token:
             job.condemned = token
-        self.condemned.add(token)
+        self.condemned[token] = self.wall + FORGOTTEN
         return 1
 
     def lost(self, name: str, token: str, how: str, delay: int) -> str:
@@ -226,13 +223,13 @@ class Model(Sorters):
 
     def register(self, name: str, incarnation: str, ttl: int) -> str:
         node = self.nodes[name]
-        other = node.incarnation or (node.gone[0] if node.gone[1] > self.now else "")
-        if other and other != incarnation and node.alive > self.now:
+        other = node.incarnation or (node.gone[0] if node.gone[1] > self.wall else "")
+        if other and other != incarnation and node.alive > self.uptime:
             return "taken"
         node.lapse, node.gone, node.ending = None, ("", 0), False
         if other != incarnation:
             node.work = {}
-        node.incarnation, node.alive = incarnation, self.now + ttl
+        node.incarnation, node.alive = incarnation, self.uptime + ttl
         self._open(node)
         return "registered"
 
@@ -240,7 +237,7 @@ class Model(Sorters):
         node = self.nodes[name]
         if node.incarnation != incarnation:
             return "unknown"
-        node.alive, node.ending = self.now + ttl, ending
+        node.alive, node.ending = self.uptime + ttl, ending
         if node.ending or node.drained:
             node.closed, node.classes = True, set()
         return "alive"
@@ -257,44 +254,3 @@ class Model(Sorters):
         """It may be given what it serves, unless it ends, or an operator drains it."""
         node.closed = node.ending or node.drained
         node.classes = set() if node.closed else {kind for kind in self.kinds if node.serves(kind)}
-
-    def forget(self, node: Node) -> None:
-        node.gone = (node.incarnation, self.now + FORGOTTEN)
-        node.lapse = self.now + FORGOTTEN if node.work else None
-        node.incarnation, node.alive, node.closed, node.classes = "", 0, False, set()
-
-    # The clock
-
-    def sweep(self, interval: int, ttl: int, gap: int) -> tuple[int, list[str], list[str]]:
-        """(swept, the lost, the nodes that are gone)"""
-        if self.now - self.swept < interval:
-            return 0, [], []
-        if self.now - self.swept > gap:
-            self.grace = self.now + ttl
-        self.swept = self.now
-        lost, gone = ([], []) if self.now <= self.grace else self._lapsed()
-        waiting = [(job.due, job.id) for job in self.jobs.values() if job.state in ("retrying", "scheduled")]
-        for _, name in sorted(one for one in waiting if one[0] <= self.now):
-            job = self.jobs[name]
-            if job.state == "retrying":
-                self.put_back(job)
-            else:
-                self.enter(job, job.order)
-        over = [(job.expiry, job.id) for job in self.jobs.values() if job.expiry is not None and job.expiry <= self.now]
-        for _, name in sorted(over):
-            if self.jobs[name].expiry is not None:
-                self.unqueue(self.jobs[name])
-                self.give_up(self.jobs[name], "expired")
-        return 1, lost, gone
-
-    def _lapsed(self) -> tuple[list[str], list[str]]:
-        lost = []
-        for plain in (False, True):
-            due = [(job.lease, job.id) for job in self.jobs.values() if job.state == "running" and job.plain == plain]
-            for _, name in sorted(one for one in due if one[0] <= self.now):
-                self.lose(self.jobs[name], "lost")
-                lost.append(name)
-        gone = sorted((node.alive, node.name) for node in self.nodes.values() if 0 < node.alive <= self.now)
-        for _, name in gone:
-            self.forget(self.nodes[name])
-        return lost, [name for _, name in gone]

@@ -51,7 +51,7 @@ class Dump:
 
         A look for work that fits may turn a ready list round: each begins with its least name here.
         """
-        loose = ("clock", "ends", "bells", "room", "rung:", "chosen:", "swept")
+        loose = ("time", "clock", "ends", "bells", "room", "rung:", "chosen:", "swept")
         found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
         for name, queue in found.items():
             if name.startswith(("ready:", "group:")):

@@ -19,6 +19,7 @@ class Place:
 class Job:
     """`steps`: of an order, its places; `plain`: a lock in plain code; times are ms; `order`: lower goes first.
 
+    `span`: `expires` and `not_before` are so long from its submit; else people named them, by the wall clock.
     `alone`: of weight `all`. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
     `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
     added it; `sealed`: its batch is under way.
@@ -42,6 +43,7 @@ class Job:
     parent: str = ""
     expires: int | None = None
     not_before: int = 0
+    span: bool = False
     melt: str = ""
     unite: frozenset[str] | None = frozenset()
     ttl: int = 0
@@ -107,6 +109,16 @@ class Job:
         if self.plain or self.over or self.state == "running" or self.phase == "rollback":
             return None
         return self.taken + self.lifetime if self.taken is not None else self.expires
+
+    def count_from(self, now: int) -> None:
+        """It comes now."""
+        if self.span:
+            self.expires = None if self.expires is None else self.expires + now
+            self.not_before += now if self.not_before else 0
+
+    def by_the_wall(self) -> bool:
+        """Is it the wall clock that ends it, or starts it?"""
+        return not self.span and self.taken is None
 
     def attempts_left(self) -> bool:
         return self.attempt - self.losses - self.forgiven < self.max_attempts

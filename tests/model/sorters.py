@@ -45,6 +45,7 @@ class Sorters(Attempts):
         if due > self.now:
             due = min(self.now + idle, first + longest) if longest else self.now + idle
         self.times[job.sorter] = first, due
+        job.count_from(self.now)
         self.jobs[job.id], job.state = job, "collected"
         assert job.place
         self.know(job.place.kind)
@@ -65,7 +66,7 @@ class Sorters(Attempts):
 
     def _let_go(self, job: Job) -> None:
         order = self.next_order(job.priority)
-        if job.not_before > self.now:
+        if job.not_before > (self.now if job.span else self.wall):
             job.state, job.due, job.order = "scheduled", job.not_before, order
         else:
             self.enter(job, order)

@@ -80,7 +80,19 @@ def test_a_step_that_is_not_driven_touches_no_lane_and_no_job(file: str) -> None
 
 @pytest.mark.parametrize(
     "module",
-    ["record", "lanes", "attempts", "sorters", "operators", "raw", "invariants", "batches", "history", "mirror"],
+    [
+        "record",
+        "lanes",
+        "attempts",
+        "sorters",
+        "sweeps",
+        "operators",
+        "raw",
+        "invariants",
+        "batches",
+        "history",
+        "mirror",
+    ],
 )
 def test_the_model_and_the_invariants_share_nothing_with_the_coordinator(module: str) -> None:
     used = set(imports(Path(__file__).with_name(f"{module}.py")))

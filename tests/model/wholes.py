@@ -30,7 +30,7 @@ class Whole(Courses):
     @act(when=parked, seldom=0, pick=PICK, key=KEY)
     def end_a_child(self, pick: int, key: str) -> None:
         """A job of a parked one comes and is over."""
-        ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.now, self.any_job(pick, "parked"), child=True)
+        ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.wall, self.any_job(pick, "parked"), child=True)
         self.on.submit(ask.job, ask.args, "queue")
         self.on.check()
         self._cancel(ask.name)
@@ -97,8 +97,7 @@ class Whole(Courses):
     def wait_for_lock(self, pick: int, ms: int) -> None:
         """`ms`: after which its waiter asks."""
         name = self._lock(pick)
-        self.model.jump(ms)
-        self.on.store.jump(ms)
+        self.on.pass_time(ms)
         job = self.model.jobs.get(name)
         if job and job.state == "waiting":
             for key in job.keys:

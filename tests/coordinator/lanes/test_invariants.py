@@ -91,7 +91,7 @@ class World:
 
     def unlocked(self, key: str, token: Any) -> None:
         for name in (self.store.key("lock", key), *self.store.client.scan_iter(self.store.key("slot", "*", key))):
-            if self.store.client.get(name) == token:
+            if (self.store.client.get(name) or b"").partition(b" ")[0] == token:
                 self.store.client.delete(name)
 
     def renew(self) -> None:
@@ -107,9 +107,10 @@ class World:
             self.nodes[0].lanes.cancel(self.chance.choice(self.jobs[-10:]))
 
     def sweep(self) -> None:
-        due: Any = self.store.client.zrange(self.store.key("due"), 0, -1)
-        for job_id in due:
-            self.store.client.zadd(self.store.key("due"), {job_id: 1})
+        for name in (self.store.key("due"), self.store.key("starts")):
+            due: Any = self.store.client.zrange(name, 0, -1)
+            for job_id in due:
+                self.store.client.zadd(name, {job_id: 1})
         self.nodes[0].sweep()
 
     def silence(self) -> None:
@@ -177,7 +178,7 @@ class World:
             assert len(admitted) == 1 or not any("weight" in records[one] for one in admitted), "all runs alone"
             names: Any = self.store.client.keys(self.store.key("slot", "*", key))
             held: Any = self.store.client.mget(self.store.key("lock", key), *names)
-            tokens = [token.decode() for token in held if token]
+            tokens = [value.decode().partition(" ")[0] for value in held if value]
             assert set(tokens) <= {records[one].get("token") for one in admitted}, "no lock without owner"
             assert len(set(tokens)) == len(tokens), "one lock each"
             indexed = self.store.client.zscore(self.store.key("lanes"), key) is not None

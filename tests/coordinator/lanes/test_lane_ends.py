@@ -25,7 +25,7 @@ def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Pup
     assert node.lanes.job("later").state == "scheduled"
     assert node.submit("a", job_id="now").outcome == "started"
     assert node.order() == ["now"]
-    node.store.client.zadd(node.store.key("due"), {"later": 1})
+    node.store.client.zadd(node.store.key("starts"), {"later": 1})
     node.sweep()
     assert node.order() == ["later"]
 

@@ -11,7 +11,7 @@ import pytest
 from coordinator import Coordinator, InvalidJob, LeaseLost, Locked, StoreUnavailable
 from coordinator.jobs.current import CurrentJob, working
 from tests.harness.command import ROOT
-from tests.harness.hand_node import Puppet
+from tests.harness.hand_node import Puppet, locked_by
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -64,7 +64,7 @@ def test_a_lock_is_the_key_lock_name_with_a_ttl_and_leaves_nothing(coordinator: 
     store = coordinator.store
     with coordinator.lock("ledger", ttl=7) as lease:
         key = f"{{{coordinator.settings.prefix}}}:lock:ledger"
-        assert store.client.get(key) == lease.token.encode()
+        assert locked_by(coordinator.store, "ledger") == lease.token
         assert 6000 < store.client.pttl(key) <= 7000
         lease.check()
         assert coordinator.lane("ledger").state == "running"
@@ -153,7 +153,7 @@ def test_a_late_release_does_not_free_the_next_holder(coordinator: Coordinator, 
             late.__exit__(None, None, None)
         assert (lost.value.key, lost.value.fence) == ("ledger", first.fence)
         second.check()
-        assert other.store.client.get(other.store.key("lock", "ledger")) == second.token.encode()
+        assert locked_by(other.store, "ledger") == second.token
 
 
 def test_a_lease_that_lapsed_is_still_its_holders_while_nobody_wants_it(coordinator: Coordinator) -> None:
@@ -161,7 +161,7 @@ def test_a_lease_that_lapsed_is_still_its_holders_while_nobody_wants_it(coordina
         lapse(coordinator, "ledger")
         lease.check()
         assert coordinator.store.step("lease_renew", 600000, lease.job_id, lease.token) == [lease.token.encode()]
-        assert coordinator.store.client.get(coordinator.store.key("lock", "ledger")) == lease.token.encode()
+        assert locked_by(coordinator.store, "ledger") == lease.token
 
 
 def test_leases_are_renewed_while_their_holder_works(coordinator: Coordinator, other: Coordinator) -> None:

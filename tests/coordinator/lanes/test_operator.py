@@ -174,7 +174,7 @@ def test_a_job_over_several_keys_waits_for_each_paused_one_and_holds_up_the_othe
 def test_a_job_that_is_due_in_a_paused_lane_stands_in_line(node: Puppet) -> None:
     node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
     node.lanes.pause("a")
-    node.store.client.zadd(node.store.key("due"), {"later": 1})
+    node.store.client.zadd(node.store.key("starts"), {"later": 1})
     node.sweep()
     assert (node.lanes.job("later").state, node.order()) == ("waiting", [])
     node.lanes.resume("a")

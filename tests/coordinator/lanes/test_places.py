@@ -73,7 +73,7 @@ def test_a_scheduled_job_enters_its_lines_at_the_place_that_it_was_moved_to(node
     node.submit("a", job_id="j0")
     node.submit("a", job_id="j1")
     assert node.lanes.move("later", priority=3) == "scheduled"
-    node.store.client.zadd(node.store.key("due"), {"later": 1})
+    node.store.client.zadd(node.store.key("starts"), {"later": 1})
     node.sweep()
     assert node.order() == ["j0", "later", "j1"]
 

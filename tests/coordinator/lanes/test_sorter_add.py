@@ -144,7 +144,7 @@ def test_an_order_may_have_several_keys_a_priority_a_start_and_an_end(
     assert coordinator.lane("k").jobs == ("orders/a",)
     assert coordinator.lane("l").jobs == ("orders/a", "orders/b"), "who stands in front already stays there"
     assert names(node.order()) == ["a", "b"]
-    store.client.zadd(store.key("due"), {"orders/c": 1})
+    store.client.zadd(store.key("starts"), {"orders/c": 1})
     node.sweep()
     assert names(node.order()) == ["c"]
 

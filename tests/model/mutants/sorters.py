@@ -90,7 +90,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sorter", "an order that is to start later starts at once",
-        "if not_before and tonumber(not_before) > c.now then",
+        "if not_before and not base.is_past(c, not_before) then",
         "if false then", seldom=True,
     ),
     Mutation(

@@ -10,7 +10,7 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "a taking that nobody can find lapsed",
-        "  redis.call('ZADD', c.P .. 'leases', base.text_of(c.now + ttl), id)\n",
+        "  redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)\n",
         "",
     ),
     Mutation(
@@ -35,12 +35,12 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "a started job ends because it was not started in time",
-        "and not job.taken then",
-        "then",
+        "if job.expires and not job.taken and base",
+        "if job.expires and base",
     ),
     Mutation(
         "claim", "a job is started though its time to start is over",
-        "      if job.expires and tonumber(job.expires) < c.now and not job.taken then",
+        "      if job.expires and not job.taken and base.is_past(c, job.expires) then",
         "      if false then", seldom=True,
     ),
     Mutation(
@@ -72,13 +72,13 @@ MUTATIONS = [
     ),
     Mutation(
         "locks", "a release without a look at the token frees the next holder",
-        "  if redis.call('GET', name) == token then redis.call('DEL', name) end\n",
+        "  if value and token_of(value) == token then redis.call('DEL', name) end\n",
         "  redis.call('DEL', name)\n", seldom=True,
     ),
     Mutation(
         "locks", "a lock is taken from whoever has it",
-        "if redis.call('SET', c.P .. 'lock:' .. key, token, 'NX', 'PX', ttl) then return 1 end",
-        "if redis.call('SET', c.P .. 'lock:' .. key, token, 'PX', ttl) then return 1 end",
+        "  if left then set(c, name, token, ttl) end\n  return not held or left\n",
+        "  set(c, name, token, ttl)\n  return true\n",
     ),
     Mutation(
         "locks", "a lane with a limit has one lock only",
@@ -87,8 +87,8 @@ MUTATIONS = [
     ),
     Mutation(
         "locks", "a fence that does not grow",
-        "fence = string.format('%.0f', last + 1)",
-        "fence = last",
+        "math.max(fence, (last or 0) + 1)",
+        "math.max(fence, last or 0)",
     ),
     Mutation(
         "ready", "who was ready last is taken first",
@@ -113,14 +113,13 @@ MUTATIONS = [
     ),
     Mutation(
         "lock", "a lock goes before those in line",
-        "if redis.call('EXISTS', name, members, lock) == 0 then",
-        "if redis.call('EXISTS', name, lock) == 0 then",
+        "if redis.call('EXISTS', name, members, c.P .. 'lock:' .. key) == 0 then",
+        "if redis.call('EXISTS', name, c.P .. 'lock:' .. key) == 0 then",
     ),
     Mutation(
         "lock", "a lock waited for begins with what is left of its lease",
-        "    end\n"
-        "    redis.call('ZADD', c.P .. 'locks', c.now + ttl, id)\n",
-        "    end\n", seldom=True,
+        "job.slots, ttl)\n    redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)\n",
+        "job.slots, ttl)\n", seldom=True,
     ),
     Mutation(
         "lock", "a lock is released by anybody",
@@ -129,8 +128,8 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a lock is taken from a living holder",
-        "till and tonumber(till) < c.now and record.read(c, id)",
-        "till and record.read(c, id)",
+        " and locks.is_lapsed(c, job) then",
+        " then",
     ),
     Mutation(
         "settle", "a job is put back behind those that came later",
@@ -195,12 +194,12 @@ MUTATIONS = [
     ),
     Mutation(
         "locks", "a renewal takes another's lock",
-        "other and other ~= token and (acquire_one(c, key, token, ttl) or acquire_beyond(c, key, token, ttl))",
+        "taken and (acquire_one(c, key, token, ttl) or acquire_beyond(c, key, token, ttl))",
         "nil",
     ),
     Mutation(
         "runner", "a lease that was renewed lapses",
-        "  redis.call('ZADD', c.P .. record.leases_of(job), c.now + ttl, id)\n",
+        "  redis.call('ZADD', c.P .. record.leases_of(job), c.uptime + ttl, id)\n",
         "",
     ),
     Mutation(

@@ -4,9 +4,39 @@ from tests.model.clock import Mutation
 
 MUTATIONS = [
     Mutation(
-        "sweep", "after a silence the whole fleet is run twice",
-        "if c.now > grace then",
-        "if true then", seldom=True,
+        "base", "after a silence the whole fleet is run twice",
+        "    c.uptime = uptime + RESOLUTION\n    c.away = c.now + c.gap - c.uptime\n",
+        "    c.uptime = c.now - c.away\n",
+    ),
+    Mutation(
+        "base", "after a silence holders have no time to come back",
+        "c.away = c.now + c.gap - c.uptime",
+        "c.away = c.now - c.uptime",
+    ),
+    Mutation(
+        "base", "a silence that follows upon another never ends",
+        "c.uptime = uptime + RESOLUTION",
+        "c.uptime = uptime + 0",
+    ),
+    Mutation(
+        "base", "a server whose clock goes back makes all that is due an hour late",
+        "  if passed < 0 then c.offset = c.offset - passed end\n",
+        "",
+    ),
+    Mutation(
+        "locks", "a lock that Redis keeps too long keeps its lane",
+        "  if left then set(c, name, token, ttl) end\n  return not held or left\n",
+        "  return not held\n",
+    ),
+    Mutation(
+        "sweep", "a start that people named does not go by the wall clock",
+        "start_due(c, 'starts', c.wall)",
+        "start_due(c, 'starts', c.now)",
+    ),
+    Mutation(
+        "sweep", "an end that people named does not go by the wall clock",
+        "expire(c, 'latest', c.wall)",
+        "expire(c, 'latest', c.now)",
     ),
     Mutation(
         "sweep", "a retry that is due is forgotten",
@@ -48,7 +78,7 @@ MUTATIONS = [
     ),
     Mutation(
         "node", "a node can never come back",
-        " and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.now",
+        " and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.uptime",
         "", seldom=True,
     ),
     Mutation(

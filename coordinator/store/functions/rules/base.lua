@@ -4,15 +4,66 @@ local base = {}
 -- Milliseconds as text: a number that is given to a command costs as much again as most commands do.
 function base.text_of(ms) return string.format('%d%03d', ms / 1000, ms % 1000) end
 
--- A field that is not there yet: the server's time.
+local RESOLUTION = 500 -- how far what is written of the clock may lie behind it, and how much a silence counts
+
+-- clock = "last offset uptime away gap", all in ms.
+local function write_clock(c)
+  redis.call('SET', c.P .. 'clock', string.format('%.0f %.0f %.0f %.0f %.0f', c.now, c.offset, c.uptime, c.away, c.gap))
+end
+
+local function read_clock(c)
+  local time = redis.call('TIME')
+  local wall = time[1] * 1000 + math.floor(time[2] / 1000)
+  local known = redis.call('GET', c.P .. 'clock')
+  local last, offset, uptime, away, gap = string.match(known or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  c.wall, c.micros, c.offset, c.away, c.gap = wall, time[2] % 1000, offset or 0, away or 0, tonumber(gap or 2000)
+  -- Spans go by the installation's clock: where the server fell behind what was seen, the offset makes up for it.
+  local passed = last and wall + c.offset - last or RESOLUTION
+  if passed < 0 then c.offset = c.offset - passed end
+  c.now = wall + c.offset
+  -- Leases go by the uptime: where nobody took a step for so long the server was away, or its clock went forward. Then
+  -- its holders have time to come back, and it counts on from there.
+  c.uptime = math.max(uptime or 0, c.now - c.away)
+  if passed > c.gap then
+    c.uptime = uptime + RESOLUTION
+    c.away = c.now + c.gap - c.uptime
+  end
+  if passed < 0 or passed >= RESOLUTION then write_clock(c) end
+end
+
+-- A silence that is longer ends no lease.
+function base.keep_gap(c, gap)
+  if c.gap == gap then return end
+  c.gap = gap
+  write_clock(c)
+end
+
+-- A field that is not there yet.
 local function look_up(c, name)
   if name == 'now_text' then
     c.now_text = base.text_of(c.now)
   else
-    local time = redis.call('TIME')
-    c.time, c.now = time, time[1] * 1000 + math.floor(time[2] / 1000)
+    read_clock(c)
   end
   return rawget(c, name)
+end
+
+-- An instant as callers give it: ms since the epoch, which people named, or '+<ms>' from now. As it is kept:
+-- '+<instant>' goes by the installation's clock, another by the wall clock.
+function base.instant(c, given)
+  local span = string.match(given, '^%+(%d+)')
+  return span and '+' .. base.text_of(c.now + span) or given
+end
+
+-- Of an instant as it is kept: does it go by the installation's clock? Its number.
+function base.split(instant)
+  local own = string.byte(instant) == 43
+  return own, own and string.sub(instant, 2) or instant
+end
+
+function base.is_past(c, instant)
+  local own, ms = base.split(instant)
+  return tonumber(ms) <= (own and c.now or c.wall)
 end
 
 local context = {__index = look_up}
@@ -27,8 +78,11 @@ function base.context(keys)
     direct = false, -- does the step take a job itself?
     fresh = false, -- the job made ready last, not written yet: a step that takes a job may take that one
     served = false, -- the class for which the step took a job or rang a bell
+    more = 0, -- 1: the sweep has more to do than one step may
     tell_after = 0, -- ms after which another node may send the result and the links of a job that ends
-    time = nil, now = nil, now_text = nil, -- as TIME gives it, in ms, as text: asked for when a step first needs one
+    -- Asked for when a step first needs one, in ms: the installation's clock, the server's, the time of the
+    -- installation without its silences; the µs of the server beyond them.
+    now = nil, now_text = nil, wall = nil, uptime = nil, micros = nil,
   }, context)
 end
 

@@ -18,12 +18,12 @@ local function start(c, id, job, node, runner, token, ttl)
   local attempt, fence = (job.attempt or 0) + 1, locks.next_fence(c)
   redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', fence, 'attempt', attempt,
     'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text)
-  redis.call('ZADD', c.P .. 'leases', base.text_of(c.now + ttl), id)
+  redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
   if job.phase == 'rollback' then limit = tonumber(string.match(job.undo, '^[^\n]*\n([^\n]*)')) end
   local till = limit > 0 and base.text_of(c.now + limit) or '0'
   redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
   if job.melt then coalesce.close(c, id, job, keys) end
-  if job.expires then redis.call('ZREM', c.P .. 'expiry', id) end
+  if job.expires then states.started(c, id, job.expires) end
   return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
     job.class, job.tell or false,
     job.seldom and redis.call('HMGET', job.name, 'phase', 'step', 'value', 'forgiven', 'error') or false}
@@ -37,7 +37,7 @@ local function start_next(c, class, node, runner, token, ttl)
     if not id then return end
     job = job and fill(job) or fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
     if job.state == 'ready' then
-      if job.expires and tonumber(job.expires) < c.now and not job.taken then
+      if job.expires and not job.taken and base.is_past(c, job.expires) then
         settle.finish(c, id, job, 'expired', 'error', '"not started in time"')
       else
         local fits = redis.call('SISMEMBER', c.P .. 'tasks:' .. node, job.task) == 1

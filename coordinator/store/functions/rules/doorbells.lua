@@ -36,7 +36,7 @@ end
 local function note_choice(c, page, i, class, task, passed)
   local j = i + 2
   while page[j] and not fits(c, page[j], class, task) do j = j + 2 end
-  local choice = {at = c.now, score = page[i + 1] + 0, class = class, passed = passed, next = page[j],
+  local choice = {at = c.wall, score = page[i + 1] + 0, class = class, passed = passed, next = page[j],
     next_score = page[j + 1]}
   redis.call('LPUSH', c.P .. 'chosen:' .. page[i], cjson.encode(choice))
   redis.call('LTRIM', c.P .. 'chosen:' .. page[i], 0, 9)

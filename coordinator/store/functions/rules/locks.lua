@@ -1,7 +1,10 @@
--- Locks: the leases of the processes that act now, lock:<key>. Where several may run at once, all but one of them hold
--- a slot: slot:<i>:<key>, i from 2. A record's `slots` names the slot of each key, 1 for the lock itself; none = all
--- are locks.
+-- Locks: the leases of the processes that act now, lock:<key> = "<token> <instant at which it ends>". Where several may
+-- run at once, all but one of them hold a slot: slot:<i>:<key>, i from 2. A record's `slots` names the slot of each
+-- key, 1 for the lock itself; none = all are locks.
 local locks = {}
+
+local MARGIN = 60000000 -- µs: a server that begins may have lost the fences of so much time
+local begun = {} -- prefix -> true: this very server, or its library, has given a fence. Gone with either
 
 function locks.name(c, key, slot)
   return slot == 1 and c.P .. 'lock:' .. key or c.P .. 'slot:' .. slot .. ':' .. key
@@ -13,20 +16,42 @@ function locks.slots_of(text)
   return slots
 end
 
--- The number that orders all claims and versions: max(last + 1, server time in µs). It grows over restarts, cut files
--- and failovers.
+-- The number that orders all claims and versions: max(last + 1, the installation's clock in µs). It grows over
+-- restarts, cut files and failovers: the first one that a server gives is ahead of all that it may have lost.
 function locks.next_fence(c)
-  local fence = c.time[1] .. string.format('%06d', c.time[2])
+  local fence = string.format('%.0f', c.now * 1000 + c.micros)
   local last = redis.call('SET', c.P .. 'fence', fence, 'GET')
-  if last and (#last ~= #fence or last >= fence) and tonumber(last) >= tonumber(fence) then
-    fence = string.format('%.0f', last + 1)
+  if not begun[c.P] or last and (#last ~= #fence or last >= fence) and tonumber(last) >= tonumber(fence) then
+    fence = string.format('%.0f', math.max(fence, (last or 0) + 1) + (begun[c.P] and 0 or MARGIN))
     redis.call('SET', c.P .. 'fence', fence)
+    begun[c.P] = true
   end
   return fence
 end
 
+local function value_of(c, token, ttl) return token .. ' ' .. base.text_of(c.now + ttl) end
+
+local function token_of(value) return string.match(value, '^(.*) %d+$') end
+
+-- Redis keeps it longer where its clock went back.
+local function is_over(c, value)
+  local till = string.match(value, ' (%d+)$')
+  return till and tonumber(till) <= c.now
+end
+
+local function set(c, name, token, ttl) redis.call('SET', name, value_of(c, token, ttl), 'PX', ttl) end
+
+-- Is it got?
+local function set_free(c, name, token, ttl)
+  local held = redis.call('SET', name, value_of(c, token, ttl), 'NX', 'GET', 'PX', ttl)
+  local left = held and is_over(c, held)
+  if left then set(c, name, token, ttl) end
+  return not held or left
+end
+
 local function unlock(name, token)
-  if redis.call('GET', name) == token then redis.call('DEL', name) end
+  local value = redis.call('GET', name)
+  if value and token_of(value) == token then redis.call('DEL', name) end
 end
 
 function locks.release(c, keys, token, slots)
@@ -40,11 +65,11 @@ end
 
 -- Which lock of the key was got, or with a limit, which slot; nil = none is free.
 local function acquire_one(c, key, token, ttl)
-  if redis.call('SET', c.P .. 'lock:' .. key, token, 'NX', 'PX', ttl) then return 1 end
+  if set_free(c, c.P .. 'lock:' .. key, token, ttl) then return 1 end
   local others = line.limit(c, key) - 1
   for i = 0, others - 1 do
     local slot = 2 + (c.now + i) % others
-    if redis.call('SET', locks.name(c, key, slot), token, 'NX', 'PX', ttl) then return slot end
+    if set_free(c, locks.name(c, key, slot), token, ttl) then return slot end
   end
 end
 
@@ -65,7 +90,7 @@ end
 -- The first free slot beyond those of the limit, which was lowered below its holders.
 local function acquire_beyond(c, key, token, ttl)
   local slot = line.limit(c, key) + 1
-  while not redis.call('SET', locks.name(c, key, slot), token, 'NX', 'PX', ttl) do slot = slot + 1 end
+  while not set_free(c, locks.name(c, key, slot), token, ttl) do slot = slot + 1 end
   return slot
 end
 
@@ -75,11 +100,22 @@ function locks.renew(c, id, keys, token, slots, ttl)
   for i, key in ipairs(keys) do
     local name = locks.name(c, key, held[i] or 1)
     local other = redis.call('GET', name)
-    local slot = other and other ~= token and (acquire_one(c, key, token, ttl) or acquire_beyond(c, key, token, ttl))
-    if not slot then redis.call('SET', name, token, 'PX', ttl) end
+    local taken = other and token_of(other) ~= token and not is_over(c, other)
+    local slot = taken and (acquire_one(c, key, token, ttl) or acquire_beyond(c, key, token, ttl))
+    if not slot then set(c, name, token, ttl) end
     held[i], moved = slot or held[i] or 1, moved or slot
   end
   if moved then record.note(c, id, 'slots', table.concat(held, ' ')) end
+end
+
+-- The ttl of a lock in plain code is over, as far as its holder knows.
+function locks.is_lapsed(c, job)
+  local held = locks.slots_of(job.slots)
+  for i, key in ipairs(record.keys_of(job.keys)) do
+    local value = redis.call('GET', locks.name(c, key, held[i] or 1))
+    if not value or token_of(value) ~= job.token or is_over(c, value) then return true end
+  end
+  return false
 end
 
 return locks

@@ -195,14 +195,14 @@ function settle.lose(c, id, job, how, detail, delay)
 end
 
 -- A lock in plain code that was not renewed ends when somebody else wants it. Its holder knows: it distrusts a lease
--- that nobody confirmed for its whole ttl. Jobs are left to the sweep, which grants a grace after a silence.
+-- that nobody confirmed for its whole ttl. So this goes by the installation's clock; jobs, whose holders nobody tells,
+-- are left to the sweep, which goes by the uptime.
 function settle.end_lapsed(c, key)
   local marks = line.marks(c, key)
   local last = marks == 0 and 0 or marks + line.limit(c, key) - 1
   for _, id in ipairs(redis.call('ZRANGE', c.P .. 'line:' .. key, marks, last)) do
-    local till = redis.call('ZSCORE', c.P .. 'locks', id)
-    local job = till and tonumber(till) < c.now and record.read(c, id)
-    if job and not job.class and job.state == 'running' then
+    local job = redis.call('ZSCORE', c.P .. 'locks', id) and record.read(c, id)
+    if job and not job.class and job.state == 'running' and locks.is_lapsed(c, job) then
       settle.lose(c, id, job, 'lost', '"its lease ended"')
     end
   end

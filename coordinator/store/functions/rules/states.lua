@@ -15,6 +15,8 @@ end
 function states.leave(c, id, job)
   redis.call('ZREM', c.P .. 'due', id)
   redis.call('ZREM', c.P .. 'expiry', id)
+  if job.state == 'scheduled' then redis.call('ZREM', c.P .. 'starts', id) end
+  if job.expires then states.started(c, id, job.expires) end
   if job.state == 'collected' then sorters.remove(c, id) end
   for _, state in ipairs(states.APART) do
     redis.call('SREM', c.P .. 'state:' .. state, id)
@@ -23,12 +25,26 @@ function states.leave(c, id, job)
   if job.state == 'parked' then redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), 0, id) end
 end
 
--- The sweep looks at `due` and puts the job into its lines.
-function states.schedule(c, id, score, instant)
+-- The sweep looks at `due`, and at `starts` for instants that people named, and puts the job into its lines.
+function states.schedule(c, id, score, start)
+  local own, ms = base.split(start)
   redis.call('HSET', c.P .. 'job:' .. id, 'score', score)
-  redis.call('ZADD', c.P .. 'due', instant, id)
+  redis.call('ZADD', c.P .. (own and 'due' or 'starts'), ms, id)
   return states.enter(c, id, 'scheduled')
 end
+
+-- Until when a job must have started: in `expiry`, or in `latest` for an instant that people named.
+local function latest_of(c, expires)
+  local own, ms = base.split(expires)
+  return c.P .. (own and 'expiry' or 'latest'), ms
+end
+
+function states.must_start(c, id, expires)
+  local set, ms = latest_of(c, expires)
+  redis.call('ZADD', set, ms, id)
+end
+
+function states.started(c, id, expires) redis.call('ZREM', (latest_of(c, expires)), id) end
 
 -- A parked job waits for one that is over: the wardens of its app look at once. Is it parked?
 function states.look_at(c, parent)

@@ -40,9 +40,13 @@ local function turned_away(c, id, keys, when_busy, melt, unite, room)
   if key then return 'full', key, count end
 end
 
-local function by_name(list, from)
+-- The fields by their names. Spans in the list become instants.
+function submit.by_name(c, list, from)
   local fields = {}
-  for i = from, #list, 2 do fields[list[i]] = list[i + 1] end
+  for i = from, #list, 2 do
+    if list[i] == 'expires' then list[i + 1] = base.instant(c, list[i + 1]) end
+    fields[list[i]] = list[i + 1]
+  end
   return fields
 end
 
@@ -56,7 +60,7 @@ end
 -- keys_text: joined by newlines; list: names and values of the record's fields, from its place `from`. Answers as
 -- job_submit.
 function submit.job(c, id, keys_text, when_busy, priority, not_before, room, list, from)
-  local name, keys, fields = c.P .. 'job:' .. id, record.keys_of(keys_text), by_name(list, from)
+  local name, keys, fields = c.P .. 'job:' .. id, record.keys_of(keys_text), submit.by_name(c, list, from)
   if redis.call('EXISTS', name) == 1 then
     local known = redis.call('HMGET', name, 'alias', 'fence')
     return answer(c, 'duplicate', keys[1], known[1] or id, known[2])
@@ -71,11 +75,12 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
 
   if fields.class then classes.count(c, fields.class) end
   if melt then redis.call('SET', melt, id) end
-  if fields.expires then redis.call('ZADD', c.P .. 'expiry', fields.expires, id) end
+  if fields.expires then states.must_start(c, id, fields.expires) end
   local score = line.new_score(c, priority, 'back')
-  if tonumber(not_before) > c.now then
+  local start = not_before ~= '0' and base.instant(c, not_before)
+  if start and not base.is_past(c, start) then
     write(name, keys_text, 'scheduled', c.now_text, unpack(list, from))
-    states.schedule(c, id, score, not_before)
+    states.schedule(c, id, score, start)
     return {'queued', -1, id, ''}
   end
   local first, marked = line.enter(c, id, keys, score)

@@ -101,7 +101,7 @@ local function flip(c, doc, version, sha, updates)
       if update.follow then redis.call('HSET', c.P .. 'behind:' .. doc, change[1], version) end
       entries[i] = change[1]
     end
-    redis.call('LPUSH', c.P .. 'history:' .. doc, cjson.encode({version = version, at = c.now, entries = entries,
+    redis.call('LPUSH', c.P .. 'history:' .. doc, cjson.encode({version = version, at = c.wall, entries = entries,
       fence = update.changes[1][4], who = update.who, why = update.why}))
     tell(c, update.id, 'committed ' .. version)
   end

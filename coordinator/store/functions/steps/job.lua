@@ -2,7 +2,8 @@
 
 -- job_submit: writes a job, puts it into its lines, admits it when it stands in front.
 -- args id keys when_busy priority not_before room fields…
---   keys: joined by newlines; when_busy: queue | skip | defer; not_before: ms since the epoch, 0 = now
+--   keys: joined by newlines; when_busy: queue | skip | defer; not_before: ms since the epoch, '+<ms>' = so
+--   long after this step, 0 = now
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
 --   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and fence
@@ -73,7 +74,7 @@ step.define('job_retry', {'allow-oom'}, function(c, args)
   id = record.resolve(c, id)
   local job = record.read(c, id)
   if not job then return '' end
-  local act = cjson.encode({why = why, by = by, at = c.now})
+  local act = cjson.encode({why = why, by = by, at = c.wall})
   if job.state == 'retrying' then
     redis.call('ZREM', c.P .. 'due', id)
     settle.put_back(c, id, job, 'retried', act)
@@ -103,7 +104,7 @@ step.define('job_move', {'allow-oom'}, function(c, args)
   if job.state ~= 'waiting' and job.state ~= 'scheduled' then return {job.state, 0} end
   if priority == '' then priority = redis.call('HGET', name, 'priority') or 0 end
   local score = line.new_score(c, priority, to)
-  local act = cjson.encode({why = why, by = by, at = c.now})
+  local act = cjson.encode({why = why, by = by, at = c.wall})
   redis.call('HSET', name, 'priority', priority, 'moved', act, 'move', asked)
   if job.state == 'scheduled' then
     redis.call('HSET', name, 'score', score)

@@ -40,7 +40,7 @@ step.define('lane_limit', {'allow-oom'}, function(c, args)
     redis.call('ZREM', c.P .. 'line:' .. key, line.LIMIT)
   else
     mark(c, key, line.LIMIT)
-    redis.call('HSET', c.P .. 'limits', key, limit .. cjson.encode({why = why, by = by, at = c.now}))
+    redis.call('HSET', c.P .. 'limits', key, limit .. cjson.encode({why = why, by = by, at = c.wall}))
   end
   if tonumber(limit) < before then call_back(c, key) end
   admit.lane(c, key)
@@ -52,7 +52,7 @@ end)
 -- returns 1, or 0 when it was paused already; asked again: 0
 step.define('lane_pause', {'allow-oom'}, function(c, args)
   local key, why, by = unpack(args)
-  redis.call('HSET', c.P .. 'paused', key, cjson.encode({why = why, by = by, at = c.now}))
+  redis.call('HSET', c.P .. 'paused', key, cjson.encode({why = why, by = by, at = c.wall}))
   if redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return 0 end
   mark(c, key, line.PAUSED)
   call_back(c, key)
@@ -69,7 +69,7 @@ step.define('lane_resume', {'allow-oom'}, function(c, args)
   if redis.call('ZREM', c.P .. 'line:' .. key, line.PAUSED) == 0 then return 0 end
   local front = line.holder(c, key)
   if front then
-    local resumed = cjson.encode({why = why, by = by, at = c.now})
+    local resumed = cjson.encode({why = why, by = by, at = c.wall})
     redis.call('HSET', c.P .. 'job:' .. front, 'paused', paused, 'resumed', resumed)
   end
   admit.lane(c, key)
@@ -94,7 +94,7 @@ step.define('lane_release', {'allow-oom'}, function(c, args)
     settle.end_rollback(c, first, job)
     redis.call('HSET', job.name, 'rollback', 'failed')
   end
-  local detail = cjson.encode({type = 'Released', message = why, by = by, at = c.now})
+  local detail = cjson.encode({type = 'Released', message = why, by = by, at = c.wall})
   settle.finish(c, first, job, 'cancelled', 'error', detail)
   return first
 end)

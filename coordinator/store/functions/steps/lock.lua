@@ -7,18 +7,18 @@
 step.define('lock_take', {}, function(c, args)
   local id, key, when_busy, token, ttl = unpack(args)
   local limits = '0 0 0 0 5000 5000'
-  local name, members, lock = c.P .. 'job:' .. id, c.P .. 'line:' .. key, c.P .. 'lock:' .. key
-  if redis.call('EXISTS', name, members, lock) == 0 then
+  local name, members = c.P .. 'job:' .. id, c.P .. 'line:' .. key
+  if redis.call('EXISTS', name, members, c.P .. 'lock:' .. key) == 0 then
     local fence = locks.next_fence(c)
     redis.call('HSET', name, 'state', 'running', 'keys', key, 'limits', limits, 'token', token, 'ttl', ttl,
       'fence', fence, 'attempt', 1, 'submitted', c.now_text, 'taken', c.now_text, 'started', c.now_text)
     redis.call('ZADD', members, '-inf', id)
     redis.call('ZADD', c.P .. 'lanes', 0, key)
-    redis.call('SET', lock, token, 'NX', 'PX', ttl)
-    redis.call('ZADD', c.P .. 'locks', c.now + ttl, id)
+    locks.acquire(c, id, {key}, token, ttl)
+    redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)
     return {'started', 0, id, fence}
   end
-  return submit.job(c, id, key, when_busy, 0, 0, '', {'limits', limits, 'token', token, 'ttl', ttl}, 1)
+  return submit.job(c, id, key, when_busy, 0, '0', '', {'limits', limits, 'token', token, 'ttl', ttl}, 1)
 end)
 
 -- lock_wait: may the waiter go on? Where its turn has come it begins with the full ttl.
@@ -34,12 +34,8 @@ step.define('lock_wait', {'allow-oom'}, function(c, args)
   if not job then return {'', ''} end
   local fence, ttl = unpack(redis.call('HMGET', job.name, 'fence', 'ttl'))
   if job.state == 'running' then
-    local slots = locks.slots_of(job.slots)
-    for i, key in ipairs(record.keys_of(job.keys)) do
-      local name = locks.name(c, key, slots[i] or 1)
-      if (redis.call('GET', name) or job.token) == job.token then redis.call('SET', name, job.token, 'PX', ttl) end
-    end
-    redis.call('ZADD', c.P .. 'locks', c.now + ttl, id)
+    locks.renew(c, id, record.keys_of(job.keys), job.token, job.slots, ttl)
+    redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)
   end
   return {job.state, fence or ''}
 end)
@@ -52,13 +48,13 @@ step.define('lock_release', {'allow-oom'}, function(c, args)
   local name = c.P .. 'job:' .. id
   local state, held_by, key = unpack(redis.call('HMGET', name, 'state', 'token', 'keys'))
   if held_by ~= token then return 'lost' end
-  local members, lock = c.P .. 'line:' .. key, c.P .. 'lock:' .. key
+  local members = c.P .. 'line:' .. key
   local heads = redis.call('ZRANGE', members, 0, 1)
   if state == 'running' and heads[1] == id and not heads[2] then -- nobody stands behind: few commands do
     redis.call('DEL', members)
     redis.call('ZREM', c.P .. 'lanes', key)
     redis.call('ZREM', c.P .. 'locks', id)
-    if redis.call('GET', lock) == token then redis.call('DEL', lock) end
+    locks.release(c, {key}, token)
     redis.call('HSET', name, 'state', 'succeeded')
     redis.call('PEXPIRE', name, 5000)
     return 'released'

@@ -8,7 +8,7 @@
 step.define('node_register', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, about, serves, tasks = unpack(args)
   local other = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation') or redis.call('GET', c.P .. 'gone:' .. node)
-  if other and other ~= incarnation and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.now then
+  if other and other ~= incarnation and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.uptime then
     return 'taken'
   end
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
@@ -18,10 +18,10 @@ step.define('node_register', {'allow-oom'}, function(c, args)
     redis.call('DEL', c.P .. 'rung:' .. node)
   end
   for field, value in pairs(cjson.decode(about)) do redis.call('HSET', c.P .. 'node:' .. node, field, value) end
-  redis.call('HSET', c.P .. 'node:' .. node, 'incarnation', incarnation, 'since', c.now)
+  redis.call('HSET', c.P .. 'node:' .. node, 'incarnation', incarnation, 'since', c.wall)
   for _, served in ipairs(cjson.decode(serves)) do redis.call('SADD', c.P .. 'serves:' .. node, served) end
   for _, task in ipairs(cjson.decode(tasks)) do redis.call('SADD', c.P .. 'tasks:' .. node, task) end
-  redis.call('ZADD', c.P .. 'alive', c.now + ttl, node)
+  redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) else nodes.open(c, node) end
   doorbells.rescore(c, node)
   nodes.wake_idle(c)
@@ -57,7 +57,7 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   local name = c.P .. 'node:' .. node
   if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1} end
   if #args > 3 then redis.call('HSET', name, unpack(args, 4)) end
-  redis.call('ZADD', c.P .. 'alive', c.now + ttl, node)
+  redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) end
   local overdue = overdue_bells(c, node)
   redis.call('HDEL', name, 'deaf')
@@ -76,7 +76,7 @@ step.define('node_drain', {'allow-oom'}, function(c, args)
   local node, on, why, by = unpack(args)
   local changed
   if on == '1' then
-    changed = redis.call('HSET', c.P .. 'drained', node, cjson.encode({why = why, by = by, at = c.now}))
+    changed = redis.call('HSET', c.P .. 'drained', node, cjson.encode({why = why, by = by, at = c.wall}))
   else
     changed = redis.call('HDEL', c.P .. 'drained', node)
   end

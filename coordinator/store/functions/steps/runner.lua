@@ -114,7 +114,7 @@ local function renew(c, id, job, token, ttl)
   end
   redis.call('HSET', c.P .. 'job:' .. id, 'state', 'running')
   locks.renew(c, id, record.keys_of(job.keys), token, job.slots, ttl)
-  redis.call('ZADD', c.P .. record.leases_of(job), c.now + ttl, id)
+  redis.call('ZADD', c.P .. record.leases_of(job), c.uptime + ttl, id)
   local since = job.phase == 'rollback' and job.started or job.taken
   if job.class and not job.stop and since + record.limits_of(job.limits)[4] < c.now then
     record.note(c, id, 'stop', 'expired', 'error', '"max_lifetime is over"')

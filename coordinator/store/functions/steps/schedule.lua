@@ -1,4 +1,5 @@
--- Schedules: beats agree on the entries of a source, and send each instant of an entry once.
+-- Schedules: beats agree on the entries of a source, and send each instant of an entry once. People named these
+-- instants, so the wall clock tells them; the spans in which a beat must act go by the installation's clock.
 
 local function ms_text(number) return string.format('%.0f', number) end
 
@@ -7,7 +8,7 @@ local function follow(c, source, name, hash, next)
   local tick = c.P .. 'tick:' .. name
   local known, last = unpack(redis.call('HMGET', tick, 'hash', 'last'))
   if known ~= hash then
-    last = ms_text(c.now)
+    last = ms_text(c.wall)
     redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
   end
   redis.call('HSET', tick, 'source', source)
@@ -33,14 +34,14 @@ end
 -- args source version before lapse entries triples…
 --   before: the version that the caller stood for until now, '' = none; lapse: ms after which nobody stands for one
 --   entries: 'none' to stand only, else 'all'; triples: name, hash, next of each: a new or changed one counts from now
--- returns {verdict, now, lasts of the entries, names whose sender is overdue}; verdict: current | behind
---   behind: another version is current, and the caller has not seen that one change; asked again: the same
+-- returns {verdict, now by the wall clock, lasts of the entries, names whose sender is overdue}; verdict: current |
+--   behind. behind: another version is current, and the caller has not seen that one change; asked again: the same
 step.define('schedule_follow', {}, function(c, args)
   local source, version, before, lapse, entries = unpack(args, 1, 5)
   local name, now = c.P .. 'schedule:' .. source, ms_text(c.now)
   local current, seen = unpack(redis.call('HMGET', name, 'version', 'seen'))
   local free = not current or current == before or c.now - seen > tonumber(lapse)
-  if current ~= version and (entries == 'none' or not free) then return {'behind', now, {}, {}} end
+  if current ~= version and (entries == 'none' or not free) then return {'behind', ms_text(c.wall), {}, {}} end
 
   local lasts, kept = {}, {}
   for i = 6, #args, 3 do
@@ -50,14 +51,14 @@ step.define('schedule_follow', {}, function(c, args)
   if entries == 'all' then forget_others(c, source, kept) end
   redis.call('HSET', name, 'version', version, 'seen', now)
   local overdue = redis.call('ZRANGEBYSCORE', c.P .. 'schedule-unsent', '-inf', now, 'LIMIT', 0, 64)
-  return {'current', now, lasts, overdue}
+  return {'current', ms_text(c.wall), lasts, overdue}
 end)
 
 -- tick_take: one instant of an entry for the beat that will send it; or one that a beat took and left unsent.
 -- args name hash instant next token lease send
 --   hash: the entry as the caller knows it; instant, next: ms since the epoch, instant 0 = only what was left unsent;
 --   token: the beat's; lease: ms in which it must have been sent; send: '0' = too old, pass it over
--- returns {verdict, instant, last, now}; asked again with the same token: the same, until tick_done
+-- returns {verdict, instant, last, now by the wall clock}; asked again with the same token: the same, until tick_done
 --   verdict: taken | passed | stale (another hash is current) | held (another beat sends) | over | early
 step.define('tick_take', {}, function(c, args)
   local name, hash, instant, next, token, lease, send = unpack(args)
@@ -65,7 +66,7 @@ step.define('tick_take', {}, function(c, args)
   local known, last, unsent, owner, till =
     unpack(redis.call('HMGET', tick, 'hash', 'last', 'unsent', 'token', 'till'))
 
-  local function answer(verdict, which) return {verdict, which, last or '0', ms_text(c.now)} end
+  local function answer(verdict, which) return {verdict, which, last or '0', ms_text(c.wall)} end
   local function take(which)
     till = ms_text(c.now + lease)
     redis.call('HSET', tick, 'unsent', which, 'token', token, 'till', till)
@@ -79,7 +80,7 @@ step.define('tick_take', {}, function(c, args)
     return take(unsent)
   end
   if tonumber(instant) <= tonumber(last) then return answer('over', instant) end
-  if tonumber(instant) > c.now then return answer('early', instant) end
+  if tonumber(instant) > c.wall then return answer('early', instant) end
   last = instant
   redis.call('HSET', tick, 'last', instant, 'next', next)
   if send == '0' then return answer('passed', instant) end

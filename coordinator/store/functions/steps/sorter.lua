@@ -17,14 +17,13 @@ end
 -- sorter_add: holds a job until its sorter is flushed.
 -- args id keys sorter sort_key idle longest asked priority not_before path identity fields…
 --   keys: joined by newlines; sort_key: its bytes are its place; idle, longest: ms until the flush, after the last and
---   after the first job; longest 0: without end; asked: the caller's token; not_before: ms since the epoch, 0 = now;
+--   after the first job; longest 0: without end; asked: the caller's token; not_before: as of job_submit;
 --   path, identity: the file that it is made of, '' = none; fields: as of job_submit
 -- returns collected, duplicate (the id is another's), or seen (this very file has its job); asked again with the same
 --   token: collected, or seen
 step.define('sorter_add', {}, function(c, args)
   local id, keys, sorter, sort_key, idle, longest, asked, priority, not_before, path, identity = unpack(args, 1, 11)
-  local name, fields = c.P .. 'job:' .. id, {}
-  for i = 12, #args, 2 do fields[args[i]] = args[i + 1] end
+  local name, fields = c.P .. 'job:' .. id, submit.by_name(c, args, 12)
 
   if path ~= '' and redis.call('HGET', c.P .. 'seen:' .. sorter, path) == identity then return 'seen' end
   if redis.call('EXISTS', name) == 1 then
@@ -35,9 +34,9 @@ step.define('sorter_add', {}, function(c, args)
   redis.call('HSET', name, 'keys', keys, 'submitted', c.now, 'sorter', sorter .. '\n' .. sort_key, 'asked', asked,
     unpack(args, 12))
   if priority ~= '0' then redis.call('HSET', name, 'priority', priority) end
-  if not_before ~= '0' then redis.call('HSET', name, 'not_before', not_before) end
+  if not_before ~= '0' then redis.call('HSET', name, 'not_before', base.instant(c, not_before)) end
   states.enter(c, id, 'collected')
-  if fields.expires then redis.call('ZADD', c.P .. 'expiry', fields.expires, id) end
+  if fields.expires then states.must_start(c, id, fields.expires) end
   if path ~= '' then redis.call('HSET', c.P .. 'seen:' .. sorter, path, identity) end
   redis.call('ZADD', c.P .. 'collected:' .. sorter, 0, sort_key .. '\0' .. id)
   put_off(c, sorter, idle, longest)
@@ -50,7 +49,7 @@ local function put_in_line(c, id)
   if state ~= 'collected' then return end
   local score = line.new_score(c, priority or 0, 'back')
   redis.call('SREM', c.P .. 'state:collected', id)
-  if not_before and tonumber(not_before) > c.now then
+  if not_before and not base.is_past(c, not_before) then
     states.schedule(c, id, score, not_before)
   else
     admit.join(c, id, record.keys_of(keys), score)

@@ -1,13 +1,18 @@
 -- The sweep: any node's warden does what the clock brings, one warden at a time.
 
-local function first_due(c, set)
-  return redis.call('ZRANGEBYSCORE', c.P .. set, '-inf', c.now, 'LIMIT', 0, 100)
+local MOST = 100 -- one step does so many of each kind: other steps get in between
+
+-- The first that are due in a set; is there more?
+local function first_due(c, set, at)
+  local found = redis.call('ZRANGEBYSCORE', c.P .. set, '-inf', at, 'LIMIT', 0, MOST)
+  if #found == MOST then c.more = 1 end
+  return found
 end
 
 local function end_leases(c)
   local lost = {}
   for _, set in ipairs({'leases', 'locks'}) do
-    for _, id in ipairs(first_due(c, set)) do
+    for _, id in ipairs(first_due(c, set, c.uptime)) do
       local job = record.read(c, id)
       redis.call('ZREM', c.P .. set, id)
       if job and job.state == 'running' then
@@ -19,10 +24,10 @@ local function end_leases(c)
   return lost
 end
 
-local function start_due(c)
-  for _, id in ipairs(first_due(c, 'due')) do
+local function start_due(c, set, at)
+  for _, id in ipairs(first_due(c, set, at)) do
     local job = record.read(c, id)
-    redis.call('ZREM', c.P .. 'due', id)
+    redis.call('ZREM', c.P .. set, id)
     if job and job.state == 'retrying' then settle.put_back(c, id, job) end
     if job and job.state == 'scheduled' then
       redis.call('SREM', c.P .. 'state:scheduled', id)
@@ -31,10 +36,10 @@ local function start_due(c)
   end
 end
 
-local function expire(c)
-  for _, id in ipairs(first_due(c, 'expiry')) do
+local function expire(c, set, at)
+  for _, id in ipairs(first_due(c, set, at)) do
     local job = record.read(c, id)
-    redis.call('ZREM', c.P .. 'expiry', id)
+    redis.call('ZREM', c.P .. set, id)
     if job and not states.TERMINAL[job.state] and job.state ~= 'running' and job.phase ~= 'rollback' then
       if job.state == 'ready' then ready.drop(c, id, job) end
       local why = job.taken and '"max_lifetime is over"' or '"not started in time"'
@@ -44,24 +49,23 @@ local function expire(c)
 end
 
 -- sweep: does what is due by the clock: lapsed leases, retries and starts, lifetimes, dead nodes, work beside room.
--- args interval ttl gap
---   interval: ms that must have passed since the last sweep; ttl: of a lease; gap: a longer silence lets nobody be lost
--- returns {swept, lost ids, gone nodes, how many sorters are due}; asked again: what is due then
+-- args interval gap
+--   interval: ms that must have passed since the last sweep; gap: a longer silence of everybody ends no lease
+-- returns {swept, lost ids, gone nodes, how many sorters are due, more}; more: 1 = go on at once, with interval 0;
+--   asked again: what is due then
 step.define('sweep', {'allow-oom'}, function(c, args)
-  local interval, ttl, gap = unpack(args)
-  local swept = redis.call('HMGET', c.P .. 'swept', 'last', 'grace')
-  local last, grace = tonumber(swept[1] or '0'), tonumber(swept[2] or '0')
-  if last <= c.now and c.now - last < tonumber(interval) then return {0, {}, {}, 0} end
-  if math.abs(c.now - last) > tonumber(gap) then grace = c.now + ttl end
-  redis.call('HSET', c.P .. 'swept', 'last', c.now, 'grace', grace)
+  local interval, gap = tonumber(args[1]), tonumber(args[2])
+  local last = tonumber(redis.call('HGET', c.P .. 'swept', 'last') or '0')
+  if last <= c.now and c.now - last < interval then return {0, {}, {}, 0, 0} end
+  redis.call('HSET', c.P .. 'swept', 'last', c.now_text)
+  base.keep_gap(c, gap)
 
-  local lost, gone = {}, {}
-  if c.now > grace then
-    lost, gone = end_leases(c), first_due(c, 'alive')
-    for _, node in ipairs(gone) do nodes.forget(c, node) end
-  end
-  start_due(c)
-  expire(c)
-  nodes.wake_idle(c)
-  return {1, lost, gone, redis.call('ZCOUNT', c.P .. 'sorters', '-inf', c.now)}
+  local lost, gone = end_leases(c), first_due(c, 'alive', c.uptime)
+  for _, node in ipairs(gone) do nodes.forget(c, node) end
+  start_due(c, 'due', c.now)
+  start_due(c, 'starts', c.wall)
+  expire(c, 'expiry', c.now)
+  expire(c, 'latest', c.wall)
+  if c.more == 0 then nodes.wake_idle(c) end
+  return {1, lost, gone, redis.call('ZCOUNT', c.P .. 'sorters', '-inf', c.now), c.more}
 end)
