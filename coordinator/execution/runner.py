@@ -105,6 +105,7 @@ class Runner:
         return count
 
     def _take(self, bell: str, token: str) -> Iterable[object] | None:
+        """`bell`: the doorbell, and later the token of the claim before."""
         told, self._told = self._told, []
         args = (self.node, self.incarnation, self.id, bell, token, self._ttl, self.app.main, *told)
         given, events = self._insist("runner_take", *args)
@@ -167,7 +168,7 @@ class Runner:
         if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
             os.kill(os.getpid(), signal.SIGKILL)
         if claim.tell and token:
-            given = self._take("", token)
+            given = self._take(claim.token, token)
         elif self._told:
             self._insist("notices_told", self.app.main, *self._told)
         return given

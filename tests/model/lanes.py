@@ -45,7 +45,7 @@ class Lanes:
         self.kinds: set[str] = set()
         self.nodes: dict[str, Node] = {}
         self.owed: dict[str, int] = {}
-        self.condemned: set[str] = set()
+        self.condemned: dict[str, int] = {}
         self.looks: dict[str, int] = {}
         self.swept = self.grace = 0
         self.tell_after = 0

@@ -161,7 +161,7 @@ class Model(Sorters):
             return 0
         if job and job.token == token:
             job.condemned = token
-        self.condemned.add(token)
+        self.condemned[token] = self.now + FORGOTTEN
         return 1
 
     def lost(self, name: str, token: str, how: str, delay: int) -> str:
