@@ -52,7 +52,8 @@ def keep(text: str) -> None:
 
 
 def runner(node: str, slice: float = 1e9) -> Runner:
-    """A runner in this process. Its slice ends after so many seconds, or never."""
+    """A runner in this process, for the bell `bell`. Its slice ends after so many seconds, or never."""
+    coordinator.store.client.zadd(coordinator.store.key("rung", node), {"bell": 2**53})
     coordinator.settings.__dict__["slice"] = slice
     return Runner(app, coordinator.core, node, coordinator.incarnation, Tracers(app, node), TaskEvents(app, node))
 
