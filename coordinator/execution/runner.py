@@ -72,7 +72,7 @@ class Runner:
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
-        self._pen = board.pen(self.id)
+        self._pen, self._times = board.pen(self.id), board.times
         self._tracers = tracers
         self._events = events
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -127,6 +127,8 @@ class Runner:
         finally:
             self._pen.end()
             working.reset(mark)
+        if outcome.kind == "succeeded":
+            self._times.note(claim.task, outcome.runtime)
         if outcome.kind == "parked":
             ids = loads(outcome.detail)["ids"]
             try:

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 from celery import Celery
 
+from coordinator.broker.doorbells import Doorbells
 from coordinator.clock.watch import Watch
 from coordinator.execution.attempt import Tracers
 from coordinator.execution.claim import Claim
@@ -109,13 +110,19 @@ def test_a_runner_that_tells_a_result_between_two_jobs_goes_on_once(node: Puppet
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("no"), SystemExit()], ids=["fails", "must end"])
-def test_a_runner_that_breaks_off_while_redis_is_away_leaves_no_notice_so_the_clock_puts_its_job_back(
+def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which_puts_its_job_back(
     node: Puppet, proxy: Proxy, failure: BaseException
 ) -> None:
     bell, board = two_jobs(node), Board.open()
     store = Store(Settings(url=proxy.url(), prefix=node.store.settings.prefix, timeout=1.0))
     app = cast(Celery, SimpleNamespace(main="shop"))
-    broken = Runner(app, Place(Lanes(store), "a", board), "one", cast(Tracers, None), Breaking(failure, proxy))
+    broken = Runner(
+        app,
+        Place(Lanes(store), cast(Doorbells, None), "a", board),
+        "one",
+        cast(Tracers, None),
+        Breaking(failure, proxy),
+    )
     with pytest.raises(type(failure)):
         broken.run(bell)
     assert list(node.work()) == [broken.id.encode()]
