@@ -30,6 +30,7 @@ from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
+from coordinator.execution.quiet_task import QuietTask
 from coordinator.execution.results import recorded_error, send
 from coordinator.execution.subresults import check_deadlock, check_stored
 from coordinator.execution.task_events import TaskEvents
@@ -218,7 +219,7 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
             here.lanes.store.ringer = bells.ring
         return Runner(app, here, node, *tools[node]).run(bell)
 
-    app.task(run, name=TASK, **_TASK_OPTIONS)
+    app.task(run, name=TASK, base=QuietTask, **_TASK_OPTIONS)
 
 
 def undoing_of(claim: Claim) -> Undoing | None:
