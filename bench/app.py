@@ -9,8 +9,9 @@ from celery import Celery
 
 from coordinator import Coordinator
 from coordinator.execution.attempt import Tracers
-from coordinator.execution.runner import Runner
+from coordinator.execution.runner import Place, Runner
 from coordinator.execution.task_events import TaskEvents
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
 
 __all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "mark", "runner"]
@@ -52,9 +53,11 @@ def keep(text: str) -> None:
 
 
 def runner(node: str, slice: float = 1e9) -> Runner:
-    """A runner in this process. Its slice ends after so many seconds, or never."""
+    """A runner in this process, for the bell `bell`. Its slice ends after so many seconds, or never."""
+    coordinator.store.client.zadd(coordinator.store.key("rung", node), {"bell": 2**53})
     coordinator.settings.__dict__["slice"] = slice
-    return Runner(app, coordinator.core, node, coordinator.incarnation, Tracers(app, node), TaskEvents(app, node))
+    place = Place(coordinator.core, coordinator.doorbells, coordinator.incarnation, Board.open())
+    return Runner(app, place, node, Tracers(app, node), TaskEvents(app, node))
 
 
 @app.task

@@ -25,6 +25,7 @@ from coordinator.clock.watch import Watch, look_for_fault
 from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About, Nodes
+from coordinator.fleet.run_times import Times, read
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.sorter import STEP
 from coordinator.store.client import Store
@@ -67,6 +68,7 @@ class Clock:
         self.registered = False  # else it is unknown, dead, or another living worker has its name
         self._refused = False
         self._next_load = self._beaten = 0.0  # monotonic
+        self._times: Times = {}  # as they were told
         self._drained = False  # for too long: what still runs is handed over
 
     def hear(self, line: About) -> None:
@@ -102,7 +104,9 @@ class Clock:
                 logger.error("another living worker is named %s: this one takes no work", charge.node)
             self.registered, self._refused = done, not done
             return
+        times: Times | None = None
         if time.monotonic() >= self._next_load:
+            times = self._read_times()
             self._next_load = time.monotonic() + self.settings.heartbeat
             load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
             self.changed |= {
@@ -110,7 +114,7 @@ class Clock:
                 "memory": round(memory, 3),
                 "braked": int(max(load, memory) > BRAKE),
             }
-        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed)
+        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times)
         self.changed, self._beaten = {}, time.monotonic()
         if beat is None:
             logger.warning("node %s was declared dead; registering again", charge.node)
@@ -121,6 +125,11 @@ class Clock:
         for bell in beat.bells:
             if self.store.ringer:
                 self.store.ringer(charge.node, bell)
+
+    def _read_times(self) -> Times | None:
+        """How long the node's jobs run; None where there is nothing to tell, and was not."""
+        before, self._times = self._times, read(self.board.folder)
+        return self._times if self._times or before else None
 
     def sweep(self) -> None:
         interval, until = milliseconds(self.settings.sweep * 0.9), time.monotonic() + self.settings.sweep / 2

@@ -95,7 +95,9 @@ class Tracers:
         return self._app.signature(dict(claim.laid["canvas"])).apply_async(claim.args)
 
     def _request(self, claim: Claim) -> dict[str, object]:
+        """The headers of a user are fields of it, too, and override none of its own."""
         return {
+            **(claim.laid.get("headers") or {}),
             "id": claim.id,
             "root_id": claim.id,
             "task": claim.task,
@@ -114,7 +116,6 @@ class Tracers:
                 "priority": 0,
                 "redelivered": claim.losses > 0,
             },
-            **(claim.laid.get("headers") or {}),
         }
 
 

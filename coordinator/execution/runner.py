@@ -30,6 +30,7 @@ from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
+from coordinator.execution.quiet_task import QuietTask
 from coordinator.execution.results import recorded_error, send
 from coordinator.execution.subresults import check_deadlock, check_stored
 from coordinator.execution.task_events import TaskEvents
@@ -72,7 +73,7 @@ class Runner:
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
-        self._pen = board.pen(self.id)
+        self._pen, self._times = board.pen(self.id), board.times
         self._tracers = tracers
         self._events = events
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -105,6 +106,7 @@ class Runner:
         return count
 
     def _take(self, bell: str, token: str) -> Iterable[object] | None:
+        """`bell`: the doorbell, and later the token of the claim before."""
         told, self._told = self._told, []
         args = (self.node, self.incarnation, self.id, bell, token, self._ttl, self.app.main, *told)
         given, events = self._insist("runner_take", *args)
@@ -126,6 +128,8 @@ class Runner:
         finally:
             self._pen.end()
             working.reset(mark)
+        if outcome.kind == "succeeded":
+            self._times.note(claim.task, outcome.runtime)
         if outcome.kind == "parked":
             ids = loads(outcome.detail)["ids"]
             try:
@@ -167,7 +171,7 @@ class Runner:
         if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
             os.kill(os.getpid(), signal.SIGKILL)
         if claim.tell and token:
-            given = self._take("", token)
+            given = self._take(claim.token, token)
         elif self._told:
             self._insist("notices_told", self.app.main, *self._told)
         return given
@@ -215,7 +219,7 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
             here.lanes.store.ringer = bells.ring
         return Runner(app, here, node, *tools[node]).run(bell)
 
-    app.task(run, name=TASK, **_TASK_OPTIONS)
+    app.task(run, name=TASK, base=QuietTask, **_TASK_OPTIONS)
 
 
 def undoing_of(claim: Claim) -> Undoing | None:

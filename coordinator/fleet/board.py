@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordinator.fleet import processes
+from coordinator.fleet.run_times import RunTimes
 
 _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
@@ -109,8 +110,11 @@ def _whole(text: bytes) -> str | None:
 
 
 class Board:
+    """`times`: how long the jobs of this process run."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.times = RunTimes(folder)
 
     @classmethod
     def open(cls) -> Board:

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from kombu.utils.json import dumps, loads
 
+from coordinator.fleet.run_times import Times
 from coordinator.store.client import Arg, Store
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
@@ -27,8 +28,8 @@ class Node:
     """A coordinating node at one moment.
 
     `alive`: False once it misses heartbeats, until another node's sweep forgets it.
-    `load`, `memory`: the used part, from 0 to 1. `score`: the node with the lowest is rung next, and no node with 1 or
-    more; None while the node drains.
+    `load`, `memory`: the used part, from 0 to 1. `pace`: how long its jobs run beside the fleet's, 5 = five times as
+    long. `score`: the node with the lowest is rung next, and no node with 1 or more; None while the node drains.
     `drained`: the act of the operator who drains it. `choices`: its last rings as the least busy node, the latest
     first.
     """
@@ -45,6 +46,7 @@ class Node:
     ordinary: int
     load: float
     memory: float
+    pace: float
     score: float | None
     draining: bool
     drained: Act | None
@@ -73,11 +75,15 @@ class Nodes:
         lists = (dumps(about), dumps(sorted(serves)), dumps(sorted(tasks)))
         return bool(self.store.step("node_register", name, incarnation, ttl, *lists) == b"registered")
 
-    def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg]) -> Beat | None:
-        """None: a sweep declared the node dead meanwhile, and it must register again."""
+    def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg], times: Times | None = None) -> Beat | None:
+        """None: a sweep declared the node dead meanwhile, and it must register again.
+
+        `times`: how long its jobs run; None: as was told before.
+        """
         fields = [part for pair in changed.items() for part in pair]
         ttl = milliseconds(self.store.settings.node_ttl)
-        verdict, bells, drains = self.store.step("node_beat", name, incarnation, ttl, *fields)
+        told = "" if times is None else dumps(times)
+        verdict, bells, drains = self.store.step("node_beat", name, incarnation, ttl, told, *fields)
         if verdict != b"alive":
             return None
         return Beat([bell.decode() for bell in bells], None if drains < 0 else drains / 1000)
@@ -157,6 +163,7 @@ def _node(name: str, alive: bool, found: Sequence[Any]) -> Node | None:
         ordinary=int(about.get("ordinary", 0)),
         load=float(about.get("load", 0)),
         memory=float(about.get("memory", 0)),
+        pace=float(about.get("pace", 1)),
         score=found[5],
         draining=about.get("closed") == "1",
         drained=loads(found[6]) if found[6] else None,

@@ -18,7 +18,9 @@ from coordinator.jobs.spec import Signature, SignatureOptions, Spec, StepSpec
 from coordinator.store.times import milliseconds
 
 CANVAS = "coordinator.canvas"  # the task name under which any node of the app takes a step that publishes a canvas
-STEP_OPTIONS = frozenset({"queue", "time_limit", "soft_time_limit", "headers", "shadow", "ignore_result", "task_id"})
+STEP_OPTIONS = frozenset(
+    {"queue", "time_limit", "soft_time_limit", "headers", "shadow", "ignore_result", "task_id", "needs"}
+)
 
 
 @dataclass(slots=True)  # not frozen: one is made for each submit
@@ -97,9 +99,11 @@ def _of_many(
 def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> SignatureOptions:
     """The options of a step: its own, and those of the chain that hold for all steps."""
     whole: SignatureOptions = {}
-    for name in ("queue", "time_limit", "soft_time_limit", "headers"):
+    for name in ("queue", "time_limit", "soft_time_limit", "headers", "needs"):
         if name in options:
             whole[name] = options[name]
+    if "needs" in whole and "needs" in own:
+        own = {**own, "needs": _needs(own, _needs(whole, []))}
     return {**whole, **own}
 
 
@@ -109,7 +113,8 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
     soft = _limit("soft_time_limit", wanted, options, default.soft_time_limit)
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{one['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
-    kind = "\n".join((target.app, validation.text("queue", options.get("queue") or default.queue), *needs))
+    queue = validation.text("queue", options.get("queue") or default.queue)
+    kind = "\n".join((target.app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
     if is_canvas(one):
         for part in inner(one):
@@ -129,6 +134,12 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
     if soft:
         laid["soft"] = soft
     return Step(kind, one["task"], limit, laid, default.result)
+
+
+def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:
+    """The labels that a step needs: its own and those of the submit."""
+    own = validation.texts("needs", options["needs"]) if "needs" in options else []
+    return sorted({*needs, *own}) if own else needs
 
 
 def _limit(

@@ -24,7 +24,7 @@ class OrderOptions(TypedDict, total=False):
 
     * priority: -255 to 255, 0 where it is not named. A greater one goes first.
     * weight: 1, or "all": in a lane with a limit above 1 the job runs alone.
-    * needs: the labels that a node must have to run the job.
+    * needs: the labels that a node must have to run the job. A step may need more: `step.set(needs=[…])`.
     * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
     * start_at: the number of the step with which a chain begins, from 0.
     * unite: {argument: texts or None}. Where a job melts into another, the texts are united; None means everything.

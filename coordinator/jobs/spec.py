@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Required, TypedDict
 
@@ -23,6 +23,7 @@ class SignatureOptions(TypedDict, total=False):
     headers: dict[str, object]
     shadow: str
     ignore_result: bool
+    needs: Collection[str]
 
 
 class Signature(TypedDict, total=False):

@@ -61,7 +61,11 @@ class Puppet:
         return self.lanes.submit(sketch(keys, **options))
 
     def take(self, token: str | None = None, runner: str | None = None, bell: str = "") -> Taken | None:
+        """`bell`: one that was rung; else one is rung by hand."""
         number = next(self._numbers)
+        if not bell:
+            bell = f"{number}-by-hand"
+            self.store.client.zadd(self.store.key("rung", self.name), {bell: 2**53})
         token, runner = token or f"{self.name}-token-{number:04}", runner or f"{self.name}-runner-{number}"
         given = self.store.step("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)[0]
         return _taken(given, token, runner)

@@ -48,7 +48,7 @@ _OF_DOCUMENTS = (
     "stored:",
     "server:",
 )
-_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:")
+_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:", "times:")
 
 
 def leftovers(store: Store) -> list[str]:

@@ -6,6 +6,7 @@ common part.
 """
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -146,8 +147,14 @@ class Real(Side):
         while True:
             self._results.step()
             self._pass_time()
-            if not self._look_at_parked() and not Runner(self.app, self._place, NODE, *self._tools).run(""):
+            if not self._look_at_parked() and not self._run():
                 return
+
+    def _run(self) -> int:
+        """A runner of its own: a job that another runner has may be the one that calls."""
+        bell = uuid.uuid4().hex
+        self.store.client.zadd(self.store.key("rung", NODE), {bell: 2**53})
+        return Runner(self.app, self._place, NODE, *self._tools).run(bell)
 
     def _pass_time(self) -> None:
         """Delayed jobs are due."""

@@ -45,6 +45,7 @@ class Harness:
         self.history = History()
         self.again = self.turned = False
         self.takings: list[Taking] = []
+        self.asked: list[tuple[str, ...]] = []  # the first requests of runners: node, incarnation, runner, bell, token
         self._numbers = itertools.count(1)
         for name in TASKS:
             self.model.nodes[name] = Node(name, frozenset(QUEUES[name]), frozenset(TASKS[name]))
@@ -128,15 +129,30 @@ class Harness:
     def take(self, node: str, another: bool) -> None:
         """`another`: a worker of that name which is not the one that is known."""
         self.again = self.again and not self.model.any_stale()
-        runner, token = self.new("r"), self.new("t")
+        runner, bell, token = self.new("r"), self.new("b"), self.new("t")
         known, told = self.model.nodes[node].incarnation, list(self.model.owed)[:1]
-        incarnation = "another" if another else known
-        given = self.call("runner_take", node, incarnation, runner, "", token, TTL, "shop", *told)[0]
+        rung = self.store.key("rung", node)
+        self.store.client.zadd(rung, {bell: 2**53})
+        asked = (node, "another" if another else known, runner, bell, token)
+        given = self.call("runner_take", *asked, TTL, "shop", *told)[0]
         self.model.told(told)
         if another and known:
             assert not given
+            self.store.client.zrem(rung, bell)
         else:
+            self.asked.append(asked)
             self.taken(given, token, node, runner)
+
+    def take_late(self, pick: int) -> None:
+        """A runner's first request comes once more, whatever became of the runner since."""
+        node, incarnation, runner, bell, token = self.asked[-1 - pick % len(self.asked)]
+        before = self.dump().stable()
+        given = self.call("runner_take", node, incarnation, runner, bell, token, TTL, "shop")[0]
+        entry = self.model.nodes[node].work.get(runner)
+        ours = entry and entry[0] == token and self.model.nodes[node].incarnation in (incarnation, "")
+        assert (given and given[0]) == (entry[2] if entry and ours else None), f"{given}, while it holds {entry}"
+        changed = _changed(before, self.dump().stable())
+        assert not changed, f"a late request changed {changed}"
 
     def finish(self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
         """`chain`: take the next with it."""
@@ -149,6 +165,7 @@ class Harness:
             following = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
         token = self.new("t") if chain else ""
         detail = "handles" if outcome == "parked" else '"detail"'
+        plain = job and job.token == taking.token and job.state == "running" and outcome == "succeeded"
         answer = self.call(
             "job_finish", taking.id, taking.token, outcome, detail, delay, most, *following,
             taking.node, taking.runner, token, TTL, "" if token else "over",
@@ -156,11 +173,16 @@ class Harness:
         model.tell_after = 5_000
         verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound)
         assert answer[:2] == [verdict, state], f"should be {verdict}, {state}, is {answer[:2]}"
+        entry = model.nodes[taking.node].work.get(taking.runner)
         if token and verdict != "condemned":
-            self.taken(answer[2], token, taking.node, taking.runner)
+            ours = entry is not None and entry[0] == taking.token
+            if answer[2] or ours:
+                assert ours or plain, "a late request took a job for nobody"
+                self.taken(answer[2], token, taking.node, taking.runner)
         else:
             assert not answer[2]
-            model.nodes[taking.node].work.pop(taking.runner, None)
+            if entry and entry[0] == taking.token:
+                del model.nodes[taking.node].work[taking.runner]
         model.tell_after = 0
 
     # Nodes
@@ -173,7 +195,7 @@ class Harness:
 
     def beat(self, name: str, incarnation: str, ending: bool) -> None:
         expected = self.model.beat(name, incarnation, NODE_TTL, ending)
-        answer = self.call("node_beat", name, incarnation, NODE_TTL, "ending", int(ending))
+        answer = self.call("node_beat", name, incarnation, NODE_TTL, "", "ending", int(ending))
         assert answer[0] == expected
 
     def beat_all(self) -> None:

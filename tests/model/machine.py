@@ -39,6 +39,10 @@ def taken(machine: "Machine") -> bool:
     return bool(machine.on.takings)
 
 
+def asked(machine: "Machine") -> bool:
+    return bool(machine.on.asked)
+
+
 def idle(machine: "Machine") -> bool:
     return any(job.state in ("retrying", "held") or job.over for job in machine.model.jobs.values())
 
@@ -115,6 +119,10 @@ class Machine(Stepping):
     @act(24, queued, 1, node=NODE, another=range(12))
     def take(self, node: str, another: int) -> None:
         self.on.take(node, another == 0)
+
+    @act(4, asked, pick=PICK)
+    def take_late(self, pick: int) -> None:
+        self.on.take_late(pick)
 
     @act(24, at_work, 1, pick=PICK, outcome=ENDS, delay=DELAY, bound=[None, None, 0, 3],
          chain=BOTH)  # fmt: skip

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 from coordinator.clock.clock import Charge, Clock
 from coordinator.fleet import processes
 from coordinator.fleet.nodes import About
+from coordinator.fleet.run_times import RunTimes
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from tests.harness.hand_node import TASKS, Puppet
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 NO_BOARD = "/nowhere"
 
@@ -240,3 +243,25 @@ def test_the_end_of_the_worker_hands_back_what_it_held_and_stops_its_processes(
     assert clock.nodes.all() == []
     assert taken
     node.finish(taken)
+
+
+def test_a_beat_tells_how_long_jobs_ran_in_the_processes_of_the_node(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    clock = clock_of(redis_server, prefix, board=tmp_path, heartbeat=0.05)
+    seconds = count()
+    times = RunTimes(tmp_path, now=lambda: float(next(seconds)))
+    for _ in range(30):
+        times.note("shop.work", 2.0)
+    other = Puppet(clock.store, "other")
+    other.up()
+    other.nodes.beat("other", "a", {}, {"shop.work": (30, 0.5)})
+
+    def pace() -> float:
+        clock.step()
+        return next(node.pace for node in clock.nodes.all() if node.name == "one")
+
+    wait_until(lambda: pace() == 4, 20)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    wait_until(lambda: pace() == 1, 20)

@@ -80,9 +80,8 @@ def test_the_end_of_a_rollback_told_again_is_answered_the_same(node: Puppet) -> 
 def test_a_rollback_taken_and_asked_for_again_is_the_same_taking(node: Puppet) -> None:
     node.submit("a", job_id="j", rollback=UNDO)
     tell(node, node.must_take(), "failed")
-    given = [
-        claim_of(node.store.step("runner_take", "one", "a", "runner", "", "token", node.ttl)[0], "t") for _ in range(2)
-    ]
+    bell, ask = node.rung()[0], ("one", "a", "runner")
+    given = [claim_of(node.store.step("runner_take", *ask, bell, "token", node.ttl)[0], "t") for _ in range(2)]
     assert given[0] == given[1]
     assert (given[0].task, given[0].undoing, given[0].attempt) == ("shop.other", True, 2)
     taken = Taken("j", "token", "runner", 2, 0, 0)

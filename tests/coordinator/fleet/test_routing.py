@@ -133,7 +133,7 @@ def test_who_is_told_as_the_next_choice_is_one_that_could_have_been_chosen(coord
     one.up()
     two.up(queue="slow")
     three.up()
-    two.nodes.beat("two", "a", {"ordinary": 1})
+    two.nodes.beat("two", "a", {"ordinary": 1, "load": 0.5})
     three.nodes.beat("three", "a", {"ordinary": 2})
     one.submit("a")
     one.submit("b", queue="slow")

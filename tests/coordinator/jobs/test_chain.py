@@ -25,6 +25,16 @@ def test_options_of_the_whole_chain_are_those_of_its_steps_unless_they_have_thei
     depot.coordinator.cancel(job_id)
 
 
+def test_a_step_needs_its_own_labels_and_those_of_the_chain_and_of_the_submit(depot: Any) -> None:
+    order = chain(depot.step.s([], "a"), depot.step.s("b").set(needs=["gpu", "eu"])).set(needs={"big"})
+    job_id = depot.coordinator.submit("k", order, needs={"eu"}).job_id
+    steps = depot.coordinator.core.spec(job_id)["steps"]
+    assert [step["class"] for step in steps] == ["depot\ndepot\nbig\neu", "depot\ndepot\nbig\neu\ngpu"]
+    depot.coordinator.cancel(job_id)
+    with pytest.raises(InvalidJob, match="needs is a list of texts"):
+        depot.coordinator.submit("k", chain(depot.step.s([], "a"), depot.step.s("b").set(needs="gpu")))
+
+
 def test_a_chain_is_submitted_where_an_empty_table_says_what_to_unite(depot: Any) -> None:
     steps = chain(depot.step.s([], "a"), depot.step.s("b"))
     job_id = depot.coordinator.submit("k", steps, when_busy="defer", unite={}).job_id

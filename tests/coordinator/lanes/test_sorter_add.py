@@ -216,7 +216,10 @@ def test_a_full_redis_refuses_an_order_and_lets_go_of_those_it_has(own_redis: Re
         assert sorter.add("a", "k", signature(), token="mine").outcome == "collected", "it was done before"
         assert coordinator.cancel("orders/b") == "cancelled"
         flush(coordinator.store)
-        assert names(node.order()) == ["a"]
+        taken = node.take(bell=node.rung()[0])
+        assert taken
+        assert names([taken.id]) == ["a"]
+        node.finish(taken)
         client.config_set("maxmemory", 0)
     assert (coordinator.counts()["created"], coordinator.sorters()) == (2, [])
     coordinator.store.close()

@@ -94,7 +94,8 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     token = "t" * 32
     store.step("node_register", "n", "i", 60000, '{"capacity": 1, "ordinary": 0, "load": 0}',
               '["app shop", "queue celery"]', '["shop.work"]')  # fmt: skip
-    assert store.step("runner_take", "n", "i", "r", "", token, 60000)[0]
+    (bell,) = store.read("ZRANGE", store.key("rung", "n"), 0, -1)
+    assert store.step("runner_take", "n", "i", "r", bell, token, 60000)[0]
     store.client.config_set("maxmemory", 1)
     with pytest.raises(StoreRefused) as told:
         submit(store, "two")

@@ -51,6 +51,14 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@app.task(name="attic.request", shared=False, bind=True, max_retries=2)
+def request(self: Any) -> list[Any]:
+    diary_of_app.append("called")
+    if self.request.retries < 1:
+        raise self.retry(countdown=0)
+    return [self.request.is_eager, self.request.retries, self.request.id, self.request.mine]
+
+
 @pytest.fixture
 def diary(coordinator_jobs: Callable[[Coordinator], InPlace]) -> Diary:
     """Of a test whose jobs run in place."""
@@ -78,6 +86,12 @@ def test_a_rollback_that_raises_is_a_double_fault_with_both_causes(diary: Diary)
     assert job.fault
     assert (job.error["message"], job.fault["message"]) == ("not yet", "nothing to undo")
     assert ran(double.s(4)).result == 8
+
+
+def test_headers_of_a_user_are_seen_and_override_no_field_of_the_request(diary: Diary) -> None:
+    headers = {"is_eager": False, "retries": 9, "id": "another", "mine": 1}
+    job = ran(request.s().set(headers=headers), max_attempts=2)
+    assert (job.state, job.result, diary) == ("succeeded", [True, 1, job.id, 1], ["called", "called"])
 
 
 def test_what_succeeds_in_time_is_not_rolled_back(diary: Diary) -> None:

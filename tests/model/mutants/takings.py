@@ -50,15 +50,28 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "a runner is given again what it has done",
-        "string.sub(mine, 1, #token) == token and",
-        "",
+        "if held == token then",
+        "if id ~= '' then",
     ),
     Mutation(
         "claim", "a taking asked for again takes another job",
-        "  if id then\n"
-        "    given = repeated(c, id)",
-        "  if false then\n"
-        "    given = repeated(c, id)",
+        "  if held == token then\n",
+        "  if false then\n",
+    ),
+    Mutation(
+        "claim", "a request that comes late takes a job for nobody",
+        "elseif not before or held == before then",
+        "else",
+    ),
+    Mutation(
+        "runner", "a bell that was answered gives another job",
+        "answers and '' or '-')",
+        "'')",
+    ),
+    Mutation(
+        "runner", "a finish that comes late takes away what its runner holds now",
+        "  if ours then redis.call('HDEL', c.P .. 'work:' .. node, runner) end\n",
+        "  redis.call('HDEL', c.P .. 'work:' .. node, runner)\n",
     ),
     Mutation(
         "claim", "a job that was not taken after all does not say that it is ready",

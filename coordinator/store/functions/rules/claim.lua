@@ -74,16 +74,17 @@ local function repeated(c, id)
 end
 
 -- The next job for a runner, or false. The reply may have been lost: the token that the runner was given stays in
--- work:<node> until it is over. known: it may have been asked for before.
-function claim.next(c, node, runner, token, ttl, known)
-  local mine = not known or redis.call('HGET', c.P .. 'work:' .. node, runner)
-  local id = known and mine and string.sub(mine, 1, #token) == token and string.match(mine, '^%S+ %S+ (.*)$')
-  local given
-  if id then
+-- work:<node> until it is over. before: the token of the claim that this request ends, '' = it is the runner's first,
+-- false = it was surely not made before. A request that comes late does not find `before` there, and does nothing.
+function claim.next(c, node, runner, token, ttl, before)
+  local mine = before and redis.call('HGET', c.P .. 'work:' .. node, runner) or ''
+  local held, id = string.match(mine, '^(%S*) ?%S* ?(.*)$')
+  local given = false
+  if held == token then
     given = repeated(c, id)
-  else
+  elseif not before or held == before then
     given = start_any(c, node, runner, token, ttl)
-    if not mine or not given then doorbells.rescore(c, node) end
+    if before == '' or not given then doorbells.rescore(c, node) end
   end
   c.served = given and given[CLASS]
   return given

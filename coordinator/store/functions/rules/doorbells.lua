@@ -2,25 +2,32 @@
 -- instant at which the node's warden rings (again).
 local doorbells = {}
 
--- How busy a node is: what is occupied over what there is. A node whose CPU or memory is used up (`braked`) comes
--- behind all that are less than half full, one that does not answer (`deaf`) last; the CPU decides between those nearly
--- equal.
+local TURNS = 2 ^ 36 -- rings until the turns begin anew
+
+-- How busy a node is: what is occupied over what there is; free room counts for less where jobs run slowly (`pace`). A
+-- node whose CPU or memory is used up (`braked`) comes behind all that are less than half full, one that does not
+-- answer (`deaf`) last. The CPU decides between those nearly equal; of equal ones, the one rung longest ago is first.
 function doorbells.rescore(c, node)
-  local about = redis.call('HMGET', c.P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked', 'deaf')
+  local about = redis.call('HMGET', c.P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked', 'deaf',
+    'pace', 'turn')
   if not about[1] or about[4] == '1' then return redis.call('ZREM', c.P .. 'room', node) end
   local occupied = redis.call('HLEN', c.P .. 'work:' .. node) + redis.call('ZCARD', c.P .. 'rung:' .. node) + about[2]
   local score = occupied / about[1]
   if score < 1 then
-    if about[5] == '1' then score = 0.5 + score / 2 end
-    if about[6] == '1' then score = 0.98 + score / 100 end
-    score = math.min(score + math.min(tonumber(about[3]), 1) / 100, 0.9999)
+    score = 1 - (1 - score) / (about[7] or 1)
+    if about[5] == '1' then score = 0.5 + math.max(score, 0) / 2 end
+    if about[6] == '1' then score = 0.98 + math.max(score, 0) / 100 end
+    local turn = (about[8] or 0) % TURNS / TURNS / 10000
+    score = math.min(score + math.min(tonumber(about[3]), 1) / 100 + turn, 0.9999)
   end
   redis.call('ZADD', c.P .. 'room', score, node)
 end
 
 -- A bell's name begins with the instant it was rung first: the warden rings again after as long as it has waited.
 function doorbells.bell(c, node)
-  local bell = c.now .. '-' .. redis.call('INCR', c.P .. 'bells')
+  local turn = redis.call('INCR', c.P .. 'bells')
+  local bell = c.now .. '-' .. turn
+  redis.call('HSET', c.P .. 'node:' .. node, 'turn', turn)
   redis.call('ZADD', c.P .. 'rung:' .. node, c.now + c.delay, bell)
   doorbells.rescore(c, node)
   base.add(c, 'rung', {node, bell})

@@ -9,6 +9,7 @@ function nodes.forget(c, node)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
     redis.call('SREM', c.P .. 'fits:' .. class, node)
   end
+  pace.measure(c, node, '')
   redis.call('ZREM', c.P .. 'alive', node)
   redis.call('ZREM', c.P .. 'room', node)
   for _, kind in ipairs({'classes:', 'serves:', 'tasks:', 'rung:', 'node:', 'chosen:'}) do

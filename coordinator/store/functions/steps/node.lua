@@ -11,6 +11,7 @@ step.define('node_register', {'allow-oom'}, function(c, args)
   if other and other ~= incarnation and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.uptime then
     return 'taken'
   end
+  pace.measure(c, node, '')
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
   redis.call('PERSIST', c.P .. 'work:' .. node)
   if other ~= incarnation then
@@ -48,15 +49,17 @@ local function overdue_bells(c, node)
 end
 
 -- node_beat: a node lives; its load; which of its bells are overdue.
--- args node incarnation ttl fields…
---   fields: names and values of node:<name> that changed (load braked ordinary capacity ending events)
+-- args node incarnation ttl times fields…
+--   times: JSON {task: [runs, median in s]} of its jobs, '' = as told before; fields: names and values of node:<name>
+--   that changed (load braked ordinary capacity ending events)
 -- returns {alive or unknown, overdue bells, ms}; unknown = declared dead meanwhile, register again; ms: for how long
 --   it has been given nothing, since it drains; -1 = it does not; asked again: the bells are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)
-  local node, incarnation, ttl = unpack(args, 1, 3)
+  local node, incarnation, ttl, times = unpack(args, 1, 4)
   local name = c.P .. 'node:' .. node
   if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1} end
-  if #args > 3 then redis.call('HSET', name, unpack(args, 4)) end
+  if #args > 4 then redis.call('HSET', name, unpack(args, 5)) end
+  if times ~= '' then pace.measure(c, node, times) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) end
   local overdue = overdue_bells(c, node)

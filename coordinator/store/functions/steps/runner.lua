@@ -1,7 +1,9 @@
 -- A runner takes jobs and says how they ended; its node's warden speaks for the process of a runner.
 
--- runner_take: a doorbell's runner begins: its bell is answered, it is given the next ready job.
+-- runner_take: a runner begins, or goes on: its bell is answered, it is given the next ready job. A bell that
+-- was answered before, or is void, gives nothing: so does a request that comes late, after its runner asked again.
 -- args node incarnation runner bell token ttl app told…
+--   bell: or, of a runner that comes again, the token of the claim before
 --   incarnation: of the worker; another one of the same name is given nothing, and leaves the bell as it is
 --   told: ids whose results and links were sent
 -- returns {job or false, events}; asked again with the same token: the same job
@@ -10,8 +12,11 @@ step.define('runner_take', {'allow-oom'}, function(c, args)
   if #args > 7 then redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 8)) end
   local known = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
   if known and known ~= incarnation then return {false, '0'} end
-  redis.call('ZREM', c.P .. 'rung:' .. node, bell)
-  local given = claim.next(c, node, runner, token, ttl, true)
+  local answers = redis.call('ZREM', c.P .. 'rung:' .. node, bell) == 1
+  if not answers and redis.call('GET', c.P .. 'again:' .. runner) == bell then
+    answers = redis.call('DEL', c.P .. 'again:' .. runner) == 1
+  end
+  local given = claim.next(c, node, runner, token, ttl, answers and '' or '-')
   return {given, redis.call('HGET', c.P .. 'node:' .. node, 'events') or '0'}
 end)
 
@@ -33,11 +38,20 @@ local function conclude(c, id, token, kind, detail, delay, most, following)
   return 'accepted', state
 end
 
+-- Does work:<node> still name this token for the runner?
+local function holds(c, node, runner, token)
+  local mine = redis.call('HGET', c.P .. 'work:' .. node, runner)
+  return mine and string.sub(mine, 1, #token) == token
+end
+
 -- The runner takes nothing now. rest: '' | over: its slice is, so another bell is rung where work is ready | soon: it
--- comes again at once, so no bell is rung for the first job that became ready and that it may take.
-local function go(c, node, runner, rest)
-  redis.call('HDEL', c.P .. 'work:' .. node, runner)
-  if rest == 'soon' then
+-- comes again at once, so no bell is rung for the first job that became ready and that it may take. A late request
+-- finds that the runner has gone on, and takes nothing away.
+local function go(c, node, runner, token, rest)
+  local ours = holds(c, node, runner, token)
+  if ours then redis.call('HDEL', c.P .. 'work:' .. node, runner) end
+  if rest == 'soon' and ours then
+    redis.call('SET', c.P .. 'again:' .. runner, token, 'PX', 3600000)
     for _, job in ipairs(c.readied or {}) do
       if redis.call('SISMEMBER', c.P .. 'classes:' .. node, job.class) == 1 then c.served = job.class end
     end
@@ -65,20 +79,20 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl, rest = unpack(args)
   c.tell_after, c.direct = 5000, next ~= ''
 
-  local job, verdict, state, known = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', true
+  local job, verdict, state, before = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', token
   record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom')
   if job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
     settle.finish(c, id, job, 'succeeded', 'result', detail)
-    known = false
+    before = false
   else
     local following = {class = class, task = task, limit = limit}
     verdict, state = conclude(c, id, token, kind, detail, delay, most, following)
   end
   local given = false
   if next ~= '' and verdict ~= 'condemned' then
-    given = claim.next(c, node, runner, next, ttl, known)
+    given = claim.next(c, node, runner, next, ttl, before)
   else
-    go(c, node, runner, rest)
+    go(c, node, runner, token, rest)
   end
   return {verdict, state, given}
 end)
@@ -139,12 +153,6 @@ step.define('lease_renew', {'allow-oom'}, function(c, args)
   end
   return replies
 end)
-
--- Does work:<node> still name this token for the runner?
-local function holds(c, node, runner, token)
-  local mine = redis.call('HGET', c.P .. 'work:' .. node, runner)
-  return mine and string.sub(mine, 1, #token) == token
-end
 
 -- runner_condemn: from here the attempt's outcome is refused and its runner is given nothing more, so that stopping
 -- its process can hit no other job. The job may have gone on without it: released, and tried again.

@@ -1,0 +1,27 @@
+-- How slow a node is beside the fleet: 1 = as the others, 5 = its jobs take five times as long. times:<task> has the
+-- median run time of a task on each node that ran it often enough; their median is the fleet's.
+local pace = {}
+
+local DOUBT = 0.22 -- log(1.25): medians of the same speed differ by as much
+
+-- told: JSON {task: [runs, median]}, '' = the node is gone.
+function pace.measure(c, node, told)
+  local name = c.P .. 'node:' .. node
+  for task in pairs(cjson.decode(redis.call('HGET', name, 'times') or '{}')) do
+    redis.call('ZREM', c.P .. 'times:' .. task, node)
+  end
+  if told == '' then return end
+  local sum, weight = 0, 0
+  for task, own in pairs(cjson.decode(told)) do
+    local times, runs, median = c.P .. 'times:' .. task, own[1], math.max(own[2], 1e-6)
+    redis.call('ZADD', times, median, node)
+    local middle = math.floor((redis.call('ZCARD', times) - 1) / 2)
+    local fleet = redis.call('ZRANGE', times, middle, middle, 'WITHSCORES')[2]
+    sum, weight = sum + runs * math.log(median / fleet), weight + runs
+  end
+  local slower = weight > 0 and sum / weight or 0
+  if math.abs(slower) < DOUBT then slower = 0 end
+  redis.call('HSET', name, 'times', told, 'pace', string.format('%.2f', math.exp(slower)))
+end
+
+return pace
