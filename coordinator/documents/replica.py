@@ -131,6 +131,9 @@ class Replica(StoppableThread):
         self._prepared = Copy(version, self.copies.write(version, state), state)
 
     def _commit(self, version: int, sha: str, updates: bytes) -> None:
+        for one in self.copies.versions():
+            if one > version:
+                self.copies.drop(one)  # prepared once, and upon an earlier one
         self.copies.commit(version, sha)
         self._committed, self._prepared = self._prepared, Copy(0, "", {})
 
@@ -150,9 +153,11 @@ class Replica(StoppableThread):
         self._committed, self._prepared = Copy(found.version, sha, found.state), Copy(0, "", {})
 
     def _restore(self, version: int, sha: str, updates: bytes) -> None:
-        latest = max(self._committed, self._prepared, key=lambda copy: copy.version)
+        base = self._committed
+        latest = max(base, self._prepared, key=lambda copy: copy.version)
         parts = [part for pair in latest.state.items() for part in pair]
-        done = self.store.step("document_restore", self.document.name, self.member, latest.version, latest.sha, *parts)
+        args = (latest.version, latest.sha, base.version, base.sha)
+        done = self.store.step("document_restore", self.document.name, self.member, *args, *parts)
         if done:
             logger.warning(
                 "document %s: %s put Redis forward to version %d", self.document.name, self.member, latest.version

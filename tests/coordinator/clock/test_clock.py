@@ -265,3 +265,22 @@ def test_a_beat_tells_how_long_jobs_ran_in_the_processes_of_the_node(
     for path in tmp_path.iterdir():
         path.unlink()
     wait_until(lambda: pace() == 1, 20)
+
+
+def test_a_sweep_goes_on_at_once_while_there_is_more(redis_server: RedisServer, prefix: str) -> None:
+    """One step does a hundred of each kind, so that others get in between."""
+    clock = clock_of(redis_server, prefix, sweep=20, lock_ttl=60, node_ttl=60)
+    node = Puppet(clock.store)
+    clock.beat()
+    for number in range(220):
+        node.submit(f"a{number}", job_id=f"lost{number}", max_losses=1)
+        node.submit(f"b{number}", job_id=f"due{number}", max_attempts=2)
+    while taken := node.take():
+        if taken.id.startswith("due"):
+            node.finish(taken, "raised", delay=3_600_000)
+    for kind in ("leases", "due"):
+        names: Any = clock.store.client.zrange(clock.store.key(kind), 0, -1)
+        clock.store.client.zadd(clock.store.key(kind), dict.fromkeys(names, 1))
+    clock.sweep()
+    assert clock.lanes.counts()["ready"] == 440
+    assert len(node.order()) == 440

@@ -127,7 +127,7 @@ def test_a_redis_that_lost_its_end_in_the_middle_of_a_version_grants_its_time_on
     server, grace = store.key("server", NAME), store.key("grace", NAME)
     store.client.set(server, "the run before")
     assert report(store, "a", 7, "sum")[0] == b"ahead"
-    store.step("document_restore", NAME, "a", 7, "sum", "x", "4 2")
+    store.step("document_restore", NAME, "a", 7, "sum", 7, "sum", "x", "4 2")
     assert store.client.delete(grace) == 1
     report(store, "a", 7, "sum")
     assert not store.client.exists(grace)
@@ -136,9 +136,9 @@ def test_a_redis_that_lost_its_end_in_the_middle_of_a_version_grants_its_time_on
 def test_putting_forward_twice(store: Store) -> None:
     store.step("document_ask", NAME, asked("u", 5))
     assert report(store, "a", 7, "sum")[0] == b"ahead"
-    assert store.step("document_restore", NAME, "a", 7, "sum", "x", "6 2") == 1
+    assert store.step("document_restore", NAME, "a", 7, "sum", 7, "sum", "x", "6 2") == 1
     after = state(store)
-    assert store.step("document_restore", NAME, "a", 7, "sum", "x", "6 2") == 0
+    assert store.step("document_restore", NAME, "a", 7, "sum", 7, "sum", "x", "6 2") == 0
     assert state(store) == after
     assert store.client.hgetall(store.key("document", NAME)) == {b"x": b"6 2"}
     assert store.step("document_ask", NAME, asked("u", 5)) == b"asked"  # in grace: what becomes of it is told later
@@ -160,3 +160,26 @@ def test_what_changed_since_is_not_followed_yet(store: Store) -> None:
     assert store.step("document_followed", NAME, "x", 5) == 0
     assert store.step("document_followed", NAME, "x", 9007199254740991) == 1
     assert store.step("document_followed", NAME, "x", 9007199254740991) == 0
+
+
+def restore(store: Store, member: str, version: int, base: int, *entries: str) -> int:
+    return int(store.step("document_restore", NAME, member, version, f"sum{version}", base, f"sum{base}", *entries))
+
+
+def test_what_is_prepared_upon_another_version_than_is_committed_is_never_put_forward(store: Store) -> None:
+    """Redis lost version 7. One member prepared 9 upon 4 after that, and then the one that has 7 came back."""
+    assert restore(store, "c", 4, 4, "x", "4 1") == 1
+    assert report(store, "a", 7, "sum7")[0] == b"ahead"
+    assert restore(store, "a", 7, 7, "x", "7 2") == 1
+    assert report(store, "c", 4, "sum4", 9, "sum9")[0] == b"behind"
+    assert restore(store, "c", 9, 4, "x", "9 1") == 0, "its answer was on its way meanwhile"
+    assert store.client.get(store.key("pointer", NAME)) == b"7 sum7"
+    assert store.client.hgetall(store.key("document", NAME)) == {b"x": b"7 2"}
+
+
+def test_what_is_prepared_upon_what_is_committed_is_put_forward(store: Store) -> None:
+    assert restore(store, "c", 7, 7, "x", "7 2") == 1
+    assert report(store, "c", 7, "other", 9, "sum9")[0] == b"behind"
+    assert report(store, "c", 7, "sum7", 9, "sum9")[0] == b"ahead"
+    assert restore(store, "c", 9, 7, "x", "9 1") == 1
+    assert store.client.get(store.key("pointer", NAME)) == b"9 sum9"

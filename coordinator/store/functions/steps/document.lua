@@ -45,6 +45,13 @@ local function put_out(c, doc, silence)
   return out
 end
 
+-- May what a member has prepared be put forward? It was made of what the member knows as committed, and only where that
+-- is the pointer does it hold all that was committed.
+local function is_next(c, doc, upon, upon_sha, prepared)
+  local at, at_sha = versions.pointer(c, doc)
+  return upon == at and (at == '0' or upon_sha == at_sha) and tonumber(prepared) > tonumber(at)
+end
+
 -- The verdict tells a member what to do, by what lies on its disk.
 local function verdict(c, doc, version, sha, prepared, prepared_sha)
   local at, at_sha = versions.pointer(c, doc)
@@ -54,7 +61,7 @@ local function verdict(c, doc, version, sha, prepared, prepared_sha)
   end
   local next = redis.call('HGET', c.P .. 'prepare:' .. doc, 'version') or ''
   if tonumber(version) > tonumber(at) then return 'ahead' end
-  if tonumber(prepared) > tonumber(at) and prepared ~= next then return 'ahead' end
+  if prepared ~= next and is_next(c, doc, version, sha, prepared) then return 'ahead' end
   if at == prepared and at_sha == prepared_sha then return 'commit' end
   if at ~= version or (at ~= '0' and at_sha ~= sha) then return 'behind' end
   return next ~= '' and next ~= prepared and 'prepare' or 'kept'
@@ -64,7 +71,7 @@ end
 -- and what is under way is let into the replica set. A member that kept silent while others acknowledged, or is gone,
 -- is put out.
 -- args doc member version sha prepared prepared_sha silence
---   version, prepared: what it knows as committed, and a later one it has prepared; 0 = none; silence: ms
+--   version, prepared: what it knows as committed, and a later one it has prepared upon that; 0 = none; silence: ms
 -- returns {what, pointer's version, its sha, version under way or '', updates or '', {members put out}}
 --   what: kept | commit (what it prepared is committed) | prepare (that first) | behind (fetch it) | ahead (Redis lost
 --   its end: restore); asked again: the same, unless the version went on
@@ -111,17 +118,19 @@ local function ask_again(c, doc)
 end
 
 -- document_restore: Redis lost its end; a member has a later version on its disk.
--- args doc member version sha entries…
---   entries: entry, "<fence> <JSON>"
--- returns 1, or 0 where the pointer is as far; asked again: 0
+-- args doc member version sha upon upon_sha entries…
+--   upon: what it knows as committed: the version itself, or the one upon which that was prepared; entries: entry,
+--   "<fence> <JSON>"
+-- returns 1, or 0 where the pointer is as far, or is not what the version was prepared upon; asked again: 0
 step.define('document_restore', {'allow-oom'}, function(c, args)
-  local doc, member, version, sha = unpack(args, 1, 4)
-  if tonumber((versions.pointer(c, doc))) >= tonumber(version) then return 0 end
+  local doc, member, version, sha, upon, upon_sha = unpack(args, 1, 6)
+  local knows_more = tonumber(upon) > tonumber((versions.pointer(c, doc)))
+  if not knows_more and not is_next(c, doc, upon, upon_sha, version) then return 0 end
   local before, document = {}, c.P .. 'document:' .. doc
   local had = redis.call('HGETALL', document)
   for i = 1, #had, 2 do before[had[i]] = had[i + 1] end
   redis.call('DEL', document)
-  for i = 5, #args, 2 do
+  for i = 7, #args, 2 do
     redis.call('HSET', document, args[i], args[i + 1])
     if before[args[i]] ~= args[i + 1] then redis.call('HSET', c.P .. 'behind:' .. doc, args[i], version) end
   end
