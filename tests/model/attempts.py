@@ -161,7 +161,7 @@ class Attempts(Lanes):
         """Verdict and state."""
         job = self.jobs.get(name)
         if not job or token not in (job.token, job.last):
-            return ("condemned" if self.condemned.get(token, 0) > self.now else "lost"), ""
+            return ("condemned" if self.condemned.get(token, 0) > self.wall else "lost"), ""
         if job.condemned == token:
             return "condemned", ""
         if job.token != token:
