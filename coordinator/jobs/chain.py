@@ -108,6 +108,7 @@ def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> Signature
 
 
 def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Options, needs: list[str]) -> Step:
+    task = validation.text("task", one["task"])
     default = target.default_of(one)
     hard = _limit("time_limit", wanted, options, default.time_limit)
     soft = _limit("soft_time_limit", wanted, options, default.soft_time_limit)
@@ -121,7 +122,7 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
             target.default_of(part)
         return Step(kind, CANVAS, limit, {"canvas": one}, default.result)
     laid: StepSpec = {
-        "task": one["task"],
+        "task": task,
         "args": list(one.get("args") or ()),
         "kwargs": dict(one.get("kwargs") or {}),
     }
@@ -133,7 +134,7 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
         laid["immutable"] = 1
     if soft:
         laid["soft"] = soft
-    return Step(kind, one["task"], limit, laid, default.result)
+    return Step(kind, task, limit, laid, default.result)
 
 
 def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:

@@ -42,10 +42,12 @@ class Memory(Lanes):
 
     def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
         """All are put in line before the first of them runs."""
-        answers = [self._put_in_line(request) for request in requests]
+        asked = list(requests)
+        answers = [self._put_in_line(request) for request in asked]
         self._settle()
         for answer in answers:
             if isinstance(answer, LaneFull):
+                answer.job_ids = tuple(request.id for request in asked)
                 raise answer
         return [answer for answer in answers if isinstance(answer, Submission)]
 
