@@ -48,6 +48,9 @@ class Settings(BaseModel):
     keep_failure: float = Field(
         14 * 86400.0, gt=0, description="time for which any other finished job stays visible, in seconds"
     )
+    keep_most: int = Field(
+        0, ge=0, description="number of succeeded jobs that stay visible at most; 0: all, for their time"
+    )
     misfire_grace: float = Field(
         3600.0, ge=0, description="how late a beat may still send a tick that no beat sent, in seconds"
     )
@@ -59,7 +62,7 @@ class Settings(BaseModel):
         description="folder in which nodes and beats keep their copies of documents",
     )
     max_payload: int = Field(
-        1024 * 1024, ge=1024, description="largest task, arguments and options of one job, in bytes"
+        1024 * 1024, ge=1024, description="largest task, arguments and options of one job, and largest result, in bytes"
     )
 
     @field_validator("url")

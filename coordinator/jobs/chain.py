@@ -71,8 +71,15 @@ def plan(signature: Signature, options: SignatureOptions, target: Target, wanted
 
 
 def _of_one(laid: StepSpec) -> Spec:
-    """The spec of a single task: the record has the name, and the options of the signature have the rest."""
-    spec: Spec = {"args": laid["args"], "kwargs": laid["kwargs"]}
+    """The spec of a single task: the record has the name, and the options of the signature have the rest.
+
+    It is kept for each job: nothing is written that is empty.
+    """
+    spec: Spec = {}
+    if laid["args"]:
+        spec["args"] = laid["args"]
+    if laid["kwargs"]:
+        spec["kwargs"] = laid["kwargs"]
     if "soft" in laid:
         spec["soft"] = laid["soft"]
     return spec

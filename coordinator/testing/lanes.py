@@ -18,6 +18,7 @@ from coordinator.lanes.lanes import ENDS, Lanes, check_limit
 from coordinator.testing.attempts import Attempts, leave_rollback, spec_of
 from coordinator.testing.lines import Record
 
+_TEXTS, _BYTES = 10_000, 1024 * 1024  # united texts have no more
 _STATES = ("waiting", "ready", "running", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
 
 
@@ -277,11 +278,13 @@ def _record_of(request: JobRequest) -> Record:
 
 
 def _unite(one: Record, other: Record) -> None:
-    """None, everything, wins."""
+    """None, everything, wins; too many texts become everything (functions/rules/coalesce.lua)."""
     if "unite" not in other:
         return
     both = loads(one["unite"])
     for name, texts in loads(other["unite"]).items():
         has = both[name]
-        both[name] = None if has is None or texts is None else [*has, *(text for text in texts if text not in has)]
-    one["unite"] = dumps(both)
+        many = has is None or texts is None or len(has) + len(texts) > _TEXTS
+        both[name] = None if many else list(dict.fromkeys([*has, *texts]))
+    text = dumps(both)
+    one["unite"] = text if len(text) <= _BYTES else dumps(dict.fromkeys(both))

@@ -21,7 +21,7 @@ class Attempts(Lanes):
         if job.id in self.jobs or job.id in self.alias:
             known = self.job(job.id)
             of = self.alias.get(job.id, job.id)
-            fence = known.fence if known and job.id in self.jobs else 0
+            fence = known.fence if known and job.id in self.jobs and not self.faded(known) else 0
             return Submitted("duplicate", self.position(known, job.keys[0]), of, str(fence or ""))
         if job.plain:
             self.end_lapsed(job.keys[0])

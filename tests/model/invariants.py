@@ -211,7 +211,7 @@ def counts(held: Held) -> Iterator[str]:
 
 
 def melting(held: Held) -> Iterator[str]:
-    melts = held.dump.under("melt")
+    melts, melted = held.dump.under("melt"), held.dump.scores("melted")
     for what, name in melts.items():
         record = held.live.get(name)
         if not record or not what.startswith(record.get("melt", "-") + ":") or "taken" in record:
@@ -221,10 +221,10 @@ def melting(held: Held) -> Iterator[str]:
             yield f"nothing can melt into {name}"
     for alias, record in held.dump.under("job").items():
         of = record.get("alias")
-        if of is not None and (of not in held.records or alias not in held.dump.held.get(f"aliases:{of}", ())):
+        if of is not None and alias not in held.dump.held.get(f"aliases:{of}", ()):
             yield f"{alias} is an alias of {of}, which does not know"
-        if of in held.records and (f"job:{of}" in held.dump.fading) != (f"job:{alias}" in held.dump.fading):
-            yield f"{alias} and {of}, whose alias it is, are not kept alike"
+        if of is not None and (of in held.live) == (of in melted):
+            yield f"{alias} is to be forgotten with {of}, whose alias it is, and {of} is {held.live.get(of)}"
 
 
 def ended(held: Held) -> Iterator[str]:

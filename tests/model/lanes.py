@@ -51,6 +51,7 @@ class Lanes:
         self.owed: dict[str, int] = {}
         self.condemned: dict[str, int] = {}
         self.looks: dict[str, int] = {}
+        self.melted: dict[str, int] = {}
         self.swept = 0
         self.tell_after = 0
 
@@ -188,12 +189,27 @@ class Lanes:
             self.counts[state] += 1
         if job.tell and job.place:
             self.owed[job.id] = self.now + self.tell_after
+        if job.aliases:
+            self.melted[job.id] = job.kept_until
         parent = self.jobs.get(job.parent)
         if parent and parent.state == "parked":
             self.looks[parent.id] = 0
         for key in job.keys:
             self.admit(key)
         return state
+
+    def faded(self, job: Job) -> bool:
+        """It succeeded and owes nothing: its record keeps only what tells about it."""
+        return job.state == "succeeded" and not job.plain and job.id not in self.owed
+
+    def forget_melted(self) -> None:
+        """The ids that melted into a job are known as long as it is."""
+        for name in [name for name, due in self.melted.items() if due <= self.wall]:
+            if name in self.jobs:
+                self.melted[name] = self.wall + 1000
+            else:
+                del self.melted[name]
+                self.alias = {alias: of for alias, of in self.alias.items() if of != name}
 
     def look_again(self, job: Job) -> None:
         """It is parked no more: what of its sub-results is still at work is to be stopped."""
@@ -208,7 +224,6 @@ class Lanes:
         self.condemned = {token: till for token, till in self.condemned.items() if till > self.wall}
         for job in [job for job in self.jobs.values() if job.over and job.kept_until <= self.wall]:
             del self.jobs[job.id]
-            self.alias = {alias: of for alias, of in self.alias.items() if of != job.id}
         for node in self.nodes.values():
             if node.lapse is not None and node.lapse <= self.wall:
                 node.work, node.lapse = {}, None

@@ -222,7 +222,7 @@ def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:
         sketch("a", options={"link": [back]})
     small = {"max_payload": 2048}
     assert sketch("a", args=("x" * 1900,), settings=small).keys == ("a",)
-    with pytest.raises(InvalidJob, match=r"20\d\d bytes of arguments; at most 2048 \(setting max_payload\)"):
+    with pytest.raises(InvalidJob, match=r"its arguments have 2\d\d\d bytes; at most 2048 \(setting max_payload\)"):
         sketch("a", args=("x" * 2048,), settings=small)
 
 

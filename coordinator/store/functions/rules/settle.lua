@@ -10,22 +10,16 @@ function settle.finish(c, id, job, state, ...)
   if job.seldom then states.leave(c, id, job) end
   if job.token then locks.release(c, keys, job.token, job.slots) end
   redis.call('HSET', name, 'state', state, 'ended', c.now_text, ...)
-  local success, failure = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+)')
-  local keep = state == 'succeeded' and success or failure
-  redis.call('PEXPIRE', name, keep)
-  if job.aliases then -- the ids that melted into it are known as long as it is
-    for _, alias in ipairs(redis.call('LRANGE', c.P .. 'aliases:' .. id, 0, -1)) do
-      redis.call('PEXPIRE', c.P .. 'job:' .. alias, keep)
-    end
-    redis.call('PEXPIRE', c.P .. 'aliases:' .. id, keep)
-  end
+  local heard = 0
   if job.class then
     redis.call('HINCRBY', c.P .. 'counts', state, '1')
-    redis.call('PUBLISH', c.P .. 'done:' .. id, state)
+    heard = redis.call('PUBLISH', c.P .. 'done:' .. id, state)
   end
   local app = job.tell and record.app_of(c, job) or ''
-  if app ~= '' then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
+  local owed = app ~= ''
+  if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
+  retention.begin(c, id, job, state, heard, owed)
   for _, key in ipairs(keys) do admit.lane(c, key) end
   return state
 end
