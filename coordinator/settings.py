@@ -7,6 +7,7 @@ Each comes from the constructor, else from `app.conf` (`coordinator_<name>`), el
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +15,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from coordinator.errors import SettingsError
+
+_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
+
+
+def without_secrets(url: str) -> str:
+    """The address of a Redis for messages: a URL has its password before the host, or among its parameters."""
+    return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), url)
 
 
 class Settings(BaseModel):

@@ -11,7 +11,6 @@ token. A client is made per process: after a fork, anew.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from coordinator.errors import InvalidJob, SettingsError, StoreRefused, StoreUnavailable
-from coordinator.settings import Settings
+from coordinator.settings import Settings, without_secrets
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
 
@@ -33,8 +32,6 @@ _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks
 _LOADS = 10  # times that the library is loaded for one call, should others remove it as often
 Arg = str | bytes | int | float
 Ringer = Callable[[str, str], None]
-
-_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
 
 
 def _pack(*parts: Arg) -> bytes:
@@ -285,7 +282,7 @@ class Store:
     @property
     def where(self) -> str:
         """The address without its password, for messages."""
-        return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), self.settings.url)
+        return without_secrets(self.settings.url)
 
     def close(self) -> None:
         if self._client is not None and self._pid == os.getpid():

@@ -147,7 +147,7 @@ def leases_and_locks(held: Held) -> Iterator[str]:
 def ready_lists(held: Held) -> Iterator[str]:
     groups = held.dump.under("group")
     listed = Counter(
-        (kind, name) for where, names in groups.items() for kind in [where.partition("\n")[2]] for name in names
+        (kind, name) for where, names in groups.items() for kind in [where.partition("\n")[2]] for name, _ in names
     )
     ready = Counter((record["class"], name) for name, record in held.live.items() if record["state"] == "ready")
     if listed != ready:
@@ -158,7 +158,9 @@ def ready_lists(held: Held) -> Iterator[str]:
 
 
 def sets(held: Held) -> Iterator[str]:
-    for state in ("scheduled", "collected", "retrying", "parked", "held"):
+    if held.dump.held.get("ready", set()) != set(held.dump.under("ready")):
+        yield f"ready has {held.dump.held.get('ready')}, something ready have {list(held.dump.under('ready'))}"
+    for state in ("ready", "scheduled", "collected", "retrying", "parked", "held"):
         named = held.dump.held.get(f"state:{state}", set())
         are = {name for name, record in held.live.items() if record["state"] == state}
         if named != are:

@@ -10,6 +10,7 @@ from tests.model.record import BEGINNING, TERMINAL, Job
 
 RESOLUTION, GAP = 500, 2_000  # ms: how seldom the clock is noted, and what a silence is longer than
 MARGIN = 60_000_000  # µs by which the first fence is ahead
+WORTH, FRONT = 2**20, 2**53  # places that a point of priority is worth; before all of them
 
 
 @dataclass(eq=False)
@@ -44,6 +45,7 @@ class Lanes:
         self.paused: set[str] = set()
         self.limits: dict[str, int] = {}
         self.queues: dict[str, dict[str, list[str]]] = defaultdict(dict)
+        self.ready: dict[str, float] = {}
         self.locks: dict[tuple[str, int], tuple[str, int]] = {}
         self.counts: Counter[str] = Counter()
         self.kinds: set[str] = set()
@@ -154,10 +156,14 @@ class Lanes:
     # Ready lists: of each class the groups in turns, of each group its jobs in order
 
     def put(self, job: Job, at_head: bool = False) -> None:
+        """By priority, of which each point is worth so many places; before all these who was started already."""
         assert job.place
         groups = self.queues[job.place.kind]
+        self.sequence += 1
+        self.ready[job.id] = self.sequence - (FRONT if at_head else WORTH * job.priority)
         if job.group in groups:
-            groups[job.group].insert(0 if at_head else len(groups[job.group]), job.id)
+            groups[job.group].append(job.id)
+            groups[job.group].sort(key=lambda name: (self.ready[name], name))
         elif at_head:
             self.queues[job.place.kind] = {job.group: [job.id], **groups}
         else:

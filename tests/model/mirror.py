@@ -94,7 +94,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
         "aliases": {name: record["alias"] for name, record in records.items() if "alias" in record},
         "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
         "ready": dump.under("ready"),
-        "groups": dump.under("group"),
+        "groups": {name: [one for one, _ in queue] for name, queue in dump.under("group").items()},
         "locks": {name: value for name, value in _locks(dump).items() if int(value.split()[-1]) > now},
         "lanes": dump.scores("lanes"),
         "leases": {**dump.scores("leases"), **dump.scores("locks")},

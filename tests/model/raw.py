@@ -53,10 +53,11 @@ class Dump:
         """
         loose = ("time", "clock", "ends", "bells", "room", "rung:", "chosen:", "swept")
         found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
-        for name, queue in found.items():
+        for name, held in found.items():
             if name.startswith("node:"):
-                found[name] = {field: value for field, value in queue.items() if field != "turn"}
+                found[name] = {field: value for field, value in held.items() if field != "turn"}
             if name.startswith(("ready:", "group:")):
+                queue = [one for one, _ in held] if name.startswith("group:") else held
                 first = queue.index(min(queue))
                 found[name] = queue[first:] + queue[:first]
         return found

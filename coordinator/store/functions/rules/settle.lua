@@ -5,6 +5,7 @@ local settle = {}
 function settle.finish(c, id, job, state, ...)
   local keys, name = record.keys_of(job.keys), job.name
   for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
+  line.changed(c)
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.seldom then states.leave(c, id, job) end
@@ -24,11 +25,11 @@ function settle.finish(c, id, job, state, ...)
   return state
 end
 
--- Again, in its place: it kept the front of its lines, so it goes to the head of the ready list.
+-- Again, in its place: it kept the front of its lines, so it goes to the front of its group.
 function settle.put_back(c, id, job, ...)
   if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
   redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', ...)
-  ready.put(c, id, job.class, ready.group_of(job), true)
+  ready.put_back(c, id, job.class, ready.group_of(job))
   base.add(c, 'readied', {class = job.class, task = job.task})
 end
 

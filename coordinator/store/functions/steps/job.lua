@@ -125,17 +125,12 @@ step.define('counts_read', {'no-writes'}, function(c)
     count[ending] = count[ending] or 0
     live = live - count[ending]
   end
-  count.ready, count.running = 0, redis.call('ZCARD', c.P .. 'leases')
-  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do
-    count.ready = count.ready + ready.count(c, class, -1)
-  end
   for _, state in ipairs(states.APART) do
     count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
   end
-  for _, id in ipairs(redis.call('SMEMBERS', c.P .. 'state:rolling_back')) do
-    local where = redis.call('ZSCORE', c.P .. 'leases', id) and 'running' or 'ready'
-    count[where] = count[where] - 1
-  end
+  local rolling = redis.call('SINTERCARD', 2, c.P .. 'state:ready', c.P .. 'state:rolling_back')
+  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling
+  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling)
   count.waiting = live - count.ready - count.running
   for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
   local reply = {}
