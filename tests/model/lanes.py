@@ -134,6 +134,13 @@ class Lanes:
         slots = [1, *(2 + (self.now + i) % others for i in range(others))]
         return next((slot for slot in slots if (key, slot) not in self.locks), None)
 
+    def beyond(self, key: str) -> int:
+        """The first free slot beyond those of the limit, which was lowered below its holders."""
+        slot = self.limit(key) + 1
+        while (key, slot) in self.locks:
+            slot += 1
+        return slot
+
     def acquire(self, job: Job, token: str, ttl: int) -> None:
         """It is taken: a new token, a new fence, the full ttl."""
         slots = []

@@ -132,13 +132,6 @@ class Model(Sweeps):
             self.nodes[job.node].work[job.runner] = (token, OVER, name)
         return token
 
-    def beyond(self, key: str) -> int:
-        """The first free slot beyond those of the limit, which was lowered below its holders."""
-        slot = self.limit(key) + 1
-        while (key, slot) in self.locks:
-            slot += 1
-        return slot
-
     def begin(self, job: Job) -> None:
         """Who waited for a lock goes on, with the full ttl."""
         job.lease = self.uptime + job.ttl

@@ -1,4 +1,4 @@
-"""What a worker tells its warden: a line as a whole, or not at all."""
+"""What a worker tells its clock: a line as a whole, or not at all."""
 
 import json
 import os
@@ -17,10 +17,10 @@ READER = "import sys; [print(line, end='', flush=True) for line in sys.stdin]"
 def step() -> Iterator[WardenStep]:
     """A worker's part, beside a process that says each line which it hears."""
     step = object.__new__(WardenStep)
-    with subprocess.Popen([sys.executable, "-c", READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as warden:
-        assert warden.stdin is not None
-        os.set_blocking(warden.stdin.fileno(), False)
-        step._process = warden
+    with subprocess.Popen([sys.executable, "-c", READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clock:
+        assert clock.stdin is not None
+        os.set_blocking(clock.stdin.fileno(), False)
+        step._process = clock
         yield step
 
 
