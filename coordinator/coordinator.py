@@ -129,8 +129,8 @@ class Coordinator:
     def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
         """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip.
 
-        All jobs are checked before any is written. An error of Redis ends the call: those before it are in line. Name
-        each `job_id` to repeat the call safely.
+        All jobs are checked before any is written. An error of Redis ends the call, and its `job_ids` has the ids of
+        all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
         """
         return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
 

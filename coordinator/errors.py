@@ -45,32 +45,42 @@ class DuplicateOrder(CoordinatorError, ValueError):
 
 
 class LaneFull(CoordinatorError):
-    """Raised by `submit` when `max_waiting` jobs wait in a lane already; nothing was written."""
+    """Raised by `submit` when `max_waiting` jobs wait in a lane already; nothing was written.
+
+    `job_ids`: of `submit_many`, the ids of all its jobs, as in StoreUnavailable.
+    """
 
     def __init__(self, key: str, waiting: int, job_id: str) -> None:
         super().__init__(f"{waiting} jobs wait in lane {key!r} already")
         self.key = key
         self.waiting = waiting
         self.job_id = job_id
+        self.job_ids: tuple[str, ...] = ()
 
 
 class StoreUnavailable(CoordinatorError, ConnectionError):
     """Raised when Redis is out of reach or did not answer in time.
 
-    Redis may have done what it was asked, or not. It is safe to ask again, under `job_id` where that is set.
+    Redis may have done what it was asked, or not. It is safe to ask again, under `job_id` where that is set. Where
+    `submit_many` raises it, `job_ids` has the ids of all its jobs in their order: it is safe to ask again under those.
     """
 
     def __init__(self, text: str, job_id: str | None = None) -> None:
         super().__init__(text)
         self.job_id = job_id
+        self.job_ids: tuple[str, ...] = ()
 
 
 class StoreRefused(CoordinatorError):
-    """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written."""
+    """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written.
+
+    `submit_many` may have written some of its jobs before: `job_ids` has the ids of all, as in StoreUnavailable.
+    """
 
     def __init__(self, text: str, job_id: str | None = None, full: bool = False) -> None:
         super().__init__(text)
         self.job_id = job_id
+        self.job_ids: tuple[str, ...] = ()
         self.full = full
 
 

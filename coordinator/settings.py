@@ -7,6 +7,7 @@ Each comes from the constructor, else from `app.conf` (`coordinator_<name>`), el
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +15,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from coordinator.errors import SettingsError
+
+_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
+
+
+def without_secrets(url: str) -> str:
+    """The address of a Redis for messages: a URL has its password before the host, or among its parameters."""
+    return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), url)
 
 
 class Settings(BaseModel):
@@ -48,6 +56,9 @@ class Settings(BaseModel):
     keep_failure: float = Field(
         14 * 86400.0, gt=0, description="time for which any other finished job stays visible, in seconds"
     )
+    keep_most: int = Field(
+        0, ge=0, description="number of succeeded jobs that stay visible at most; 0: all, for their time"
+    )
     misfire_grace: float = Field(
         3600.0, ge=0, description="how late a beat may still send a tick that no beat sent, in seconds"
     )
@@ -59,7 +70,7 @@ class Settings(BaseModel):
         description="folder in which nodes and beats keep their copies of documents",
     )
     max_payload: int = Field(
-        1024 * 1024, ge=1024, description="largest task, arguments and options of one job, in bytes"
+        1024 * 1024, ge=1024, description="largest task, arguments and options of one job, and largest result, in bytes"
     )
 
     @field_validator("url")

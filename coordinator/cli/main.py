@@ -6,7 +6,6 @@ The commands that act on it are in `actions`. An app adds its own (`Coordinator.
 from __future__ import annotations
 
 import logging
-import re
 
 import click
 
@@ -18,6 +17,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.diagnosis.status import list_jobs, status_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.record import TERMINAL
+from coordinator.settings import without_secrets
 from coordinator.version import VERSION
 
 IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
@@ -183,7 +183,7 @@ def remove_library(coordinator: Coordinator, name: str, force: bool) -> None:
 def settings(coordinator: Coordinator, as_json_: bool) -> None:
     """Show each setting, its value and its source."""
     found = coordinator.settings
-    values = {**found.model_dump(), "url": re.sub(r"//[^@/]*@", "//***@", found.url)}
+    values = {**found.model_dump(), "url": without_secrets(found.url)}
     if as_json_:
         click.echo(as_json({name: {"value": value, "from": found.source(name)} for name, value in values.items()}))
         return

@@ -45,11 +45,22 @@ class Ear(threading.Thread):
     def run(self) -> None:
         try:
             for line in self._source:
-                self._lines.put(json.loads(line))
+                self._hear(line)
         except (OSError, ValueError):
             logger.exception("the clock cannot hear its worker")
         finally:
             self.ended.set()
+
+    def _hear(self, line: str) -> None:
+        """A line that cannot be read says nothing; its worker lives."""
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            told = None
+        if isinstance(told, dict):
+            self._lines.put(told)
+        else:
+            logger.error("the clock passes over a line of its worker: %.100r", line)
 
 
 def serve(clock: Clock, source: TextIO, voice: int, errands: ErrandsProcess) -> None:

@@ -30,6 +30,7 @@ from kombu.utils.json import dumps
 from coordinator.errors import Conflict, NoRetry, TimedOut
 from coordinator.execution import subresults
 from coordinator.execution.claim import Claim
+from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
 
 Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
@@ -79,10 +80,23 @@ class Tracers:
             late = TimedOut(f"took {runtime:.1f} s; its time_limit is {claim.time_limit:g} s")
             return failed(claim, late, runtime, retry_delay)
         if info is None:
-            return succeeded(claim, retval, runtime, retry_delay)
+            return self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
         if info.state == states.IGNORED:
             return Outcome("succeeded", "null", runtime=runtime)
         return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
+
+    def _bounded(self, claim: Claim, outcome: Outcome, retry_delay: float) -> Outcome:
+        """A result that nobody is to hear of is not kept; one that is too long ends the job."""
+        if outcome.kind != "succeeded":
+            return outcome
+        needed = claim.following is not None or "link" in claim.spec
+        if claim.undoing or (not needed and is_ignored(self._app, claim.task, claim.spec)):
+            outcome.detail = "null"
+        size, most = len(outcome.detail), self._app.coordinator.settings.max_payload
+        if size > most:
+            error = NoRetry(f"its result has {size} bytes; at most {most} (setting max_payload)")
+            return failed(claim, error, outcome.runtime, retry_delay)
+        return outcome
 
     def _tracer(self, name: str) -> Tracer:
         if name not in self._tracers:

@@ -14,6 +14,7 @@ from celery import Celery, states
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import CoordinatorError, UnknownJob
+from coordinator.execution.results import is_ignored
 from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.record import Job, fields_of_many, read_many, standing
@@ -72,7 +73,8 @@ class Parked:
             self._unpark(job_id, last, "failed", dumps(error))
             return
         ends = self._ends(ids, get_on)
-        self._unpark(job_id, last, *verdict(handles, [None if one is None else ends[one] for one in handles["ids"]]))
+        found = [None if one is None else ends[one] for one in handles["ids"]]
+        self._unpark(job_id, last, *verdict(handles, found, self.store.settings.max_payload))
 
     def _open(self, last: str, ids: Sequence[str], first: bool, get_on: Callable[[], None]) -> list[str]:
         """Those that have not ended. `first`: one portion with such a one is enough. One that ended is not asked for
@@ -135,6 +137,8 @@ class Parked:
         following: tuple[str, str, int | str] = ("", "", "")
         if outcome == "succeeded" and (step := chain.following(job.spec, job.step)) is not None:
             outcome, following = "step", chain.advance(step)
+        elif outcome == "succeeded" and "link" not in job.spec and is_ignored(self.app, job.task, job.spec):
+            detail = "null"
         args = (job_id, last, outcome, detail, milliseconds(delay), "", *following)
         state = self.store.step("job_unpark", *args)
         logger.info("job %s: all sub-results ended; %s, now %s", job_id, outcome, state.decode() or "no longer parked")
@@ -145,8 +149,11 @@ def _end_of_job(job: Job) -> End:
     return End(well, job.result if well else job.error)
 
 
-def verdict(handles: Handles, ends: Sequence[End | None]) -> tuple[str, str]:
-    """The outcome and the detail of an attempt whose sub-results ended, each (well?, result or error)."""
+def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[str, str]:
+    """The outcome and the detail of an attempt whose sub-results ended, each (well?, result or error).
+
+    most: bytes that their results may have together.
+    """
     ids = handles["ids"]
     bad = [(one, end.found) for one, end in zip(ids, ends, strict=True) if end is not None and not end.well]
     if bad:
@@ -154,7 +161,10 @@ def verdict(handles: Handles, ends: Sequence[End | None]) -> tuple[str, str]:
         return "raised", dumps({"type": "SubResultFailed", "message": message})
     values = [None if end is None else end.found for end in ends]
     try:
-        return "succeeded", dumps(values[0] if handles["one"] else values)
+        text = str(dumps(values[0] if handles["one"] else values))
+        if len(text) <= most:
+            return "succeeded", text
+        message = f"its sub-results have {len(text)} bytes; at most {most} (setting max_payload)"
     except (TypeError, ValueError) as error:
         message = f"the result of a sub-result is not JSON: {error}"
-        return "failed", dumps({"type": "SubResultFailed", "message": message})
+    return "failed", dumps({"type": "SubResultFailed", "message": message})

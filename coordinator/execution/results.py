@@ -27,11 +27,15 @@ def has_results(app: Celery) -> bool:
     return not isinstance(app.backend, DisabledBackend)
 
 
+def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
+    """Does nobody want the result of a job that ends with this task?"""
+    known = app.tasks.get(task)
+    return bool(spec.get("ignore_result") or (known is not None and known.ignore_result))
+
+
 def send(app: Celery, job: Job, spec: Spec, error: BaseException | None, trace: str = "") -> None:
     """Store the result and publish the links of a job that is over; `error` where it did not succeed."""
-    task = app.tasks.get(job.task)
-    ignored = spec.get("ignore_result") or (task is not None and task.ignore_result)
-    store = has_results(app) and not ignored
+    store = has_results(app) and not is_ignored(app, job.task, spec)
     request = Context(
         id=job.id,
         task=job.task,

@@ -9,14 +9,18 @@ After a kill between any two of these, a node handles the message once more. The
 since the request has the same id the second time: a model with a field `id` always gets one, namely the sender's own,
 else that of the Celery task message, else the tag that the message got when it was first moved.
 
-A refused message ends in `<queue>.dead` as JSON: reason, at, node, encoding (utf-8 or base64), original. After any
-other failure the message stays received, and the inbox tries again: all messages where the store or the broker does
-not answer, that one message where only the handler fails. A failing message holds up no other.
+A refused message ends in `<queue>.dead` as JSON: reason, at, node, encoding (utf-8 or base64), original. Redis
+cuts a message that is too long before a node reads it: `original` is its beginning and `size` tells its bytes. The last
+1,000 refused messages are kept.
+
+After any other failure the message stays received, and the inbox tries again: all messages where the store or the
+broker does not answer, that one message where only the handler fails. A failing message holds up no other.
 """
 
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import logging
 import time
@@ -158,18 +162,16 @@ class Inbox(StoppableThread, Generic[M]):
             self._requests.settle(received)
 
     def _read(self, received: Received) -> M:
-        data, task_id = message.read(received.message, self.queue)
+        data, task_id = message.read(received.message, self.queue, received.size)
         if "id" in self._model.model_fields and data.get("id") is None:
             data["id"] = received.tag if task_id is None else task_id
         return self._model.model_validate_json(json.dumps(data), strict=True)
 
     def _refuse(self, received: Received, error: Exception) -> None:
-        try:
-            encoding, original = "utf-8", received.message.decode()
-        except UnicodeDecodeError:
-            encoding, original = "base64", base64.b64encode(received.message).decode()
         about = {"reason": _short(error), "at": datetime.now(UTC).isoformat(), "node": self.node}
-        self._requests.refuse(received, json.dumps(about | {"encoding": encoding, "original": original}))
+        self._requests.refuse(
+            received, json.dumps(about | _letter(received.message, received.size), ensure_ascii=False)
+        )
         self._say(logging.WARNING, f"{self._where} refused a message, now in {self.queue}.dead: {about['reason']}")
 
 
@@ -188,6 +190,18 @@ class _Sparingly:
         self._said += 1
         if self._said <= 10:
             logger.log(level, "%s", text, exc_info=error)
+
+
+def _letter(found: bytes, size: int) -> dict[str, str | int]:
+    """A refused message as it is kept, in twice its bytes at most. `size`: of one of which this is the beginning."""
+    cut: dict[str, str | int] = {"size": size} if size > len(found) else {}
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(found, final=not cut)
+    except UnicodeDecodeError:
+        text = None
+    if text is not None and len(json.dumps(text, ensure_ascii=False).encode()) <= 2 * len(found) + 2:
+        return {"encoding": "utf-8", "original": text} | cut
+    return {"encoding": "base64", "original": base64.b64encode(found).decode()} | cut
 
 
 def inbox_maker(

@@ -18,13 +18,13 @@ MOST = 16 * 1024  # bytes of a message
 _NOT_HONOURED = ("eta", "expires", "callbacks", "errbacks", "chain", "chord", "taskset", "group")
 
 
-def read(message: bytes, queue: str) -> tuple[dict[str, Json], Json]:
-    """The object in the message, and the task message's id (None: it is no task message).
+def read(message: bytes, queue: str, size: int) -> tuple[dict[str, Json], Json]:
+    """The object in the message, and the task message's id (None: it is no task message). `size`: before it was cut.
 
     Raises ValueError, whose text says what is wrong.
     """
-    if len(message) > MOST:
-        raise ValueError(f"the message has {len(message)} bytes; the inbox takes at most {MOST}")
+    if size > MOST:
+        raise ValueError(f"the message has {size} bytes; the inbox takes at most {MOST}")
     data = _object(_json(message), "the message")
     if not {"body", "properties"} <= data.keys():
         return data, None

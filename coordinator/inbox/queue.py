@@ -11,7 +11,7 @@ Keys on the broker's Redis, all behind `global_keyprefix`:
     <queue>                its lists, one for each priority
     <queue>.hand:<node>    the messages that this node has received (an old name, kept for nodes of an older version)
     <queue>.hands          the nodes that have received messages
-    <queue>.dead           the refused messages
+    <queue>.dead           the last 1,000 refused messages
 """
 
 from __future__ import annotations
@@ -27,17 +27,23 @@ from kombu.connection import Connection
 
 from coordinator.broker.transport import BOUNDED
 from coordinator.errors import SettingsError
+from coordinator.inbox.message import MOST
 
 _NAMED = {"global_keyprefix": ""}  # kombu's client puts it before the keys of some commands only: we do, of all
 _BYTES = 1024 * 1024  # no further message is taken once so many bytes are received
+_LETTERS = 1000  # refused messages that are kept
 
 
 class Received(NamedTuple):
-    """A message that this node has received and not settled; `stored`: its text in the node's list."""
+    """A message that this node has received and not settled; `stored`: its text in the node's list.
+
+    `size`: in bytes; `message` has no more than the beginning of one that is too long.
+    """
 
     tag: str
     message: bytes
     stored: bytes
+    size: int
 
 
 def open_queue(app: Celery, queue: str, node: str) -> RequestQueue:
@@ -70,7 +76,7 @@ class RequestQueue:
         """Receive messages until there are `most`. Returns all that are received, the oldest first."""
         self._connect()
         keys = [self._own(self._node), f"{self._name}.hands", *self._lists]
-        found = self._run("take", keys, self._node, uuid.uuid4().hex, most, _BYTES)
+        found = self._run("take", keys, self._node, uuid.uuid4().hex, most, _BYTES, MOST)
         return [_received(stored) for stored in found]
 
     def listen(self, seconds: float) -> None:
@@ -88,7 +94,7 @@ class RequestQueue:
 
     def refuse(self, received: Received, letter: str) -> None:
         """Put `letter` aside, then forget the message."""
-        self._run("refuse", [self._own(self._node), f"{self._name}.dead"], received.stored, letter)
+        self._run("refuse", [self._own(self._node), f"{self._name}.dead"], received.stored, letter, _LETTERS)
 
     def others(self) -> set[str]:
         """The other nodes that may have received messages."""
@@ -131,5 +137,6 @@ def _text_of(script: str) -> str:
 
 
 def _received(stored: bytes) -> Received:
-    tag, _, message = stored.partition(b" ")
-    return Received(tag.decode(), message, stored)
+    name, _, message = stored.partition(b" ")
+    tag, _, size = name.decode().partition("/")
+    return Received(tag, message, stored, int(size or len(message)))

@@ -71,8 +71,15 @@ def plan(signature: Signature, options: SignatureOptions, target: Target, wanted
 
 
 def _of_one(laid: StepSpec) -> Spec:
-    """The spec of a single task: the record has the name, and the options of the signature have the rest."""
-    spec: Spec = {"args": laid["args"], "kwargs": laid["kwargs"]}
+    """The spec of a single task: the record has the name, and the options of the signature have the rest.
+
+    It is kept for each job: nothing is written that is empty.
+    """
+    spec: Spec = {}
+    if laid["args"]:
+        spec["args"] = laid["args"]
+    if laid["kwargs"]:
+        spec["kwargs"] = laid["kwargs"]
     if "soft" in laid:
         spec["soft"] = laid["soft"]
     return spec
@@ -108,6 +115,7 @@ def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> Signature
 
 
 def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Options, needs: list[str]) -> Step:
+    task = validation.text("task", one["task"])
     default = target.default_of(one)
     hard = _limit("time_limit", wanted, options, default.time_limit)
     soft = _limit("soft_time_limit", wanted, options, default.soft_time_limit)
@@ -121,7 +129,7 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
             target.default_of(part)
         return Step(kind, CANVAS, limit, {"canvas": one}, default.result)
     laid: StepSpec = {
-        "task": one["task"],
+        "task": task,
         "args": list(one.get("args") or ()),
         "kwargs": dict(one.get("kwargs") or {}),
     }
@@ -133,7 +141,7 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
         laid["immutable"] = 1
     if soft:
         laid["soft"] = soft
-    return Step(kind, one["task"], limit, laid, default.result)
+    return Step(kind, task, limit, laid, default.result)
 
 
 def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:

@@ -97,7 +97,7 @@ def counts(store: Store) -> dict[str, int]:
 
 def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     """A Job from its hash, as Redis gives it."""
-    text = {name.decode(): value.decode() for name, value in record.items()}
+    text = _unfaded({name.decode(): value.decode() for name, value in record.items()})
     spec: Spec = loads(text.get("spec", "{}"))
     number = int(text.get("step", 0))
     laid = chain.laid(spec, number)
@@ -129,6 +129,22 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         fault=cause_of(text.get("fault")),
         acts={name: loads(text[name]) for name in ("retried", "paused", "resumed", "moved") if name in text},
     )
+
+
+def _unfaded(record: dict[str, str]) -> dict[str, str]:
+    """The fields of a record; those of a success that owes nothing are in one text (functions/rules/retention.lua)."""
+    if "past" not in record:
+        return record
+    submitted, taken, started, ended, fence, attempt, node = record["past"].split(" ", 6)
+    instants = {"taken": taken, "started": started, "ended": ended}
+    since = int(submitted)
+    return record | {
+        "submitted": submitted,
+        **{name: str(since + int(ms)) for name, ms in instants.items()},
+        "fence": str((since + int(started)) * 1000 + int(fence)),
+        "attempt": attempt,
+        "node": node,
+    }
 
 
 def cause_of(text: str | None) -> Cause | None:
@@ -185,8 +201,9 @@ def owned(store: Store, job_id: str, token: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job stands: the step at work, and how many attempts before the last one raised."""
+    """Where a job stands: its task, the step at work, and how many attempts before the last one raised."""
 
+    task: str
     spec: Spec
     step: int
     tries: int
@@ -194,9 +211,9 @@ class Standing:
 
 def standing(store: Store, job_id: str) -> Standing:
     """A job that is gone stands as if it had never been taken."""
-    spec, *numbers = fields(store, job_id, "spec", "step", "attempt", "losses", "forgiven")
+    task, spec, *numbers = fields(store, job_id, "task", "spec", "step", "attempt", "losses", "forgiven")
     step, attempt, losses, forgiven = (int(number or 0) for number in numbers)
-    return Standing(loads(spec or "{}"), step, max(0, attempt - losses - forgiven - 1))
+    return Standing(task, loads(spec or "{}"), step, max(0, attempt - losses - forgiven - 1))
 
 
 def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -204,10 +221,10 @@ def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:
     begin = len(store.key("job", ""))
     ids = (name[begin:] for name in _names(store))
     while page := list(islice(ids, _PAGE)):
-        for job_id, values in zip(page, fields_of_many(store, page, *names), strict=True):
-            record = {name: value for name, value in zip(names, values, strict=True) if value}
+        for job_id, values in zip(page, fields_of_many(store, page, *names, "past"), strict=True):
+            record = {name: value for name, value in zip((*names, "past"), values, strict=True) if value}
             if "state" in record:  # else an alias, or it is gone since
-                yield job_id, record
+                yield job_id, _unfaded(record)
 
 
 def _names(store: Store) -> Iterator[str]:

@@ -58,6 +58,8 @@ class Requests:
         self._losses = settings.max_losses
         self._lifetime = milliseconds(settings.max_lifetime)
         self._kept = f"{milliseconds(settings.keep_success)} {milliseconds(settings.keep_failure)}"
+        if settings.keep_most:
+            self._kept += f" {settings.keep_most}"
 
     def make(self, keys: str | Sequence[str], given: Mapping[str, object], options: Options) -> JobRequest:
         """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
@@ -77,7 +79,7 @@ class Requests:
             same = (first.kind, first.task, text, *sorted(unite), *found)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
-            fields += ["unite", dumps(unite)]
+            fields += ["unite", _bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
         if rare := [*_rare(options, own, plan), *self._group(found[0])]:
             fields += ["seldom", 1, *rare]
         if number := _priority(options, own):
@@ -168,7 +170,7 @@ def _unite(options: Options, spec: Spec) -> dict[str, list[str] | None]:
         return {}
     if "steps" in spec:
         raise InvalidJob("unite is for a job of one task")
-    spec["kwargs"] = {name: value for name, value in spec["kwargs"].items() if name not in united}
+    spec["kwargs"] = {name: value for name, value in spec.get("kwargs", {}).items() if name not in united}
     return united
 
 
@@ -232,8 +234,12 @@ def _encode(task: str, spec: Spec, most: int) -> str:
         raise InvalidJob(f"{task}: its options are not JSON: {error}") from error
     if '"__type__"' in text:
         _read_back(task, text)
-    if len(text.encode()) > most:
-        raise InvalidJob(f"{task}: {len(text.encode())} bytes of arguments; at most {most} (setting max_payload)")
+    return _bounded(f"{task}: its arguments have", text, most)
+
+
+def _bounded(what: str, text: str, most: int) -> str:
+    if len(text) > most:  # ASCII, as all JSON here
+        raise InvalidJob(f"{what} {len(text)} bytes; at most {most} (setting max_payload)")
     return text
 
 

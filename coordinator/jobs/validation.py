@@ -13,7 +13,16 @@ from coordinator.store.times import milliseconds
 
 MAX_KEYS = 16
 
+GRABS = "grab:"  # the ids of grabs will begin so
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TICK = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z\Z")
+
+
+class OwnId(str):
+    """An id of the coordinator's own making, such as a tick's. Callers cannot take such an id: see `is_reserved`."""
+
+    __slots__ = ()
 
 
 def check_keys(keys: str | Sequence[str]) -> tuple[str, ...]:
@@ -33,15 +42,30 @@ def check_keys(keys: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
+def is_id(job_id: object) -> bool:
+    """Can a job have this id?"""
+    return isinstance(job_id, str) and printable(job_id) and len(job_id.encode()) <= 512
+
+
 def check_id(job_id: str) -> str:
-    if not isinstance(job_id, str) or not printable(job_id) or len(job_id.encode()) > 512:
-        raise InvalidJob(f"job_id {job_id!r}: give 1 to 512 bytes of text without control characters")
-    return job_id
+    if not is_id(job_id):
+        raise InvalidJob(f"job_id {shown(job_id)}: give 1 to 512 bytes of text without control characters")
+    if is_reserved(job_id) and not isinstance(job_id, OwnId):
+        raise InvalidJob(
+            f"job_id {job_id!r} is reserved: ids that end with @ and an instant are those of ticks, and ids that begin "
+            f"with {GRABS!r} are those of grabs; give another one"
+        )
+    return str(job_id)
+
+
+def is_reserved(job_id: str) -> bool:
+    """Would this id be taken for that of a tick, `<name>@<instant>`, or of a grab?"""
+    return job_id.startswith(GRABS) or bool(_TICK.search(job_id))
 
 
 def check_node(name: str) -> str:
-    if not isinstance(name, str) or not printable(name) or len(name.encode()) > 512:
-        raise InvalidJob(f"node {name!r}: give 1 to 512 bytes of text without control characters")
+    if not is_id(name):
+        raise InvalidJob(f"node {shown(name)}: give 1 to 512 bytes of text without control characters")
     return name
 
 
@@ -75,15 +99,31 @@ def texts(name: str, values: object) -> list[str]:
 
 def text(name: str, value: object) -> str:
     if not isinstance(value, str) or not printable(value):
-        raise InvalidJob(f"{name} {value!r}: give text that is not empty, without control characters")
+        raise InvalidJob(f"{name} {shown(value)}: give text that is not empty, without control characters")
     return value
+
+
+def shown(value: object) -> str:
+    """A value for a message: its beginning."""
+    found = repr(value)
+    return found if len(found) <= 200 else f"{found[:200]}…"
+
+
+def utf8(name: str, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidJob(f"{name} {shown(value)} is no text that Redis can keep: {error.reason}") from error
 
 
 def texts_by_name(name: str, values: object) -> dict[str, list[str] | None]:
     """{name: texts or None}: None is everything."""
     if not isinstance(values, Mapping):
         raise InvalidJob(f"{name} is {{argument: texts}}, not {values!r}")
-    return {argument: None if given is None else texts(argument, given) or None for argument, given in values.items()}
+    return {
+        text(name, argument): None if given is None else texts(str(argument), given) or None
+        for argument, given in values.items()
+    }
 
 
 def printable(text: str) -> bool:
@@ -112,7 +152,7 @@ def priority(value: object) -> int:
 
 
 def group(key: str, value: object) -> str:
-    if not isinstance(value, str) or _CONTROL.search(value):
+    if not isinstance(value, str) or (value and not printable(value)):
         raise InvalidJob(f"fair_by gives text without control characters for the key {key!r}, not {value!r}")
     return value
 

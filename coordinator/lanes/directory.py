@@ -142,13 +142,14 @@ class Watch:
 
 
 def order_ids(file: File) -> Iterator[str]:
-    """The first of them that is not taken names the file's order."""
+    """The first of them that is not taken names the file's order. A file may be named as a tick is."""
     name = os.fsencode(file.path.name).decode(errors="backslashreplace")
     name = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", name)
     if len(name.encode()) > _LONGEST:
         digest = hashlib.sha256(os.fsencode(file.path.name)).hexdigest()[:16]
         name = f"{name.encode()[: _LONGEST - 17].decode(errors='ignore')}~{digest}"
-    yield name
+    if not validation.is_reserved(name):
+        yield name
     yield f"{name}@{file.changed}"
     yield from (f"{name}@{file.changed}+{number}" for number in itertools.count(2))
 

@@ -9,6 +9,7 @@ from typing import Any
 from kombu.utils.json import loads
 
 from coordinator.jobs.record import fields_of_many
+from coordinator.jobs.validation import utf8
 from coordinator.store.client import Store
 from coordinator.store.values import Act
 
@@ -50,9 +51,10 @@ def lanes(store: Store, prefix: str, state: str | None, most: int, after: str) -
 
 def _pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[str]]:
     """Pages of the keys that begin with `prefix` and come behind `after`, in the order of their bytes."""
-    name, begin, end = store.key("lanes"), b"[" + prefix.encode(), b"(" + prefix.encode() + b"\xff"
-    if after.encode() >= prefix.encode() and after:
-        begin = b"(" + after.encode()
+    first, last = utf8("prefix", prefix), utf8("after", after)
+    name, begin, end = store.key("lanes"), b"[" + first, b"(" + first + b"\xff"
+    if last >= first and last:
+        begin = b"(" + last
     while True:
         page = store.read("ZRANGEBYLEX", name, begin, end, "LIMIT", 0, size)
         yield [key.decode() for key in page]

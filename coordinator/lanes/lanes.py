@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kombu.utils.json import loads
 
-from coordinator.errors import InvalidJob, LaneFull, StoreRefused, UnknownJob, WaitTimeout
+from coordinator.errors import InvalidJob, LaneFull, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record, validation
 from coordinator.jobs.record import Job, Submission
@@ -36,14 +36,19 @@ class Lanes:
         return self._told(request, lambda: self.store.step("job_submit", *request.step_args(), job_id=request.id))
 
     def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
-        """In round trips of 200. An error ends it; asking again with the same ids is safe."""
-        waiting, done = list(requests), []
-        for start in range(0, len(waiting), _CHUNK):
-            chunk = waiting[start : start + _CHUNK]
-            replies = self.store.step_many("job_submit", [request.step_args() for request in chunk])
-            for request, reply in zip(chunk, replies, strict=True):
-                done.append(self._told(request, partial(self.store.checked, reply, request.id)))
-        return done
+        """In round trips of 200. An error ends it, and names the ids of all: asking again with them is safe."""
+        waiting = list(requests)
+        try:
+            chunks = (waiting[start : start + _CHUNK] for start in range(0, len(waiting), _CHUNK))
+            return [told for chunk in chunks for told in self._submit_chunk(chunk)]
+        except (LaneFull, StoreUnavailable, StoreRefused) as error:
+            error.job_ids = tuple(request.id for request in waiting)
+            raise
+
+    def _submit_chunk(self, chunk: list[JobRequest]) -> list[Submission]:
+        replies = self.store.step_many("job_submit", [request.step_args() for request in chunk])
+        asks = [partial(self.store.checked, reply, one.id) for one, reply in zip(chunk, replies, strict=True)]
+        return [self._told(request, ask) for request, ask in zip(chunk, asks, strict=True)]
 
     def _told(self, request: JobRequest, ask: Callable[[], Any]) -> Submission:
         try:

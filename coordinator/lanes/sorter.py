@@ -218,7 +218,9 @@ class Sorter:
     ) -> Order:
         _check_order_options(options)
         if not isinstance(order_id, str) or not validation.printable(order_id):
-            raise InvalidJob(f"order_id {order_id!r}: give text that is not empty, without control characters")
+            raise InvalidJob(
+                f"order_id {validation.shown(order_id)}: give text that is not empty, without control characters"
+            )
         job_id = f"{self.name}/{order_id}"
         if len(job_id.encode()) > 512:
             raise InvalidJob(f"order_id {order_id[:40]!r}… is too long: with the sorter's name, at most 511 bytes")

@@ -24,6 +24,7 @@ from uuid import UUID
 from celery.schedules import BaseSchedule, crontab, schedule
 
 from coordinator.jobs.options import Options
+from coordinator.jobs.validation import OwnId
 from coordinator.scheduler.quartz import Quartz
 from coordinator.store.client import Store
 from coordinator.store.times import EPOCH, instant
@@ -243,10 +244,10 @@ def check_name(name: str) -> None:
         raise ValueError("a name is 1 to 400 bytes of printable text")
 
 
-def tick_id(name: str, at: datetime) -> str:
-    """The id of the job or task of one tick, the same in every beat."""
+def tick_id(name: str, at: datetime) -> OwnId:
+    """The id of the job or task of one tick, the same in every beat. `submit` refuses it to everybody else."""
     precision = "milliseconds" if at.microsecond else "seconds"
-    return f"{name}@{at.astimezone(UTC).isoformat(timespec=precision).replace('+00:00', 'Z')}"
+    return OwnId(f"{name}@{at.astimezone(UTC).isoformat(timespec=precision).replace('+00:00', 'Z')}")
 
 
 def next_tick(store: Store, name: str) -> datetime | None:

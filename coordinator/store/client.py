@@ -11,7 +11,6 @@ token. A client is made per process: after a fork, anew.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,8 +21,8 @@ from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.settings import Settings
+from coordinator.errors import InvalidJob, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.settings import Settings, without_secrets
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
 
@@ -34,11 +33,18 @@ _LOADS = 10  # times that the library is loaded for one call, should others remo
 Arg = str | bytes | int | float
 Ringer = Callable[[str, str], None]
 
-_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
-
 
 def _pack(*parts: Arg) -> bytes:
-    return cast(bytes, pack_command(parts))  # type: ignore[arg-type]  # its stub knows commands of one part
+    try:
+        return cast(bytes, pack_command(parts))  # type: ignore[arg-type]  # its stub knows commands of one part
+    except UnicodeEncodeError as error:
+        raise _unwritable(error) from error
+
+
+def _unwritable(error: UnicodeEncodeError) -> InvalidJob:
+    """It may be a key, an id, a reason, the name of a node: the error names its beginning."""
+    given = repr(error.object)
+    return InvalidJob(f"{given[:100]}{'…' if len(given) > 100 else ''} is no text that Redis can keep: {error.reason}")
 
 
 def _reply_or_error(connection: redis.Connection) -> Any:
@@ -252,9 +258,13 @@ class Store:
         return self.call(complain, job_id) if isinstance(reply, Exception) else reply
 
     def call(self, ask: Callable[[], Any], job_id: str | None = None) -> Any:
-        """Run `ask`, turning redis's connection errors into StoreUnavailable and refusals into StoreRefused."""
+        """Run `ask`. Connection errors of redis become StoreUnavailable and refusals StoreRefused; a text that UTF-8
+        cannot say becomes InvalidJob.
+        """
         try:
             return ask()
+        except UnicodeEncodeError as error:
+            raise _unwritable(error) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
             raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
         except redis.exceptions.ResponseError as error:
@@ -272,7 +282,7 @@ class Store:
     @property
     def where(self) -> str:
         """The address without its password, for messages."""
-        return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), self.settings.url)
+        return without_secrets(self.settings.url)
 
     def close(self) -> None:
         if self._client is not None and self._pid == os.getpid():

@@ -18,6 +18,7 @@ from coordinator.lanes.lanes import ENDS, Lanes, check_limit
 from coordinator.testing.attempts import Attempts, leave_rollback, spec_of
 from coordinator.testing.lines import Record
 
+_TEXTS, _BYTES = 10_000, 1024 * 1024  # united texts have no more
 _STATES = ("waiting", "ready", "running", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
 
 
@@ -42,10 +43,12 @@ class Memory(Lanes):
 
     def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
         """All are put in line before the first of them runs."""
-        answers = [self._put_in_line(request) for request in requests]
+        asked = list(requests)
+        answers = [self._put_in_line(request) for request in asked]
         self._settle()
         for answer in answers:
             if isinstance(answer, LaneFull):
+                answer.job_ids = tuple(request.id for request in asked)
                 raise answer
         return [answer for answer in answers if isinstance(answer, Submission)]
 
@@ -53,10 +56,9 @@ class Memory(Lanes):
         rules, job_id, record = self.rules, request.id, _record_of(request)
         if job_id in rules.records:
             return self._answer(request, "duplicate", rules.records[job_id].get("alias", job_id))
-        busy = request.when_busy != "queue" and any(rules.is_busy(key) for key in request.keys)
-        if busy and request.when_busy == "skip":
+        if request.when_busy == "skip" and any(rules.is_busy(key) for key in request.keys):
             return self._answer(request, "skipped", next(iter(rules.line(request.keys[0])), job_id))
-        if busy and (other := rules.alike(record["melt"])):
+        if request.when_busy == "defer" and (other := rules.alike(record["melt"])):
             _unite(rules.records[other], record)
             rules.records[job_id] = {"alias": other}
             return self._answer(request, "coalesced", other)
@@ -275,11 +277,13 @@ def _record_of(request: JobRequest) -> Record:
 
 
 def _unite(one: Record, other: Record) -> None:
-    """None, everything, wins."""
+    """None, everything, wins; too many texts become everything (functions/rules/coalesce.lua)."""
     if "unite" not in other:
         return
     both = loads(one["unite"])
     for name, texts in loads(other["unite"]).items():
         has = both[name]
-        both[name] = None if has is None or texts is None else [*has, *(text for text in texts if text not in has)]
-    one["unite"] = dumps(both)
+        many = has is None or texts is None or len(has) + len(texts) > _TEXTS
+        both[name] = None if many else list(dict.fromkeys([*has, *texts]))
+    text = dumps(both)
+    one["unite"] = text if len(text) <= _BYTES else dumps(dict.fromkeys(both))

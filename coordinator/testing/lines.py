@@ -18,6 +18,7 @@ from coordinator.store.times import milliseconds
 from coordinator.store.values import Act
 
 Record = dict[str, str]
+_WORTH, _FRONT = 2**20, 2**53  # as functions/rules/ready.lua has it
 
 
 class Lines:
@@ -34,6 +35,7 @@ class Lines:
         self._lines: dict[str, list[str]] = {}
         self._scores: dict[str, tuple[int, int]] = {}
         self._melts: dict[str, str] = {}
+        self._turns: dict[str, float] = {}
         self._backs, self._fronts = count(1), count(-1, -1)
 
     def now(self) -> int:
@@ -124,7 +126,7 @@ class Lines:
     def _admit_one(self, job_id: str) -> None:
         if self.may_start(job_id):
             self.begin(job_id, "ready")
-            self.ready.append(job_id)
+            self._make_ready(job_id, -_WORTH * int(self.records[job_id].get("priority", 0)))
 
     def may_start(self, job_id: str) -> bool:
         """It waits, and in each of its lanes fewer stand before it than may run at once."""
@@ -142,10 +144,15 @@ class Lines:
         self._stand(job_id)
 
     def put_back(self, job_id: str) -> None:
-        """It was started already and goes on next."""
+        """It was started already and goes on before all that were not."""
         self.drop(job_id)
         self.records[job_id]["state"] = "ready"
-        self.ready.insert(0, job_id)
+        self._make_ready(job_id, -_FRONT)
+
+    def _make_ready(self, job_id: str, before: float) -> None:
+        """By priority, and in the sequence in which they became ready."""
+        self._turns[job_id] = before + next(self._backs)
+        insort(self.ready, job_id, key=self._turns.__getitem__)
 
     def drop(self, job_id: str) -> None:
         """It is not to be taken any more."""
@@ -167,6 +174,7 @@ class Lines:
             if all(self._running(key) < max(1, self.limit(key)) for key in keys_of(self.records[job_id])):
                 self._unmelt(job_id)
                 return job_id
+            self._turns[job_id] = max([self._turns[job_id], *(self._turns[one] + 1 for one in self.ready[-1:])])
             self.ready.append(job_id)
         return None
 

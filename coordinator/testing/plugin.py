@@ -202,7 +202,8 @@ class InPlace(Memory):
             return True
         self.rules.parked.discard(job_id)
         if parked:
-            kind, detail = verdict(loads(record.pop("handles")), ends)
+            most = self._app.coordinator.settings.max_payload
+            kind, detail = verdict(loads(record.pop("handles")), ends, most)
             self._conclude(job_id, Outcome(kind, detail))
         else:
             for one in (one for one in open_ if one in self.rules.records):

@@ -19,6 +19,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from select import PIPE_BUF
 from typing import ClassVar
 
 from celery import Celery, bootsteps, signals
@@ -33,6 +34,7 @@ from coordinator.errors import CoordinatorError, SettingsError
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About, Nodes
+from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
 from coordinator.version import VERSION
 from coordinator.worker.unacked import note
@@ -168,14 +170,27 @@ class WardenStep(bootsteps.StartStopStep):
             os.close(voice)
 
     def tell(self, line: Mapping[str, str | int | float]) -> bool:
-        """One line to the clock; False when it could not be written now."""
+        """One line to the clock; False when it could not be written now.
+
+        A pipe takes a line of up to PIPE_BUF bytes as a whole or not at all; a longer one might be cut.
+        """
         if self._process is None or self._process.stdin is None:
             return False
+        told = json.dumps(line).encode() + b"\n"
+        if len(told) > PIPE_BUF:
+            return False
         try:
-            os.write(self._process.stdin.fileno(), json.dumps(line).encode() + b"\n")
+            os.write(self._process.stdin.fileno(), told)
         except OSError:
             return False
         return True
+
+    def cancel(self, job_id: str) -> bool:
+        """Have the clock cancel a job; False for a text that is the id of no job."""
+        if not validation.is_id(job_id):
+            logger.warning("a revoke names no job: %s", validation.shown(job_id))
+            return False
+        return self.tell({"cancel": job_id})
 
     def _drain(self, **_: object) -> None:
         """A warm shutdown began: the node gets nothing new, and its jobs may end."""
@@ -242,6 +257,6 @@ def revoke(
     step = getattr(state.consumer, "coordinator_step", None)
     for one in [task_id] if isinstance(task_id, str) else task_id or []:
         if step is not None:
-            step.tell({"cancel": one})
+            step.cancel(one)
     reply: dict[str, str] = _revoke(state, task_id, terminate, signal, **kwargs)
     return reply

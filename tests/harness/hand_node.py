@@ -137,7 +137,7 @@ def ready_jobs(store: Store, kind: str = "shop\ncelery") -> list[str]:
     groups = client.lrange(store.key("ready", kind), 0, -1)
     there = {name for name in client.scan_iter(store.key("group", "*")) if name.decode().endswith("\n" + kind)}
     assert sorted(store.key("group", f"{group.decode()}\n{kind}").encode() for group in groups) == sorted(there)
-    return [job_id.decode() for name in there for job_id in client.lrange(name, 0, -1)]
+    return [job_id.decode() for name in there for job_id in client.zrange(name, 0, -1)]
 
 
 def _taken(given: Any, token: str, runner: str) -> Taken | None:

@@ -35,6 +35,7 @@ _OPEN = (
     "unsent",
     "parked",
     "state",
+    "melted",
 )
 _OF_DOCUMENTS = (
     "asked:",
@@ -82,8 +83,11 @@ def _owned(store: Store, name: str) -> bool:
         state, alias = client.hmget(store.prefix + name, "state", "alias")
         return bool(alias) or (state or b"").decode() not in TERMINAL
     if kind == "aliases":
-        state = client.hget(store.key("job", name.partition(":")[2]), "state") or b""
-        return bool(state) and state.decode() not in TERMINAL
+        job_id = name.partition(":")[2]
+        state = client.hget(store.key("job", job_id), "state") or b""
+        return (bool(state) and state.decode() not in TERMINAL) or client.zscore(
+            store.key("melted"), job_id
+        ) is not None
     if kind == "melt":
         return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
     if kind in ("collected", "batch", "sorter", "sorters"):

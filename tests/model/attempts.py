@@ -21,17 +21,16 @@ class Attempts(Lanes):
         if job.id in self.jobs or job.id in self.alias:
             known = self.job(job.id)
             of = self.alias.get(job.id, job.id)
-            fence = known.fence if known and job.id in self.jobs else 0
+            fence = known.fence if known and job.id in self.jobs and not self.faded(known) else 0
             return Submitted("duplicate", self.position(known, job.keys[0]), of, str(fence or ""))
         if job.plain:
             self.end_lapsed(job.keys[0])
-        if when_busy != "queue" and self.busy(job.keys):
-            if when_busy == "skip":
-                first = self._first(job)
-                return Submitted("skipped", self.position(self.jobs.get(first), job.keys[0]), first, "")
-            for other in self.jobs.values():
-                if job.melt and other.lined and other.melt == job.melt:
-                    return self._melt(job, other)
+        if when_busy == "skip" and self.busy(job.keys):
+            first = self._first(job)
+            return Submitted("skipped", self.position(self.jobs.get(first), job.keys[0]), first, "")
+        for other in self.jobs.values():
+            if when_busy == "defer" and job.melt and other.lined and other.melt == job.melt:
+                return self._melt(job, other)
         for key in job.keys:
             if room is not None and self.waiting(key) >= room:
                 return Submitted("full", self.waiting(key), key, "")

@@ -88,6 +88,7 @@ class Harness:
         if self.turned and self.model.any_unfit():
             self.adopt_order(dump)
         self.turned = False
+        self.model.sequence = int(dump.held.get("sequence", 0))
         wrong = [*broken(dump), *batches.broken(Held(dump)), *differences(self.model, dump)]
         assert not wrong, "\n".join(wrong)
         self.history.look(dump)
@@ -101,9 +102,10 @@ class Harness:
             if sorted(turns) == sorted(groups):
                 self.model.queues[kind] = {group: groups[group] for group in turns}
             for group, queue in groups.items():
-                found = dump.held.get(f"group:{group}\n{kind}", [])
-                if found in [queue[i:] + queue[:i] for i in range(len(queue))]:
-                    queue[:] = found
+                scores = dump.scores(f"group:{group}\n{kind}")
+                if list(scores) in [queue[i:] + queue[:i] for i in range(len(queue))]:
+                    queue[:] = scores
+                    self.model.ready.update(scores)
 
     # Takings
 

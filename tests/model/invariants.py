@@ -147,7 +147,7 @@ def leases_and_locks(held: Held) -> Iterator[str]:
 def ready_lists(held: Held) -> Iterator[str]:
     groups = held.dump.under("group")
     listed = Counter(
-        (kind, name) for where, names in groups.items() for kind in [where.partition("\n")[2]] for name in names
+        (kind, name) for where, names in groups.items() for kind in [where.partition("\n")[2]] for name, _ in names
     )
     ready = Counter((record["class"], name) for name, record in held.live.items() if record["state"] == "ready")
     if listed != ready:
@@ -158,7 +158,9 @@ def ready_lists(held: Held) -> Iterator[str]:
 
 
 def sets(held: Held) -> Iterator[str]:
-    for state in ("scheduled", "collected", "retrying", "parked", "held"):
+    if held.dump.held.get("ready", set()) != set(held.dump.under("ready")):
+        yield f"ready has {held.dump.held.get('ready')}, something ready have {list(held.dump.under('ready'))}"
+    for state in ("ready", "scheduled", "collected", "retrying", "parked", "held"):
         named = held.dump.held.get(f"state:{state}", set())
         are = {name for name, record in held.live.items() if record["state"] == state}
         if named != are:
@@ -211,7 +213,7 @@ def counts(held: Held) -> Iterator[str]:
 
 
 def melting(held: Held) -> Iterator[str]:
-    melts = held.dump.under("melt")
+    melts, melted = held.dump.under("melt"), held.dump.scores("melted")
     for what, name in melts.items():
         record = held.live.get(name)
         if not record or not what.startswith(record.get("melt", "-") + ":") or "taken" in record:
@@ -221,10 +223,10 @@ def melting(held: Held) -> Iterator[str]:
             yield f"nothing can melt into {name}"
     for alias, record in held.dump.under("job").items():
         of = record.get("alias")
-        if of is not None and (of not in held.records or alias not in held.dump.held.get(f"aliases:{of}", ())):
+        if of is not None and alias not in held.dump.held.get(f"aliases:{of}", ()):
             yield f"{alias} is an alias of {of}, which does not know"
-        if of in held.records and (f"job:{of}" in held.dump.fading) != (f"job:{alias}" in held.dump.fading):
-            yield f"{alias} and {of}, whose alias it is, are not kept alike"
+        if of is not None and (of in held.live) == (of in melted):
+            yield f"{alias} is to be forgotten with {of}, whose alias it is, and {of} is {held.live.get(of)}"
 
 
 def ended(held: Held) -> Iterator[str]:

@@ -10,6 +10,7 @@ from tests.model.record import BEGINNING, TERMINAL, Job
 
 RESOLUTION, GAP = 500, 2_000  # ms: how seldom the clock is noted, and what a silence is longer than
 MARGIN = 60_000_000  # µs by which the first fence is ahead
+WORTH, FRONT = 2**20, 2**53  # places that a point of priority is worth; before all of them
 
 
 @dataclass(eq=False)
@@ -44,6 +45,7 @@ class Lanes:
         self.paused: set[str] = set()
         self.limits: dict[str, int] = {}
         self.queues: dict[str, dict[str, list[str]]] = defaultdict(dict)
+        self.ready: dict[str, float] = {}
         self.locks: dict[tuple[str, int], tuple[str, int]] = {}
         self.counts: Counter[str] = Counter()
         self.kinds: set[str] = set()
@@ -51,6 +53,7 @@ class Lanes:
         self.owed: dict[str, int] = {}
         self.condemned: dict[str, int] = {}
         self.looks: dict[str, int] = {}
+        self.melted: dict[str, int] = {}
         self.swept = 0
         self.tell_after = 0
 
@@ -131,6 +134,13 @@ class Lanes:
         slots = [1, *(2 + (self.now + i) % others for i in range(others))]
         return next((slot for slot in slots if (key, slot) not in self.locks), None)
 
+    def beyond(self, key: str) -> int:
+        """The first free slot beyond those of the limit, which was lowered below its holders."""
+        slot = self.limit(key) + 1
+        while (key, slot) in self.locks:
+            slot += 1
+        return slot
+
     def acquire(self, job: Job, token: str, ttl: int) -> None:
         """It is taken: a new token, a new fence, the full ttl."""
         slots = []
@@ -153,10 +163,14 @@ class Lanes:
     # Ready lists: of each class the groups in turns, of each group its jobs in order
 
     def put(self, job: Job, at_head: bool = False) -> None:
+        """By priority, of which each point is worth so many places; before all these who was started already."""
         assert job.place
         groups = self.queues[job.place.kind]
+        self.sequence += 1
+        self.ready[job.id] = self.sequence - (FRONT if at_head else WORTH * job.priority)
         if job.group in groups:
-            groups[job.group].insert(0 if at_head else len(groups[job.group]), job.id)
+            groups[job.group].append(job.id)
+            groups[job.group].sort(key=lambda name: (self.ready[name], name))
         elif at_head:
             self.queues[job.place.kind] = {job.group: [job.id], **groups}
         else:
@@ -188,12 +202,27 @@ class Lanes:
             self.counts[state] += 1
         if job.tell and job.place:
             self.owed[job.id] = self.now + self.tell_after
+        if job.aliases:
+            self.melted[job.id] = job.kept_until
         parent = self.jobs.get(job.parent)
         if parent and parent.state == "parked":
             self.looks[parent.id] = 0
         for key in job.keys:
             self.admit(key)
         return state
+
+    def faded(self, job: Job) -> bool:
+        """It succeeded and owes nothing: its record keeps only what tells about it."""
+        return job.state == "succeeded" and not job.plain and job.id not in self.owed
+
+    def forget_melted(self) -> None:
+        """The ids that melted into a job are known as long as it is."""
+        for name in [name for name, due in self.melted.items() if due <= self.wall]:
+            if name in self.jobs:
+                self.melted[name] = self.wall + 1000
+            else:
+                del self.melted[name]
+                self.alias = {alias: of for alias, of in self.alias.items() if of != name}
 
     def look_again(self, job: Job) -> None:
         """It is parked no more: what of its sub-results is still at work is to be stopped."""
@@ -208,7 +237,6 @@ class Lanes:
         self.condemned = {token: till for token, till in self.condemned.items() if till > self.wall}
         for job in [job for job in self.jobs.values() if job.over and job.kept_until <= self.wall]:
             del self.jobs[job.id]
-            self.alias = {alias: of for alias, of in self.alias.items() if of != job.id}
         for node in self.nodes.values():
             if node.lapse is not None and node.lapse <= self.wall:
                 node.work, node.lapse = {}, None

@@ -20,7 +20,8 @@ def of_model(model: Model) -> dict[str, Any]:
             lines[key] = lines.get(key, []) + names
     living = model.jobs.values()
     return {
-        "jobs": {job.id: _job(job) for job in living},
+        "jobs": {job.id: _job(job) | _faded(model, job) for job in living},
+        "melted": dict(model.melted),
         "aliases": dict(model.alias),
         "lines": lines,
         "ready": {kind: list(groups) for kind, groups in model.queues.items() if groups},
@@ -64,6 +65,14 @@ def _job(job: Job) -> dict[str, Any]:
     return found
 
 
+def _faded(model: Model, job: Job) -> dict[str, Any]:
+    """A success that owes nothing keeps what tells about it, and traces of its tokens."""
+    if not model.faded(job):
+        return {"faded": False}
+    gone = {"forgiven": 0, "conflicts": 0, "stop": "", "condemned": "", "class": None, "faded": True}
+    return gone | {name: token[:8] + token[-8:] for name in ("token", "last") if len(token := getattr(job, name)) > 16}
+
+
 def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:
     return {runner: " ".join(map(str, entry)) for runner, entry in work.items()}
 
@@ -81,10 +90,11 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
     records = dump.under("job")
     return {
         "jobs": {name: _record(record) for name, record in records.items() if "state" in record},
+        "melted": dump.scores("melted"),
         "aliases": {name: record["alias"] for name, record in records.items() if "alias" in record},
         "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
         "ready": dump.under("ready"),
-        "groups": dump.under("group"),
+        "groups": {name: [one for one, _ in queue] for name, queue in dump.under("group").items()},
         "locks": {name: value for name, value in _locks(dump).items() if int(value.split()[-1]) > now},
         "lanes": dump.scores("lanes"),
         "leases": {**dump.scores("leases"), **dump.scores("locks")},
@@ -109,6 +119,7 @@ def _record(record: dict[str, str]) -> dict[str, Any]:
     found |= {"taken": int(record["taken"]) if "taken" in record else None, "melts": "melt" in record}
     found["unite"] = loads(record.get("unite", '{"what": []}'))["what"]
     found["unite"] = sorted(found["unite"]) if found["unite"] is not None else None
+    found["faded"] = "faded" in record
     return found | {"keys": record["keys"], "class": record.get("class"), "task": record.get("task")}
 
 

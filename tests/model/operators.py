@@ -40,6 +40,7 @@ class Model(Sweeps):
             self.put_back(job)
         elif job.over and job.state != "succeeded" and job.place:
             self.owed.pop(job.id, None)
+            self.melted.pop(job.id, None)
             self.counts[job.state] -= 1
             self._anew(job)
             job.taken = job.expires = None
@@ -130,13 +131,6 @@ class Model(Sweeps):
             job.stop = "expired"
             self.nodes[job.node].work[job.runner] = (token, OVER, name)
         return token
-
-    def beyond(self, key: str) -> int:
-        """The first free slot beyond those of the limit, which was lowered below its holders."""
-        slot = self.limit(key) + 1
-        while (key, slot) in self.locks:
-            slot += 1
-        return slot
 
     def begin(self, job: Job) -> None:
         """Who waited for a lock goes on, with the full ttl."""

@@ -31,7 +31,7 @@ class Dump:
         for name, kind, ttl, held in client.eval(_READ, 1, prefix):
             parts = [part.decode() for part in held]
             text = name.decode()
-            self.held[text] = _shaped(kind.decode(), parts)
+            self.held[text] = _whole(_shaped(kind.decode(), parts))
             if ttl >= 0:
                 self.fading.add(text)
 
@@ -53,10 +53,11 @@ class Dump:
         """
         loose = ("time", "clock", "ends", "bells", "room", "rung:", "chosen:", "swept")
         found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
-        for name, queue in found.items():
+        for name, held in found.items():
             if name.startswith("node:"):
-                found[name] = {field: value for field, value in queue.items() if field != "turn"}
+                found[name] = {field: value for field, value in held.items() if field != "turn"}
             if name.startswith(("ready:", "group:")):
+                queue = [one for one, _ in held] if name.startswith("group:") else held
                 first = queue.index(min(queue))
                 found[name] = queue[first:] + queue[:first]
         return found
@@ -70,3 +71,14 @@ def _shaped(kind: str, parts: list[str]) -> Any:
     if kind == "zset":
         return [(member, float(score)) for member, score in zip(parts[::2], parts[1::2], strict=True)]
     return set(parts) if kind == "set" else parts
+
+
+def _whole(held: Any) -> Any:
+    """A success that owes nothing has its numbers in one text."""
+    if not isinstance(held, dict) or "past" not in held:
+        return held
+    submitted, taken, started, ended, fence, attempt, node = held.pop("past").split(" ")
+    since, begun = int(submitted), int(submitted) + int(started)
+    times = {"submitted": since, "taken": since + int(taken), "started": begun, "ended": since + int(ended)}
+    numbers = {**times, "fence": begun * 1000 + int(fence), "attempt": int(attempt)}
+    return held | {name: str(number) for name, number in numbers.items()} | {"node": node, "faded": "1"}

@@ -21,6 +21,7 @@ class Sweeps(Sorters):
             self._start_due(by_wall)
         for by_wall in (False, True):
             self._expire(by_wall)
+        self.forget_melted()
         return 1, lost, gone
 
     def _start_due(self, by_wall: bool) -> None:

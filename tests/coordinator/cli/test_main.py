@@ -114,8 +114,8 @@ def test_wait_tells_success_from_its_opposite(call: Call, waiting: list[str], co
     assert (result.exit_code, "cancelled" in result.stdout) == (1, True)
 
 
-def test_settings_say_where_each_comes_from_and_hide_the_password(call: Call) -> None:
-    url = "redis://:secret@127.0.0.1:1/0"
+@pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "redis://127.0.0.1:1/0?db=0&password=secret"])
+def test_settings_say_where_each_comes_from_and_hide_the_password(call: Call, url: str) -> None:
     found = loaded(call("settings", "--json", COORDINATOR_URL=url, COORDINATOR_SWEEP="0.25"))
     assert found["sweep"] == {"value": 0.25, "from": "environment"}
     assert found["slice"]["from"] == "default"

@@ -1,10 +1,11 @@
-"""What a node says when it starts."""
+"""What a node says when it starts, and what its clock hears."""
 
+import io
 import logging
 
 import pytest
 
-from coordinator.clock.__main__ import warn
+from coordinator.clock.__main__ import Ear, warn
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -23,3 +24,10 @@ def test_a_redis_that_does_not_tell_or_does_not_answer_keeps_no_clock_from_start
         assert [record.levelname for record in caplog.records] == ["INFO"]
         assert "cannot ask Redis how it keeps its data" in caplog.text
         assert "pw" not in caplog.text
+
+
+def test_a_line_that_cannot_be_read_is_not_taken_for_the_end_of_the_worker() -> None:
+    ear = Ear(io.StringIO('{"load": 1}\n{"cancel": "xxxx\nnull\n[1]\n' + "[" * 100_000 + '\n{"load": 2}\n'))
+    ear.start()
+    ear.join()
+    assert list(ear.heard()) == [{"load": 1}, {"load": 2}]

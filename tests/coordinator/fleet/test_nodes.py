@@ -145,7 +145,7 @@ def test_a_stranger_in_the_ready_list_does_not_keep_its_node_busy(node: Puppet) 
 
 def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) -> None:
     node.submit("a", job_id="j")
-    node.store.client.lpush(node.store.key("group", "\nshop\ncelery"), "never-was", "nor-this")
+    node.store.client.zadd(node.store.key("group", "\nshop\ncelery"), {"never-was": -2, "nor-this": -1})
     assert node.order() == ["j"]
     assert node.ready() == []
     assert node.store.client.exists(node.store.key("ready", "shop\ncelery")) == 0

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from coordinator.errors import SettingsError, StoreUnavailable
 from coordinator.inbox.inbox import Inbox, register
+from coordinator.inbox.message import MOST
 from tests.coordinator.inbox.senders import (
     QUEUE,
     RUBBISH,
@@ -100,16 +101,14 @@ def test_a_request_is_taken_from_every_kind_of_sender(
 
 
 @pytest.mark.parametrize("kind", RUBBISH)
-def test_rubbish_is_put_aside_whole_with_its_reason(
-    apps: Installation, make: Make, handler: Handler, kind: str
-) -> None:
+def test_rubbish_is_put_aside_with_its_reason(apps: Installation, make: Make, handler: Handler, kind: str) -> None:
     message, reason = RUBBISH[kind]
     push(apps, message)
     plain(apps, {"name": "good"})
     make().step()
     (letter,) = dead(apps)
     original = letter["original"]
-    assert (base64.b64decode(original) if letter["encoding"] == "base64" else original.encode()) == message
+    assert (base64.b64decode(original) if letter["encoding"] == "base64" else original.encode()) == message[:MOST]
     assert reason in letter["reason"]
     assert letter["reason"].isprintable()
     assert (letter["node"], len(letter["at"])) == ("one", 32)

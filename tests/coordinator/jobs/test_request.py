@@ -1,5 +1,6 @@
 """What a submit asks for is honoured, or refused by name before anything is written."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 from celery import Celery, chain
 
 from coordinator import Coordinator, InvalidJob
+from coordinator.jobs import validation
 from coordinator.jobs.options import Backoff
 from coordinator.jobs.request import JobRequest
+from coordinator.scheduler.entries import tick_id
 from tests.harness.hand_node import sketch
 
 app = Celery("drafts", set_as_current=False)
@@ -219,7 +222,7 @@ def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:
         sketch("a", options={"link": [back]})
     small = {"max_payload": 2048}
     assert sketch("a", args=("x" * 1900,), settings=small).keys == ("a",)
-    with pytest.raises(InvalidJob, match=r"20\d\d bytes of arguments; at most 2048 \(setting max_payload\)"):
+    with pytest.raises(InvalidJob, match=r"its arguments have 2\d\d\d bytes; at most 2048 \(setting max_payload\)"):
         sketch("a", args=("x" * 2048,), settings=small)
 
 
@@ -238,3 +241,41 @@ def test_a_start_in_the_far_future_is_kept_exactly() -> None:
     far = datetime(9999, 12, 31, tzinfo=UTC)
     assert sketch("a", not_before=far).not_before == round(far.timestamp() * 1000)
     assert sketch("a", not_before=datetime.now(UTC) - timedelta(days=1)).not_before > 0
+
+
+LONE = "a\ud800"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda: sketch(LONE),
+        lambda: sketch("a", task=LONE),
+        lambda: sketch("a", needs=[LONE]),
+        lambda: sketch("a", options={"queue": LONE}),
+        lambda: sketch("a", options={"task_id": LONE}),
+        lambda: sketch("a", rollback={"task": LONE}),
+        lambda: sketch("a", unite={LONE: ["x"]}, when_busy="defer"),
+        lambda: sketch("a", unite={"x": [LONE]}, when_busy="defer"),
+        lambda: validation.group("a", LONE),
+    ],
+)
+def test_a_text_that_utf_8_cannot_say_is_named_before_anything_is_written(asked: Callable[[], object]) -> None:
+    with pytest.raises(InvalidJob, match="ud800"):
+        asked()
+
+
+TICK = tick_id("sync/A", datetime(2026, 11, 22, 14, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("job_id", [str(TICK), "x@2026-11-22T14:00:00.500Z", "grab:", "grab:a/1"])
+def test_the_id_of_a_tick_or_a_grab_is_refused_to_a_submit(job_id: str) -> None:
+    for options in ({"job_id": job_id}, {"options": {"task_id": job_id}}):
+        with pytest.raises(InvalidJob, match="reserved"):
+            sketch("a", **options)
+    assert sketch("a", job_id=TICK).id == "sync/A@2026-11-22T14:00:00Z", "a beat may"
+
+
+@pytest.mark.parametrize("job_id", ["a@b", "2026-11-22T14:00:00Z", "a@2026-11-22", "a@2026-11-22T14:00:00Z/1", "grab"])
+def test_an_id_that_only_resembles_that_of_a_tick_is_the_callers(job_id: str) -> None:
+    assert sketch("a", job_id=job_id).id == job_id

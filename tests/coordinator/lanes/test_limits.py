@@ -220,3 +220,21 @@ def test_limits_that_make_no_sense_are_refused(coordinator: Coordinator, limit: 
     with pytest.raises(InvalidJob, match="limit is a whole number from 0"):
         coordinator.set_limit("a", limit)
     assert coordinator.lanes() == []
+
+
+def test_whoever_waited_behind_one_of_weight_all_starts_in_the_step_that_ends_it(node: Puppet) -> None:
+    node.lanes.set_limit("a", 4)
+    node.lanes.pause("b")
+    node.submit("a", job_id="running")
+    taken = node.must_take()
+    node.submit(["a", "b"], job_id="blocked")
+    node.submit("a", job_id="heavy", weight="all", options={"expires": 3600})
+    node.submit(["a", "b"], job_id="other", options={"expires": 1800})
+    node.submit("a", job_id="light")
+    node.store.client.zadd(node.store.key("expiry"), {"other": 1, "heavy": 2})  # both in one sweep
+    node.sweep()
+    assert [node.lanes.job(one).state for one in ("heavy", "other", "light")] == ["expired", "expired", "ready"]
+    node.lanes.resume("b")
+    node.finish(taken)
+    node.order()
+    node.lanes.set_limit("a", 1)

@@ -6,12 +6,14 @@ import socket
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
 
-from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
+from coordinator import Coordinator
+from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.lanes.lanes import Lanes
 from coordinator.local.redis import free_port
 from coordinator.store.client import Store
@@ -229,3 +231,25 @@ def test_no_address_is_an_error_that_says_what_to_set() -> None:
 def test_seconds_and_milliseconds_turn_over_and_back() -> None:
     assert [milliseconds(0.0015), milliseconds(3)] == [2, 3000]
     assert [seconds(b"1500"), seconds("250"), seconds(None), seconds("")] == [1.5, 0.25, None, None]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda client, lone: client.job(lone),
+        lambda client, lone: client.wait(lone, timeout=1),
+        lambda client, lone: client.cancel("x", why=lone),
+        lambda client, lone: client.retry(lone),
+        lambda client, lone: client.move(lone),
+        lambda client, lone: client.why(lone),
+        lambda client, lone: client.pause(lone),
+        lambda client, lone: client.release("a", why="", holder=lone),
+        lambda client, lone: client.drain(lone),
+        lambda client, lone: client.lanes(after=lone),
+    ],
+)
+def test_what_utf_8_cannot_say_is_refused_by_name(
+    coordinator: Coordinator, asked: Callable[[Coordinator, str], object]
+) -> None:
+    with pytest.raises(InvalidJob, match=r"lone.ud800"):
+        asked(coordinator, "lone\ud800")

@@ -115,8 +115,8 @@ MUTATIONS = [
         "  redis.call('ZREM', c.P .. 'line:' .. keys[1], id)",
     ),
     Mutation(
-        "settle", "what is over is kept for ever",
-        "  redis.call('PEXPIRE', name, keep)\n",
+        "retention", "what is over is kept for ever",
+        "  redis.call('PEXPIRE', job.name, keep)\n",
         "",
     ),
     Mutation(
@@ -125,9 +125,24 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "settle", "an alias outlives its job",
-        "  if job.aliases then -- the ids",
-        "  if false then -- the ids", seldom=True,
+        "retention", "an alias outlives its job",
+        "  if job.aliases then redis",
+        "  if false then redis", seldom=True,
+    ),
+    Mutation(
+        "retention", "the ids that melted into a job are forgotten though it is tried again",
+        "  redis.call('ZREM', c.P .. 'melted', id)\nend",
+        "end", seldom=True,
+    ),
+    Mutation(
+        "retention", "a success whose result is owed keeps too little",
+        "  if not owed then retention.fade",
+        "  if true then retention.fade",
+    ),
+    Mutation(
+        "runner", "a runner whose job succeeded is not known any more when it asks again",
+        "    if job.token == trace then return 'accepted', job.state end\n",
+        "",
     ),
     Mutation(
         "settle", "a parked job is not told that its child ended",
@@ -160,8 +175,8 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "job", "the record of a job that is tried again vanishes",
-        "  redis.call('PERSIST', name)\n",
+        "retention", "the record of a job that is tried again vanishes",
+        "  redis.call('PERSIST', job.name)\n",
         "",
     ),
     Mutation(

@@ -82,13 +82,18 @@ MUTATIONS = [
     ),
     Mutation(
         "admit", "more run at once than the limit says",
-        "if place >= line.limit(c, key) or (weight and place > 0) then return false end",
+        "if place >= limit or (weight and place > 0) then return false end",
         "if weight and place > 0 then return false end",
     ),
     Mutation(
         "admit", "one of weight `all` does not run alone",
-        "    if redis.call('HGET', c.P .. 'job:' .. other, 'weight') then return false end\n",
-        "", seldom=True,
+        "  return not alone or place < redis.call('ZRANK', members, alone)\n",
+        "  return true\n", seldom=True,
+    ),
+    Mutation(
+        "line", "a step does not see that the first of weight `all` left its line",
+        "function line.changed(c) c.alone = false end",
+        "function line.changed() end", seldom=True,
     ),
     Mutation(
         "admit", "one of weight `all` starts beside others",

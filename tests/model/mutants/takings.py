@@ -5,8 +5,28 @@ from tests.model.clock import Mutation
 MUTATIONS = [
     Mutation(
         "ready", "a group that has nothing ready has a turn",
-        "  if redis.call('EXISTS', list) == 0 then redis.call('LREM', c.P .. 'ready:' .. job.class, 1, group) end\n",
+        "    redis.call('LREM', c.P .. 'ready:' .. job.class, 1, group)\n",
         "",
+    ),
+    Mutation(
+        "ready", "among ready jobs priority has no effect",
+        "sequence - (priority or 0) * WORTH",
+        "sequence",
+    ),
+    Mutation(
+        "ready", "a job that was started goes behind those that were not",
+        "redis.call('INCR', c.P .. 'sequence') - FRONT",
+        "redis.call('INCR', c.P .. 'sequence')",
+    ),
+    Mutation(
+        "ready", "a job that is not to be taken is counted as ready",
+        "  redis.call('ZREM', list, id)\n  redis.call('SREM', c.P .. 'state:ready', id)\n",
+        "  redis.call('ZREM', list, id)\n",
+    ),
+    Mutation(
+        "classes", "a class that is needed is forgotten",
+        "  if redis.call('SADD', c.P .. 'classes', class) == 0 then return end\n",
+        "  if redis.call('SADD', c.P .. 'classes', class) == 0 or true then return end\n",
     ),
     Mutation(
         "claim", "a taking that nobody can find lapsed",
@@ -105,8 +125,8 @@ MUTATIONS = [
     ),
     Mutation(
         "ready", "who was ready last is taken first",
-        "  local id = redis.call('LPOP', list)",
-        "  local id = redis.call('RPOP', list)",
+        "redis.call('ZPOPMIN', list)",
+        "redis.call('ZPOPMAX', list)",
     ),
     Mutation(
         "ready", "one group is served until it has nothing left",
@@ -146,8 +166,8 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a job is put back behind those that came later",
-        "ready.group_of(job), true)",
-        "ready.group_of(job))", seldom=True,
+        "ready.put_back(c, id, job.class, ready.group_of(job))",
+        "ready.put(c, id, job.class, ready.group_of(job))", seldom=True,
     ),
     Mutation(
         "settle", "a loss counts as an attempt",

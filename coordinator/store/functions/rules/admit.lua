@@ -5,13 +5,10 @@ local admit = {}
 local function within_limit(c, id, key, weight)
   local members = c.P .. 'line:' .. key
   if redis.call('ZSCORE', members, line.PAUSED) then return false end
-  local place = redis.call('ZRANK', members, id) - 1
-  if place >= line.limit(c, key) or (weight and place > 0) then return false end
-  local pinned = redis.call('ZCOUNT', members, '-inf', '-inf') - 1
-  for _, other in ipairs(redis.call('ZRANGE', members, pinned == 1 and 1 or pinned + 1, place)) do
-    if redis.call('HGET', c.P .. 'job:' .. other, 'weight') then return false end
-  end
-  return true
+  local place, limit = redis.call('ZRANK', members, id) - 1, line.limit(c, key)
+  if place >= limit or (weight and place > 0) then return false end
+  local alone = line.first_alone(c, key, limit)
+  return not alone or place < redis.call('ZRANK', members, alone)
 end
 
 -- May it start? Second: is there a mark in one of its lines?
@@ -45,7 +42,8 @@ end
 
 -- The job becomes ready if it may.
 function admit.one(c, id, marked)
-  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight')
+  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight',
+    'priority')
   if job.state ~= 'waiting' or c.fresh and c.fresh.id == id then return end
   local keys, good = record.keys_of(job.keys), true
   if marked or #keys > 1 then good, marked = in_front(c, id, keys, job.weight) end

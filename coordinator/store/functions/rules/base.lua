@@ -77,6 +77,7 @@ function base.context(keys)
     readied = false, -- list of jobs that became ready: one bell is rung for each at the end of the step
     direct = false, -- does the step take a job itself?
     fresh = false, -- the job made ready last, not written yet: a step that takes a job may take that one
+    alone = false, -- the first job of weight `all` in each line with a mark, as far as it was looked for
     served = false, -- the class for which the step took a job or rang a bell
     more = 0, -- 1: the sweep has more to do than one step may
     tell_after = 0, -- ms after which another node may send the result and the links of a job that ends

@@ -33,7 +33,7 @@ end
 local function start_next(c, class, node, runner, token, ttl)
   local first = nil
   for _ = 1, 16 do
-    local id, group, job = ready.shift(c, class)
+    local id, group, job, score = ready.shift(c, class)
     if not id then return end
     job = job and fill(job) or fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
     if job.state == 'ready' then
@@ -44,7 +44,7 @@ local function start_next(c, class, node, runner, token, ttl)
         local given = fits and start(c, id, job, node, runner, token, ttl)
         if given then return given end
         redis.call('HSET', job.name, 'state', 'ready') -- a job that was to be taken directly does not say so yet
-        ready.put(c, id, class, group)
+        ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
         if id == first then return end
         first = first or id
       end

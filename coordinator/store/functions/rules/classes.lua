@@ -22,6 +22,18 @@ function classes.know(c, class)
   for _, node in ipairs(redis.call('ZRANGE', c.P .. 'alive', 0, -1)) do classes.match(c, node, class) end
 end
 
+-- Classes that no node fits and no ready job has are forgotten, some at each look: one that becomes ready is known
+-- again. Answers where to go on.
+function classes.forget_some(c, cursor)
+  local next, page = unpack(redis.call('SSCAN', c.P .. 'classes', cursor, 'COUNT', 200))
+  for _, class in ipairs(page) do
+    if redis.call('EXISTS', c.P .. 'fits:' .. class, c.P .. 'ready:' .. class) == 0 then
+      redis.call('SREM', c.P .. 'classes', class)
+    end
+  end
+  return next
+end
+
 -- A job of this class is created.
 function classes.count(c, class)
   classes.know(c, class)

@@ -2,11 +2,13 @@
 -- melt:<digest>:<key> names the job into which an equal submit melts.
 local coalesce = {}
 
+local TEXTS, BYTES = 10000, 1048576 -- united texts have no more: what would be more becomes everything
+
 -- unite: {"argument": [texts] or null}; null = everything, and everything with anything is everything.
 local function united(a, b)
   local held, added = cjson.decode(a), cjson.decode(b)
   for name, values in pairs(added) do
-    if held[name] == cjson.null or values == cjson.null or #held[name] + #values > 10000 then
+    if held[name] == cjson.null or values == cjson.null or #held[name] + #values > TEXTS then
       held[name] = cjson.null
     else
       local seen = {}
@@ -17,6 +19,9 @@ local function united(a, b)
       end
     end
   end
+  local text = cjson.encode(held)
+  if #text <= BYTES then return text end
+  for name in pairs(held) do held[name] = cjson.null end
   return cjson.encode(held)
 end
 

@@ -19,6 +19,25 @@ function line.marks(c, key)
   return heads[2] and line.is_mark(heads[2]) and 2 or 1
 end
 
+-- A job came into a line, or left it.
+function line.changed(c) c.alone = false end
+
+-- In a line with a mark: the first of weight `all` among those that might run now, or false. A step looks for it once,
+-- and again where the line changed: to be pinned in front changes nothing.
+function line.first_alone(c, key, limit)
+  c.alone = c.alone or {}
+  if c.alone[key] == nil then
+    c.alone[key] = false
+    for _, id in ipairs(redis.call('ZRANGE', c.P .. 'line:' .. key, 1, limit)) do
+      if redis.call('HGET', c.P .. 'job:' .. id, 'weight') then
+        c.alone[key] = id
+        break
+      end
+    end
+  end
+  return c.alone[key]
+end
+
 -- The first job.
 function line.holder(c, key)
   local marks = line.marks(c, key)
@@ -48,6 +67,7 @@ end
 -- Into all its lines. Is it in front of all? Second: has one of them a mark?
 function line.enter(c, id, keys, score)
   local first, marked = true, false
+  line.changed(c)
   for _, key in ipairs(keys) do
     local members = c.P .. 'line:' .. key
     redis.call('ZADD', members, score, id)

@@ -42,13 +42,13 @@ end
 local function ready_task(c, class, living)
   for _ = 1, math.min(ready.count(c, class, 64), 64) do
     local group = redis.call('LINDEX', c.P .. 'ready:' .. class, 0)
-    local id = redis.call('LINDEX', ready.group_list(c, class, group), 0)
+    local id = redis.call('ZRANGE', ready.group_list(c, class, group), 0, 0)[1]
     local task = redis.call('HGET', c.P .. 'job:' .. id, 'task') or ''
     for _, node in ipairs(living) do
       if redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return task end
     end
-    ready.shift(c, class)
-    ready.put(c, id, class, group)
+    local _, _, _, score = ready.shift(c, class)
+    ready.put_behind(c, id, class, group, score)
   end
 end
 
@@ -63,14 +63,11 @@ end
 
 -- Ready work that no bell is on its way for, beside nodes with room: rings them.
 function nodes.wake_idle(c)
-  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do
-    local idle = ready.count(c, class, 64)
-    if idle > 0 then
-      local living = redis.call('SMEMBERS', c.P .. 'fits:' .. class)
-      for _, node in ipairs(living) do idle = idle - nodes.fresh_bells(c, node) end
-      local task = idle > 0 and ready_task(c, class, living)
-      while task and idle > 0 and doorbells.ring(c, class, task) do idle = idle - 1 end
-    end
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'ready')) do
+    local idle, living = ready.count(c, class, 64), redis.call('SMEMBERS', c.P .. 'fits:' .. class)
+    for _, node in ipairs(living) do idle = idle - nodes.fresh_bells(c, node) end
+    local task = idle > 0 and ready_task(c, class, living)
+    while task and idle > 0 and doorbells.ring(c, class, task) do idle = idle - 1 end
   end
 end
 

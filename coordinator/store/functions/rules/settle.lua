@@ -5,36 +5,31 @@ local settle = {}
 function settle.finish(c, id, job, state, ...)
   local keys, name = record.keys_of(job.keys), job.name
   for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
+  line.changed(c)
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.seldom then states.leave(c, id, job) end
   if job.token then locks.release(c, keys, job.token, job.slots) end
   redis.call('HSET', name, 'state', state, 'ended', c.now_text, ...)
-  local success, failure = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+)')
-  local keep = state == 'succeeded' and success or failure
-  redis.call('PEXPIRE', name, keep)
-  if job.aliases then -- the ids that melted into it are known as long as it is
-    for _, alias in ipairs(redis.call('LRANGE', c.P .. 'aliases:' .. id, 0, -1)) do
-      redis.call('PEXPIRE', c.P .. 'job:' .. alias, keep)
-    end
-    redis.call('PEXPIRE', c.P .. 'aliases:' .. id, keep)
-  end
+  local heard = 0
   if job.class then
     redis.call('HINCRBY', c.P .. 'counts', state, '1')
-    redis.call('PUBLISH', c.P .. 'done:' .. id, state)
+    heard = redis.call('PUBLISH', c.P .. 'done:' .. id, state)
   end
   local app = job.tell and record.app_of(c, job) or ''
-  if app ~= '' then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
+  local owed = app ~= ''
+  if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
+  retention.begin(c, id, job, state, heard, owed)
   for _, key in ipairs(keys) do admit.lane(c, key) end
   return state
 end
 
--- Again, in its place: it kept the front of its lines, so it goes to the head of the ready list.
+-- Again, in its place: it kept the front of its lines, so it goes to the front of its group.
 function settle.put_back(c, id, job, ...)
   if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
   redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', ...)
-  ready.put(c, id, job.class, ready.group_of(job), true)
+  ready.put_back(c, id, job.class, ready.group_of(job))
   base.add(c, 'readied', {class = job.class, task = job.task})
 end
 

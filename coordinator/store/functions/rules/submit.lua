@@ -32,9 +32,8 @@ end
 -- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
 -- wait in it. `melt`: the key that names the job to melt into.
 local function turned_away(c, id, keys, when_busy, melt, unite, room)
-  local taken = when_busy ~= 'queue' and any_busy(c, keys)
-  if taken and when_busy == 'skip' then return 'skipped', line.holder(c, keys[1]) or id end
-  local other = taken and melt and redis.call('GET', melt)
+  if when_busy == 'skip' and any_busy(c, keys) then return 'skipped', line.holder(c, keys[1]) or id end
+  local other = melt and redis.call('GET', melt)
   if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
   local key, count = full_line(c, room and keys or {}, room)
   if key then return 'full', key, count end
@@ -90,7 +89,7 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
   end
   if first and fields.class then
     write(name, keys_text, 'ready', c.now_text, unpack(list, from))
-    ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}))
+    ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}), fields.priority)
     base.add(c, 'readied', fields)
     return {'started', 0, id, ''}
   end

@@ -6,7 +6,8 @@
 --   long after this step, 0 = now
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
---   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and fence
+--   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and
+--   fence; '' once it has succeeded
 step.define('job_submit', {}, function(c, args)
   local id, keys, when_busy, priority, not_before, room = unpack(args, 1, 6)
   return submit.job(c, id, keys, when_busy, priority, not_before, room, args, 7)
@@ -52,12 +53,8 @@ end
 -- A job that ended badly joins its lines again; its record is kept from now on.
 local function revive(c, id, job, to, act)
   local name = job.name
-  redis.call('PERSIST', name)
+  retention.undo(c, id, job)
   if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
-  redis.call('PERSIST', c.P .. 'aliases:' .. id)
-  for _, alias in ipairs(redis.call('LRANGE', c.P .. 'aliases:' .. id, 0, -1)) do
-    redis.call('PERSIST', c.P .. 'job:' .. alias)
-  end
   redis.call('HINCRBY', c.P .. 'counts', job.state, -1)
   begin_anew(c, id, job, act)
   redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers')
@@ -128,17 +125,12 @@ step.define('counts_read', {'no-writes'}, function(c)
     count[ending] = count[ending] or 0
     live = live - count[ending]
   end
-  count.ready, count.running = 0, redis.call('ZCARD', c.P .. 'leases')
-  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do
-    count.ready = count.ready + ready.count(c, class, -1)
-  end
   for _, state in ipairs(states.APART) do
     count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
   end
-  for _, id in ipairs(redis.call('SMEMBERS', c.P .. 'state:rolling_back')) do
-    local where = redis.call('ZSCORE', c.P .. 'leases', id) and 'running' or 'ready'
-    count[where] = count[where] - 1
-  end
+  local rolling = redis.call('SINTERCARD', 2, c.P .. 'state:ready', c.P .. 'state:rolling_back')
+  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling
+  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling)
   count.waiting = live - count.ready - count.running
   for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
   local reply = {}
@@ -173,6 +165,5 @@ end)
 -- args app ids…
 -- returns how many were owed; asked again: 0
 step.define('notices_told', {'allow-oom'}, function(c, args)
-  local app = unpack(args, 1, 1)
-  return redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 2))
+  return retention.told(c, args[1], args, 2)
 end)

@@ -18,6 +18,7 @@ local function unready(c, id, job)
   if not score then return end
   redis.call('HDEL', job.name, 'score')
   for _, key in ipairs(keys) do redis.call('ZADD', c.P .. 'line:' .. key, 'XX', score, id) end
+  line.changed(c)
   for _, key in ipairs(keys) do admit.lane(c, key) end
 end
 

@@ -9,7 +9,7 @@
 -- returns {job or false, events}; asked again with the same token: the same job
 step.define('runner_take', {'allow-oom'}, function(c, args)
   local node, incarnation, runner, bell, token, ttl, app = unpack(args, 1, 7)
-  if #args > 7 then redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, 8)) end
+  if #args > 7 then retention.told(c, app, args, 8) end
   local known = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
   if known and known ~= incarnation then return {false, '0'} end
   local answers = redis.call('ZREM', c.P .. 'rung:' .. node, bell) == 1
@@ -23,6 +23,11 @@ end)
 -- Most jobs do not need this: one that is not simply over, or whose outcome was told before. The verdict, the state.
 local function conclude(c, id, token, kind, detail, delay, most, following)
   local job = record.read(c, id)
+  if job and retention.is_faded(job) then
+    local trace, last, said = retention.trace_of(token), unpack(redis.call('HMGET', job.name, 'last', 'said'))
+    if job.token == trace then return 'accepted', job.state end
+    if last == trace then return 'accepted', said or '' end
+  end
   if not job or (job.token ~= token and job.last ~= token) then
     return redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''
   end

@@ -66,6 +66,9 @@ step.define('sweep', {'allow-oom'}, function(c, args)
   start_due(c, 'starts', c.wall)
   expire(c, 'expiry', c.now)
   expire(c, 'latest', c.wall)
+  retention.forget_melted(c)
+  local cursor = redis.call('HGET', c.P .. 'swept', 'classes') or '0'
+  redis.call('HSET', c.P .. 'swept', 'classes', classes.forget_some(c, cursor))
   if c.more == 0 then nodes.wake_idle(c) end
   return {1, lost, gone, redis.call('ZCOUNT', c.P .. 'sorters', '-inf', c.now), c.more}
 end)

@@ -1,0 +1,91 @@
+-- Retention: what is kept of jobs that are over, and for how long. kept = successes that a bound may drop, the oldest
+-- first; melted = ids of jobs that are over, by when the ids that melted into them are forgotten.
+local retention = {}
+
+local MOST = 1000 -- melted ids that one look forgets
+
+-- A success keeps so much of its token, or of an earlier one: its holder, who may ask again, is known by it.
+function retention.trace_of(token)
+  return #token > 16 and string.sub(token, 1, 8) .. string.sub(token, -8) or token
+end
+
+-- It succeeded, and nobody is owed its result or its links any more.
+function retention.is_faded(job) return job.state == 'succeeded' and not job.limits end
+
+local function drop(c, id)
+  local name = c.P .. 'job:' .. id
+  local state, limits, aliases = unpack(redis.call('HMGET', name, 'state', 'limits', 'aliases'))
+  if state ~= 'succeeded' or limits then return end
+  redis.call('UNLINK', name)
+  if aliases then redis.call('ZADD', c.P .. 'melted', c.wall, id) end
+end
+
+-- No more than `most` successes stay visible.
+local function bound(c, id, most, keep)
+  local kept = c.P .. 'kept'
+  local count = redis.call('RPUSH', kept, id)
+  redis.call('PEXPIRE', kept, keep)
+  for _ = 1, math.min(count - most, 4) do drop(c, redis.call('LPOP', kept)) end
+end
+
+-- A success that owes nothing keeps what tells about it. Its numbers become one text, `past`: submitted; ms from there
+-- to the first claim, to the last one and to the end; µs from the last claim to the fence; attempt; node.
+function retention.fade(c, id)
+  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'submitted', 'taken', 'started', 'ended', 'fence',
+    'attempt', 'node', 'token', 'limits', 'seldom', 'awaited')
+  if job.state ~= 'succeeded' or not job.limits then return end
+  local past = string.format('%s %.0f %.0f %.0f %.0f %s %s', job.submitted, job.taken - job.submitted,
+    job.started - job.submitted, job.ended - job.submitted, job.fence - job.started * 1000, job.attempt, job.node)
+  redis.call('HSET', job.name, 'past', past, 'token', retention.trace_of(job.token))
+  redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'ended', 'fence', 'attempt', 'node', 'runner', 'class',
+    'limits', 'tell', 'offers')
+  if job.seldom then
+    local last = redis.call('HGET', job.name, 'last')
+    if last then redis.call('HSET', job.name, 'last', retention.trace_of(last)) end
+    redis.call('HDEL', job.name, 'seldom', 'value', 'home', 'undo', 'hold', 'forgiven', 'conflicts', 'parent', 'slots',
+      'condemned', 'stop', 'score', 'till', 'expires', 'awaited')
+  end
+  local keep, most = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) %S+ (%S+)$')
+  if most and not job.awaited then bound(c, id, tonumber(most), keep) end
+end
+
+-- A job is over. heard: how many listened for its end; owed: its result or its links are to be sent.
+function retention.begin(c, id, job, state, heard, owed)
+  local success, failure, most = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+) ?(%S*)$')
+  local keep = state == 'succeeded' and success or failure
+  redis.call('PEXPIRE', job.name, keep)
+  if job.aliases then redis.call('ZADD', c.P .. 'melted', c.wall + keep, id) end
+  if state ~= 'succeeded' or not job.class then return end
+  local parent = most ~= '' and job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')
+  if most ~= '' and (heard > 0 or parent and not states.TERMINAL[parent]) then record.note(c, id, 'awaited', 1) end
+  if not owed then retention.fade(c, id) end
+end
+
+-- Results and links of these jobs were sent: args from the place `from`. How many were owed.
+function retention.told(c, app, args, from)
+  for i = from, #args do retention.fade(c, args[i]) end
+  return redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, from))
+end
+
+-- It is to be done again: it stays from now on, and so do the ids that melted into it.
+function retention.undo(c, id, job)
+  redis.call('PERSIST', job.name)
+  redis.call('ZREM', c.P .. 'melted', id)
+end
+
+-- Ids that melted into jobs that are gone are forgotten, some at each look.
+function retention.forget_melted(c)
+  local left = MOST
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'melted', '-inf', c.wall, 'LIMIT', 0, 100)) do
+    if left > 0 and redis.call('EXISTS', c.P .. 'job:' .. id) == 1 then
+      redis.call('ZADD', c.P .. 'melted', c.wall + 1000, id)
+    elseif left > 0 then
+      local aliases = redis.call('LPOP', c.P .. 'aliases:' .. id, left) or {}
+      for _, alias in ipairs(aliases) do redis.call('UNLINK', c.P .. 'job:' .. alias) end
+      if #aliases < left then redis.call('ZREM', c.P .. 'melted', id) end
+      left = left - #aliases
+    end
+  end
+end
+
+return retention

@@ -1,0 +1,211 @@
+"""What is kept of a job that is over: enough to answer for it, for its time, and no more successes than are wanted."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator, InvalidJob, UnknownJob
+from coordinator.jobs.current import CurrentJob, working
+from tests.harness.hand_node import Puppet, Taken, sketch
+from tests.harness.waiting import wait_until
+
+FEW = {"keep_most": 3}
+
+
+def run(node: Puppet, key: str, **options: Any) -> Taken:
+    node.submit(key, **options)
+    taken = node.must_take()
+    node.finish(taken)
+    return taken
+
+
+def tell(node: Puppet, *ids: str) -> None:
+    node.store.step("notices_told", "shop", *ids)
+
+
+def kept(node: Puppet, ids: list[str]) -> list[str]:
+    return [one for one in ids if node.store.client.exists(node.store.key("job", one))]
+
+
+@pytest.mark.parametrize("owed", [False, True], ids=["nothing owed", "a result was owed"])
+def test_a_success_keeps_300_bytes(node: Puppet, owed: bool) -> None:
+    job_id = str(uuid.uuid4())
+    node.submit("order/42", args=(42,), tell=owed, job_id=job_id)
+    taken = node.take(token=uuid.uuid4().hex, runner=f"12345.1234567890.{uuid.uuid4().hex[:12]}")
+    assert taken
+    node.finish(taken)
+    if owed:
+        assert (node.store.client.memory_usage(node.store.key("job", job_id)) or 0) > 400
+        tell(node, job_id)
+    assert (node.store.client.memory_usage(node.store.key("job", job_id)) or 0) <= 300
+
+
+@pytest.mark.parametrize("options", [{}, {"hold": "hold"}, {"priority": 7, "weight": "all"}], ids=str)
+def test_what_is_dropped_of_a_success_is_not_seen(node: Puppet, options: dict[str, Any]) -> None:
+    given = {"on_failure" if name == "hold" else name: value for name, value in options.items()}
+    node.submit("a", args=(1,), kwargs={"b": 2}, tell=True, job_id="j", **given)
+    taken = node.must_take()
+    node.lose(taken)
+    taken = node.must_take()
+    node.lanes.progress("j", taken.token, 3, 4)
+    node.finish(taken)
+    before = node.lanes.job("j")
+    assert (before.losses, before.attempt, before.fence, before.progress) == (1, 2, taken.fence, (3, 4))
+    tell(node, "j")
+    assert node.lanes.job("j") == before
+
+
+def test_a_runner_whose_job_succeeded_is_answered_the_same_again(node: Puppet) -> None:
+    taken = run(node, "a", job_id="j")
+    assert node.finish(taken)[:2] == ("accepted", "succeeded")
+    other = taken._replace(token="x" + taken.token)
+    assert node.finish(other)[:2] == ("lost", "")
+
+
+def test_a_runner_of_an_earlier_step_is_answered_the_same_after_the_last(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    first = node.must_take()
+    assert node.finish(first, "raised").state == "failed"
+    node.lanes.retry("j")
+    second = node.must_take()
+    args = (
+        second.id,
+        second.token,
+        "step",
+        "1",
+        0,
+        "",
+        "shop\ncelery",
+        "shop.work",
+        0,
+        "one",
+        second.runner,
+        "",
+        1,
+        "",
+    )
+    assert node.store.step("job_finish", *args, "shop")[:2] == [b"accepted", b"ready"]
+    node.finish(node.must_take())
+    assert node.store.step("job_finish", *args, "shop")[:2] == [b"accepted", b"ready"]
+
+
+def test_no_more_successes_are_kept_than_are_wanted(node: Puppet) -> None:
+    ids = [run(node, f"k{i}", settings=FEW).id for i in range(6)]
+    assert kept(node, ids) == ids[3:]
+    assert node.lanes.counts()["succeeded"] == 6
+    with pytest.raises(UnknownJob):
+        node.lanes.job(ids[0])
+
+
+def test_a_lower_bound_is_reached_little_by_little(node: Puppet) -> None:
+    ids = [run(node, f"k{i}", settings={"keep_most": 100}).id for i in range(20)]
+    ids += [run(node, f"k{i}", settings=FEW).id for i in range(6)]
+    assert kept(node, ids) == ids[-3:]
+
+
+def test_failures_and_what_is_owed_are_never_dropped(node: Puppet) -> None:
+    node.submit("bad", job_id="bad", settings=FEW)
+    node.finish(node.must_take(), "failed")
+    run(node, "owed", job_id="owed", tell=True, settings=FEW)
+    for i in range(6):
+        run(node, f"k{i}", settings=FEW)
+    assert kept(node, ["bad", "owed"]) == ["bad", "owed"]
+    tell(node, "owed")
+    for i in range(6):
+        run(node, f"k{i}", settings=FEW)
+    assert kept(node, ["bad", "owed"]) == ["bad"], "once it is told, it may go"
+    tell(node, "bad")
+
+
+@pytest.fixture
+def parent(node: Puppet) -> Iterator[Taken]:
+    """A job at work; what is submitted meanwhile is its child."""
+    node.submit("parent", job_id="parent")
+    taken = node.must_take()
+    mark = working.set(CurrentJob("parent", ("parent",), taken.token, taken.fence, 1, None))
+    yield taken
+    working.reset(mark)
+    node.finish(taken)
+
+
+@pytest.mark.parametrize("owed", [False, True], ids=["nothing owed", "a result was owed"])
+def test_what_a_parent_or_a_listener_waits_for_is_never_dropped(node: Puppet, parent: Taken, owed: bool) -> None:
+    run(node, "child", job_id="child", tell=owed, settings=FEW)
+    with node.store.client.pubsub() as notices:
+        notices.subscribe(node.store.key("done", "heard"))
+        wait_until(lambda: node.store.client.pubsub_numsub(node.store.key("done", "heard"))[0][1] == 1)
+        run(node, "heard", job_id="heard", tell=owed, settings=FEW)
+    if owed:
+        tell(node, "child", "heard")
+    mark = working.set(None)
+    for i in range(6):
+        run(node, f"k{i}", settings=FEW)
+    working.reset(mark)
+    assert kept(node, ["child", "heard"]) == ["child", "heard"]
+
+
+def test_an_id_that_is_used_again_is_not_dropped_for_the_job_that_had_it(node: Puppet) -> None:
+    run(node, "a", job_id="j", settings=FEW)
+    node.store.client.delete(node.store.key("job", "j"))  # its time is over
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    for i in range(6):
+        run(node, f"k{i}", settings=FEW)
+    assert node.lanes.job("j").state == "running"
+    node.finish(taken)
+
+
+def melted(node: Puppet, number: int) -> list[str]:
+    node.submit("a")
+    first = node.must_take()
+    node.submit("a", when_busy="defer", job_id="last")
+    ids = [f"m{i}" for i in range(number)]
+    node.lanes.submit_many(sketch("a", when_busy="defer", job_id=one) for one in ids)
+    node.finish(first)
+    return ids
+
+
+def test_the_ids_that_melted_into_a_job_are_forgotten_after_it_a_thousand_at_a_look(node: Puppet) -> None:
+    ids = melted(node, 1500)
+    node.finish(node.must_take())
+    node.sweep()
+    assert node.lanes.job("m7").id == "last"
+    client, mark = node.store.client, node.store.key("melted")
+    assert client.zscore(mark, "last")
+    client.delete(node.store.key("job", "last"))
+    client.zadd(mark, {"last": 1})
+    left = []
+    for _ in range(3):
+        node.sweep()
+        left.append(len(kept(node, ids)))
+    assert left == [500, 0, 0]
+    assert not client.exists(mark, node.store.key("aliases", "last"))
+
+
+def test_the_ids_that_melted_into_a_job_are_known_as_long_as_its_record_is_there(node: Puppet) -> None:
+    ids = melted(node, 3)
+    node.finish(node.must_take(), "failed")
+    node.store.client.zadd(node.store.key("melted"), {"last": 1})  # the sweep's clock is before that of the ttl
+    node.sweep()
+    assert kept(node, ids) == ids
+    node.lanes.retry("m1")
+    assert not node.store.client.exists(node.store.key("melted"))
+    node.finish(node.must_take())
+
+
+def test_texts_that_are_united_have_a_bound(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    for i in range(3):
+        texts = [f"{i}-{number:05}" + "x" * 400 for number in range(1000)]
+        node.submit("a", when_busy="defer", unite={"pids": texts, "more": ["m"]}, job_id=f"j{i}")
+    assert node.lanes.job("j0").kwargs == {"pids": None, "more": None}
+    node.finish(taken)
+    node.order()
+
+
+def test_the_texts_of_one_submit_have_the_bound_of_its_arguments(coordinator: Coordinator) -> None:
+    with pytest.raises(InvalidJob, match=r"unite has \d+ bytes; at most 2048 \(setting max_payload\)"):
+        sketch("a", when_busy="defer", unite={"pids": ["x" * 3000]}, settings={"max_payload": 2048})

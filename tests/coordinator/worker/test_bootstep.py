@@ -1,0 +1,48 @@
+"""What a worker tells its clock: a line as a whole, or not at all."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator.worker.bootstep import WardenStep
+
+READER = "import sys; [print(line, end='', flush=True) for line in sys.stdin]"
+
+
+@pytest.fixture
+def step() -> Iterator[WardenStep]:
+    """A worker's part, beside a process that says each line which it hears."""
+    step = object.__new__(WardenStep)
+    with subprocess.Popen([sys.executable, "-c", READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clock:
+        assert clock.stdin is not None
+        os.set_blocking(clock.stdin.fileno(), False)
+        step._process = clock
+        yield step
+
+
+@pytest.mark.parametrize("no_id", ["x" * 200_000, "x" * 513, "lone\ud800", "", "a\nb", 5, None])
+def test_a_revoke_of_what_no_job_can_be_named_is_not_told(step: WardenStep, no_id: object) -> None:
+    assert not step.cancel(no_id)  # type: ignore[arg-type]
+    assert step.cancel("next")
+    assert step._process is not None
+    assert step._process.stdout is not None
+    assert json.loads(step._process.stdout.readline()) == {"cancel": "next"}
+
+
+def test_the_longest_id_that_a_job_can_have_is_told(step: WardenStep) -> None:
+    assert step.cancel("\u00e9" * 256)
+    assert step._process is not None
+    assert step._process.stdout is not None
+    assert json.loads(step._process.stdout.readline()) == {"cancel": "\u00e9" * 256}
+
+
+def test_a_line_that_a_pipe_might_cut_is_not_told(step: WardenStep) -> None:
+    assert not step.tell({"why": "x" * 200_000})
+    assert step.tell({"ending": 1})
+    assert step._process is not None
+    assert step._process.stdout is not None
+    assert json.loads(step._process.stdout.readline()) == {"ending": 1}
