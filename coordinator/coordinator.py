@@ -293,4 +293,4 @@ class Coordinator:
         app.on_after_configure.connect(merge_transport, weak=False)
         install_runner(app, self._place)
         bootstep.bind(app)
-        tell_parents(app, lambda: self.core)
+        tell_parents(app, lambda: self.core, lambda: self.incarnation)

@@ -118,10 +118,26 @@ class Look:
         return [f"job {job.id} is tried again at {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], None
 
     def _parked(self, job: Job) -> Found:
-        (handles,) = self._fields(job, "handles")
+        handles, till = self._fields(job, "handles", "till")
         ids = [one for one in loads(handles or "{}").get("ids", ()) if one]
         said = f"job {job.id} is parked until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
-        return [said], next(self._open(ids), None)
+        following = next(self._open(ids), None)
+        return [said, *([] if following else self._parked_on_tasks(job, ids, till))], following
+
+    def _parked_on_tasks(self, job: Job, ids: Sequence[str], till: str) -> list[str]:
+        """Say which nodes began its sub-tasks, as far as that was noted; and the limit that ends the wait anyway."""
+        notes = self.store.read("HGETALL", self.store.key("begun", job.id))
+        begun = {one.decode(): note.decode().partition(" ")[2] for one, note in notes.items() if one.decode() in ids}
+        said = [f"sub-task {one} was begun on node {node}" for one, node in sorted(begun.items())[:5]]
+        if len(begun) < len(ids):
+            said.append(f"nobody has noted that the other {len(ids) - len(begun)} began, or they have ended")
+        limit, end = "time_limit", float(till or 0) or None
+        if end is None:
+            limit, end = "max_lifetime", self.store.read("ZSCORE", self.store.key("expiry"), job.id)
+        return [
+            *said,
+            f"its {limit} ends the wait at the latest: {self._at(None if end is None else self._by_wall(end))}",
+        ]
 
     def _open(self, ids: Sequence[str]) -> Iterator[str]:
         """The jobs among these that are not over. Only the result backend knows about ordinary tasks."""

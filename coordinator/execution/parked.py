@@ -61,6 +61,8 @@ class Parked:
         ids = [one for one in handles["ids"] if one is not None]
         open_ = self._open(last, ids, what == _LOOK, get_on)
         if open_ and what == _LOOK:
+            if self._lost(job_id, open_):
+                self._end_lost(job_id, last, ids, get_on)
             return
         self._ended.pop(last, None)
         if open_:
@@ -89,6 +91,27 @@ class Parked:
             if found and first:
                 break
         return found
+
+    def _end_lost(self, job_id: str, last: str, ids: Sequence[str], get_on: Callable[[], None]) -> None:
+        """End an attempt of which a sub-task was lost, once nothing else of it runs. It counts as a loss."""
+        open_ = self._open(last, ids, False, get_on)
+        lost = self._lost(job_id, open_)
+        if lost and len(lost) == len(open_):
+            self._ended.pop(last, None)
+            message = f"{len(lost)} of {len(ids)} sub-results were lost with their nodes, {lost[0]} for one"
+            self._unpark(job_id, last, "lost", dumps({"type": "SubResultLost", "message": message}))
+
+    def _lost(self, job_id: str, ids: Sequence[str]) -> list[str]:
+        """Those that a worker had begun, whose message it had acknowledged, and that died with it: the backend, asked
+        after that, knows no end of it, and no other message for it.
+        """
+        lost: list[str] = []
+        for start in range(0, len(ids), _TOGETHER):
+            found = self.store.step("children_lost", job_id, *ids[start : start + _TOGETHER])
+            known = dict(self._metas([one.decode() for one in found], lambda: None))
+            over = (*states.READY_STATES, states.RETRY)
+            lost += [one.decode() for one in found if known.get(one.decode(), {}).get("status") not in over]
+        return lost
 
     def _ends(self, ids: Sequence[str], get_on: Callable[[], None]) -> dict[str, End]:
         """How each of them that is over ended."""

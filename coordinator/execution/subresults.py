@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from celery import Celery, current_task, signals
 from celery.app.task import Task
@@ -97,8 +98,25 @@ def refuse_deadlock(job_id: str, state: str, theirs: Iterable[str], keys: Sequen
         raise WouldDeadlock(f"sub-result {job_id} waits in the lane {shared.pop()!r}, which this job holds")
 
 
-def tell_parents(app: Celery, lanes: Callable[[], Lanes]) -> None:
-    """Mark what a job publishes with the job's id, and tell the job's node when a worker has done it."""
+def _parent_of(task: Task, app: Celery) -> str:
+    """The job whose sub-task this is; '' where it is none."""
+    return str(getattr(task.request, CHILD, None) or "") if task.app is app else ""
+
+
+@contextmanager
+def _unsaid(parent: str) -> Iterator[None]:
+    """A sub-task goes on where Redis does not answer."""
+    try:
+        yield
+    except CoordinatorError as error:
+        logger.info("could not tell job %s of a sub-task; it looks itself: %s", parent, error)
+
+
+def tell_parents(app: Celery, lanes: Callable[[], Lanes], incarnation: Callable[[], str]) -> None:
+    """Mark what a job publishes with the job's id, and tell Redis when a worker begins it and has done it.
+
+    `incarnation`: of the worker that this process belongs to.
+    """
 
     def mark(sender: str, headers: object = None, body: object = None, **_: object) -> None:
         """Mark also what a sub-task publishes: the rest of its chain, the body of its chord."""
@@ -109,14 +127,19 @@ def tell_parents(app: Celery, lanes: Callable[[], Lanes]) -> None:
             if job:
                 job.mute.update(_mute_in(app, headers, body))
 
+    def begins(task: Task, **_: object) -> None:
+        """Note who has a message that is acknowledged. One that is not yet goes back to its queue by itself."""
+        parent = _parent_of(task, app)
+        if parent and not task.acks_late and incarnation():
+            with _unsaid(parent):
+                life = (task.request.hostname, incarnation())
+                lanes().store.step("child_began", parent, task.request.id, *life)
+
     def told(task: Task, **_: object) -> None:
-        parent = getattr(task.request, CHILD, None)
-        if not parent or task.app is not app:
-            return
-        try:
-            lanes().store.step("child_ended", parent)
-        except CoordinatorError as error:
-            logger.info("could not tell job %s of the end of a sub-task; it looks itself: %s", parent, error)
+        if parent := _parent_of(task, app):
+            with _unsaid(parent):
+                lanes().store.step("child_ended", parent, task.request.id)
 
     signals.before_task_publish.connect(mark, weak=False, dispatch_uid=f"coordinator-mark-{id(app)}")
+    signals.task_prerun.connect(begins, weak=False, dispatch_uid=f"coordinator-begins-{id(app)}")
     signals.task_postrun.connect(told, weak=False, dispatch_uid=f"coordinator-told-{id(app)}")

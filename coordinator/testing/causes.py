@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordinator.diagnosis.why import Found, Look, causes_of
 from coordinator.jobs.record import Job
 from coordinator.store.times import Clock
@@ -27,6 +29,9 @@ class _LookInPlace(Look):
     def _collected(self, job: Job) -> Found:
         (sorter,) = self._fields(job, "sorter")
         return [f"job {job.id} is held by the sorter {sorter.partition(chr(10))[0]!r} until the test flushes it"], None
+
+    def _parked_on_tasks(self, job: Job, ids: Sequence[str], till: str) -> list[str]:
+        return []
 
     def _rolling_back(self, job: Job) -> Found:
         at_work = self.memory.rules.records[job.id]["state"] == "running"

@@ -190,6 +190,8 @@ class Attempts(Lanes):
             return self.advance(job)
         if outcome == "parked":
             return self.park(job)
+        if outcome == "lost":
+            return self.count_loss(job)
         if outcome == "conflict":
             job.conflicts += 1
             if job.conflicts > CONFLICTS:
@@ -272,10 +274,14 @@ class Attempts(Lanes):
             return self.retry_later(job, delay) if job.attempts_left() else self.give_up(job, "failed")
         if how == "handed":
             job.forgiven += 1
-        else:
-            self.counts["losses"] += 1
-            job.losses += 1
-            if job.losses > job.max_losses:
-                return self.give_up(job, "failed")
+            self.put_back(job)
+            return "ready"
+        return self.count_loss(job)
+
+    def count_loss(self, job: Job) -> str:
+        self.counts["losses"] += 1
+        job.losses += 1
+        if job.losses > job.max_losses:
+            return self.give_up(job, "failed")
         self.put_back(job)
         return "ready"

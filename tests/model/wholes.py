@@ -25,7 +25,16 @@ class Whole(Courses):
     @act(2, parked, pick=PICK)
     def child_ended(self, pick: int) -> None:
         name = self.any_job(pick, "parked")
-        assert self.on.call("child_ended", name) == self.model.child_ended(name)
+        assert self.on.call("child_ended", name, "task") == self.model.child_ended(name)
+
+    @act(pick=PICK, part="nodes", node=NODE)
+    def lose_a_child(self, pick: int, node: str) -> None:
+        """A worker begins a sub-task. Nobody says that it was lost while that worker lives."""
+        name, known = self.any_job(pick), self.model.nodes[node]
+        job = self.model.jobs.get(name)
+        assert self.on.call("child_began", name, "task", node, known.incarnation or "one") == bool(job and not job.over)
+        if known.incarnation:
+            assert self.on.call("children_lost", name, "task", "other") == []
 
     @act(when=parked, seldom=0, pick=PICK, key=KEY)
     def end_a_child(self, pick: int, key: str) -> None:
@@ -45,7 +54,7 @@ class Whole(Courses):
         6,
         parked,
         pick=PICK,
-        outcome=["succeeded", "step", "raised", "failed"],
+        outcome=["succeeded", "step", "raised", "failed", "lost"],
         delay=DELAY,
         late=BOTH,
     )

@@ -119,7 +119,11 @@ def test_a_parked_job_leads_to_the_sub_result_that_is_not_over(node: Puppet, coo
     assert parked == "job parent is parked until all of its 2 sub-results have ended: task, child"
     assert root.startswith("job child runs on node one")
     node.finish(child)
-    assert coordinator.why("parent") == [parked]
+    node.store.step("child_began", "parent", "task", "one", "a")
+    again, begun, rest, end = coordinator.why("parent")
+    assert (again, begun) == (parked, "sub-task task was begun on node one")
+    assert rest == "nobody has noted that the other 1 began, or they have ended"
+    assert end.startswith("its max_lifetime ends the wait at the latest: 20")
     coordinator.cancel("parent")
 
 

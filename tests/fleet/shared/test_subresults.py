@@ -37,6 +37,19 @@ def test_attempts_with_sub_results_never_overlap_and_the_next_job_runs_only_when
         assert end < later.at
 
 
+def test_a_worker_notes_that_it_has_begun_a_sub_task_until_that_ends(fleet: Fleet, depot: Any) -> None:
+    store = depot.coordinator.store
+    job = depot.coordinator.submit("k", depot.spread.s("parent", [["work", "slow", 1.5]]))
+    begun = store.key("begun", job.job_id)
+    wait_until(lambda: store.client.hlen(begun) == 1, 20)
+    (node,) = depot.coordinator.nodes()
+    (note,) = store.client.hvals(begun)
+    assert note.decode().partition(" ")[2] == node.name
+    assert any(f"was begun on node {node.name}" in said for said in depot.coordinator.why(job.job_id))
+    assert depot.coordinator.wait(job.job_id, 30).state == "succeeded"
+    assert not store.client.exists(begun)
+
+
 def test_a_jobs_result_is_what_came_of_its_handles(fleet: Fleet, depot: Any) -> None:
     wanted = {
         "one": [3],

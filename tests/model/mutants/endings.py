@@ -150,6 +150,16 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
+        "settle", "a lost sub-result counts as no loss",
+        "  if kind == 'lost' then return count_loss(c, id, job, detail) end\n",
+        "",
+    ),
+    Mutation(
+        "parked", "a sub-task of a living worker is lost",
+        "      if gone or lives and lives ~= incarnation then",
+        "      if true then",
+    ),
+    Mutation(
         "parked", "sub-results of an older attempt end a job",
         " or job.last ~= last",
         "", seldom=True,

@@ -181,8 +181,8 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "losses have no bound",
-        "    if losses > record.limits_of(job.limits)[2] then",
-        "    if false then", seldom=True,
+        "  if losses > record.limits_of(job.limits)[2] then",
+        "  if false then", seldom=True,
     ),
     Mutation(
         "settle", "a cancelled job runs again after a loss",
@@ -196,8 +196,8 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a job that was handed over lost an attempt",
-        "    record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)\n",
-        "    record.note(c, id)\n", seldom=True,
+        "  record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)\n",
+        "  record.note(c, id)\n", seldom=True,
     ),
     Mutation(
         "runner", "a loss that is told late hits the next taking",

@@ -138,9 +138,22 @@ local function conflict(c, id, job, delay, detail)
   return settle.retry_later(c, id, job, delay, detail)
 end
 
+-- A run is lost: the job goes on in its place, as long as losses are left.
+local function count_loss(c, id, job, detail)
+  redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
+  record.note(c, id)
+  local losses = redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', 1)
+  if losses > record.limits_of(job.limits)[2] then
+    return settle.give_up(c, id, job, 'failed', 'error', detail)
+  end
+  settle.put_back(c, id, job)
+  settle.limit_lifetime(c, id, job)
+  return 'ready'
+end
+
 -- A runner, or the end of sub-results, says how it went. kind: succeeded | failed (no more attempts) | raised (again
--- after `delay` ms where attempts are left; `most`: their bound) | conflict | parked | step (following: class, task and
--- time limit of the next).
+-- after `delay` ms where attempts are left; `most`: their bound) | lost (a sub-result is) | conflict | parked | step
+-- (following: class, task and time limit of the next).
 function settle.conclude(c, id, job, kind, detail, delay, most, following)
   local good = kind == 'succeeded' or kind == 'step' or kind == 'parked'
   if job.phase == 'rollback' then
@@ -152,6 +165,7 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
   if kind == 'succeeded' then return settle.finish(c, id, job, 'succeeded', 'result', detail) end
   if kind == 'step' then return advance(c, id, job, detail, following) end
   if kind == 'parked' then return park(c, id, job, detail) end
+  if kind == 'lost' then return count_loss(c, id, job, detail) end
   if kind == 'conflict' then return conflict(c, id, job, delay, detail) end
   if kind == 'raised' and settle.attempts_left(job, most) then
     return settle.retry_later(c, id, job, delay, detail)
@@ -173,17 +187,9 @@ function settle.lose(c, id, job, how, detail, delay)
     if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail) end
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
-  if how == 'handed' then
-    record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)
-  else
-    redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
-    record.note(c, id)
-    local losses = redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', 1)
-    if losses > record.limits_of(job.limits)[2] then
-      return settle.give_up(c, id, job, 'failed', 'error', detail)
-    end
-  end
   -- The record keeps the token: until somebody else is given the job, its holder may still finish it.
+  if how ~= 'handed' then return count_loss(c, id, job, detail) end
+  record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)
   settle.put_back(c, id, job)
   settle.limit_lifetime(c, id, job)
   return 'ready'
