@@ -41,8 +41,9 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.lanes.lanes import Lanes
-from coordinator.store.client import Arg, Store
+from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
+from coordinator.store.wire import Arg
 
 logger = logging.getLogger(__name__)
 

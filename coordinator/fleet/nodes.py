@@ -10,9 +10,10 @@ from typing import Any, TypedDict
 from kombu.utils.json import dumps, loads
 
 from coordinator.fleet.run_times import Times
-from coordinator.store.client import Arg, Store
+from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
+from coordinator.store.wire import Arg
 
 About = dict[str, str | int | float]
 """A node's own account: its app, pool, host, slots, load and the like. Each value is a field of `node:<name>`."""

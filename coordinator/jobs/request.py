@@ -15,8 +15,8 @@ from coordinator.jobs.current import working
 from coordinator.jobs.options import Options, Target
 from coordinator.jobs.spec import Signature, SignatureOptions, Spec
 from coordinator.settings import Settings
-from coordinator.store.client import Arg
 from coordinator.store.times import milliseconds
+from coordinator.store.wire import Arg
 
 WHEN_BUSY = ("queue", "skip", "defer")
 ON_FAILURE = ("release", "hold")

@@ -1,6 +1,7 @@
 """The one door to Redis."""
 
-from coordinator.store.client import Arg, Store
+from coordinator.store.client import Store
 from coordinator.store.times import milliseconds, seconds
+from coordinator.store.wire import Arg
 
 __all__ = ["Arg", "Store", "milliseconds", "seconds"]

@@ -17,41 +17,20 @@ from contextlib import suppress
 from typing import Any, cast
 
 import redis
-from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from coordinator.errors import InvalidJob, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.settings import Settings, without_secrets
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
+from coordinator.store.wire import Arg, pack, reply_or_error, unwritable
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
 _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 _LOADS = 10  # times that the library is loaded for one call, should others remove it as often
-Arg = str | bytes | int | float
 Ringer = Callable[[str, str], None]
-
-
-def _pack(*parts: Arg) -> bytes:
-    try:
-        return cast(bytes, pack_command(parts))  # type: ignore[arg-type]  # its stub knows commands of one part
-    except UnicodeEncodeError as error:
-        raise _unwritable(error) from error
-
-
-def _unwritable(error: UnicodeEncodeError) -> InvalidJob:
-    """It may be a key, an id, a reason, the name of a node: the error names its beginning."""
-    given = repr(error.object)
-    return InvalidJob(f"{given[:100]}{'…' if len(given) > 100 else ''} is no text that Redis can keep: {error.reason}")
-
-
-def _reply_or_error(connection: redis.Connection) -> Any:
-    try:
-        return connection.read_response()
-    except redis.exceptions.ResponseError as error:
-        return error
 
 
 class Store:
@@ -188,8 +167,8 @@ class Store:
     def _packed(self, name: str, args: Sequence[Arg]) -> bytes:
         function = f"{name}_{self.library.digest}"
         if self.ringer is None:  # a second key says so
-            return _pack("FCALL", function, 2, self.prefix, self.prefix + "unrung", *args)
-        return _pack("FCALL", function, 1, self.prefix, *args)
+            return pack("FCALL", function, 2, self.prefix, self.prefix + "unrung", *args)
+        return pack("FCALL", function, 1, self.prefix, *args)
 
     def _ask_many(self, connection: redis.Connection, packed: list[bytes]) -> list[Any]:
         """A reply or an error for each call. Those that the server had no library for go out again, behind the library
@@ -200,9 +179,9 @@ class Store:
         load = b""
         for _ in range(_LOADS + 1):
             self._send(connection, load + b"".join(packed[place] for place in places))
-            loaded = _reply_or_error(connection) if load else None
+            loaded = reply_or_error(connection) if load else None
             for place in places:
-                replies[place] = _reply_or_error(connection)
+                replies[place] = reply_or_error(connection)
             places = [place for place in places if is_missing(replies[place])]
             if not places:
                 break
@@ -211,7 +190,7 @@ class Store:
                 raise redis.exceptions.OutOfMemoryError(text)
             if isinstance(loaded, Exception) and "already exists" not in str(loaded):  # else somebody was first
                 raise loaded
-            load = _pack("FUNCTION", "LOAD", self.library.text)
+            load = pack("FUNCTION", "LOAD", self.library.text)
         return replies
 
     def _send(self, connection: redis.Connection, packed: bytes) -> None:
@@ -264,7 +243,7 @@ class Store:
         try:
             return ask()
         except UnicodeEncodeError as error:
-            raise _unwritable(error) from error
+            raise unwritable(error) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
             raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
         except redis.exceptions.ResponseError as error:

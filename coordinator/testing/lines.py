@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
-from coordinator.store.client import Arg
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Act
+from coordinator.store.wire import Arg
 
 Record = dict[str, str]
 _WORTH, _FRONT = 2**20, 2**53  # as functions/rules/ready.lua has it

@@ -25,7 +25,7 @@ from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorters
 from coordinator.settings import Settings
-from coordinator.store.client import Arg
+from coordinator.store.wire import Arg
 from coordinator.testing.attempts import NODE
 from coordinator.testing.lines import Lines
 from coordinator.testing.plugin import InPlace

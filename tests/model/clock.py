@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from coordinator.settings import Settings
-from coordinator.store.client import Arg, Store
+from coordinator.store.client import Store
 from coordinator.store.library import Library, assemble, text_of
+from coordinator.store.wire import Arg
 from tests.model.record import BEGINNING
 
 _CLOCK = """
