@@ -29,7 +29,8 @@ from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.locks import Lease, Locks
+from coordinator.lanes.leases import Lease
+from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorter, Sorters, Sorting
 from coordinator.scheduler.entries import Source
 from coordinator.settings import Settings
@@ -153,7 +154,7 @@ class Coordinator:
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Wait until a job is over or held, for at most `timeout` seconds (None: without end), and give its record.
 
-        Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable. A repeated call waits on.
+        Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob, StoreUnavailable. A repeated call waits on.
         """
         return self.core.wait(job_id, timeout)
 
@@ -245,7 +246,7 @@ class Coordinator:
     def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> AbstractContextManager[Lease]:
         """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.
         Inside a job of that key, it is the job's own lease. Raises Locked where it is not ours within `wait` seconds,
-        LeaseLost at the end where it was lost meanwhile, InvalidJob, StoreUnavailable.
+        LeaseLost at the end where it was lost meanwhile, WouldDeadlock, InvalidJob, StoreUnavailable.
         """
         return self._locks.lock(name, ttl, wait)
 

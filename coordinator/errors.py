@@ -15,7 +15,7 @@ CoordinatorError
 │   └── Changed           an entry of a document is not what its author read
 ├── StaleFence            a write carries a smaller fence than an earlier write
 ├── UpdatePending         an update of a document is not committed in time; it goes on
-├── WouldDeadlock         a sub-result waits in a lane that its own job holds
+├── WouldDeadlock         a job or a lock would wait for itself; the text names the ring
 ├── ShuttingDown          a submit in a process whose shutdown has begun
 ├── WaitTimeout           the job was not over in time; it goes on
 └── TimedOut              an attempt exceeded its `time_limit`
@@ -147,7 +147,7 @@ class UpdatePending(CoordinatorError, TimeoutError):
 
 
 class WouldDeadlock(CoordinatorError):
-    """The recorded error of a job that returned a sub-result which waits in a lane that the job itself holds."""
+    """The recorded error of a job that would wait for itself; the text names each member of the ring."""
 
 
 class ShuttingDown(CoordinatorError):

@@ -27,7 +27,7 @@ from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.options import Backoff, Options, OrderOptions
 from coordinator.jobs.record import Job, Submission
 from coordinator.lanes.lane import Lane
-from coordinator.lanes.locks import Lease
+from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
 from coordinator.settings import Settings
 

@@ -27,12 +27,12 @@ from kombu.utils.encoding import safe_repr
 from kombu.utils.json import loads
 
 from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
-from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
+from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
 from coordinator.execution.quiet_task import QuietTask
 from coordinator.execution.results import recorded_error, send
-from coordinator.execution.subresults import check_deadlock, check_stored
+from coordinator.execution.subresults import check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
@@ -41,6 +41,7 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.leases import would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
@@ -120,7 +121,10 @@ class Runner:
 
     def _attempt(self, claim: Claim) -> Outcome:
         self._events.started(claim)
-        job = CurrentJob(claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim))
+        job = CurrentJob(
+            claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim),
+            ttl=self.store.settings.lock_ttl,
+        )  # fmt: skip
         mark = working.set(job)
         usual = self.store.settings.retry_delay
         self._pen.begin(claim.token, claim.time_limit)
@@ -135,9 +139,8 @@ class Runner:
             ids = loads(outcome.detail)["ids"]
             try:
                 check_stored(job, ids)
-                self._patiently(lambda: check_deadlock(self.lanes, claim.keys, ids))
-            except (NoRetry, WouldDeadlock) as error:
-                return replace(failed(claim, error, outcome.runtime, usual), kind="failed")
+            except NoRetry as error:
+                return failed(claim, error, outcome.runtime, usual)
         return outcome
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
@@ -165,6 +168,9 @@ class Runner:
         rest = "over" if not token else "soon" if claim.tell else ""
         given: Iterable[object] | None
         verdict, state, given = self._insist("job_finish", *args, self._ttl, rest)
+        if verdict == b"deadlock":
+            error = would_deadlock(state.decode())
+            return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
         if verdict == b"accepted":
             self._tell(claim, outcome, state.decode())
         else:

@@ -6,7 +6,7 @@ Handles are ids. The backend has the state of a task, the record that of a job.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from celery import Celery, current_task, signals
@@ -14,10 +14,9 @@ from celery.app.task import Task
 from celery.result import AsyncResult, GroupResult, ResultSet
 
 from coordinator.broker.doorbells import TASK
-from coordinator.errors import CoordinatorError, NoRetry, WouldDeadlock
+from coordinator.errors import CoordinatorError, NoRetry
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
-from coordinator.jobs.record import TERMINAL, fields_of_many
 from coordinator.jobs.spec import Handles
 from coordinator.lanes.lanes import Lanes
 
@@ -78,24 +77,6 @@ def _mute_in(app: Celery, headers: Mapping[str, str], body: object) -> Iterator[
             said = options.get("ignore_result")
             if getattr(app.tasks.get(one["task"]), "ignore_result", False) if said is None else said:
                 yield options.get("task_id", "")
-
-
-def check_deadlock(lanes: Lanes, keys: Sequence[str], ids: Sequence[str | None]) -> None:
-    """Raises WouldDeadlock where a sub-result is a job that waits in a lane which its parent holds."""
-    known = [one for one in ids if one]
-    found = fields_of_many(lanes.store, known, "alias", "state", "keys")
-    for one, (alias, state, text) in zip(known, found, strict=True):
-        if alias:
-            job = lanes.job(alias)
-            state, text = job.state, "\n".join(job.keys)
-        refuse_deadlock(one, state, text.split("\n"), keys)
-
-
-def refuse_deadlock(job_id: str, state: str, theirs: Iterable[str], keys: Sequence[str]) -> None:
-    """Raises WouldDeadlock where this sub-result, a job with the keys `theirs`, waits for who holds `keys`."""
-    shared = set(theirs) & set(keys)
-    if shared and state not in TERMINAL:
-        raise WouldDeadlock(f"sub-result {job_id} waits in the lane {shared.pop()!r}, which this job holds")
 
 
 def _parent_of(task: Task, app: Celery) -> str:

@@ -6,7 +6,8 @@ Redis holds the truth; a doorbell only says that there is work.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
 from coordinator.lanes import lane
 from coordinator.lanes.lane import Lane
+from coordinator.lanes.leases import holders, would_deadlock
 from coordinator.store.client import Store
 
 _CHUNK = 200
@@ -73,7 +75,8 @@ class Lanes:
         return spec
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable.
+        """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable, and
+        WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
         Listens for its end, and looks each second should the notice be lost.
         """
@@ -81,14 +84,34 @@ class Lanes:
         job = self.job(job_id)
         if job.waited_for:
             return job
-        with self.store.call(lambda: self.store.client.pubsub(ignore_subscribe_messages=True)) as notices:
+        with (
+            self._awaited(job.id) as look,
+            self.store.call(lambda: self.store.client.pubsub(ignore_subscribe_messages=True)) as notices,
+        ):
             self.store.call(lambda: notices.subscribe(self.store.key("done", job.id)))
             while not (job := self.job(job.id)).waited_for:
                 left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
                 if left <= 0:
                     raise WaitTimeout(job_id, job.state)
+                look()
                 self.store.call(lambda left=left: notices.get_message(timeout=left))  # type: ignore[misc]
         return job
+
+    @contextmanager
+    def _awaited(self, job_id: str) -> Iterator[Callable[[], None]]:
+        """Others see what the caller's job and locks wait for. Call it again and again: a ring may close later."""
+        others = [part for pair in holders() for part in pair]
+
+        def look() -> None:
+            if others and (ring := self.store.step("job_await", job_id, *others)):
+                raise would_deadlock(ring.decode())
+
+        try:
+            yield look
+        finally:
+            if others:
+                with suppress(StoreUnavailable, StoreRefused):
+                    self.store.step("job_await", "", *others)
 
     def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
         """End a job; its state after the call. A running one (`running`) ends once its process was stopped.

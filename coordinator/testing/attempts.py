@@ -54,7 +54,7 @@ class Attempts(Lines):
         record = self.records[job_id]
         record["token"] = ""
         if record.get("phase") == "rollback":
-            self._undone(job_id, outcome)
+            self.undone(job_id, outcome)
         elif stop := record.pop("stop", ""):
             self.give_up(job_id, stop)
         elif outcome.kind == "succeeded":
@@ -91,7 +91,8 @@ class Attempts(Lines):
         record["task"], _, record["class"] = record["undo"].split("\n", 2)
         self.put_back(job_id)
 
-    def _undone(self, job_id: str, outcome: Outcome) -> None:
+    def undone(self, job_id: str, outcome: Outcome, to_hold: bool = True) -> None:
+        """The rollback is over. `to_hold`: an operator may be to decide."""
         record = self.records[job_id]
         ends = record["ends"]
         leave_rollback(record)
@@ -100,7 +101,11 @@ class Attempts(Lines):
         else:
             self.counted["faults"] += 1
             state = "double_fault" if ends == "rolled_back" else ends
-            self._end_or_hold(job_id, state, {"rollback": "failed", "fault": outcome.detail})
+            ends_so = self._end_or_hold if to_hold else self._end
+            ends_so(job_id, state, {"rollback": "failed", "fault": outcome.detail})
+
+    def _end(self, job_id: str, state: str, fields: Mapping[str, str]) -> None:
+        self.leave(job_id, state, **fields)
 
     def _end_or_hold(self, job_id: str, state: str, fields: Mapping[str, str]) -> None:
         """The end, unless an operator is to decide."""

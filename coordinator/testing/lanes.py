@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
+from coordinator.execution.attempt import Outcome
 from coordinator.jobs import validation
 from coordinator.jobs.record import TERMINAL, Job, Submission, parse
 from coordinator.jobs.request import JobRequest
@@ -131,7 +132,11 @@ class Memory(Lanes):
         if job.state == "running" and "class" in record:
             if "stop" not in record:
                 record |= {"stop": "cancelled", "error": error}
-        elif not job.over and job.state != "rolling_back":
+        elif job.state == "rolling_back":
+            if record["state"] == "ready" and record["ends"] != "cancelled":  # it has not begun
+                self.rules.drop(job.id)
+                self.rules.undone(job.id, Outcome("failed", error), to_hold=False)
+        elif not job.over:
             self.rules.give_up(job.id, "cancelled", error=error)
 
     def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
@@ -179,7 +184,6 @@ class Memory(Lanes):
         rules, line = self.rules, self.rules.line(validation.check_keys(key)[0])
         held = [job_id for job_id in line if job_id == holder] if holder else line[:1]
         if not held or "taken" not in rules.records[held[0]]:
-            self._settle()
             return None
         job_id = held[0]
         if rules.records[job_id].get("phase") == "rollback":

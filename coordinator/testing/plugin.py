@@ -19,7 +19,8 @@ Left out is all that needs time, processes or a broker:
 - There are no nodes: queues, labels, drains and turns between groups have no effect, and no running job is stopped.
   A job that is cancelled at work ends as cancelled after its attempt.
 - No result backend is written.
-- A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile.
+- A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile. One that
+  its own code holds up raises WouldDeadlock, as on a fleet.
 
 All of it belongs in one thread.
 """
@@ -27,28 +28,30 @@ All of it belongs in one thread.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from celery import Celery
 from celery.result import AsyncResult
-from kombu.utils.json import loads
+from kombu.utils.json import dumps, loads
 
 from coordinator.coordinator import Coordinator
-from coordinator.errors import LeaseLost, Locked, SettingsError, UnknownJob, WouldDeadlock
+from coordinator.errors import LeaseLost, Locked, SettingsError, UnknownJob
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim
 from coordinator.execution.parked import End, verdict
 from coordinator.execution.results import recorded_error, send
 from coordinator.execution.runner import undoing_of
-from coordinator.execution.subresults import flattened, refuse_deadlock
+from coordinator.execution.subresults import flattened
 from coordinator.jobs.current import CurrentJob, working
-from coordinator.lanes.locks import Lease, check_lock, own_lease
+from coordinator.lanes.leases import Lease, holders, holding, would_deadlock
+from coordinator.lanes.locks import check_lock, own_lease
 from coordinator.testing.attempts import NODE
 from coordinator.testing.causes import causes_in_place
 from coordinator.testing.lanes import Memory
+from coordinator.testing.rings import ring, ring_of_code
 from coordinator.testing.sorters import SortersInMemory
 
 
@@ -85,13 +88,15 @@ class InPlace(Memory):
     @contextmanager
     def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> Iterator[Lease]:
         key = check_lock(name, ttl, wait)
-        if own := own_lease(key, self.holds):
+        if own := own_lease(key):
             yield own
             return
         lease = self._lease(key, wait > 0)
+        holding.set((*holding.get(), lease))
         try:
             yield lease
         finally:
+            holding.set(tuple(one for one in holding.get() if one is not lease))
             if held := self.holds(lease.job_id, lease.token):
                 self.rules.leave(lease.job_id, "succeeded")
             self._settle()
@@ -109,7 +114,11 @@ class InPlace(Memory):
                 record = rules.records[job_id]
                 self._settle()
                 return Lease(key, job_id, record["token"], int(record["fence"]), self.holds)
+            found = ring_of_code(rules, job_id, holders())
             rules.leave(job_id, "failed")
+            if found:
+                self._settle()
+                raise would_deadlock(found)
         self._settle()
         raise Locked(key, next(iter(rules.line(key)), None))
 
@@ -117,7 +126,7 @@ class InPlace(Memory):
         while True:
             self._tell()
             self.rules.join_due()
-            if not self._look_at_parked() and not self._run():
+            if not self._look_at_parked() and not self._run() and not self._break_rings():
                 return
 
     def _run(self) -> bool:
@@ -152,12 +161,11 @@ class InPlace(Memory):
         if isinstance(outcome.error, KeyboardInterrupt):
             raise outcome.error
         if outcome.kind == "parked":
-            handles = list(flattened(outcome.value if isinstance(outcome.value, list | tuple) else [outcome.value]))
-            try:
-                self._check_deadlock(claim, handles)
-            except WouldDeadlock as error:
+            if found := self._ring(claim.id, outcome.detail):
+                error = would_deadlock(found[0])
                 return replace(failed(claim, error, outcome.runtime, 0.0), kind="failed")
-            self._handles[claim.id] = handles
+            handles = flattened(outcome.value if isinstance(outcome.value, list | tuple) else [outcome.value])
+            self._handles[claim.id] = list(handles)
         return outcome
 
     @contextmanager
@@ -180,11 +188,23 @@ class InPlace(Memory):
 
     # Sub-results
 
-    def _check_deadlock(self, claim: Claim, handles: Sequence[AsyncResult | None]) -> None:
-        for handle in handles:
-            if handle is not None and handle.id in self.rules.records:
-                job = self.job(handle.id)
-                refuse_deadlock(handle.id, job.state, job.keys, claim.keys)
+    def _ring(self, job_id: str, handles: str | None = None) -> tuple[str, list[str]] | None:
+        """Nobody waits for a job whose attempt counts no more."""
+        stopped = handles and "stop" in self.rules.records[job_id]
+        return None if stopped else ring(self.rules, job_id, handles)
+
+    def _break_rings(self) -> bool:
+        """The youngest of those that are parked on a ring loses its attempt. Was there one?"""
+        for job_id in sorted(self.rules.parked, key=str.encode):
+            if self.rules.records[job_id]["state"] == "parked" and (found := self._ring(job_id)):
+                why, members = found
+                parked = [one for one in members if self.rules.records[one]["state"] == "parked"]
+                youngest = max(parked, key=lambda one: int(self.rules.records[one]["fence"]))
+                error = {"type": "WouldDeadlock", "module": "coordinator.errors"}
+                detail = dumps({**error, "message": f"it would wait for itself: {why}"})
+                self._conclude(youngest, Outcome("failed", detail))
+                return True
+        return False
 
     def _look_at_parked(self) -> bool:
         """Jobs go on whose sub-results ended; the sub-results of those that are over are cancelled. Was there one?"""

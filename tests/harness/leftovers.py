@@ -34,6 +34,7 @@ _OPEN = (
     "latest",
     "unsent",
     "parked",
+    "walks",
     "state",
     "melted",
 )

@@ -146,4 +146,5 @@ class Ask:
 def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
     """A lock in plain code: arguments of lock_take after `when_busy`, and the model's job."""
     token = f"of {name}"
-    return (token, ttl), record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl)
+    job = record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl, lifetime=LIFETIME)
+    return (token, ttl, LIFETIME), job

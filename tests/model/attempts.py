@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from tests.model import rings
 from tests.model.lanes import Lanes, Node
 from tests.model.record import Job
 
@@ -18,6 +19,12 @@ class Submitted(NamedTuple):
 
 class Attempts(Lanes):
     def submit(self, job: Job, when_busy: str, room: int | None = None) -> Submitted:
+        self.asking = job.id
+        answer = self._submit(job, when_busy, room)
+        self.asking = ""
+        return answer
+
+    def _submit(self, job: Job, when_busy: str, room: int | None) -> Submitted:
         if job.id in self.jobs or job.id in self.alias:
             known = self.job(job.id)
             of = self.alias.get(job.id, job.id)
@@ -40,6 +47,7 @@ class Attempts(Lanes):
         self.jobs[job.id] = job
         job.count_from(self.now)
         order = self.next_order(job.priority)
+        job.seen = self.uptime
         if job.place:
             self.know(job.place.kind)
             self.counts["created"] += 1
@@ -156,8 +164,10 @@ class Attempts(Lanes):
 
     # How an attempt ends
 
-    def finish(self, name: str, token: str, outcome: str, delay: int = 0, bound: int | None = None) -> tuple[str, str]:
-        """Verdict and state."""
+    def finish(
+        self, name: str, token: str, outcome: str, delay: int = 0, bound: int | None = None, ids: tuple[str, ...] = ()
+    ) -> tuple[str, str]:
+        """Verdict and state. `ids`: the jobs for which it parks."""
         job = self.jobs.get(name)
         if not job or token not in (job.token, job.last):
             return ("condemned" if self.condemned.get(token, 0) > self.wall else "lost"), ""
@@ -167,6 +177,9 @@ class Attempts(Lanes):
             return "accepted", job.said
         if job.over:
             return "accepted", job.state
+        if outcome == "parked" and not job.stop and rings.ring(self, name, ids):
+            return "deadlock", ""
+        job.waits_for = ids
         if job.state == "ready":
             self.unqueue(job)
             job.losses -= 1
@@ -254,7 +267,7 @@ class Attempts(Lanes):
         self.look_again(job)
         self.let_go(job)
         job.phase, job.ends = "rollback", "rolled_back" if state == "failed" else state
-        job.stop, job.own, job.place = "", job.place, job.undo
+        job.stop, job.own, job.place, job.given_up = "", job.place, job.undo, self.now
         self.know(job.place.kind)
         self.put_back(job)
         return "rolling_back"

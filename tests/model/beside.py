@@ -147,7 +147,7 @@ class Real(Side):
         while True:
             self._results.step()
             self._pass_time()
-            if not self._look_at_parked() and not self._run():
+            if not self._look_at_parked() and not self._run() and not self._break_rings():
                 return
 
     def _run(self) -> int:
@@ -155,6 +155,12 @@ class Real(Side):
         bell = uuid.uuid4().hex
         self.store.client.zadd(self.store.key("rung", NODE), {bell: 2**53})
         return Runner(self.app, self._place, NODE, *self._tools).run(bell)
+
+    def _break_rings(self) -> bool:
+        """Did a sweep end one? Else nothing is due."""
+        before = self._parked_now()
+        self.store.sweep()
+        return before != self._parked_now()
 
     def _pass_time(self) -> None:
         """Delayed jobs are due."""

@@ -156,8 +156,10 @@ class Harness:
         changed = _changed(before, self.dump().stable())
         assert not changed, f"a late request changed {changed}"
 
-    def finish(self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
-        """`chain`: take the next with it."""
+    def finish(
+        self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool, ids: tuple[str, ...] = ()
+    ) -> None:
+        """`chain`: take the next with it. `ids`: the jobs for which it parks."""
         model, job = self.model, self.model.jobs.get(taking.id)
         self.again = self.again and not model.any_stale()
         most, following = "" if bound is None else bound, ("", "", "")
@@ -166,14 +168,18 @@ class Harness:
             outcome = "step" if left else "succeeded"
             following = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
         token = self.new("t") if chain else ""
-        detail = "handles" if outcome == "parked" else '"detail"'
+        detail = dumps({"ids": ids}) if outcome == "parked" else '"detail"'
         plain = job and job.token == taking.token and job.state == "running" and outcome == "succeeded"
         answer = self.call(
             "job_finish", taking.id, taking.token, outcome, detail, delay, most, *following,
             taking.node, taking.runner, token, TTL, "" if token else "over",
         )  # fmt: skip
         model.tell_after = 5_000
-        verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound)
+        verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound, ids)
+        if verdict == "deadlock":
+            assert answer[0] == verdict, f"{taking.id} would wait for itself, by {ids}: {answer}"
+            model.tell_after = 0
+            return
         assert answer[:2] == [verdict, state], f"should be {verdict}, {state}, is {answer[:2]}"
         entry = model.nodes[taking.node].work.get(taking.runner)
         if token and verdict != "condemned":
@@ -208,12 +214,24 @@ class Harness:
             else:
                 self.register(node.name, "first")
 
-    def submit(self, job: Job, args: tuple[Any, ...], when_busy: str, room: int | None = None) -> None:
+    def submit(
+        self,
+        job: Job,
+        args: tuple[Any, ...],
+        when_busy: str,
+        room: int | None = None,
+        holders: list[tuple[str, str]] | None = None,
+    ) -> None:
+        """`holders`: of a lock, what its code holds meanwhile."""
+        args = (*args, *(part for pair in holders or () for part in pair))
         step = "lock_take" if job.plain else "job_submit"
         expected = self.model.submit(job, when_busy, room)
         if self.model.jobs.get(job.id) is job:
             self.history.came(job.id, job.priority)
         again, self.again = self.again, False
+        if expected.outcome == "queued" and holders and not self.model.nest(job, holders):
+            assert self.call(step, *args)[0] == "deadlock", f"{job.id} would wait for itself"
+            return
         answer = self.call(step, *args)
         assert answer == [expected.outcome, expected.position, expected.of, expected.fence], (
             f"should be {expected}, is {answer}"

@@ -237,46 +237,6 @@ class Both(Stepping):
         if not self.sides[0].locked_by_tasks():  # which of the places they hold would matter
             self.both("set_limit", key, limit, why="why", by="anna")
 
-    # Rows of calls that chance seldom puts together
-
-    @act(2, key=KEYS, hold=["hold", "release"], end=[2, 3, 99], then=["retry", "cancel", "release"])
-    def undo_a_chain(self, key: tuple[str, ...], hold: str, end: int, then: str) -> None:
-        steps = [{"task": "work", "script": [["value", 7]]}, {"task": "work", "script": [["raise", end]]}]
-        name = self.new()
-        self.both("submit", key, {"steps": steps}, rollback=UNDO, on_failure=hold, job_id=name)
-        for _ in range(2):
-            self.both(then, key[0] if then == "release" else name, why="why", by="anna")
-
-    @act(part="limits", key=KEY, low=[0, 1], end=[2, 99])
-    def lower_a_limit(self, key: str, low: int, end: int) -> None:
-        """A job that was started before may run again once the lock beside it is gone."""
-        if self.sides[0].locked_by_tasks():
-            return
-        name = self.new()
-        self.both("set_limit", key, 2, why="why", by="anna")
-        self.both("lock", key)
-        self.both("submit", key, {"task": "work", "script": [["raise", end]]}, on_failure="hold", job_id=name)
-        self.both("set_limit", key, low, why="why", by="anna")
-        self.both("retry", name, why="why", by="anna")
-
-    @act(2, part="operators", key=KEYS, one=[["b", "c"], None], two=[["c", "a"], None], then=["resume", "cancel"])
-    def melt(self, key: tuple[str, ...], one: list[str] | None, two: list[str] | None, then: str) -> None:
-        first, second = self.new(), self.new()
-        self.both("pause", key[0], why="why", by="anna")
-        for name, texts in ((first, one), (second, two)):
-            options = {"when_busy": "defer", "unite": {"x": texts}, "job_id": name}
-            self.both("submit", key, {"task": "work", "script": []}, **options)
-        self.both(then, key[0] if then == "resume" else second, why="why", by="anna")
-
-    @act(part="parked", keys=[(A, B), (B, C), (C, A)], then=["cancel", "release", "resume"], hold=["hold", "release"])
-    def park_on_one_that_waits(self, keys: tuple[str, str], then: str, hold: str) -> None:
-        child, parent = self.new(), self.new()
-        self.both("pause", keys[0], why="why", by="anna")
-        self.both("submit", keys[0], {"task": "work", "script": []}, job_id=child)
-        self.both("submit", keys[1], {"task": "work", "script": [["park", [child]]]}, on_failure=hold, job_id=parent)
-        key = keys[0] if then == "resume" else keys[1]
-        self.both(then, parent if then == "cancel" else key, why="why", by="anna")
-
     # Looking
 
     @act(2, chance=drawn)

@@ -11,6 +11,7 @@ from tests.model.record import BEGINNING, TERMINAL, Job
 RESOLUTION, GAP = 500, 2_000  # ms: how seldom the clock is noted, and what a silence is longer than
 MARGIN = 60_000_000  # µs by which the first fence is ahead
 WORTH, FRONT = 2**20, 2**53  # places that a point of priority is worth; before all of them
+SILENT = 3_000
 
 
 @dataclass(eq=False)
@@ -56,6 +57,7 @@ class Lanes:
         self.melted: dict[str, int] = {}
         self.swept = 0
         self.tell_after = 0
+        self.asking = ""
 
     # Looking
 
@@ -126,8 +128,15 @@ class Lanes:
                 if job.place:
                     job.state = "ready"
                     self.put(job)
+                elif self.silent(job):
+                    self.leave(job, "failed")
+                    return
                 else:
-                    self.acquire(job, job.token, job.ttl)
+                    self.acquire(job, job.token, job.ttl if job.id == self.asking else min(job.ttl, SILENT))
+
+    def silent(self, job: Job) -> bool:
+        """A waiter that does not ask any more."""
+        return self.uptime - job.seen > SILENT
 
     def free_slot(self, key: str) -> int | None:
         others = self.limit(key) - 1

@@ -129,6 +129,12 @@ class Machine(Stepping):
     def finish(self, pick: int, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
         self.on.finish(self.taking(pick), outcome, delay, bound, chain)
 
+    @act(6, at_work, 1, pick=PICK, picks=_picks, chain=BOTH)
+    def park(self, pick: int, picks: list[int], chain: bool) -> None:
+        """On jobs, most of which wait."""
+        ids = tuple(self.any_job(one, *(("waiting", "parked") if one % 5 else ())) for one in picks)
+        self.on.finish(self.taking(pick), "parked", 0, None, chain, ids)
+
     @act(when=taken, pick=PICK)
     def progress(self, pick: int) -> None:
         taking = self.taking(pick)

@@ -116,6 +116,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
 def _record(record: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {name: int(record.get(name, 0)) for name in _NUMBERS}
     found |= {name: record.get(name, "") for name in _TEXTS}
+    found["handles"] = "handles" if found["handles"] else ""
     found |= {"taken": int(record["taken"]) if "taken" in record else None, "melts": "melt" in record}
     found["unite"] = loads(record.get("unite", '{"what": []}'))["what"]
     found["unite"] = sorted(found["unite"]) if found["unite"] is not None else None

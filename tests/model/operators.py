@@ -14,6 +14,12 @@ class Model(Sweeps):
             return ""
         if job.over:
             return job.state
+        if job.phase == "rollback" and job.state == "ready" and job.ends != "cancelled":
+            hold, job.hold = job.hold, False
+            self.unqueue(job)
+            self.give_up(job, "cancelled")
+            job.hold = hold
+            return job.state
         if job.phase == "rollback":
             return "rolling_back"
         if job.state == "running" and job.place:
@@ -124,6 +130,9 @@ class Model(Sweeps):
             job.losses -= 1
             till = job.started + job.place.limit if job.place and job.place.limit else 0
             self.nodes[job.node].work[job.runner] = (token, till, name)
+        if job.plain and job.taken is not None and job.taken + job.lifetime < self.now:
+            self.leave(job, "expired")
+            return ""
         job.state, job.lease = "running", self.uptime + ttl
         self._relock(job, token, ttl)
         since = job.started if job.phase == "rollback" else job.taken
@@ -165,38 +174,7 @@ class Model(Sweeps):
         del node.work[runner]
         return 1
 
-    # Sub-results and notices
-
-    def child_ended(self, parent: str) -> int:
-        job = self.jobs.get(parent)
-        if not job or job.state != "parked":
-            return 0
-        self.looks[parent] = 0
-        return 1
-
-    def parked(self, pause: int) -> list[tuple[str, str, int]]:
-        """(id, last token, what) of those to be looked at now."""
-        found = []
-        for _, name in sorted((at, name) for name, at in self.looks.items() if at <= self.now):
-            job = self.jobs.get(name)
-            if job and job.state == "parked":
-                late = 0 < job.till <= self.now
-                self.looks[name] = min(self.now + pause, job.till) if job.till > self.now else self.now + pause
-                found.append((name, job.last, int(late)))
-            else:
-                del self.looks[name]
-                if job and job.handles:
-                    job.handles = ""
-                    found.append((name, "", 2))
-        return found
-
-    def unpark(self, name: str, last: str, outcome: str, delay: int) -> str:
-        job = self.jobs.get(name)
-        if not job or job.state != "parked" or job.last != last:
-            return ""
-        self.look_again(job)
-        job.handles = ""
-        return self.conclude(job, outcome, delay, None)
+    # Notices
 
     def notices(self) -> list[tuple[str, int]]:
         """(id, how often it was offered) of each."""

@@ -22,7 +22,8 @@ class Job:
     `span`: `expires` and `not_before` are so long from its submit; else people named them, by the wall clock.
     `alone`: of weight `all`. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
     `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
-    added it; `sealed`: its batch is under way.
+    added it; `sealed`: its batch is under way. `awaits`: a token, and whom the code under it waits for; `seen`: when a
+    waiter asked last, which is `nested` where it holds others.
     """
 
     id: str
@@ -67,6 +68,7 @@ class Job:
     taken: int | None = None
     started: int = 0
     ended: int = 0
+    given_up: int = 0
     due: int = 0
     lease: int = 0
     step: int = 0
@@ -79,6 +81,10 @@ class Job:
     own: Place | None = None
     slots: tuple[int, ...] = ()
     handles: str = ""
+    waits_for: tuple[str, ...] = ()
+    awaits: tuple[str, str] = ("", "")
+    seen: int = 0
+    nested: bool = False
     till: int = 0
     aliases: list[str] = field(default_factory=list)
 
@@ -106,8 +112,10 @@ class Job:
     @property
     def expiry(self) -> int | None:
         """When the sweep ends it, as long as nobody acts for it."""
-        if self.plain or self.over or self.state == "running" or self.phase == "rollback":
+        if self.plain or self.over or self.state == "running":
             return None
+        if self.phase == "rollback":
+            return self.given_up + self.lifetime
         return self.taken + self.lifetime if self.taken is not None else self.expires
 
     def count_from(self, now: int) -> None:

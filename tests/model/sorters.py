@@ -5,11 +5,11 @@ What a sorter holds is not stored: it is the jobs in state `collected` that name
 
 from collections import defaultdict
 
-from tests.model.attempts import Attempts
+from tests.model.awaits import Awaits
 from tests.model.record import Job
 
 
-class Sorters(Attempts):
+class Sorters(Awaits):
     """`times`: of each sorter, when the first of those collected came, and when they are due."""
 
     def __init__(self) -> None:

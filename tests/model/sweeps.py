@@ -22,6 +22,7 @@ class Sweeps(Sorters):
         for by_wall in (False, True):
             self._expire(by_wall)
         self.forget_melted()
+        self.end_rings()
         return 1, lost, gone
 
     def _start_due(self, by_wall: bool) -> None:
@@ -44,9 +45,18 @@ class Sweeps(Sorters):
         mine = [job for job in self.jobs.values() if job.by_the_wall() == by_wall]
         over = [(job.expiry, job.id) for job in mine if job.expiry is not None and job.expiry <= now]
         for _, name in sorted(over):
-            if self.jobs[name].expiry is not None:
+            if self.waits_for_room(self.jobs[name]):
+                self.jobs[name].given_up = self.now
+            elif self.jobs[name].expiry is not None:
                 self.unqueue(self.jobs[name])
                 self.give_up(self.jobs[name], "expired")
+
+    def waits_for_room(self, job: Job) -> bool:
+        """A rollback that some node may run."""
+        place = job.place
+        if not place or job.phase != "rollback" or job.state != "ready":
+            return False
+        return any(place.kind in node.classes and place.task in node.tasks for node in self.nodes.values())
 
     def _lapsed(self) -> tuple[list[str], list[str]]:
         lost = []

@@ -13,8 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness.redis import RedisServer
 from tests.model.beside import InMemory, Real, both
-from tests.model.in_place import Both
 from tests.model.mutants.memory import FAULTS, Fault
+from tests.model.rows import Rows
 
 Sides = tuple[InMemory, Real]
 
@@ -39,7 +39,7 @@ def sides(redis_server: RedisServer) -> Iterator[Sides]:
 
 
 def drive(sides: Sides, number: int, bounded: settings) -> None:
-    class Here(Both):
+    class Here(Rows):
         pass
 
     Here.sides = sides

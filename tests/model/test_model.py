@@ -83,7 +83,9 @@ def test_a_step_that_is_not_driven_touches_no_lane_and_no_job(file: str) -> None
     [
         "record",
         "lanes",
+        "rings",
         "attempts",
+        "awaits",
         "sorters",
         "sweeps",
         "operators",

@@ -81,11 +81,24 @@ class Whole(Courses):
 
     # Locks in plain code
 
-    @act(3, part="locks", key=KEY, busy=["queue", "queue", "skip"])
-    def lock(self, key: str, busy: str) -> None:
+    @act(3, part="locks", key=KEY, busy=["queue", "queue", "skip"], nested=range(2), pick=PICK)
+    def lock(self, key: str, busy: str, nested: int, pick: int) -> None:
         name = self.on.new("l")
         fields, job = asks.lock(name, key, TTL)
-        self.on.submit(job, (name, key, busy, *fields), busy)
+        self.on.submit(job, (name, key, busy, *fields), busy, holders=self._holders(pick) if nested else [])
+
+    def _holders(self, pick: int) -> list[tuple[str, str]]:
+        """A job at work, or a lock that is held, and seldom one that is over."""
+        names = [job.id for job in self.model.jobs.values() if job.state == "running" or pick % 9 == 0]
+        return [(name, self.model.jobs[name].token) for name in [self.some(names or ["nobody"], pick)] if names]
+
+    @act(4, locked, 1, part="locks", pick=PICK, other=PICK)
+    def await_job(self, pick: int, other: int) -> None:
+        name, holders = self.any_job(other, *(("waiting", "parked") if other % 4 else ())), self._holders(pick)
+        name = "" if other % 11 == 0 else name
+        well = self.model.await_job(name, holders)
+        answer = self.on.call("job_await", name, *(part for pair in holders for part in pair))
+        assert bool(answer) != well, f"{holders} wait for {name}: {answer}"
 
     def _lock(self, pick: int) -> str:
         """Mostly one that is not over."""
@@ -109,10 +122,14 @@ class Whole(Courses):
         self.on.pass_time(ms)
         job = self.model.jobs.get(name)
         if job and job.state == "waiting":
+            job.seen = self.model.uptime
             for key in job.keys:
                 self.model.end_lapsed(key)
         if job and job.state == "running":
             self.model.begin(job)
+        if job and job.nested and job.state == "waiting" and not self.model.stays(job):
+            assert self.on.call("lock_wait", name, then=["", ""])[0] == "deadlock"
+            return
         expected = [job.state, str(job.fence or "")] if job else ["", ""]
         assert self.on.call("lock_wait", name) == expected
 

@@ -144,7 +144,7 @@ class World:
     def lock(self) -> None:
         job_id, token = f"lock-{len(self.locks)}", f"token-{len(self.locks)}"
         busy = self.chance.choice(["queue", "skip"])
-        outcome = self.store.step("lock_take", job_id, self.chance.choice(KEYS), busy, token, 60000)[0]
+        outcome = self.store.step("lock_take", job_id, self.chance.choice(KEYS), busy, token, 60000, 10**9)[0]
         if outcome != b"skipped":
             self.locks[job_id] = token
 

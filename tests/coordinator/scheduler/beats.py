@@ -50,7 +50,9 @@ class Beats:
     def ids(self) -> list[str]:
         """Of all jobs, by instant; each was written once."""
         count, names = -1, list[bytes]()
-        while count != (count := int(self.client.get(self.store.key("sequence")) or 0)):  # else one came meanwhile
+        while count != (
+            count := int(self.client.hget(self.store.key("counts"), "created") or 0)
+        ):  # else one came meanwhile
             names = list(self.client.scan_iter(self.store.key("job", "*")))
         assert count == len([name for name in names if not self.client.hexists(name, "alias")])
         return sorted((name.decode()[len(self.store.key("job", "")) :] for name in names), key=instant_of)

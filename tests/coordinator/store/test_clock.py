@@ -88,12 +88,12 @@ def test_a_node_counts_as_dead_in_time_though_the_servers_clock_went_back(clocke
 
 
 def test_a_lock_in_code_whose_holder_died_is_given_on_though_the_servers_clock_went_back(clocked: Clocked) -> None:
-    clocked.step("lock_take", "dead", "k", "queue", "t1", TTL)
+    clocked.step("lock_take", "dead", "k", "queue", "t1", TTL, 10**9)
     set_back(clocked)
     clocked.jump(TTL - 1)
-    assert clocked.step("lock_take", "l2", "k", "skip", "t2", TTL)[0] == b"skipped"
+    assert clocked.step("lock_take", "l2", "k", "skip", "t2", TTL, 10**9)[0] == b"skipped"
     clocked.jump(1)
-    assert clocked.step("lock_take", "l3", "k", "skip", "t3", TTL)[0] == b"started"
+    assert clocked.step("lock_take", "l3", "k", "skip", "t3", TTL, 10**9)[0] == b"started"
     assert clocked.step("lock_release", "l3", "t3") == b"released"
 
 

@@ -149,7 +149,7 @@ def test_an_attempt_that_raised_and_is_told_again_counts_once(node: Puppet) -> N
 
 def test_a_lock_asked_for_again_is_the_same_lock(coordinator: Coordinator) -> None:
     store = coordinator.store
-    args = ("l", "a", "skip", "t", 5000)
+    args = ("l", "a", "skip", "t", 5000, 60000)
     first, second = store.step("lock_take", *args), store.step("lock_take", *args)
     assert (first[0], second[0]) == (b"started", b"duplicate")
     assert first[2:4] == second[2:4]

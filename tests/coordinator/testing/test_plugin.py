@@ -10,7 +10,16 @@ import pytest
 from celery import Celery
 from celery.app.task import Task
 
-from coordinator import Coordinator, Locked, SettingsError, StoreUnavailable, UnknownJob, WaitTimeout, current_job
+from coordinator import (
+    Coordinator,
+    Locked,
+    SettingsError,
+    StoreUnavailable,
+    UnknownJob,
+    WaitTimeout,
+    WouldDeadlock,
+    current_job,
+)
 from coordinator.local.redis import free_port
 from coordinator.testing.plugin import InPlace
 
@@ -173,7 +182,9 @@ def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: InPlace,
         assert (waiting.outcome, diary) == ("queued", [])
         with pytest.raises(WaitTimeout):
             coordinator.wait(waiting.job_id, 60)
-        with pytest.raises(Locked), coordinator.lock("ledger", wait=60):
+        with pytest.raises(Locked), coordinator.lock("ledger"):
+            pass
+        with pytest.raises(WouldDeadlock, match="in lane 'ledger'"), coordinator.lock("ledger", wait=60):
             pass
     assert diary == ["written"]
     with coordinator.lock("ledger") as later:

@@ -165,6 +165,31 @@ MUTATIONS = [
         "", seldom=True,
     ),
     Mutation(
+        "runner", "a job parks though it would wait for itself",
+        "rings.find(c, id, detail)",
+        "false",
+    ),
+    Mutation(
+        "rings", "a ring is seen in its own lane only",
+        "        if not nodes[id] then\n",
+        "        if not nodes[id] and i < 4 then\n",
+    ),
+    Mutation(
+        "rings", "of those before a job the first one counts only",
+        "  if place > stop then add(groups",
+        "  if false then add(groups",
+    ),
+    Mutation(
+        "rings", "a job is refused though those beside it may end",
+        "(job.weight and place or place - limit + 1)",
+        "place",
+    ),
+    Mutation(
+        "sweep", "a ring that closes later lasts",
+        "    if why then break_ring(c, ring, why) end\n",
+        "",
+    ),
+    Mutation(
         "job", "a job is retried, and once more when it was due",
         "  redis.call('ZREM', c.P .. 'due', id)\n",
         "",

@@ -48,7 +48,7 @@ FAULTS = [
     Fault(Attempts, "_succeed", "the attempts of all steps are one budget", '_add(record, "forgiven")', "pass", True),
     Fault(Attempts, "give_up", "a job that never ran is rolled back", ' or "taken" not in record', "", True),
     Fault(Attempts, "give_up", "a rollback runs twice", ' or record.get("phase") == "undone"', "", True),
-    Fault(Attempts, "_undone", "a fault is not counted", 'self.counted["faults"] += 1', "pass"),
+    Fault(Attempts, "undone", "a fault is not counted", 'self.counted["faults"] += 1', "pass"),
     Fault(Attempts, "_end_or_hold", "what is cancelled is held", ' and state != "cancelled"', "", True),
     Fault(Attempts, "again", "an undone chain goes on where it was", '== "done"', '== ""', True),
     Fault(Attempts, "again", "a retried job has no attempts left", 'record.get("attempt", "0")', '"0"', True),
@@ -64,7 +64,7 @@ FAULTS = [
     Fault(Memory, "move", "a moved job starts late", "rules.admit(key)", "pass", True),
     Fault(lanes, "_unite", "everything becomes something", "has is None or ", ""),
     Fault(InPlace, "_lease", "a lock is had beside a job", "queue or not rules.is_busy(key)", "True", True),
-    Fault(InPlace, "_check_deadlock", "a job waits for itself", "handle.id in self.rules.records", "False", True),
+    Fault(InPlace, "_ring", "a job waits for itself", "ring(self.rules, job_id, handles)", "None"),
     Fault(
         InPlace, "_look", "sub-results of a job that is over go on", "if one in self.rules.records", "if False", True
     ),

@@ -55,8 +55,13 @@ MUTATIONS = [
     ),
     Mutation(
         "sweep", "a lifetime ends twice: by the sweep, while its process runs",
-        "job.state ~= 'running' and job.phase",
-        "job.phase", seldom=True,
+        "not states.TERMINAL[job.state] and job.state ~= 'running' and",
+        "not states.TERMINAL[job.state] and", seldom=True,
+    ),
+    Mutation(
+        "settle", "a rollback that nobody can run holds its lane for ever",
+        "  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)\n",
+        "  redis.call('ZREM', c.P .. 'expiry', id)\n",
     ),
     Mutation(
         "runner", "a stop meant for a released attempt hits the job that is wanted again",
@@ -75,6 +80,36 @@ MUTATIONS = [
         "  if redis.call('HGET', c.P .. 'job:' .. id, 'token') ~= token then return 0 end\n"
         "  redis.call('HSET'",
         "  redis.call('HSET'", seldom=True,
+    ),
+    Mutation(
+        "admit", "a waiter for a lock that is dead is granted it",
+        "    if pass_over(c, id, job, keys) then return true end\n",
+        "",
+    ),
+    Mutation(
+        "lock", "a waiter for a lock that asks is taken for dead",
+        "    redis.call('HSET', job.name, 'seen', base.text_of(c.uptime))\n",
+        "",
+    ),
+    Mutation(
+        "locks", "after a silence of everybody the waiters are taken for dead",
+        "c.uptime - seen >",
+        "c.now - seen >", seldom=True,
+    ),
+    Mutation(
+        "runner", "a lock is held beyond its lifetime",
+        "    ours = ours and not is_outlived(c, id, job)\n",
+        "",
+    ),
+    Mutation(
+        "lock", "nobody knows what the code that waits for a lock holds",
+        "  for i = 7, #args, 2 do rings.await(c, args[i], args[i + 1], id) end\n",
+        "",
+    ),
+    Mutation(
+        "job", "nobody knows for which job code waits",
+        "  for i = 2, #args, 2 do rings.await(c, args[i], args[i + 1], other) end\n",
+        "",
     ),
     Mutation(
         "node", "a node can never come back",

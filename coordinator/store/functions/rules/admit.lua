@@ -26,10 +26,23 @@ local function in_front(c, id, keys, weight)
   return true, marked
 end
 
--- A lock in plain code is granted where it stands: its runner is the process that waits for it.
+-- A waiter for a lock that shows no life leaves its line, at most so many of them in one step.
+local MOST_PASSED = 100
+
+local function pass_over(c, id, job, keys)
+  if c.passed >= MOST_PASSED or not locks.is_silent(c, job.seen) then return false end
+  c.passed = c.passed + 1
+  for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
+  redis.call('HSET', job.name, 'state', 'failed')
+  redis.call('PEXPIRE', job.name, 5000)
+  return true
+end
+
+-- A lock in plain code is granted where it stands: its runner is the process that waits for it. It has little time to
+-- say that it goes on, and then the full ttl (lock_wait); one that asks in this very step has all of it.
 local function grant(c, id, job, keys)
-  record.fill(job, 'token', 'ttl')
   local ttl = tonumber(job.ttl)
+  if c.asking ~= id then ttl = math.min(ttl, locks.SILENT) end
   if not locks.acquire(c, id, keys, job.token, ttl) then return false end
   local fence = locks.next_fence(c)
   redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)
@@ -40,7 +53,7 @@ local function grant(c, id, job, keys)
   return true
 end
 
--- The job becomes ready if it may.
+-- The job becomes ready if it may. True: it waited for a lock, and was passed over.
 function admit.one(c, id, marked)
   local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight',
     'priority')
@@ -50,8 +63,10 @@ function admit.one(c, id, marked)
   if not good then return end
   if job.class then
     ready.make(c, id, job)
-  elseif not grant(c, id, job, keys) then
-    return
+  else
+    record.fill(job, 'token', 'ttl', 'seen')
+    if pass_over(c, id, job, keys) then return true end
+    if not grant(c, id, job, keys) then return end
   end
   if marked then line.pin(c, id, keys) end
 end
@@ -61,11 +76,14 @@ function admit.lane(c, key)
   local members = c.P .. 'line:' .. key
   local id = redis.call('ZRANGE', members, '0', '0')[1]
   if not id then return redis.call('ZREM', c.P .. 'lanes', key) end
-  if not line.is_mark(id) then return admit.one(c, id) end
+  if not line.is_mark(id) then
+    if admit.one(c, id) then return admit.lane(c, key) end
+    return
+  end
   if redis.call('ZSCORE', members, line.PAUSED) then return end
   local started = redis.call('ZCOUNT', members, '-inf', '-inf')
   for _, other in ipairs(redis.call('ZRANGE', members, started, line.limit(c, key))) do
-    admit.one(c, other, true)
+    if admit.one(c, other, true) then return admit.lane(c, key) end
     if redis.call('HGET', c.P .. 'job:' .. other, 'weight') then return end
   end
 end

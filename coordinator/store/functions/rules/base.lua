@@ -80,6 +80,8 @@ function base.context(keys)
     alone = false, -- the first job of weight `all` in each line with a mark, as far as it was looked for
     served = false, -- the class for which the step took a job or rang a bell
     more = 0, -- 1: the sweep has more to do than one step may
+    asking = false, -- the waiter for a lock that asks in this very step
+    passed = 0, -- how many waiters for a lock the step took for dead
     tell_after = 0, -- ms after which another node may send the result and the links of a job that ends
     -- Asked for when a step first needs one, in ms: the installation's clock, the server's, the time of the
     -- installation without its silences; the µs of the server beyond them.

@@ -6,6 +6,12 @@ local locks = {}
 local MARGIN = 60000000 -- µs: a server that begins may have lost the fences of so much time
 local begun = {} -- prefix -> true: this very server, or its library, has given a fence. Gone with either
 
+-- A waiter for a lock in plain code asks each second. One that did not for so long (ms) is taken for dead.
+locks.SILENT = 3000
+
+-- seen: the uptime at which the waiter asked last. Time in which everybody was silent does not count.
+function locks.is_silent(c, seen) return seen and c.uptime - seen > locks.SILENT end
+
 function locks.name(c, key, slot)
   return slot == 1 and c.P .. 'lock:' .. key or c.P .. 'slot:' .. slot .. ':' .. key
 end

@@ -52,6 +52,14 @@ local function ready_task(c, class, living)
   end
 end
 
+-- Is there a living node that may run this?
+function nodes.can_run(c, class, task)
+  for _, node in ipairs(redis.call('SMEMBERS', c.P .. 'fits:' .. class)) do
+    if redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return true end
+  end
+  return false
+end
+
 -- Bells that were rung less than 1 s ago will be answered; a node that left an older one may never answer.
 function nodes.fresh_bells(c, node)
   local fresh = 0

@@ -42,6 +42,7 @@ end
 function settle.end_rollback(c, id, job)
   local name = c.P .. 'job:' .. id
   job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
+  redis.call('ZREM', c.P .. 'expiry', id)
   record.note(c, id, 'phase', 'undone', 'task', job.task, 'class', job.class)
 end
 
@@ -96,7 +97,8 @@ function settle.give_up(c, id, job, state, ...)
   states.leave(c, id, job)
   settle.release(c, id, job, 'phase', 'rollback', 'ends', state == 'failed' and 'rolled_back' or state,
     'was', job.task .. '\n' .. job.class, ...)
-  redis.call('ZREM', c.P .. 'expiry', id)
+  -- A lifetime of its own: where nobody can run it, it does not hold its lane for ever.
+  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
   redis.call('HDEL', c.P .. 'job:' .. id, 'stop')
   job.task, job.class = string.match(job.undo, '^([^\n]*)\n[^\n]*\n(.*)$')
   classes.know(c, job.class)
@@ -125,6 +127,7 @@ local function park(c, id, job, handles)
   local till = limit > 0 and redis.call('HGET', name, 'started') + limit or 0
   settle.release(c, id, job, 'handles', handles, 'till', till)
   redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), c.now, id)
+  redis.call('ZADD', c.P .. 'walks', 0, id)
   return states.enter(c, id, 'parked')
 end
 

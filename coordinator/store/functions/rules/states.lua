@@ -21,8 +21,10 @@ function states.leave(c, id, job)
   for _, state in ipairs(states.APART) do
     redis.call('SREM', c.P .. 'state:' .. state, id)
   end
+  if job.state ~= 'parked' then return end
+  redis.call('ZREM', c.P .. 'walks', id)
   -- The sub-results still at work are to be stopped: the wardens of its app look at once.
-  if job.state == 'parked' then redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), 0, id) end
+  redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), 0, id)
 end
 
 -- The sweep looks at `due`, and at `starts` for instants that people named, and puts the job into its lines.

@@ -64,7 +64,10 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
     local known = redis.call('HMGET', name, 'alias', 'fence')
     return answer(c, 'duplicate', keys[1], known[1] or id, known[2])
   end
-  if fields.token then settle.end_lapsed(c, keys[1]) end
+  if fields.token then
+    c.asking = id
+    settle.end_lapsed(c, keys[1])
+  end
   local melt = fields.melt and c.P .. 'melt:' .. fields.melt .. ':' .. keys[1]
   if when_busy ~= 'queue' or room ~= '' then
     local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))

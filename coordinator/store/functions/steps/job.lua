@@ -23,6 +23,12 @@ step.define('job_cancel', {'allow-oom'}, function(c, args)
   if not job then return '' end
   if states.TERMINAL[job.state] then return job.state end
   local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
+  -- Nobody has begun it. One that a cancel caused goes on: that cancel may only be asked again.
+  if job.phase == 'rollback' and job.state == 'ready' and job.ends ~= 'cancelled' then
+    ready.drop(c, id, job)
+    job.hold = nil
+    return settle.give_up(c, id, job, 'cancelled', 'error', detail)
+  end
   if job.phase == 'rollback' then return 'rolling_back' end
   if job.state == 'running' and job.class then
     if not job.stop then record.note(c, id, 'stop', 'cancelled', 'error', detail) end -- the first cause is kept
@@ -112,6 +118,21 @@ step.define('job_move', {'allow-oom'}, function(c, args)
   line.enter(c, id, keys, score)
   for _, key in ipairs(keys) do admit.lane(c, key) end
   return {redis.call('HGET', name, 'state'), 1}
+end)
+
+-- job_await: the code of a running job, or under locks, waits for another job, or does so no more.
+-- args other holders…
+--   other: '' = none; holders: id and token, in turns, of the job and the locks that the code holds meanwhile
+-- returns '', or the ring where it would wait for itself: then it does not; asked again: the same
+step.define('job_await', {'allow-oom'}, function(c, args)
+  local other = record.resolve(c, args[1])
+  local ring, left, _
+  for i = 2, #args, 2 do rings.await(c, args[i], args[i + 1], other) end
+  for i = 2, other == '' and 0 or #args, 2 do
+    if not ring then ring, _, left = rings.find(c, args[i], nil, left) end
+  end
+  for i = 2, ring and #args or 0, 2 do rings.await(c, args[i], args[i + 1], '') end
+  return ring or ''
 end)
 
 -- counts_read: how many jobs there are in each state, and what was counted over time, at one moment.

@@ -34,6 +34,10 @@ local function conclude(c, id, token, kind, detail, delay, most, following)
   if job.condemned == token then return 'condemned', '' end
   if job.token ~= token then return 'accepted', redis.call('HGET', job.name, 'said') or '' end -- as it was told
   if states.TERMINAL[job.state] then return 'accepted', job.state end
+  if kind == 'parked' and not job.stop then
+    local ring = rings.find(c, id, detail)
+    if ring then return 'deadlock', ring end
+  end
   if job.state == 'ready' then -- put back too early: it was not lost after all
     ready.drop(c, id, job)
     job.losses = redis.call('HINCRBY', job.name, 'losses', -1)
@@ -79,7 +83,8 @@ end
 --   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
 --   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none
 --   rest: without `next`: over = the slice is: ring again where work is ready; soon = the runner asks again at once
--- returns {verdict, state, job or false}; verdict: accepted | lost | condemned; asked again: the same
+-- returns {verdict, state, job or false}; verdict: accepted | lost | condemned, or deadlock (the job would wait for
+--   itself: nothing was done, and the ring stands in for the state); asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
   local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl, rest = unpack(args)
   c.tell_after, c.direct = 5000, next ~= ''
@@ -93,6 +98,7 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
     local following = {class = class, task = task, limit = limit}
     verdict, state = conclude(c, id, token, kind, detail, delay, most, following)
   end
+  if verdict == 'deadlock' then return {verdict, state, false} end
   local given = false
   if next ~= '' and verdict ~= 'condemned' then
     given = claim.next(c, node, runner, next, ttl, before)
@@ -141,6 +147,14 @@ local function renew(c, id, job, token, ttl)
   end
 end
 
+-- A lock in plain code ends after its lifetime, though its process renews it. Did it?
+local function is_outlived(c, id, job)
+  local most = record.limits_of(job.limits)[4]
+  if job.class or most == 0 or job.taken + most >= c.now then return false end
+  settle.finish(c, id, job, 'expired', 'error', '"max_lifetime is over"')
+  return true
+end
+
 -- lease_renew: the processes that hold these tokens live.
 -- args ttl pairs…
 --   pairs: id and token in turns
@@ -153,6 +167,7 @@ step.define('lease_renew', {'allow-oom'}, function(c, args)
     local job = record.read(c, id)
     local ours = job and job.token == token
       and (job.state == 'running' or job.state == 'ready' and job.condemned ~= token)
+    ours = ours and not is_outlived(c, id, job)
     if ours then renew(c, id, job, token, ttl) end
     replies[#replies + 1] = ours and token or ''
   end

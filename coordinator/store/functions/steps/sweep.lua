@@ -36,11 +36,18 @@ local function start_due(c, set, at)
   end
 end
 
+-- A rollback that some node will run as soon as it has room waits on.
+local function waits_for_room(c, id, job)
+  if job.phase ~= 'rollback' or job.state ~= 'ready' or not nodes.can_run(c, job.class, job.task) then return false end
+  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
+  return true
+end
+
 local function expire(c, set, at)
   for _, id in ipairs(first_due(c, set, at)) do
     local job = record.read(c, id)
     redis.call('ZREM', c.P .. set, id)
-    if job and not states.TERMINAL[job.state] and job.state ~= 'running' and job.phase ~= 'rollback' then
+    if job and not states.TERMINAL[job.state] and job.state ~= 'running' and not waits_for_room(c, id, job) then
       if job.state == 'ready' then ready.drop(c, id, job) end
       local why = job.taken and '"max_lifetime is over"' or '"not started in time"'
       settle.give_up(c, id, job, 'expired', 'error', why)
@@ -48,7 +55,40 @@ local function expire(c, set, at)
   end
 end
 
--- sweep: does what is due by the clock: lapsed leases, retries and starts, lifetimes, dead nodes, work beside room.
+-- The youngest of those that are parked on a ring loses its attempt. Where none is parked, code waits for itself: it
+-- asks again by itself, and is told.
+local function break_ring(c, ids, why)
+  local youngest, newest = nil, -1
+  for _, id in ipairs(ids) do
+    local state, fence = unpack(redis.call('HMGET', c.P .. 'job:' .. id, 'state', 'fence'))
+    if state == 'parked' and tonumber(fence) > newest then youngest, newest = id, tonumber(fence) end
+  end
+  if not youngest then return end
+  local job = record.read(c, youngest)
+  states.leave(c, youngest, job)
+  settle.conclude(c, youngest, job, 'failed', rings.error(why))
+end
+
+-- Rings that closed after their jobs had parked. So many edges are followed in one sweep; the next one goes on behind
+-- the job that was looked at last.
+local function end_rings(c)
+  local left, parked, last = rings.MOST, c.P .. 'walks', redis.call('HGET', c.P .. 'swept', 'walked') or ''
+  local ids = redis.call('ZRANGEBYLEX', parked, last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, rings.MOST)
+  last = ''
+  for i, id in ipairs(ids) do
+    local why, ring
+    why, ring, left = rings.find(c, id, nil, left)
+    if why then break_ring(c, ring, why) end
+    if left <= 0 then
+      last = ids[math.max(1, i - 1)]
+      break
+    end
+  end
+  redis.call('HSET', c.P .. 'swept', 'walked', last)
+end
+
+-- sweep: does what is due by the clock: lapsed leases, retries and starts, lifetimes, rings, dead nodes, work
+--   beside room.
 -- args interval gap
 --   interval: ms that must have passed since the last sweep; gap: a longer silence of everybody ends no lease
 -- returns {swept, lost ids, gone nodes, how many sorters are due, more}; more: 1 = go on at once, with interval 0;
@@ -69,6 +109,9 @@ step.define('sweep', {'allow-oom'}, function(c, args)
   retention.forget_melted(c)
   local cursor = redis.call('HGET', c.P .. 'swept', 'classes') or '0'
   redis.call('HSET', c.P .. 'swept', 'classes', classes.forget_some(c, cursor))
-  if c.more == 0 then nodes.wake_idle(c) end
+  if c.more == 0 then
+    end_rings(c)
+    nodes.wake_idle(c)
+  end
   return {1, lost, gone, redis.call('ZCOUNT', c.P .. 'sorters', '-inf', c.now), c.more}
 end)
