@@ -20,7 +20,6 @@ app.conf.update(
     beat_scheduler="coordinator.scheduler.Scheduler",
     enable_utc=True,
     timezone="UTC",
-    task_ignore_result=True,
     worker_prefetch_multiplier=1,
     worker_send_task_events=True,
 )
