@@ -99,7 +99,7 @@ class Pen:
             self._path.unlink()
 
     def _write(self, what: str) -> None:
-        line = f"{what} {self._line}".encode(errors="replace")[: _ROOM - 10]
+        line = f"{what} {self._line}".encode(errors="replace")[: _ROOM - 10].rstrip()
         self._map[:] = b"%08x %s" % (zlib.crc32(line), line.ljust(_ROOM - 9))
 
 
