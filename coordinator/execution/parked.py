@@ -17,6 +17,7 @@ from coordinator.errors import CoordinatorError, UnknownJob
 from coordinator.execution.results import is_ignored
 from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import Job, fields_of_many, read_many, standing
 from coordinator.jobs.spec import Cause, Handles
 from coordinator.lanes.lanes import Lanes
@@ -158,13 +159,15 @@ class Parked:
         job = standing(self.store, job_id)
         delay = delay_of(job.spec, job.tries, self.store.settings.retry_delay)
         following: tuple[str, str, int | str] = ("", "", "")
-        if outcome == "succeeded" and (step := chain.following(job.spec, job.step)) is not None:
+        if outcome == "succeeded" and (step := job.following) is not None:
             outcome, following = "step", chain.advance(step)
         elif outcome == "succeeded" and "link" not in job.spec and is_ignored(self.app, job.task, job.spec):
             detail = "null"
         args = (job_id, last, outcome, detail, milliseconds(delay), "", *following)
         state = self.store.step("job_unpark", *args)
         logger.info("job %s: all sub-results ended; %s, now %s", job_id, outcome, state.decode() or "no longer parked")
+        if state and job.back is not None and outcome not in ("succeeded", "step"):
+            log_double_fault(job_id, job.key, job.error, loads(detail))
 
 
 def _end_of_job(job: Job) -> End:

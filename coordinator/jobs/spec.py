@@ -65,12 +65,13 @@ class Policy(TypedDict):
 class Spec(StepSpec, total=False):
     """The part of a record that only the runner reads: of a single task its step, of a chain `steps` and `first`.
 
-    `first`: the number of the step to begin with. `free`: the task's own bound on attempts counts.
+    `first`: the number of the step to begin with. `free`: the task's own bound on attempts counts. `rollback`: laid out
+    as a job is.
     """
 
     steps: list[StepSpec]
     first: int
-    rollback: StepSpec
+    rollback: Spec
     link: list[Signature]
     link_error: list[Signature]
     ignore_result: bool

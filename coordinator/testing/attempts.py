@@ -19,7 +19,7 @@ NODE = "in-place"
 MAX_CONFLICTS = 20
 
 _CLAIMED = ("keys", "task", "spec", "attempt", "losses", "fence", "limits", "unite", "class", "tell")
-_CLAIMED_TOO = ("phase", "step", "value", "forgiven", "error")
+_CLAIMED_TOO = ("phase", "step", "value", "forgiven", "error", "back", "undid")
 
 
 class Attempts(Lines):
@@ -54,20 +54,37 @@ class Attempts(Lines):
         record = self.records[job_id]
         record["token"] = ""
         if record.get("phase") == "rollback":
-            self.undone(job_id, outcome)
+            self._undo_on(job_id, outcome)
         elif stop := record.pop("stop", ""):
             self.give_up(job_id, stop)
         elif outcome.kind == "succeeded":
             self._succeed(job_id, outcome.detail)
         elif outcome.kind == "parked":
-            record |= {"state": "parked", "handles": outcome.detail}
-            self.parked.add(job_id)
+            self._park(job_id, outcome.detail)
         elif _may_try_again(record, outcome):
             record["error"] = outcome.detail
             self.counted["retries"] += 1
             self.put_back(job_id)
         else:
             self.give_up(job_id, "failed", error=outcome.detail)
+
+    def _park(self, job_id: str, handles: str) -> None:
+        self.records[job_id] |= {"state": "parked", "handles": handles}
+        self.parked.add(job_id)
+
+    def _undo_on(self, job_id: str, outcome: Outcome) -> None:
+        """A step of the rollback is over, or waits for its sub-results."""
+        record = self.records[job_id]
+        number = int(record["back"])
+        step = chain.following(spec_of(record)["rollback"], number)
+        if outcome.kind == "parked":
+            self._park(job_id, outcome.detail)
+        elif outcome.kind == "succeeded" and step is not None:
+            kind, task, _ = chain.advance(step)
+            record |= {"undid": outcome.detail, "back": str(number + 1), "class": kind, "task": task}
+            self.put_back(job_id)
+        else:
+            self.undone(job_id, outcome)
 
     def _succeed(self, job_id: str, value: str) -> None:
         record = self.records[job_id]
@@ -89,6 +106,7 @@ class Attempts(Lines):
         record |= {"phase": "rollback", "ends": "rolled_back" if state == "failed" else state, **fields}
         record["was"] = f"{record['task']}\n{record['class']}"
         record["task"], _, record["class"] = record["undo"].split("\n", 2)
+        record["back"] = "0"
         self.put_back(job_id)
 
     def undone(self, job_id: str, outcome: Outcome, to_hold: bool = True) -> None:
@@ -135,6 +153,8 @@ def spec_of(record: Record) -> Spec:
 def leave_rollback(record: Record) -> None:
     """The rollback is over, well or not: the record names the job's own task again."""
     record["phase"] = "undone"
+    for name in ("back", "undid"):
+        record.pop(name, None)
     record["task"], record["class"] = record.pop("was").split("\n", 1)
 
 
