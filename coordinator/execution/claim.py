@@ -19,7 +19,7 @@ Part = bytes | str | int | None
 class Taken(NamedTuple):
     """The reply to a claim (runner_take, job_finish) as it comes: see functions/rules/claim.lua.
 
-    `more`: of a job that was not simply started, its phase, step, value, forgiven, error, back and undid.
+    `more`: of a job that was not simply started, its phase, step, value, forgiven, error, back, undid and values.
     """
 
     id: Part
@@ -38,7 +38,8 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)  # not frozen: one is made for each job, and that would take twice as long
 class Claim:
-    """`laid`: the step to run, as it was submitted; `spec`: all of the job. `value`: the result of the step before.
+    """`laid`: the step to run, as it was submitted; `spec`: all of the job. `value`: the result of the step before;
+    `values`: of a rollback, those of all steps before.
 
     `step`: the job's step; `back`: of a rollback, its own. `error`: why the last attempt failed, or why the job is
     rolled back.
@@ -63,6 +64,7 @@ class Claim:
     step: int
     back: int
     value: Any
+    values: tuple[Any, ...]
     error: Cause | None
 
     @property
@@ -85,7 +87,7 @@ class Claim:
 def claim_of(given: Iterable[object], token: str) -> Claim:
     """Read the reply to a claim that was made with this token."""
     taken = Taken._make(given)
-    phase, step, value, forgiven, error, back, undid = taken.more or (None,) * 7
+    phase, step, value, forgiven, error, back, undid, values = taken.more or (None,) * 8
     spec = _spec_of(_text(taken.spec))
     number, undoing = int(step or 0), _text(phase) == "rollback"
     before = loads(_text(value)) if value else None
@@ -114,6 +116,7 @@ def claim_of(given: Iterable[object], token: str) -> Claim:
         step=number,
         back=place if undoing else 0,
         value=before,
+        values=tuple(loads(f"[{_text(values)}]")) if undoing and values else (),
         error=cause_of(_text(error)),
     )
 

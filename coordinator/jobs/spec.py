@@ -80,8 +80,19 @@ class Spec(StepSpec, total=False):
     free: int
 
 
+class Part(TypedDict, total=False):
+    """How a sub-result of an attempt ended: with a `result` or an `error`. It has neither where it had not ended."""
+
+    id: str
+    result: Any
+    error: Cause
+
+
 class Cause(TypedDict, total=False):
-    """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when."""
+    """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when.
+
+    `parts`: the sub-results of an attempt that was parked, as far as they fit into `max_payload`.
+    """
 
     type: str
     module: str
@@ -89,6 +100,7 @@ class Cause(TypedDict, total=False):
     traceback: str
     by: str
     at: int
+    parts: list[Part]
 
 
 class Handles(TypedDict):

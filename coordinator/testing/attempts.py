@@ -19,7 +19,7 @@ NODE = "in-place"
 MAX_CONFLICTS = 20
 
 _CLAIMED = ("keys", "task", "spec", "attempt", "losses", "fence", "limits", "unite", "class", "tell")
-_CLAIMED_TOO = ("phase", "step", "value", "forgiven", "error", "back", "undid")
+_CLAIMED_TOO = ("phase", "step", "value", "forgiven", "error", "back", "undid", "values")
 
 
 class Attempts(Lines):
@@ -91,6 +91,8 @@ class Attempts(Lines):
         number = int(record.get("step", 0)) + 1
         if number < len(spec_of(record).get("steps", ())):
             record["value"] = value
+            if "undo" in record:
+                record["values"] = ",".join([*([record["values"]] if "values" in record else []), value])
             _add(record, "forgiven")
             _go_to(record, number)
             self.put_back(job_id)
@@ -140,6 +142,7 @@ class Attempts(Lines):
         if record.get("rollback") == "done" and int(record.get("step", 0)) != first:
             _go_to(record, first)
             record.pop("value", None)
+            record.pop("values", None)
         record |= {"forgiven": record.get("attempt", "0"), "phase": "", "retried": dumps(act)}
         for name in ("stop", "ends", "rollback", "fault", "conflicts"):
             record.pop(name, None)

@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from kombu.utils.json import dumps
+from kombu.utils.json import dumps, loads
 
-from coordinator.execution.parked import Parked
+from coordinator.execution.claim import claim_of
+from coordinator.execution.parked import End, Parked, verdict
+from coordinator.execution.runner import undoing_of
+from coordinator.jobs.options import Options, Target, TaskDefault
+from coordinator.jobs.request import Requests
+from coordinator.settings import Settings
 from tests.harness.hand_node import Puppet, Taken
 
 CHAIN = {
@@ -229,3 +234,43 @@ def test_a_later_step_of_a_rollback_that_is_lost_is_a_double_fault_and_a_retry_b
         assert node.lose(node.must_take()) == "double_fault"
         node.lanes.retry("j")
     assert node.finish(node.must_take()).state == "succeeded"
+
+
+def test_a_rollback_is_given_the_results_of_all_steps_before_and_how_the_last_sub_results_ended(
+    node: Puppet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, backend = Celery("shop", set_as_current=False), Backend()
+    monkeypatch.setattr(type(app), "backend", backend)
+    steps = {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": [{"task": "shop.work"}] * 3}}
+    target = Target("shop", lambda step: TaskDefault("celery"))
+    wanted = Options(rollback={"task": "shop.other"})
+    node.lanes.submit(Requests(Settings(url="redis://-"), target).make("a", steps, wanted))
+    for value in ("1", '{"two": 2}'):
+        tell(node, node.must_take(), "step", value, "shop\ncelery", "shop.work", 0)
+    tell(node, node.must_take(), "parked", '{"ids": ["good", "bad"], "one": false}')
+    backend.ended |= {"good": "SUCCESS", "bad": "FAILURE"}
+    Parked(node.lanes, app).step()
+    bell = "by-hand"
+    node.store.client.zadd(node.store.key("rung", "one"), {bell: 2**53})
+    claim = claim_of(node.store.step("runner_take", "one", "a", "r", bell, "t", node.ttl, "shop")[0], "t")
+    undoing = undoing_of(claim)
+    assert undoing
+    assert (undoing.results, undoing.result) == ((1, {"two": 2}), {"two": 2})
+    assert undoing.error
+    good, bad = undoing.error["parts"]
+    assert good == {"id": "good", "result": "of good"}
+    assert (bad["id"], bad["error"]["message"]) == ("bad", "of bad")
+
+
+@pytest.mark.parametrize(
+    ("most", "parts"),
+    [
+        (10_000, [{"id": "a", "result": "x" * 999}, {"id": "b", "error": {"type": "Cancelled", "message": "why"}}]),
+        (900, [{"id": "a"}, {"id": "b", "error": {"type": "Cancelled", "message": "why"}}]),
+        (100, None),
+    ],
+)
+def test_how_sub_results_ended_is_told_as_far_as_it_fits(most: int, parts: Any) -> None:
+    ends = [End(True, "x" * 999), End(False, {"type": "Cancelled", "message": "why", "traceback": "…"})]
+    kind, detail = verdict({"ids": ["a", "b"], "one": False}, ends, most)
+    assert (kind, loads(detail).get("parts")) == ("raised", parts)

@@ -4,7 +4,7 @@
 local claim = {}
 
 local CLASS = 10 -- the place of the class in the reply
-local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid'}
+local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'values'}
 
 -- The fields that a job needs to be started.
 local function fill(job, ...)

@@ -124,6 +124,10 @@ end
 local function advance(c, id, job, value, following)
   local name, limits = c.P .. 'job:' .. id, record.limits_of(job.limits)
   settle.release(c, id, job, 'value', value)
+  if job.undo then -- its rollback is given the results of all steps: JSON, between commas
+    local before = redis.call('HGET', name, 'values')
+    redis.call('HSET', name, 'values', before and before .. ',' .. value or value)
+  end
   redis.call('HSETNX', name, 'home', string.format('%.0f\n%s\n%s', limits[3], job.task, job.class))
   for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
   limits[3] = tonumber(following.limit)

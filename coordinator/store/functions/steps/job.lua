@@ -50,7 +50,7 @@ local function begin_anew(c, id, job, act)
     local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
     local limits = string.gsub(job.limits, '^(%S+ %S+) %S+', '%1 ' .. limit)
     redis.call('HSET', name, 'step', cjson.decode(was[3]).first, 'limits', limits, 'task', task, 'class', class)
-    redis.call('HDEL', name, 'value')
+    redis.call('HDEL', name, 'value', 'values')
     job.task, job.class = task, class
   end
   record.note(c, id, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
