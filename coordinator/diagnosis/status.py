@@ -58,9 +58,7 @@ def list_jobs(store: Store, *, key: str = "", state: str = "", most: int = 50) -
     """The newest jobs of lane `key` (past ones too) in this state: the running first, then by submission."""
 
     def fits(found: dict[str, str]) -> bool:
-        rolling = found.get("phase") == "rollback" and found["state"] in ("ready", "running")
-        now = "rolling_back" if rolling else found["state"]
-        return state in ("", now) and (not key or key in found["keys"].split("\n"))
+        return state in ("", record.state_of(found)) and (not key or key in found["keys"].split("\n"))
 
     kept = (
         (float(found.get("submitted", 0)), job_id)

@@ -117,10 +117,10 @@ class Look:
     def _retrying(self, job: Job) -> Found:
         return [f"job {job.id} is tried again at {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], None
 
-    def _parked(self, job: Job) -> Found:
+    def _parked(self, job: Job, what: str = "is parked") -> Found:
         handles, till = self._fields(job, "handles", "till")
         ids = [one for one in loads(handles or "{}").get("ids", ()) if one]
-        said = f"job {job.id} is parked until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
+        said = f"job {job.id} {what} until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
         following = next(self._open(ids), None)
         return [said, *([] if following else self._parked_on_tasks(job, ids, till))], following
 
@@ -152,6 +152,8 @@ class Look:
         return [f"job {job.id} is held for an operator, who retries or cancels it: {_error(job)}"], None
 
     def _rolling_back(self, job: Job) -> Found:
+        if self._fields(job, "state") == ["parked"]:
+            return self._parked(job, "is rolled back; its rollback is parked")
         at_work = self.store.read("ZSCORE", self.store.key("leases"), job.id)
         return self._running(job, "is rolled back") if at_work else self._ready(job, "is to be rolled back")
 

@@ -89,8 +89,8 @@ class Tracers:
         """A result that nobody is to hear of is not kept; one that is too long ends the job."""
         if outcome.kind != "succeeded":
             return outcome
-        needed = claim.following is not None or "link" in claim.spec
-        if claim.undoing or (not needed and is_ignored(self._app, claim.task, claim.spec)):
+        needed = claim.following is not None or (not claim.undoing and "link" in claim.spec)
+        if not needed and (claim.undoing or is_ignored(self._app, claim.task, claim.spec)):
             outcome.detail = "null"
         size, most = len(outcome.detail), self._app.coordinator.settings.max_payload
         if size > most:
@@ -136,7 +136,7 @@ class Tracers:
 def succeeded(claim: Claim, value: object, runtime: float, retry_delay: float) -> Outcome:
     try:
         handles = subresults.handles_in(value)
-        if handles and not claim.undoing:
+        if handles:
             detail = dumps({**handles, "one": handles["one"] and "canvas" in claim.laid})
             return Outcome("parked", detail, value, runtime=runtime)
         return Outcome("succeeded", dumps(value), value, runtime=runtime)

@@ -19,7 +19,7 @@ Part = bytes | str | int | None
 class Taken(NamedTuple):
     """The reply to a claim (runner_take, job_finish) as it comes: see functions/rules/claim.lua.
 
-    `more`: of a job that was not simply started, its phase, step, value, forgiven and error.
+    `more`: of a job that was not simply started, its phase, step, value, forgiven, error, back, undid and values.
     """
 
     id: Part
@@ -38,9 +38,11 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)  # not frozen: one is made for each job, and that would take twice as long
 class Claim:
-    """`laid`: the step to run, as it was submitted; `spec`: all of the job. `value`: the result of the step before.
+    """`laid`: the step to run, as it was submitted; `spec`: all of the job. `value`: the result of the step before;
+    `values`: of a rollback, those of all steps before.
 
-    `error`: why the last attempt failed, or why the job is rolled back.
+    `step`: the job's step; `back`: of a rollback, its own. `error`: why the last attempt failed, or why the job is
+    rolled back.
     """
 
     id: str
@@ -60,7 +62,9 @@ class Claim:
     time_limit: float | None
     undoing: bool
     step: int
+    back: int
     value: Any
+    values: tuple[Any, ...]
     error: Cause | None
 
     @property
@@ -75,18 +79,22 @@ class Claim:
     @property
     def following(self) -> StepSpec | None:
         """The step after this one."""
-        return None if self.undoing else chain.following(self.spec, self.step)
+        if self.undoing:
+            return chain.following(self.spec["rollback"], self.back)
+        return chain.following(self.spec, self.step)
 
 
 def claim_of(given: Iterable[object], token: str) -> Claim:
     """Read the reply to a claim that was made with this token."""
     taken = Taken._make(given)
-    phase, step, value, forgiven, error = taken.more or (None,) * 5
+    phase, step, value, forgiven, error, back, undid, values = taken.more or (None,) * 8
     spec = _spec_of(_text(taken.spec))
     number, undoing = int(step or 0), _text(phase) == "rollback"
-    laid = spec["rollback"] if undoing else chain.laid(spec, number)
     before = loads(_text(value)) if value else None
-    args = laid.get("args", ()) if undoing else chain.arguments(spec, number, before)
+    place = chain.number_of(_text(back)) if undoing else number
+    chosen = spec["rollback"] if undoing else spec
+    laid = chain.laid(chosen, place)
+    args = chain.arguments(chosen, place, (loads(_text(undid)) if undid else None) if undoing else before)
     limit = laid["limit"] if undoing else int(_text(taken.limits).split()[2])
     return Claim(
         id=_text(taken.id),
@@ -106,7 +114,9 @@ def claim_of(given: Iterable[object], token: str) -> Claim:
         time_limit=limit / 1000 if limit else None,
         undoing=undoing,
         step=number,
+        back=place if undoing else 0,
         value=before,
+        values=tuple(loads(f"[{_text(values)}]")) if undoing and values else (),
         error=cause_of(_text(error)),
     )
 

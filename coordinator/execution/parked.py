@@ -7,8 +7,8 @@ parked as long as one of its sub-tasks runs, also where another failed: two atte
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from celery import Celery, states
 from kombu.utils.json import dumps, loads
@@ -17,8 +17,9 @@ from coordinator.errors import CoordinatorError, UnknownJob
 from coordinator.execution.results import is_ignored
 from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import Job, fields_of_many, read_many, standing
-from coordinator.jobs.spec import Cause, Handles
+from coordinator.jobs.spec import Cause, Handles, Part
 from coordinator.lanes.lanes import Lanes
 from coordinator.store.times import milliseconds
 
@@ -72,7 +73,7 @@ class Parked:
         if open_:
             message = f"{len(open_)} of {len(ids)} sub-results had not ended within its time_limit; they were revoked"
             error: Cause = {"type": "TimedOut", "module": "coordinator.errors", "message": message}
-            self._unpark(job_id, last, "failed", dumps(error))
+            self._unpark(job_id, last, "failed", self._with_parts(error, ids, get_on))
             return
         ends = self._ends(ids, get_on)
         found = [None if one is None else ends[one] for one in handles["ids"]]
@@ -99,7 +100,12 @@ class Parked:
         if lost and len(lost) == len(open_):
             self._ended.pop(last, None)
             message = f"{len(lost)} of {len(ids)} sub-results were lost with their nodes, {lost[0]} for one"
-            self._unpark(job_id, last, "lost", dumps({"type": "SubResultLost", "message": message}))
+            error: Cause = {"type": "SubResultLost", "message": message}
+            self._unpark(job_id, last, "lost", self._with_parts(error, ids, get_on))
+
+    def _with_parts(self, error: Cause, ids: Sequence[str], get_on: Callable[[], None]) -> str:
+        ends = self._ends(ids, get_on)
+        return _told(error, ids, [ends.get(one) for one in ids], self.store.settings.max_payload)
 
     def _lost(self, job_id: str, ids: Sequence[str]) -> list[str]:
         """Those that a worker had begun, whose message it had acknowledged, and that died with it: the backend, asked
@@ -158,13 +164,15 @@ class Parked:
         job = standing(self.store, job_id)
         delay = delay_of(job.spec, job.tries, self.store.settings.retry_delay)
         following: tuple[str, str, int | str] = ("", "", "")
-        if outcome == "succeeded" and (step := chain.following(job.spec, job.step)) is not None:
+        if outcome == "succeeded" and (step := job.following) is not None:
             outcome, following = "step", chain.advance(step)
         elif outcome == "succeeded" and "link" not in job.spec and is_ignored(self.app, job.task, job.spec):
             detail = "null"
         args = (job_id, last, outcome, detail, milliseconds(delay), "", *following)
         state = self.store.step("job_unpark", *args)
         logger.info("job %s: all sub-results ended; %s, now %s", job_id, outcome, state.decode() or "no longer parked")
+        if state and job.back is not None and outcome not in ("succeeded", "step"):
+            log_double_fault(job_id, job.key, job.error, loads(detail))
 
 
 def _end_of_job(job: Job) -> End:
@@ -181,7 +189,7 @@ def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[st
     bad = [(one, end.found) for one, end in zip(ids, ends, strict=True) if end is not None and not end.well]
     if bad:
         message = f"{len(bad)} of {len(ids)} sub-results failed; {bad[0][0]}: {bad[0][1]}"
-        return "raised", dumps({"type": "SubResultFailed", "message": message})
+        return "raised", _told({"type": "SubResultFailed", "message": message}, ids, ends, most)
     values = [None if end is None else end.found for end in ends]
     try:
         text = str(dumps(values[0] if handles["one"] else values))
@@ -191,3 +199,29 @@ def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[st
     except (TypeError, ValueError) as error:
         message = f"the result of a sub-result is not JSON: {error}"
     return "failed", dumps({"type": "SubResultFailed", "message": message})
+
+
+def _told(error: Cause, ids: Sequence[str | None], ends: Sequence[End | None], most: int) -> str:
+    """The error as JSON, with how each sub-result ended; without their results where these are too long, or no JSON."""
+    named = [(one, end) for one, end in zip(ids, ends, strict=True) if one is not None]
+    for with_results in (True, False):
+        parts = [_part(one, end, with_results) for one, end in named]
+        try:
+            text = str(dumps({**error, "parts": parts}))
+        except (TypeError, ValueError):
+            continue
+        if len(text) <= most:
+            return text
+    return str(dumps(error))
+
+
+def _part(one: str, end: End | None, with_results: bool) -> Part:
+    if end is None:
+        return {"id": one}
+    if end.well:
+        return {"id": one, "result": end.found} if with_results else {"id": one}
+    if isinstance(end.found, Mapping):
+        kept = {name: end.found[name] for name in ("type", "module", "message") if name in end.found}
+        return {"id": one, "error": cast(Cause, kept)}
+    kind = type(end.found) if isinstance(end.found, BaseException) else Exception
+    return {"id": one, "error": {"type": kind.__name__, "module": kind.__module__, "message": str(end.found)[:4096]}}

@@ -235,7 +235,7 @@ def undoing_of(claim: Claim) -> Undoing | None:
         return None
     step = chain.laid(claim.spec, claim.step)
     args = tuple(chain.arguments(claim.spec, claim.step, claim.value))
-    return Undoing(args, dict(step.get("kwargs", {})), claim.error, claim.value)
+    return Undoing(args, dict(step.get("kwargs", {})), claim.error, claim.value, claim.values)
 
 
 def _ended(claim: Claim, outcome: Outcome, state: str, node: str) -> Job:

@@ -2,7 +2,7 @@
 
 At submit each step is laid out as JSON: {task, args, kwargs, immutable, headers, shadow, soft, class, limit (ms)}, or,
 for a group or chord, {canvas: its signature, class, limit}: its step publishes it, and parks until all of it has ended.
-Each step is a claim of its own. A rollback is laid out likewise, as `rollback`.
+Each step is a claim of its own. A rollback is laid out likewise, as `rollback`, with the `limit` of a single task.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def plan(signature: Signature, options: SignatureOptions, target: Target, wanted
         spec = _of_one(steps[0].laid)
     undo = ""
     if (rollback := wanted.get("rollback")) is not None:
-        back = _step(*_inner_step(rollback, "rollback"), target, wanted, needs)
-        spec["rollback"] = back.laid
-        spec["rollback"]["limit"] = back.limit
+        back, spec["rollback"] = _of_rollback(rollback, target, wanted, needs)
         undo = f"{back.task}\n{back.limit}\n{back.kind}"
     return Plan(steps[number], number, spec, undo, steps[-1].result)
 
@@ -101,6 +99,16 @@ def _of_many(
     for step in steps:
         step.laid["class"], step.laid["limit"] = step.kind, step.limit
     return steps, first, {"steps": [step.laid for step in steps], "first": first}
+
+
+def _of_rollback(given: Mapping[str, object], target: Target, wanted: Options, needs: list[str]) -> tuple[Step, Spec]:
+    """The first step of a rollback, and its spec."""
+    signature, options = _inner_step(given, "rollback")
+    if signature.get("subtask_type"):
+        steps, _, spec = _of_many(signature, options, target, {**wanted, "start_at": 0}, needs)
+        return steps[0], spec
+    step = _step(signature, options, target, wanted, needs)
+    return step, cast(Spec, {**step.laid, "limit": step.limit})
 
 
 def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> SignatureOptions:
@@ -204,9 +212,10 @@ def _inner_step(given: Mapping[str, object], number: int | str) -> tuple[Signatu
     if not isinstance(given, Mapping) or not isinstance(given.get("task"), str):
         raise InvalidJob(f"{what} is no signature of a task: {given!r}")
     step = cast(Signature, given)
-    if is_canvas(step) and not isinstance(number, str):
+    whole = isinstance(number, str)
+    if is_canvas(step) and not whole:
         return step, {}
-    if step.get("subtask_type"):
+    if step.get("subtask_type") and not (whole and (is_chain(step) or is_canvas(step))):
         raise InvalidJob(f"{what}: a {step['subtask_type']} cannot be run there")
     options = options_of(step)
     refused = sorted(set(options) - STEP_OPTIONS)
@@ -223,18 +232,22 @@ def options_of(signature: Signature) -> SignatureOptions:
 
 def all_arguments(spec: Spec) -> Iterator[tuple[str, object]]:
     """Every argument of every step, of the rollback and of links, named."""
-    steps: list[StepSpec] = spec.get("steps") or [spec]
-    for number, step in enumerate(steps):
-        where = f" of step {number}" if "steps" in spec else ""
-        yield from _arguments(step, where)
-        for one in inner(step.get("canvas")):
-            yield from _arguments(one, f" of {one['task']}{where}")
+    yield from _of_steps(spec, "")
     if "rollback" in spec:
-        yield from _arguments(spec["rollback"], " of the rollback")
+        yield from _of_steps(spec["rollback"], " of the rollback")
     for kind, links in (("link", spec.get("link", ())), ("link_error", spec.get("link_error", ()))):
         for link in links:
             for one in inner(link):
                 yield from _arguments(one, f" of the {kind} {one['task']}")
+
+
+def _of_steps(spec: Spec, whole: str) -> Iterator[tuple[str, object]]:
+    steps: list[StepSpec] = spec.get("steps") or [spec]
+    for number, step in enumerate(steps):
+        where = (f" of step {number}" if "steps" in spec else "") + whole
+        yield from _arguments(step, where)
+        for one in inner(step.get("canvas")):
+            yield from _arguments(one, f" of {one['task']}{where}")
 
 
 def _arguments(one: Signature | StepSpec, where: str) -> Iterator[tuple[str, object]]:
@@ -257,6 +270,11 @@ def arguments(spec: Spec, number: int, value: Any) -> list[Any]:
     step = laid(spec, number)
     own = list(step.get("args", ()))
     return own if "steps" not in spec or number == spec["first"] or step.get("immutable") else [value, *own]
+
+
+def number_of(back: str) -> int:
+    """The number of a rollback's step, from the field `back` of its record."""
+    return int(back.partition(" ")[0] or 0)
 
 
 def advance(step: StepSpec) -> tuple[str, str, int]:

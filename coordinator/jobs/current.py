@@ -28,12 +28,16 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """A rollback is given the arguments of the step that failed, the error, and the last step's result if any."""
+    """A rollback is given the arguments of the step that failed, the error, and the last step's result if any.
+
+    `results`: those of all steps before. `error["parts"]`: how the sub-results ended, where the attempt was parked.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     error: Cause | None
     result: Any
+    results: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class OrderOptions(TypedDict, total=False):
     * max_losses: how many runs may be lost with their process; the setting `max_losses` where it is not named.
     * retry_delay: seconds between attempts, a list of them (the last one repeats), or a `Backoff`.
     * retry_on: types of exceptions that are optimistic conflicts, as `Conflict` is.
-    * rollback: a signature. It runs once when a job that was started will not succeed.
+    * rollback: a signature, also of a chain or group. It runs once when a job that was started will not succeed.
     * on_failure: `release` the lane, or `hold` it until an operator decides.
     * time_limit: the attempt's process is stopped after so long.
     * soft_time_limit: SoftTimeLimitExceeded is raised in the task where the pool gives it the main thread (prefork,

@@ -15,12 +15,13 @@ from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
-from coordinator.jobs.spec import Cause, Spec
+from coordinator.jobs.spec import Cause, Spec, StepSpec
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 from coordinator.store.values import Act
 
 _PAGE = 500
+_NUMBERS = ("step", "attempt", "losses", "forgiven")
 
 TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
 
@@ -102,12 +103,11 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     number = int(text.get("step", 0))
     laid = chain.laid(spec, number)
     kwargs = dict(laid.get("kwargs", {})) | (loads(text["unite"]) if "unite" in text else {})
-    rolling = text.get("phase") == "rollback" and text["state"] in ("ready", "running")
     done, _, total = text.get("progress", "").partition("/")
     return Job(
         id=job_id,
         keys=tuple(text["keys"].split("\n")),
-        state="rolling_back" if rolling else text["state"],
+        state=state_of(text),
         task=text.get("task", ""),
         args=tuple(laid.get("args", ())),
         kwargs=kwargs,
@@ -129,6 +129,12 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         fault=cause_of(text.get("fault")),
         acts={name: loads(text[name]) for name in ("retried", "paused", "resumed", "moved") if name in text},
     )
+
+
+def state_of(record: Mapping[str, str]) -> str:
+    """A job whose rollback is ready, runs or is parked is being rolled back."""
+    rolling = record.get("phase") == "rollback" and record["state"] in ("ready", "running", "parked")
+    return "rolling_back" if rolling else record["state"]
 
 
 def _unfaded(record: dict[str, str]) -> dict[str, str]:
@@ -201,19 +207,35 @@ def owned(store: Store, job_id: str, token: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job stands: its task, the step at work, and how many attempts before the last one raised."""
+    """Where a job stands: its key, its task, the step at work, and how many attempts before the last one raised.
 
+    `back`: the number of the rollback's step, None where the job is not rolled back; `error`: why it is.
+    """
+
+    key: str
     task: str
     spec: Spec
     step: int
     tries: int
+    back: int | None
+    error: Cause | None
+
+    @property
+    def following(self) -> StepSpec | None:
+        """The step after the one at work."""
+        if self.back is not None:
+            return chain.following(self.spec["rollback"], self.back)
+        return chain.following(self.spec, self.step)
 
 
 def standing(store: Store, job_id: str) -> Standing:
     """A job that is gone stands as if it had never been taken."""
-    task, spec, *numbers = fields(store, job_id, "task", "spec", "step", "attempt", "losses", "forgiven")
+    told = fields(store, job_id, "keys", "task", "spec", "phase", "back", "error", *_NUMBERS)
+    keys, task, spec, phase, back, error, *numbers = told
     step, attempt, losses, forgiven = (int(number or 0) for number in numbers)
-    return Standing(task, loads(spec or "{}"), step, max(0, attempt - losses - forgiven - 1))
+    place = chain.number_of(back) if phase == "rollback" else None
+    tries = max(0, attempt - losses - forgiven - 1)
+    return Standing(keys.partition("\n")[0], task, loads(spec or "{}"), step, tries, place, cause_of(error))
 
 
 def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:

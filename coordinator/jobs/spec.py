@@ -65,12 +65,13 @@ class Policy(TypedDict):
 class Spec(StepSpec, total=False):
     """The part of a record that only the runner reads: of a single task its step, of a chain `steps` and `first`.
 
-    `first`: the number of the step to begin with. `free`: the task's own bound on attempts counts.
+    `first`: the number of the step to begin with. `free`: the task's own bound on attempts counts. `rollback`: laid out
+    as a job is.
     """
 
     steps: list[StepSpec]
     first: int
-    rollback: StepSpec
+    rollback: Spec
     link: list[Signature]
     link_error: list[Signature]
     ignore_result: bool
@@ -79,8 +80,19 @@ class Spec(StepSpec, total=False):
     free: int
 
 
+class Part(TypedDict, total=False):
+    """How a sub-result of an attempt ended: with a `result` or an `error`. It has neither where it had not ended."""
+
+    id: str
+    result: Any
+    error: Cause
+
+
 class Cause(TypedDict, total=False):
-    """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when."""
+    """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when.
+
+    `parts`: the sub-results of an attempt that was parked, as far as they fit into `max_payload`.
+    """
 
     type: str
     module: str
@@ -88,6 +100,7 @@ class Cause(TypedDict, total=False):
     traceback: str
     by: str
     at: int
+    parts: list[Part]
 
 
 class Handles(TypedDict):

@@ -19,7 +19,7 @@ NODE = "in-place"
 MAX_CONFLICTS = 20
 
 _CLAIMED = ("keys", "task", "spec", "attempt", "losses", "fence", "limits", "unite", "class", "tell")
-_CLAIMED_TOO = ("phase", "step", "value", "forgiven", "error")
+_CLAIMED_TOO = ("phase", "step", "value", "forgiven", "error", "back", "undid", "values")
 
 
 class Attempts(Lines):
@@ -54,14 +54,13 @@ class Attempts(Lines):
         record = self.records[job_id]
         record["token"] = ""
         if record.get("phase") == "rollback":
-            self.undone(job_id, outcome)
+            self._undo_on(job_id, outcome)
         elif stop := record.pop("stop", ""):
             self.give_up(job_id, stop)
         elif outcome.kind == "succeeded":
             self._succeed(job_id, outcome.detail)
         elif outcome.kind == "parked":
-            record |= {"state": "parked", "handles": outcome.detail}
-            self.parked.add(job_id)
+            self._park(job_id, outcome.detail)
         elif _may_try_again(record, outcome):
             record["error"] = outcome.detail
             self.counted["retries"] += 1
@@ -69,11 +68,31 @@ class Attempts(Lines):
         else:
             self.give_up(job_id, "failed", error=outcome.detail)
 
+    def _park(self, job_id: str, handles: str) -> None:
+        self.records[job_id] |= {"state": "parked", "handles": handles}
+        self.parked.add(job_id)
+
+    def _undo_on(self, job_id: str, outcome: Outcome) -> None:
+        """A step of the rollback is over, or waits for its sub-results."""
+        record = self.records[job_id]
+        number = int(record["back"])
+        step = chain.following(spec_of(record)["rollback"], number)
+        if outcome.kind == "parked":
+            self._park(job_id, outcome.detail)
+        elif outcome.kind == "succeeded" and step is not None:
+            kind, task, _ = chain.advance(step)
+            record |= {"undid": outcome.detail, "back": str(number + 1), "class": kind, "task": task}
+            self.put_back(job_id)
+        else:
+            self.undone(job_id, outcome)
+
     def _succeed(self, job_id: str, value: str) -> None:
         record = self.records[job_id]
         number = int(record.get("step", 0)) + 1
         if number < len(spec_of(record).get("steps", ())):
             record["value"] = value
+            if "undo" in record:
+                record["values"] = ",".join([*([record["values"]] if "values" in record else []), value])
             _add(record, "forgiven")
             _go_to(record, number)
             self.put_back(job_id)
@@ -89,6 +108,7 @@ class Attempts(Lines):
         record |= {"phase": "rollback", "ends": "rolled_back" if state == "failed" else state, **fields}
         record["was"] = f"{record['task']}\n{record['class']}"
         record["task"], _, record["class"] = record["undo"].split("\n", 2)
+        record["back"] = "0"
         self.put_back(job_id)
 
     def undone(self, job_id: str, outcome: Outcome, to_hold: bool = True) -> None:
@@ -122,6 +142,7 @@ class Attempts(Lines):
         if record.get("rollback") == "done" and int(record.get("step", 0)) != first:
             _go_to(record, first)
             record.pop("value", None)
+            record.pop("values", None)
         record |= {"forgiven": record.get("attempt", "0"), "phase": "", "retried": dumps(act)}
         for name in ("stop", "ends", "rollback", "fault", "conflicts"):
             record.pop(name, None)
@@ -135,6 +156,8 @@ def spec_of(record: Record) -> Spec:
 def leave_rollback(record: Record) -> None:
     """The rollback is over, well or not: the record names the job's own task again."""
     record["phase"] = "undone"
+    for name in ("back", "undid"):
+        record.pop(name, None)
     record["task"], record["class"] = record.pop("was").split("\n", 1)
 
 

@@ -34,7 +34,10 @@ class _LookInPlace(Look):
         return []
 
     def _rolling_back(self, job: Job) -> Found:
-        at_work = self.memory.rules.records[job.id]["state"] == "running"
+        state = self.memory.rules.records[job.id]["state"]
+        if state == "parked":
+            return self._parked(job, "is rolled back; its rollback is parked")
+        at_work = state == "running"
         return self._running(job, "is rolled back") if at_work else self._ready(job, "is to be rolled back")
 
     def _fields(self, job: Job, *names: str) -> list[str]:

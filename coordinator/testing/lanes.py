@@ -133,7 +133,8 @@ class Memory(Lanes):
             if "stop" not in record:
                 record |= {"stop": "cancelled", "error": error}
         elif job.state == "rolling_back":
-            if record["state"] == "ready" and record["ends"] != "cancelled":  # it has not begun
+            unbegun = record["state"] == "ready" and record["back"] == "0"
+            if unbegun and record["ends"] != "cancelled":
                 self.rules.drop(job.id)
                 self.rules.undone(job.id, Outcome("failed", error), to_hold=False)
         elif not job.over:

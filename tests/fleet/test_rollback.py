@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from celery import chain
+from celery import chain, group
 
 from tests.fleet.mishaps import cause, marks, start, tasks_of
 from tests.harness.fleet import Fleet
@@ -50,6 +50,22 @@ def test_a_rollback_is_given_the_jobs_id_its_arguments_its_error_and_its_last_re
         seen: Any = record.lrange(f"{fleet.prefix}.given", 0, -1)
     assert seen == [repr([job.job_id, "k", [3], {"word": "no"}, "no 3", 3])]
     assert (found.task, found.args, found.kwargs) == (tasks.refuse.name, (), {"word": "no"})
+
+
+def test_a_rollback_that_is_a_chain_with_a_group_keeps_the_lane_until_all_of_it_has_ended(fleet: Fleet) -> None:
+    fleet.configure(**QUICK)
+    start(fleet, concurrency=3)
+    shop = fleet.shop
+    both = group(shop.work.si("left", 0.5), shop.work.si("right", 0.7))
+    undo = chain(shop.undo.si("first"), both, shop.work.si("last"))
+    job = fleet.coordinator.submit("k", shop.fail.s("job"), rollback=undo)
+    after = fleet.coordinator.submit("k", shop.work.s("after"))
+    assert fleet.coordinator.wait(after.job_id, 30).state == "succeeded"
+    assert fleet.coordinator.job(job.job_id).state == "rolled_back"
+    seen = marks(fleet)
+    assert seen[:2] == ["job begin", "first undone"]
+    assert sorted(seen[2:6]) == ["left begin", "left end", "right begin", "right end"]
+    assert seen[6:] == ["last begin", "last end", "after begin", "after end"]
 
 
 def test_a_job_lost_too_often_is_rolled_back_once(fleet: Fleet) -> None:

@@ -19,6 +19,8 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "fragile": {"max_losses": 0},
     "undo": {"undo": "shop.other"},
     "elsewhere": {"undo": "shop.other", "back": "other"},
+    "undo in steps": {"undo": "shop.other", "back": STEPS},
+    "undo in steps and hold": {"undo": "shop.work", "back": STEPS, "hold": True, "limit": 20_000},
     "hold": {"hold": True},
     "undo and hold": {"hold": True, "undo": "shop.other"},
     "order": {"steps": STEPS},
@@ -85,7 +87,6 @@ class Ask:
             tasks = [one | {"options": {"queue": queue}} for queue in steps]
             options.pop("queue")
             signature |= {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
-        undo = {"task": asked.get("undo"), "options": {"queue": asked.get("back", "celery")}}
         wanted = Options(
             when_busy=self.busy,
             job_id=self.name,
@@ -94,7 +95,7 @@ class Ask:
             max_losses=asked.get("max_losses"),
             max_lifetime=LIFETIME / 1000,
             time_limit=asked.get("limit", 0) / 1000 or None,
-            rollback=undo if undo["task"] else None,
+            rollback=self._undo() if "undo" in asked else None,
             on_failure="hold" if asked.get("hold") else "release",
             not_before=None if span else self._asked_time("later") if "later" in asked else None,
             weight=asked.get("weight", 1),
@@ -103,6 +104,13 @@ class Ask:
         )
         target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
         return Requests(_SETTINGS, target).make(list(self.keys), signature, wanted)
+
+    def _undo(self) -> dict[str, Any]:
+        queues = self.asked.get("back", "celery")
+        if isinstance(queues, str):
+            return {"task": self.asked["undo"], "options": {"queue": queues}}
+        tasks = [{"task": self.asked["undo"], "options": {"queue": queue}} for queue in queues]
+        return {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
 
     def _ms(self, what: str) -> int:
         """As the model is told: a span, or an instant by the wall clock."""
@@ -117,7 +125,9 @@ class Ask:
         task, limit = asked.get("task", "shop.work"), asked.get("limit", 0)
         places = [record.Place(f"shop\n{queue}", task, limit) for queue in steps or (asked.get("queue", "celery"),)]
         united = asked.get("unite", ())
-        undo = record.Place(f"shop\n{asked.get('back', 'celery')}", asked["undo"], limit) if "undo" in asked else None
+        back = asked.get("back", ("celery",))
+        queues = ((back,) if isinstance(back, str) else back) if "undo" in asked else ()
+        undo = tuple(record.Place(f"shop\n{queue}", asked["undo"], limit) for queue in queues)
         return record.Job(
             id=self.name,
             keys=self.keys,

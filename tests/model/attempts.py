@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from tests.model import rings
-from tests.model.lanes import Lanes, Node
+from tests.model.lanes import Node
 from tests.model.record import Job
+from tests.model.undoing import Undoing
 
 TOLD_BY_ITS_RUNNER = 10_000
 CONFLICTS = 20
@@ -17,7 +18,7 @@ class Submitted(NamedTuple):
     fence: str
 
 
-class Attempts(Lanes):
+class Attempts(Undoing):
     def submit(self, job: Job, when_busy: str, room: int | None = None) -> Submitted:
         self.asking = job.id
         answer = self._submit(job, when_busy, room)
@@ -189,9 +190,12 @@ class Attempts(Lanes):
         return "accepted", state
 
     def conclude(self, job: Job, outcome: str, delay: int, bound: int | None) -> str:
-        good = outcome in ("succeeded", "step", "parked")
         if job.phase == "rollback":
-            if not good:
+            if outcome == "parked":
+                return self.park(job)
+            if outcome == "step":
+                return self.undo_next(job)
+            if outcome != "succeeded":
                 return self.give_up(job, "failed")
             self.undone(job, "done")
             return self.settle(job, job.ends)
@@ -216,11 +220,6 @@ class Attempts(Lanes):
             return self.retry_later(job, delay)
         return self.give_up(job, "failed")
 
-    def let_go(self, job: Job) -> None:
-        """Nobody acts for it; its lane is kept."""
-        self.unlock(job)
-        job.token, job.last, job.condemned = "", job.token or job.last, ""
-
     def retry_later(self, job: Job, delay: int) -> str:
         self.counts["retries"] += 1
         self.let_go(job)
@@ -235,17 +234,6 @@ class Attempts(Lanes):
         self.know(job.place.kind)
         self.put_back(job)
         return "ready"
-
-    def park(self, job: Job) -> str:
-        assert job.place
-        job.till = job.started + job.place.limit if job.place.limit else 0
-        self.let_go(job)
-        job.handles, job.state = "handles", "parked"
-        self.looks[job.id] = self.now
-        return "parked"
-
-    def undone(self, job: Job, how: str) -> None:
-        job.phase, job.rollback, job.place = "undone", how, job.own
 
     def settle(self, job: Job, state: str) -> str:
         """The end, unless an operator is to decide."""
@@ -267,9 +255,8 @@ class Attempts(Lanes):
         self.look_again(job)
         self.let_go(job)
         job.phase, job.ends = "rollback", "rolled_back" if state == "failed" else state
-        job.stop, job.own, job.place, job.given_up = "", job.place, job.undo, self.now
-        self.know(job.place.kind)
-        self.put_back(job)
+        job.own = job.place
+        self.undo(job, 0)
         return "rolling_back"
 
     def lose(self, job: Job, how: str, delay: int = 0) -> str:

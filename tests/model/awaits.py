@@ -56,6 +56,9 @@ class Awaits(Attempts):
         found = []
         for _, name in sorted((at, name) for name, at in self.looks.items() if at <= self.now):
             job = self.jobs.get(name)
+            if job and job.stale:
+                job.stale = False
+                found.append((name, "", 2))
             if job and job.state == "parked":
                 late = 0 < job.till <= self.now
                 self.looks[name] = min(self.now + pause, job.till) if job.till > self.now else self.now + pause

@@ -108,6 +108,21 @@ class Courses(Collecting):
         self.on.check()
         self.finish(0, "raised", 5_000, None, False)
 
+    @act(2, any_free_lane, part="time", pick=PICK, flavour=["undo", "undo in steps"])
+    def park_a_rollback_that_began_late(self, pick: int, flavour: str) -> None:
+        """The lifetime of the job is over, that of its rollback counts from its claim; then that one is over, too."""
+        self._start(pick, 1, flavour)
+        self.finish(0, "failed", 0, None, False)
+        self._pass(PAST_LIFETIME)
+        self.take("one", 1)
+        self.on.check()
+        for ms in (0, PAST_LIFETIME):
+            self._sweep(10**13)
+            self.on.check()
+            self.finish(0, "parked", 0, None, False)
+            self._pass(ms)
+        self._sweep(10**13)
+
     @act(2, at_work, part="operators", pick=PICK, to=ENDS_OF_LINE)
     def stop_what_was_released_and_is_wanted_again(self, pick: int, to: str) -> None:
         one = self.taking(pick)

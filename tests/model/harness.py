@@ -164,7 +164,7 @@ class Harness:
         self.again = self.again and not model.any_stale()
         most, following = "" if bound is None else bound, ("", "", "")
         if outcome in ("succeeded", "step"):
-            left = job.steps[job.step + 1 :] if job and job.token == taking.token and job.phase != "rollback" else ()
+            left = job.left if job and job.token == taking.token else ()
             outcome = "step" if left else "succeeded"
             following = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
         token = self.new("t") if chain else ""

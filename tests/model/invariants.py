@@ -169,7 +169,7 @@ def sets(held: Held) -> Iterator[str]:
     if held.dump.held.get("state:rolling_back", set()) != rolling:
         yield f"state:rolling_back has {held.dump.held.get('state:rolling_back')}, rolling back are {rolling}"
     for name in rolling:
-        if held.live[name]["state"] not in ("ready", "running"):
+        if held.live[name]["state"] not in ("ready", "running", "parked"):
             yield f"{name} is rolled back and {held.live[name]['state']}"
     for what, mark in (("paused", PAUSED), ("limits", LIMIT)):
         marked = {key for key, line in held.lines.items() if mark in dict(line)}
@@ -190,7 +190,7 @@ def clocks(held: Held) -> Iterator[str]:
             yield f"expiry has {name}, which is over"
     for name, record in held.live.items():
         idle = record["state"] in ("ready", "retrying", "parked", "held") and "attempt" in record
-        if idle and "taken" in record and record.get("phase") != "rollback" and name not in expiry:
+        if idle and "taken" in record and name not in expiry:
             yield f"{name} was taken, is {record['state']} and never expires"
         if record.get("expires") and "taken" not in record and name not in expiry:
             yield f"{name} must be started in time and nothing ends it"

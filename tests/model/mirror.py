@@ -8,7 +8,7 @@ from tests.model.raw import Dump
 from tests.model.record import Job
 
 PAUSED, LIMIT = "\1paused", "\1limit"
-_NUMBERS = ("attempt", "losses", "forgiven", "conflicts", "step", "fence")
+_NUMBERS = ("attempt", "losses", "forgiven", "conflicts", "step", "fence")  # `back` begins with its number
 _TEXTS = ("state", "token", "last", "phase", "stop", "condemned", "rollback", "handles")
 
 
@@ -59,6 +59,7 @@ def _members(jobs: list[Job]) -> list[str]:
 
 def _job(job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(job, name) for name in (*_NUMBERS, *_TEXTS)}
+    found |= {"back": job.back, "stale": job.stale}
     found |= {"taken": job.taken, "melts": bool(job.melt), "keys": "\n".join(job.keys)}
     found |= {"class": job.place.kind if job.place else None, "task": job.place.task if job.place else None}
     found["unite"] = None if job.unite is None else sorted(job.unite)
@@ -116,6 +117,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
 def _record(record: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {name: int(record.get(name, 0)) for name in _NUMBERS}
     found |= {name: record.get(name, "") for name in _TEXTS}
+    found |= {"back": int(record.get("back", "0 ").split()[0]), "stale": "stale" in record}
     found["handles"] = "handles" if found["handles"] else ""
     found |= {"taken": int(record["taken"]) if "taken" in record else None, "melts": "melt" in record}
     found["unite"] = loads(record.get("unite", '{"what": []}'))["what"]

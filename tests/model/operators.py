@@ -14,7 +14,8 @@ class Model(Sweeps):
             return ""
         if job.over:
             return job.state
-        if job.phase == "rollback" and job.state == "ready" and job.ends != "cancelled":
+        unbegun = job.phase == "rollback" and job.state == "ready" and job.back == 0
+        if unbegun and job.ends != "cancelled":
             hold, job.hold = job.hold, False
             self.unqueue(job)
             self.give_up(job, "cancelled")

@@ -17,7 +17,8 @@ class Place:
 
 @dataclass(eq=False)
 class Job:
-    """`steps`: of an order, its places; `plain`: a lock in plain code; times are ms; `order`: lower goes first.
+    """`steps`: of an order, its places; `undo`: of its rollback, `back` the one at work; `plain`: a lock in plain code;
+    times are ms; `order`: lower goes first.
 
     `span`: `expires` and `not_before` are so long from its submit; else people named them, by the wall clock.
     `alone`: of weight `all`. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
@@ -38,7 +39,7 @@ class Job:
     lifetime: int = 0
     keep_success: int = 5000
     keep_failure: int = 5000
-    undo: Place | None = None
+    undo: tuple[Place, ...] = ()
     hold: bool = False
     tell: bool = False
     parent: str = ""
@@ -72,6 +73,7 @@ class Job:
     due: int = 0
     lease: int = 0
     step: int = 0
+    back: int = 0
     phase: str = ""
     ends: str = ""
     rollback: str = ""
@@ -81,6 +83,7 @@ class Job:
     own: Place | None = None
     slots: tuple[int, ...] = ()
     handles: str = ""
+    stale: bool = False
     waits_for: tuple[str, ...] = ()
     awaits: tuple[str, str] = ("", "")
     seen: int = 0
@@ -115,8 +118,13 @@ class Job:
         if self.plain or self.over or self.state == "running":
             return None
         if self.phase == "rollback":
-            return self.given_up + self.lifetime
+            return (self.started if self.state == "parked" else self.given_up) + self.lifetime
         return self.taken + self.lifetime if self.taken is not None else self.expires
+
+    @property
+    def left(self) -> tuple[Place, ...]:
+        """The steps after the one at work."""
+        return self.undo[self.back + 1 :] if self.phase == "rollback" else self.steps[self.step + 1 :]
 
     def count_from(self, now: int) -> None:
         """It comes now."""

@@ -13,6 +13,28 @@ class Rows(Both):
         for _ in range(2):
             self.both(then, key[0] if then == "release" else name, why="why", by="anna")
 
+    @act(
+        2,
+        part="parked",
+        key=KEYS,
+        back=[[], ["value"], ["park"], ["park", "value"], ["value", "park"]],
+        then=["retry", "cancel", "release"],
+    )
+    def undo_in_steps(self, key: tuple[str, ...], back: list[str], then: str) -> None:
+        """Its rollback parks on a job that waits, or not at all, and then its lane is taken from it, or not."""
+        child, name = self.new(), self.new()
+        self.both("pause", "p", why="why", by="anna")
+        self.both("submit", "p", {"task": "work", "script": []}, job_id=child)
+        ends = {"value": [["value", 7]], "park": [["park", [child]]]}
+        steps = [{"task": "work", "script": ends[one]} for one in back] or [
+            {"task": "work", "script": [["eager", True]]}
+        ]
+        failing = {"task": "work", "script": [["raise", 99]]}
+        self.both("submit", key, failing, rollback={"steps": steps}, job_id=name)
+        self.both(then, key[0] if then == "release" else name, why="why", by="anna")
+        self.both("resume" if then == "retry" else "cancel", "p" if then == "retry" else child, why="why", by="anna")
+        self.both("resume", "p", why="why", by="anna")
+
     @act(part="limits", key=KEY, low=[0, 1], end=[2, 99])
     def lower_a_limit(self, key: str, low: int, end: int) -> None:
         """A job that was started before may run again once the lock beside it is gone."""

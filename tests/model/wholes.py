@@ -60,7 +60,7 @@ class Whole(Courses):
     )
     def unpark(self, pick: int, outcome: str, delay: int, late: bool) -> None:
         job = self.model.jobs[self.some([job.id for job in self.model.jobs.values() if job.state == "parked"], pick)]
-        left = job.steps[job.step + 1 :]
+        left = job.left
         outcome = "succeeded" if outcome == "step" and not left else outcome
         more = (left[0].kind, left[0].task, left[0].limit) if outcome == "step" else ("", "", "")
         last = "of another" if late and pick % 4 == 0 else job.last

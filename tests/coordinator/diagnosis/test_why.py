@@ -147,6 +147,17 @@ def test_a_rollback_says_whether_it_runs(node: Puppet, coordinator: Coordinator)
     assert coordinator.why("j") == ["job j is over, rolled_back: Lost: detail"]
 
 
+def test_a_parked_rollback_says_what_it_waits_for(node: Puppet, coordinator: Coordinator) -> None:
+    node.submit("a", job_id="j", rollback={"task": "shop.other"})
+    node.finish(node.must_take(), "failed")
+    undo = node.must_take()
+    node.store.step("job_finish", undo.id, undo.token, "parked", '{"ids": ["x"], "one": true}', 0, "", "", "", "",
+                    "one", undo.runner, "", 60000, "")  # fmt: skip
+    (said, *_) = coordinator.why("j")
+    assert "its rollback is parked until all of its 1 sub-results have ended: x" in said
+    assert [job.id for job in list_jobs(node.store, state="rolling_back")] == ["j"]
+
+
 def test_a_job_that_is_stopped_and_one_whose_node_is_gone_say_so(node: Puppet, coordinator: Coordinator) -> None:
     node.submit("a", job_id="j")
     node.must_take()

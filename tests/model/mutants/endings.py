@@ -86,7 +86,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a parked job keeps its lock and token",
-        "  settle.release(c, id, job, 'handles', handles, 'till', till)\n",
+        "  settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and started + limit or 0)\n",
         "  redis.call('ZREM', c.P .. 'leases', id)\n",
     ),
     Mutation(
@@ -228,5 +228,35 @@ MUTATIONS = [
         "job", "a cancelled job is still ready",
         "if job.state == 'ready' then ready.drop(c, id, job) end\n",
         "",
+    ),
+    Mutation(
+        "settle", "a rollback that waits for its sub-results has failed",
+        "    if kind == 'parked' then return park(c, id, job, detail) end\n",
+        "",
+    ),
+    Mutation(
+        "settle", "a step of a rollback is begun twice",
+        "record.back_of(job) + 1, following.task",
+        "record.back_of(job), following.task",
+    ),
+    Mutation(
+        "settle", "a parked rollback holds its lane as long as the job might",
+        "  if undoing then redis.call('ZADD', c.P .. 'expiry', started + limits[4], id) end\n",
+        "",
+    ),
+    Mutation(
+        "settle", "sub-results of the attempt before a rollback that parks go on",
+        "  if stale then redis.call('HSET', name, 'stale', stale) end\n",
+        "", seldom=True,
+    ),
+    Mutation(
+        "job", "a parked rollback is counted in two states",
+        "  count.parked = count.parked - rolling.parked\n",
+        "",
+    ),
+    Mutation(
+        "job", "a rollback is cancelled between two of its steps",
+        " and record.back_of(job) == 0\n",
+        "\n", seldom=True,
     ),
 ]  # fmt: skip

@@ -47,6 +47,8 @@ FAULTS = [
     Fault(Attempts, "conclude", "the error of an attempt is forgotten", 'record["error"] = outcome.detail', "pass"),
     Fault(Attempts, "_succeed", "the attempts of all steps are one budget", '_add(record, "forgiven")', "pass", True),
     Fault(Attempts, "give_up", "a job that never ran is rolled back", ' or "taken" not in record', "", True),
+    Fault(Attempts, "_undo_on", "a rollback that waits has failed", 'outcome.kind == "parked"', "False"),
+    Fault(Attempts, "_undo_on", "a rollback ends with its first step", "step is not None", "False"),
     Fault(Attempts, "give_up", "a rollback runs twice", ' or record.get("phase") == "undone"', "", True),
     Fault(Attempts, "undone", "a fault is not counted", 'self.counted["faults"] += 1', "pass"),
     Fault(Attempts, "_end_or_hold", "what is cancelled is held", ' and state != "cancelled"', "", True),

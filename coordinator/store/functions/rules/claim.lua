@@ -1,9 +1,10 @@
 -- Claims: a runner is given a ready job, with a new token, a new fence and the full ttl.
 -- The reply tells the runner what it must know: id, keys, task, spec, attempt, losses, fence, limits, unite, class,
--- tell; last, of a job that was not simply started, {phase, step, value, forgiven, error}.
+-- tell; last, of a job that was not simply started, its fields MORE.
 local claim = {}
 
 local CLASS = 10 -- the place of the class in the reply
+local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'values'}
 
 -- The fields that a job needs to be started.
 local function fill(job, ...)
@@ -19,14 +20,14 @@ local function start(c, id, job, node, runner, token, ttl)
   redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', fence, 'attempt', attempt,
     'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text)
   redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
-  if job.phase == 'rollback' then limit = tonumber(string.match(job.undo, '^[^\n]*\n([^\n]*)')) end
+  if job.phase == 'rollback' then limit = select(2, record.back_of(job)) end
   local till = limit > 0 and base.text_of(c.now + limit) or '0'
   redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.expires then states.started(c, id, job.expires) end
   return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
     job.class, job.tell or false,
-    job.seldom and redis.call('HMGET', job.name, 'phase', 'step', 'value', 'forgiven', 'error') or false}
+    job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
 end
 
 -- The next job of a class. Entries may be stale, too old, or of a task that this node has not registered.
@@ -69,7 +70,7 @@ local function repeated(c, id)
   local given = redis.call('HMGET', name, 'keys', 'task', 'spec', 'attempt', 'losses', 'fence', 'limits', 'unite',
     'class', 'tell')
   table.insert(given, 1, id)
-  given[#given + 1] = redis.call('HMGET', name, 'phase', 'step', 'value', 'forgiven', 'error')
+  given[#given + 1] = redis.call('HMGET', name, unpack(MORE))
   return given
 end
 

@@ -26,8 +26,8 @@ end
 
 -- Only a job with `seldom` has these: there is more to look at than of a job that simply runs.
 function record.fill_rare(job)
-  return record.fill(job, 'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'hold',
-    'forgiven', 'conflicts', 'parent', 'slots', 'group')
+  return record.fill(job, 'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'back',
+    'hold', 'forgiven', 'conflicts', 'parent', 'slots', 'group')
 end
 
 -- nil: no such job.
@@ -36,6 +36,13 @@ function record.read(c, id)
     'node', 'runner', 'started', 'taken', 'tell', 'melt', 'seldom')
   if not job.state then return nil end
   return job.seldom and record.fill_rare(job) or job
+end
+
+-- The rollback's step at work: its number, and its time limit in ms.
+function record.back_of(job)
+  local number, limit = string.match(job.back or '', '^(%d+) (%d+)$')
+  if number then return tonumber(number), tonumber(limit) end
+  return 0, tonumber(string.match(job.undo, '^[^\n]*\n([^\n]*)'))
 end
 
 -- Writes fields, some of them rare ones.

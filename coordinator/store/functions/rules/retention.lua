@@ -42,8 +42,8 @@ function retention.fade(c, id)
   if job.seldom then
     local last = redis.call('HGET', job.name, 'last')
     if last then redis.call('HSET', job.name, 'last', retention.trace_of(last)) end
-    redis.call('HDEL', job.name, 'seldom', 'value', 'home', 'undo', 'hold', 'forgiven', 'conflicts', 'parent', 'slots',
-      'condemned', 'stop', 'score', 'till', 'expires', 'awaited')
+    redis.call('HDEL', job.name, 'seldom', 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts', 'parent',
+      'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited')
   end
   local keep, most = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) %S+ (%S+)$')
   if most and not job.awaited then bound(c, id, tonumber(most), keep) end

@@ -43,6 +43,7 @@ function settle.end_rollback(c, id, job)
   local name = c.P .. 'job:' .. id
   job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
   redis.call('ZREM', c.P .. 'expiry', id)
+  redis.call('HDEL', name, 'back', 'undid')
   record.note(c, id, 'phase', 'undone', 'task', job.task, 'class', job.class)
 end
 
@@ -88,6 +89,17 @@ local function fault(c, id, job, detail)
   return settle.finish_or_hold(c, id, job, 'double_fault', 'rollback', 'failed', 'fault', detail)
 end
 
+-- A step of a rollback is to be taken. It has a lifetime of its own: where nobody can run it, it does not hold its lane
+-- for ever.
+local function undo(c, id, job, number, task, limit, class)
+  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
+  redis.call('HDEL', c.P .. 'job:' .. id, 'stop')
+  job.task, job.class = task, class
+  classes.know(c, class)
+  states.enter(c, id, 'rolling_back')
+  settle.put_back(c, id, job, 'task', task, 'class', class, 'back', string.format('%.0f %.0f', number, limit))
+end
+
 -- A job will not succeed: where it was started its rollback runs first, once, in its place.
 function settle.give_up(c, id, job, state, ...)
   if job.phase == 'rollback' then return fault(c, id, job, select(2, ...) or '"stopped"') end
@@ -97,20 +109,25 @@ function settle.give_up(c, id, job, state, ...)
   states.leave(c, id, job)
   settle.release(c, id, job, 'phase', 'rollback', 'ends', state == 'failed' and 'rolled_back' or state,
     'was', job.task .. '\n' .. job.class, ...)
-  -- A lifetime of its own: where nobody can run it, it does not hold its lane for ever.
-  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
-  redis.call('HDEL', c.P .. 'job:' .. id, 'stop')
-  job.task, job.class = string.match(job.undo, '^([^\n]*)\n[^\n]*\n(.*)$')
-  classes.know(c, job.class)
-  states.enter(c, id, 'rolling_back')
-  settle.put_back(c, id, job, 'task', job.task, 'class', job.class)
+  undo(c, id, job, 0, string.match(job.undo, '^([^\n]*)\n([^\n]*)\n(.*)$'))
   return 'rolling_back'
+end
+
+-- The next step of a rollback; no step is begun twice.
+local function undo_next(c, id, job, value, following)
+  settle.release(c, id, job, 'undid', value)
+  undo(c, id, job, record.back_of(job) + 1, following.task, following.limit, following.class)
+  return 'ready'
 end
 
 -- The next step of a chain: a claim of its own, at the head of the ready list of its own class.
 local function advance(c, id, job, value, following)
   local name, limits = c.P .. 'job:' .. id, record.limits_of(job.limits)
   settle.release(c, id, job, 'value', value)
+  if job.undo then -- its rollback is given the results of all steps: JSON, between commas
+    local before = redis.call('HGET', name, 'values')
+    redis.call('HSET', name, 'values', before and before .. ',' .. value or value)
+  end
   redis.call('HSETNX', name, 'home', string.format('%.0f\n%s\n%s', limits[3], job.task, job.class))
   for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
   limits[3] = tonumber(following.limit)
@@ -121,11 +138,15 @@ local function advance(c, id, job, value, following)
   return 'ready'
 end
 
--- Holding its lane and no worker, until all of its sub-results ended.
+-- Holding its lane and no worker, until all of its sub-results ended. A rollback's lifetime counts from its claim.
+-- Sub-results of an earlier attempt that the wardens have not stopped yet are left to them, as `stale`.
 local function park(c, id, job, handles)
-  local limit, name = record.limits_of(job.limits)[3], c.P .. 'job:' .. id
-  local till = limit > 0 and redis.call('HGET', name, 'started') + limit or 0
-  settle.release(c, id, job, 'handles', handles, 'till', till)
+  local name, limits, undoing = c.P .. 'job:' .. id, record.limits_of(job.limits), job.phase == 'rollback'
+  local started, stale = unpack(redis.call('HMGET', name, 'started', 'handles'))
+  local limit = undoing and select(2, record.back_of(job)) or limits[3]
+  if undoing then redis.call('ZADD', c.P .. 'expiry', started + limits[4], id) end
+  if stale then redis.call('HSET', name, 'stale', stale) end
+  settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and started + limit or 0)
   redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), c.now, id)
   redis.call('ZADD', c.P .. 'walks', 0, id)
   return states.enter(c, id, 'parked')
@@ -158,9 +179,10 @@ end
 -- after `delay` ms where attempts are left; `most`: their bound) | lost (a sub-result is) | conflict | parked | step
 -- (following: class, task and time limit of the next).
 function settle.conclude(c, id, job, kind, detail, delay, most, following)
-  local good = kind == 'succeeded' or kind == 'step' or kind == 'parked'
   if job.phase == 'rollback' then
-    if not good then return settle.give_up(c, id, job, 'failed', 'error', detail) end
+    if kind == 'parked' then return park(c, id, job, detail) end
+    if kind == 'step' then return undo_next(c, id, job, detail, following) end
+    if kind ~= 'succeeded' then return settle.give_up(c, id, job, 'failed', 'error', detail) end
     settle.end_rollback(c, id, job)
     return settle.finish_or_hold(c, id, job, job.ends, 'rollback', 'done')
   end

@@ -24,7 +24,8 @@ step.define('job_cancel', {'allow-oom'}, function(c, args)
   if states.TERMINAL[job.state] then return job.state end
   local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
   -- Nobody has begun it. One that a cancel caused goes on: that cancel may only be asked again.
-  if job.phase == 'rollback' and job.state == 'ready' and job.ends ~= 'cancelled' then
+  local unbegun = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
+  if unbegun and job.ends ~= 'cancelled' then
     ready.drop(c, id, job)
     job.hold = nil
     return settle.give_up(c, id, job, 'cancelled', 'error', detail)
@@ -49,7 +50,7 @@ local function begin_anew(c, id, job, act)
     local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
     local limits = string.gsub(job.limits, '^(%S+ %S+) %S+', '%1 ' .. limit)
     redis.call('HSET', name, 'step', cjson.decode(was[3]).first, 'limits', limits, 'task', task, 'class', class)
-    redis.call('HDEL', name, 'value')
+    redis.call('HDEL', name, 'value', 'values')
     job.task, job.class = task, class
   end
   record.note(c, id, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
@@ -149,9 +150,13 @@ step.define('counts_read', {'no-writes'}, function(c)
   for _, state in ipairs(states.APART) do
     count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
   end
-  local rolling = redis.call('SINTERCARD', 2, c.P .. 'state:ready', c.P .. 'state:rolling_back')
-  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling
-  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling)
+  local rolling = {}
+  for _, state in ipairs({'ready', 'parked'}) do
+    rolling[state] = redis.call('SINTERCARD', 2, c.P .. 'state:' .. state, c.P .. 'state:rolling_back')
+  end
+  count.parked = count.parked - rolling.parked
+  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling.ready
+  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling.ready - rolling.parked)
   count.waiting = live - count.ready - count.running
   for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
   local reply = {}

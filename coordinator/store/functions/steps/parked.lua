@@ -42,14 +42,18 @@ end)
 -- parked_take: parked jobs of an app whose sub-results should be looked at now.
 -- args app pause
 --   pause: ms until the next look, unless the end of a sub-result is told before
--- returns {id, last, handles, what} for each; what: 0 = look, 1 = its time limit is over, 2 = the job is over; asked
---   again: each once in `pause`
+-- returns {id, last, handles, what} for each; what: 0 = look, 1 = its time limit is over, 2 = the attempt is: nobody
+--   waits for them; asked again: each once in `pause`
 step.define('parked_take', {'allow-oom'}, function(c, args)
   local app, pause = unpack(args)
   local parked, found = c.P .. 'parked:' .. app, {}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', parked, '-inf', c.now, 'LIMIT', 0, 100)) do
     local job = record.read(c, id)
-    local handles, till = unpack(redis.call('HMGET', c.P .. 'job:' .. id, 'handles', 'till'))
+    local handles, till, stale = unpack(redis.call('HMGET', c.P .. 'job:' .. id, 'handles', 'till', 'stale'))
+    if job and stale then
+      redis.call('HDEL', c.P .. 'job:' .. id, 'stale')
+      found[#found + 1] = {id, '', stale, 2}
+    end
     if job and job.state == 'parked' then
       till = tonumber(till)
       redis.call('ZADD', parked, till > c.now and math.min(c.now + pause, till) or c.now + pause, id)
