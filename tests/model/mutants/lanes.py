@@ -129,7 +129,7 @@ MUTATIONS = [
     Mutation(
         "lane", "nobody takes the place of a job that a pause calls back",
         "  for _, key in ipairs(keys) do admit.lane(c, key) end\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "lane", "who runs is not counted when a limit comes",
@@ -158,7 +158,7 @@ MUTATIONS = [
     Mutation(
         "lane", "a limit of one leaves a note behind",
         "  redis.call('HDEL', c.P .. 'limits', key)\n",
-        "",
+        "", seldom=True,
     ),
     Mutation(
         "job", "a job moved back holds up whoever is first now",

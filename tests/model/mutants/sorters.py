@@ -22,7 +22,7 @@ MUTATIONS = [
         "sorter", "a late one joins the batch that is sealed",
         "redis.call('ZADD', c.P .. 'collected:' .. sorter,",
         "local sealed = redis.call('EXISTS', c.P .. 'batch:' .. sorter) == 1\n"
-        "redis.call('ZADD', c.P .. (sealed and 'batch:' or 'collected:') .. sorter,",
+        "redis.call('ZADD', c.P .. (sealed and 'batch:' or 'collected:') .. sorter,", seldom=True,
     ),
     Mutation(
         "sorter", "orders stand by when they came",
@@ -55,7 +55,7 @@ MUTATIONS = [
     Mutation(
         "sorter", "a flush seals anew what came meanwhile",
         "if redis.call('EXISTS', batch) == 0 then",
-        "if true then",
+        "if true then", seldom=True,
     ),
     Mutation(
         "sorter", "a flush takes what is not sealed",
@@ -101,7 +101,7 @@ MUTATIONS = [
     Mutation(
         "sorter", "an order's priority is forgotten",
         "line.new_score(c, priority or 0, 'back')",
-        "line.new_score(c, 0, 'back')",
+        "line.new_score(c, 0, 'back')", seldom=True,
     ),
     Mutation(
         "sorters", "a sorter that is not due yet is flushed",

@@ -16,7 +16,7 @@ MUTATIONS = [
     Mutation(
         "ready", "a job that was started goes behind those that were not",
         "redis.call('INCR', c.P .. 'sequence') - FRONT",
-        "redis.call('INCR', c.P .. 'sequence')",
+        "redis.call('INCR', c.P .. 'sequence')", seldom=True,
     ),
     Mutation(
         "ready", "a job that is not to be taken is counted as ready",
@@ -91,7 +91,7 @@ MUTATIONS = [
     Mutation(
         "runner", "a finish that comes late takes away what its runner holds now",
         "  if ours then redis.call('HDEL', c.P .. 'work:' .. node, runner) end\n",
-        "  redis.call('HDEL', c.P .. 'work:' .. node, runner)\n",
+        "  redis.call('HDEL', c.P .. 'work:' .. node, runner)\n", seldom=True,
     ),
     Mutation(
         "claim", "a job that was not taken after all does not say that it is ready",
@@ -142,7 +142,7 @@ MUTATIONS = [
     Mutation(
         "ready", "what a finish made ready goes before what was ready",
         "job.class == class and redis.call('EXISTS', groups) == 0 then",
-        "job.class == class then",
+        "job.class == class then", seldom=True,
     ),
     Mutation(
         "lock", "a lock goes before those in line",
@@ -162,7 +162,7 @@ MUTATIONS = [
     Mutation(
         "settle", "a lock is taken from a living holder",
         " and locks.is_lapsed(c, job) then",
-        " then",
+        " then", seldom=True,
     ),
     Mutation(
         "settle", "a job is put back behind those that came later",
