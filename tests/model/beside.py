@@ -96,7 +96,7 @@ class Steps(Clocked):
 
     def step(self, name: str, *args: Arg, job_id: str | None = None, eager: bool = False) -> Any:
         answer = super().step(name, *args, job_id=job_id, eager=eager)
-        refused = (answer == b"" and name != "lane_release") or (name == "job_move" and not answer[1])
+        refused = answer == b"" or (name == "job_move" and not answer[1])
         if self._settle and name in ANSWERED_IN_PLACE and not refused:
             self._settle()
         return answer
