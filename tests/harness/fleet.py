@@ -46,8 +46,7 @@ class Worker:
         return [child for child in self._children() if not _is_warden(child)]
 
     def _children(self) -> list[psutil.Process]:
-        found = psutil.Process(self.pid).children()
-        return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in psutil.Process(self.pid).children() if _lives(child)]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
@@ -56,6 +55,13 @@ class Worker:
         if self.process.poll() is None:
             kill_all(self)
         self.process.wait()
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Not one that has ended since it was seen."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _is_warden(process: psutil.Process) -> bool:
@@ -95,7 +101,7 @@ class Fleet(Installation):
         worker = Worker(f"{name}@test", process, log)
         self.workers.append(worker)
         if ready:
-            wait_until(lambda: worker.name in self.nodes(), 30, lambda: f"{name} is not up:\n{log.read_text()[-3000:]}")
+            wait_until(lambda: worker.name in self.nodes(), 60, lambda: f"{name} is not up:\n{log.read_text()[-3000:]}")
         return worker
 
     def nodes(self) -> list[str]:
