@@ -47,7 +47,8 @@ def merge_transport(sender: Celery, **_: object) -> None:
     """Add our options, once the app knows its broker and its backend."""
     conf = sender.conf
     if is_redis(conf.broker_url):
-        conf.add_defaults({"worker_disable_prefetch": True})  # ordinary tasks go to free slots only
+        # Ordinary tasks go to free slots only; a broker that is full ends no worker.
+        conf.add_defaults({"worker_disable_prefetch": True, "broker_channel_error_retry": True})
     for url, name in (
         (conf.broker_url, "broker_transport_options"),
         (conf.result_backend, "result_backend_transport_options"),

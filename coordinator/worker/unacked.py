@@ -35,6 +35,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.message import Message
 from kombu.transport.redis import Channel, QoS
+from kombu.transport.virtual import QoS as VirtualQoS
 from kombu.utils.json import dumps, loads
 
 from coordinator.broker.doorbells import TASK, queue_of
@@ -84,8 +85,17 @@ class Noted(QoS):
         self._taking: str | None = None
 
     def append(self, message: Message, delivery_tag: str) -> None:
+        """kombu has taken the message off its queue. Where the broker is too full to note it, it runs unnoted: else it
+        would be lost, and the worker with it.
+        """
         self._taking = delivery_tag
-        super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
+        try:
+            super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
+        except self.channel.connection.channel_errors as error:
+            if type(error).__name__ != "OutOfMemoryError":
+                raise
+            logger.warning("the broker is full: message %s runs, and is lost if its worker dies", delivery_tag)
+            VirtualQoS.append(self, message, delivery_tag)
 
     @contextmanager
     def pipe_or_acquire(self, pipe: Pipe | None = None, client: object = None) -> Iterator[Pipe]:

@@ -9,7 +9,8 @@ from tests.harness.redis import RedisServer
 
 
 @pytest.mark.parametrize(
-    ("target", "how"), [("store", "slow"), ("store", "failed over"), ("broker", "hung"), ("backend", "hung")]
+    ("target", "how"),
+    [("store", "slow"), ("store", "failed over"), ("broker", "hung"), ("broker", "full"), ("backend", "hung")],
 )
 def test_an_attack_harms_nobody_who_is_healthy(
     redis_server: RedisServer, prefix: str, tmp_path: Path, target: str, how: str
