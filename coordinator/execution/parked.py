@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _PAUSE = 10.0  # seconds to the next look when nobody tells
 _TOGETHER = 500  # sub-results that one request asks for
+_KNOWN = 100  # parked attempts of which the ends that were seen are known
 _LOOK, _LATE, _OVER = range(3)  # functions/steps/parked.lua
 
 
@@ -84,6 +85,8 @@ class Parked:
         again: a look at a job with many sub-results costs what is new.
         """
         ended = self._ended.setdefault(last, set())
+        while len(self._ended) > _KNOWN:  # another node may have ended some of them
+            del self._ended[next(iter(self._ended))]
         unknown, found = [one for one in ids if one not in ended], []
         for start in range(0, len(unknown), _TOGETHER):
             portion = unknown[start : start + _TOGETHER]

@@ -29,6 +29,7 @@ _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
 _NUMBER = 8  # hex digits at the end of a token
 _ROOM = 250  # bytes of a notice
+_KEPT = 60.0  # seconds for which a runner's failure waits for the clock
 _LOOKS = 5  # at a notice that is being written; a process may be stopped in the midst of that
 
 
@@ -92,6 +93,8 @@ class Pen:
         self._line = why.encode(errors="replace")[: _ROOM - 20].decode(errors="replace").replace("\n", " ")
         self._write("failed")
         self._map.close()
+        with suppress(OSError):
+            os.utime(self._path)
 
     def close(self) -> None:
         self._map.close()
@@ -152,15 +155,22 @@ class Board:
         (self.folder / runner).unlink(missing_ok=True)
 
     def clean(self) -> None:
-        """Remove the notices of processes that are gone."""
+        """Remove the notices of processes that are gone, and those of runners that failed long ago with no job."""
         with suppress(FileNotFoundError):
             for path in self.folder.iterdir():
-                if path.name.count(".") == 2 and processes.condition(path.name.rpartition(".")[0]) == "gone":
+                if path.name.count(".") == 2 and (_is_gone(path) or self._is_stale(path)):
                     path.unlink(missing_ok=True)
+
+    def _is_stale(self, path: Path) -> bool:
+        return time.time() - path.stat().st_mtime > _KEPT and self.read(path.name).state == "failed"
 
     def close(self) -> None:
         """The worker is gone."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_gone(path: Path) -> bool:
+    return processes.condition(path.name.rpartition(".")[0]) == "gone"
 
 
 def _pids() -> str:

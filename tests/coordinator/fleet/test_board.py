@@ -83,6 +83,17 @@ def test_a_runner_that_failed_says_why_until_its_notice_is_removed(board: Board)
     assert board.read(ME).state == "over"
 
 
+def test_a_failure_that_no_job_waits_for_is_removed_after_a_while_and_a_long_run_is_not(board: Board) -> None:
+    board.pen(f"{ME}2").fail("it never had a job")
+    board.pen(f"{ME}3").begin(FIRST, None)
+    board.clean()
+    assert board.read(f"{ME}2").state == "failed"
+    for path in board.folder.iterdir():
+        os.utime(path, (0, 0))
+    board.clean()
+    assert [board.read(f"{ME}{one}").state for one in (2, 3)] == ["over", "begun"]
+
+
 def test_a_notice_that_is_just_being_written_is_no_evidence(board: Board) -> None:
     pen = board.pen(ME)
     pen.begin(SECOND, None)
