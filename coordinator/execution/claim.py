@@ -87,8 +87,10 @@ class Claim:
 def claim_of(given: Iterable[object], token: str) -> Claim:
     """Read the reply to a claim that was made with this token."""
     taken = Taken._make(given)
-    phase, step, value, forgiven, error, back, undid, values = taken.more or (None,) * 8
     spec = _spec_of(_text(taken.spec))
+    if taken.more is None:
+        return _plain(taken, spec, token)
+    phase, step, value, forgiven, error, back, undid, values = taken.more
     number, undoing = int(step or 0), _text(phase) == "rollback"
     before = loads(_text(value)) if value else None
     place = chain.number_of(_text(back)) if undoing else number
@@ -119,6 +121,20 @@ def claim_of(given: Iterable[object], token: str) -> Claim:
         values=tuple(loads(f"[{_text(values)}]")) if undoing and values else (),
         error=cause_of(_text(error)),
     )
+
+
+def _plain(taken: Taken, spec: Spec, token: str) -> Claim:
+    """The claim of a job that was simply started, as most are."""
+    laid = chain.laid(spec, 0)
+    kwargs: dict[str, Any] = {**laid.get("kwargs", {})}
+    if taken.unite:
+        kwargs |= loads(_text(taken.unite))
+    limit = int(_text(taken.limits).split(" ", 3)[2])
+    return Claim(
+        _text(taken.id), tuple(_text(taken.keys).split("\n")), _text(taken.task), tuple(chain.arguments(spec, 0, None)),
+        kwargs, spec, laid, _text(taken.kind), bool(taken.tell), token, int(taken.fence or 0), int(taken.attempt or 0),
+        int(taken.losses or 0), 0, limit / 1000 if limit else None, False, 0, 0, None, (), None,
+    )  # fmt: skip
 
 
 def _spec_of(text: str) -> Spec:

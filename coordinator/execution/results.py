@@ -1,17 +1,20 @@
 """Once Redis has accepted a job's outcome, others hear of it: its result goes to the backend, its links are published.
 
-Redis notes each job whose result and links are owed until a runner or the errands of a node have sent them. Another
-node of the app sends those of a dead one. So each is sent at least once.
+Redis notes each job whose result and links are owed until a runner's outbox or the errands of a node have sent them.
+Another node of the app sends those of a dead one. So each is sent at least once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from celery import Celery, states
 from celery.app.task import Context
 from celery.backends.base import DisabledBackend
+from celery.backends.redis import RedisBackend, SentinelBackend
+from celery.exceptions import TaskRevokedError
 
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Spec
@@ -21,6 +24,24 @@ from coordinator.store.client import Store
 logger = logging.getLogger(__name__)
 
 MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
+
+
+class JobEnd(NamedTuple):
+    """How a job ended; `error` where it did not succeed."""
+
+    job: Job
+    spec: Spec
+    error: BaseException | None
+    trace: str = ""
+
+
+class _Stored(NamedTuple):
+    """A result as Celery's Redis backend keeps it, and for how many seconds (None: for ever)."""
+
+    job_id: str
+    key: str
+    value: str
+    expires: float | None
 
 
 def has_results(app: Celery) -> bool:
@@ -33,30 +54,93 @@ def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
     return bool(spec.get("ignore_result") or (known is not None and known.ignore_result))
 
 
-def send(app: Celery, job: Job, spec: Spec, error: BaseException | None, trace: str = "") -> None:
-    """Store the result and publish the links of a job that is over; `error` where it did not succeed."""
-    store = has_results(app) and not is_ignored(app, job.task, spec)
-    request = Context(
+def _is_kept(app: Celery, end: JobEnd) -> bool:
+    return has_results(app) and not is_ignored(app, end.job.task, end.spec)
+
+
+def _request(end: JobEnd, kept: bool) -> Context:
+    job = end.job
+    return Context(
         id=job.id,
         task=job.task,
         args=job.args,
         kwargs=job.kwargs,
         hostname=job.node,
         root_id=job.id,
-        ignore_result=not store,
-        errbacks=spec.get("link_error"),
+        ignore_result=not kept,
+        errbacks=end.spec.get("link_error"),
         delivery_info={},
     )
+
+
+def send(app: Celery, end: JobEnd) -> None:
+    """Store the result and publish the links of a job that is over."""
+    job, kept = end.job, _is_kept(app, end)
+    request = _request(end, kept)
     if job.state == "succeeded":
-        for link in spec.get("link") or ():
+        for link in end.spec.get("link") or ():
             signature = app.signature(link) if isinstance(link, dict) else link
             signature.apply_async((job.result,), parent_id=job.id, root_id=job.id)
-        if store:
+        if kept:
             app.backend.store_result(job.id, job.result, states.SUCCESS, request=request)
     elif job.state in ("cancelled", "expired"):
-        app.backend.mark_as_revoked(job.id, job.state, request=request, store_result=store)
+        app.backend.mark_as_revoked(job.id, job.state, request=request, store_result=kept)
     else:
-        app.backend.mark_as_failure(job.id, error, trace, request=request, store_result=store, call_errbacks=True)
+        app.backend.mark_as_failure(job.id, end.error, end.trace, request=request, store_result=kept)
+
+
+def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
+    """As `send` for each. Returns the ids of those for whom it worked; the others are logged.
+
+    Celery's own Redis backends are given plain results together, in one round trip. `send` asks them for each result
+    whether there is one already; Redis has accepted this one outcome, so there is nothing to ask.
+    """
+    told, packed = set(), []
+    together = type(app.backend) in (RedisBackend, SentinelBackend)
+    for end in ends:
+        try:
+            if together and "link" not in end.spec and "link_error" not in end.spec and _is_kept(app, end):
+                packed.append(_packed(app.backend, end))
+            else:
+                send(app, end)
+                told.add(end.job.id)
+        except Exception:
+            logger.exception("job %s: its end is not told yet", end.job.id)
+    return told | (_store(app.backend, packed) if packed else set())
+
+
+def _packed(backend: RedisBackend, end: JobEnd) -> _Stored:
+    """As KeyValueStoreBackend._store_result makes it."""
+    job, state, result = end.job, states.FAILURE, end.error
+    if job.state == "succeeded":
+        state, result = states.SUCCESS, job.result
+    elif job.state in ("cancelled", "expired"):
+        state, result = states.REVOKED, TaskRevokedError(job.state)
+    trace = end.trace if state == states.FAILURE else None
+    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, _request(end, True))
+    expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
+    value = backend.encode(meta | {"task_id": job.id})
+    return _Stored(job.id, backend.get_key_for_task(job.id), value, expires)
+
+
+def _store(backend: RedisBackend, packed: list[_Stored]) -> set[str]:
+    """As RedisBackend._set does it, for all at once."""
+    pipe = backend.client.pipeline(transaction=False)
+    for one in packed:
+        pipe.set(one.key, one.value, ex=one.expires or None)
+        pipe.publish(one.key, one.value)
+    try:
+        replies = pipe.execute(raise_on_error=False)
+    except Exception as error:  # all that redis and the network raise
+        logger.warning("%d results are not stored yet: %s", len(packed), error)
+        return set()
+    told = set()
+    for one, stored in zip(packed, replies[::2], strict=True):
+        if isinstance(stored, Exception):
+            logger.warning("job %s: its result is not stored yet: %s", one.job_id, stored)
+        else:
+            told.add(one.job_id)
+    return told
 
 
 class Results:
@@ -76,7 +160,7 @@ class Results:
             try:
                 job = self.lanes.job(job_id)
                 trace = (job.error or {}).get("traceback", "")
-                send(self.app, job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
+                send(self.app, JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace))
             except Exception:
                 if tries < MOST_TRIES:
                     logger.exception("could not tell the end of job %s (try %d); once more later", job_id, tries)

@@ -1,7 +1,7 @@
 """A doorbell starts a runner. It claims ready jobs that its node may run, one after the other, for one slice.
 
     claim ─► attempt ─► finish and claim (one round trip) ─► attempt …
-    claim ─► attempt ─► finish ─► tell result and links ─► claim ─► attempt …        of a job that has some
+                          └─► result and links: into the outbox
 
 The runner asks Redis with the same tokens until it answers, so a lost reply changes nothing. `lost`: somebody else was
 given the job, and nothing of ours counts. `condemned`: the clock is about to kill this process, which ends itself.
@@ -19,9 +19,9 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from celery import Celery
+from celery import Celery, signals
 from celery.app.task import Task
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import loads
@@ -30,8 +30,9 @@ from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
+from coordinator.execution.outbox import Outbox
 from coordinator.execution.quiet_task import QuietTask
-from coordinator.execution.results import recorded_error, send
+from coordinator.execution.results import JobEnd, recorded_error
 from coordinator.execution.subresults import check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
@@ -51,7 +52,7 @@ logger = logging.getLogger(__name__)
 _TASK_OPTIONS = {
     "shared": False, "bind": True, "ignore_result": True, "send_events": False, "acks_late": False, "rate_limit": None,
 }  # fmt: skip
-T = TypeVar("T")
+_LAST = 1.0  # seconds
 
 
 class Place(NamedTuple):
@@ -63,10 +64,24 @@ class Place(NamedTuple):
     board: Board
 
 
+class Tools:
+    """The runners of one process share them."""
+
+    def __init__(self, app: Celery, place: Place, node: str) -> None:
+        self.tracers = Tracers(app, node)
+        self.events = TaskEvents(app, node, place.board)
+        self.outbox = Outbox(app, place.lanes.store)
+
+    def flush(self) -> None:
+        """The process ends: give what waits to be sent a moment."""
+        self.outbox.flush(_LAST)
+        self.events.flush(_LAST)
+
+
 class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
-    def __init__(self, app: Celery, place: Place, node: str, tracers: Tracers, events: TaskEvents) -> None:
+    def __init__(self, app: Celery, place: Place, node: str, tools: Tools) -> None:
         lanes, _, incarnation, board = place
         self.app = app
         self.lanes = lanes
@@ -76,10 +91,8 @@ class Runner:
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
         self._pen, self._times = board.pen(self.id), board.times
-        self._tracers = tracers
-        self._events = events
+        self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
-        self._told: list[str] = []
         self._alone = threading.current_thread() is threading.main_thread()
 
     def run(self, bell: str) -> int:
@@ -98,22 +111,13 @@ class Runner:
     def _work(self, bell: str) -> int:
         until, count = time.monotonic() + self.store.settings.slice, 0
         token = self._token()
-        given = self._take(bell, token)
+        given = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         while given:
             claim, count = claim_of(given, token), count + 1
             outcome = self._attempt(claim)
             token = self._token() if time.monotonic() < until else ""
             given = self._finish(claim, outcome, token)
-        self._events.flush()
         return count
-
-    def _take(self, bell: str, token: str) -> Iterable[object] | None:
-        """`bell`: the doorbell, and later the token of the claim before."""
-        told, self._told = self._told, []
-        args = (self.node, self.incarnation, self.id, bell, token, self._ttl, self.app.main, *told)
-        given, events = self._insist("runner_take", *args)
-        self._events.enabled = events == b"1"
-        return given  # type: ignore[no-any-return]
 
     def _token(self) -> str:
         """A new one for each claim, all of one length: 96 random bits, and a number."""
@@ -144,11 +148,7 @@ class Runner:
         return outcome
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
-        """Record how the attempt ended, and take the next job with this token, '' = none.
-
-        Telling a result or a link may take long. A job that has some is told between its end and the next claim, and
-        that before the next body: so nothing that can wait lies between a claim and its body.
-        """
+        """Record how the attempt ended, and take the next job with this token, '' = none."""
         kind: str = outcome.kind
         following: tuple[Arg, Arg, Arg] = ("", "", "")
         if kind == "succeeded" and (step := claim.following) is not None:
@@ -163,11 +163,10 @@ class Runner:
             *following,
             self.node,
             self.id,
-            "" if claim.tell else token,
+            token,
         )
-        rest = "over" if not token else "soon" if claim.tell else ""
         given: Iterable[object] | None
-        verdict, state, given = self._insist("job_finish", *args, self._ttl, rest)
+        verdict, state, given = self._insist("job_finish", *args, self._ttl)
         if verdict == b"deadlock":
             error = would_deadlock(state.decode())
             return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
@@ -177,10 +176,6 @@ class Runner:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())
         if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
             os.kill(os.getpid(), signal.SIGKILL)
-        if claim.tell and token:
-            given = self._take(claim.token, token)
-        elif self._told:
-            self._insist("notices_told", self.app.main, *self._told)
         return given
 
     def _tell(self, claim: Claim, outcome: Outcome, state: str) -> None:
@@ -189,23 +184,16 @@ class Runner:
             log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
         if state not in TERMINAL or not claim.tell:
             return
-        try:
-            job = _ended(claim, outcome, state, self.node)
-            error = recorded_error(self.app, job) if claim.undoing else outcome.error
-            send(self.app, job, claim.spec, error, outcome.traceback)
-            self._told.append(claim.id)
-        except Exception:
-            logger.exception("job %s: its end is not told yet; the errands will", claim.id)
+        job = _ended(claim, outcome, state, self.node)
+        error = recorded_error(self.app, job) if claim.undoing else outcome.error
+        self._outbox.add(JobEnd(job, claim.spec, error, outcome.traceback), len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:
         """Ask until Redis answers; the same tokens make it safe."""
-        return self._patiently(lambda: self.store.step(step, *args, eager=self._alone))
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
         pause = 0.05
         while True:
             try:
-                return ask()
+                return self.store.step(step, *args, eager=self._alone)
             except (StoreUnavailable, StoreRefused) as error:
                 logger.warning("%s; asking again", error)
                 time.sleep(pause)
@@ -214,19 +202,25 @@ class Runner:
 
 def install_runner(app: Celery, place: Callable[[], Place]) -> None:
     """Make the task that a doorbell starts. `place`: of the process that runs it."""
-    tools: dict[str, tuple[Tracers, TaskEvents]] = {}
+    tools: dict[str, Tools] = {}
 
     def run(task: Task, bell: str) -> int:
         node = task.request.hostname
         here = place()
         if node not in tools:
-            tools[node] = (Tracers(app, node), TaskEvents(app, node))
+            tools[node] = Tools(app, here, node)
             bells = BellQueue(here.doorbells)  # a broker that hangs holds up no job that was taken
             bells.start()
             here.lanes.store.ringer = bells.ring
-        return Runner(app, here, node, *tools[node]).run(bell)
+        return Runner(app, here, node, tools[node]).run(bell)
+
+    def flush(**_: object) -> None:
+        for each in tools.values():
+            each.flush()
 
     app.task(run, name=TASK, base=QuietTask, **_TASK_OPTIONS)
+    for ending in (signals.worker_process_shutdown, signals.worker_shutdown):
+        ending.connect(flush, weak=False)
 
 
 def undoing_of(claim: Claim) -> Undoing | None:

@@ -80,7 +80,9 @@ def _mute_in(app: Celery, headers: Mapping[str, str], body: object) -> Iterator[
 
 
 def _parent_of(task: Task, app: Celery) -> str:
-    """The job whose sub-task this is; '' where it is none."""
+    """The job whose sub-task this is; '' where it is none. A job is none, nor is anything in it."""
+    if working.get() is not None:
+        return ""
     return str(getattr(task.request, CHILD, None) or "") if task.app is app else ""
 
 

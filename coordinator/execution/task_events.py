@@ -7,10 +7,7 @@ a lone job's events go out at once.
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-from collections import deque
 
 from celery import Celery
 from celery.events import EventDispatcher
@@ -18,26 +15,28 @@ from kombu.utils.encoding import safe_repr
 
 from coordinator.execution.attempt import Outcome
 from coordinator.execution.claim import Claim
+from coordinator.fleet.board import Board
+from coordinator.threads import SendingThread
 
 logger = logging.getLogger(__name__)
 
+Event = tuple[str, dict[str, object]]
 _PAUSE = 0.2  # seconds between two messages
 _MOST = 10_000  # events that wait; beyond that the oldest are dropped
 
 
-class TaskEvents:
-    """The events of one process; `enabled` follows what the node's worker was told (-E, Flower)."""
+class TaskEvents(SendingThread[Event]):
+    """The events of one process. The board says whether its worker sends task events (-E, remote control)."""
 
-    def __init__(self, app: Celery, hostname: str) -> None:
-        self.enabled = False
+    def __init__(self, app: Celery, hostname: str, board: Board) -> None:
+        super().__init__("coordinator-events", _PAUSE, _MOST)
         self._app = app
         self._hostname = hostname
-        self._waiting: deque[tuple[str, dict[str, object]]] = deque(maxlen=_MOST)
-        self._there, self._sent = threading.Event(), threading.Event()
-        self._pid = 0
+        self._board = board
+        self._dispatcher: EventDispatcher | None = None
 
     def started(self, claim: Claim) -> None:
-        if not self.enabled:
+        if not self._board.events:
             return
         known = {"uuid": claim.id, "name": claim.task, "root_id": claim.id, "parent_id": None, "retries": claim.tries}
         shown = {
@@ -46,52 +45,36 @@ class TaskEvents:
             "eta": None,
             "expires": None,
         }
-        self._send("task-received", **known, **shown)
-        self._send("task-started", uuid=claim.id)
+        self._note("task-received", **known, **shown)
+        self._note("task-started", uuid=claim.id)
 
     def ended(self, claim: Claim, outcome: Outcome, state: str) -> None:
-        if not self.enabled:
+        if not self._board.events:
             return
         if state == "succeeded":
-            self._send("task-succeeded", uuid=claim.id, result=safe_repr(outcome.value)[:1024], runtime=outcome.runtime)
+            self._note("task-succeeded", uuid=claim.id, result=safe_repr(outcome.value)[:1024], runtime=outcome.runtime)
         elif state in ("cancelled", "expired"):
-            self._send("task-revoked", uuid=claim.id, terminated=True, signum=None, expired=state == "expired")
+            self._note("task-revoked", uuid=claim.id, terminated=True, signum=None, expired=state == "expired")
         elif state not in ("ready", "parked"):
             kind = "task-retried" if state == "retrying" else "task-failed"
             error = outcome.error or (claim.error or {}).get("message")  # a rollback that went well: why it was needed
-            self._send(kind, uuid=claim.id, exception=safe_repr(error)[:1024], traceback=outcome.traceback)
+            self._note(kind, uuid=claim.id, exception=safe_repr(error)[:1024], traceback=outcome.traceback)
 
-    def flush(self) -> None:
-        """Give the thread a second for what waits: this process may end now."""
-        if self._waiting:
-            self._sent.wait(1.0)
+    def _note(self, kind: str, **fields: object) -> None:
+        self.put((kind, {"timestamp": time.time(), **fields}))
 
-    def _send(self, kind: str, **fields: object) -> None:
-        self._waiting.append((kind, {"timestamp": time.time(), **fields}))
-        self._sent.clear()
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            threading.Thread(target=self._run, name="coordinator-events", daemon=True).start()
-        self._there.set()
+    def send(self, items: list[Event]) -> None:
+        """Events are shown, nothing depends on them: those of a broker that fails are lost."""
+        try:
+            dispatcher = self._dispatcher = self._dispatcher or self._connected()
+            for kind, fields in items:
+                dispatcher.send(kind, **fields)
+            dispatcher.flush(errors=False, groups=True)
+        except Exception as error:
+            logger.warning("task events were not sent: %s", error)
+            self._dispatcher = None
 
-    def _run(self) -> None:
-        dispatcher: EventDispatcher | None = None
-        while self._there.wait():
-            self._there.clear()
-            try:
-                dispatcher = dispatcher or self._dispatcher()
-                while self._waiting:
-                    kind, fields = self._waiting.popleft()
-                    dispatcher.send(kind, **fields)
-                dispatcher.flush(errors=False, groups=True)
-            except Exception as error:  # events are shown, nothing depends on them
-                logger.warning("task events were not sent: %s", error)
-                dispatcher = None
-            if not self._waiting:
-                self._sent.set()
-            time.sleep(_PAUSE)
-
-    def _dispatcher(self) -> EventDispatcher:
+    def _connected(self) -> EventDispatcher:
         connection = self._app.connection_for_write()
         options = {"buffer_group": {"task"}, "buffer_limit": 10**9}
         return self._app.events.Dispatcher(connection, hostname=self._hostname, **options)

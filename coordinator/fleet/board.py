@@ -7,7 +7,8 @@ begins and ends: into memory, no round trip. So the clock has evidence, and neve
     a later number of a token  the runner has gone on to another claim
     not begun                  the body of this claim has not begun: no time of it has passed, no attempt was made
 
-The board belongs to one worker and its forks, and has its name. The next worker removes that of a killed one.
+The worker says there whether it sends task events. The board belongs to one worker and its forks, and has its name. The
+next worker removes that of a killed one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 import zlib
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
 _NUMBER = 8  # hex digits at the end of a token
 _ROOM = 250  # bytes of a notice
+_EVENTS = "events"  # one byte: 1 = the worker sends task events
 _KEPT = 60.0  # seconds for which a runner's failure waits for the clock
 _LOOKS = 5  # at a notice that is being written; a process may be stopped in the midst of that
 
@@ -131,6 +134,28 @@ class Board:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         return cls(folder)
+
+    @cached_property
+    def _flag(self) -> mmap.mmap:
+        """Shared with the worker's processes, forks or not; nobody else sees it where the worker is gone."""
+        try:
+            file = os.open(self.folder / _EVENTS, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return mmap.mmap(-1, 1)
+        try:
+            os.truncate(file, 1)
+            return mmap.mmap(file, 1)
+        finally:
+            os.close(file)
+
+    @property
+    def events(self) -> bool:
+        """Does the worker send task events now?"""
+        return self._flag[0] == 1
+
+    @events.setter
+    def events(self, on: bool) -> None:
+        self._flag[0] = int(on)
 
     def pen(self, runner: str) -> Pen:
         return Pen(self.folder / runner)

@@ -42,7 +42,7 @@ from coordinator.errors import LeaseLost, Locked, SettingsError, UnknownJob
 from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim
 from coordinator.execution.parked import End, verdict
-from coordinator.execution.results import recorded_error, send
+from coordinator.execution.results import JobEnd, recorded_error, send
 from coordinator.execution.runner import undoing_of
 from coordinator.execution.subresults import flattened
 from coordinator.jobs.current import CurrentJob, working
@@ -184,7 +184,7 @@ class InPlace(Memory):
             job = self.job(self.rules.owed.pop(0))
             error, traceback = self._raised.pop(job.id, (recorded_error(self._app, job), ""))
             with self._eager():
-                send(self._app, job, {**self.spec(job.id), "ignore_result": True}, error, traceback)
+                send(self._app, JobEnd(job, {**self.spec(job.id), "ignore_result": True}, error, traceback))
 
     # Sub-results
 

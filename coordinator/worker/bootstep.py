@@ -1,7 +1,7 @@
 """The coordinator adds to a Celery worker: a queue of its own, the warden beside it, a `revoke` that means cancel, and
 a consumer that survives the loss of its broker.
 
-The worker's event loop never calls Redis for us, and never blocks. Once a second a timer looks whether the clock (the
+The worker's event loop never calls Redis for us, and never blocks. Twice a second a timer looks whether the clock (the
 first of the warden's two processes) lives, writes what changed into its standard input, and reads from a pipe whether
 the node is registered. The clock is a new process, not a fork: no thread of ours lives in a process that forks.
 
@@ -82,7 +82,7 @@ class WardenStep(bootsteps.StartStopStep):
     def start(self, c: consumer.Consumer) -> None:
         c.coordinator_step = self
         self._look(c)
-        self._timer = c.timer.call_repeatedly(1.0, self._look, (c,))
+        self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
 
     def stop(self, c: consumer.Consumer) -> None:
         if self._timer is not None:
@@ -99,6 +99,7 @@ class WardenStep(bootsteps.StartStopStep):
                 self._told = self._condition(c)
                 self._process = self._spawn(c)
             self._hear(c)
+            self.coordinated.coordinator.board.events = _sends_task_events(c)
             now = self._condition(c)
             changed = {name: value for name, value in now.items() if self._told.get(name) != value}
             if changed and self.tell(changed):
@@ -118,10 +119,9 @@ class WardenStep(bootsteps.StartStopStep):
 
     def _condition(self, c: consumer.Consumer) -> About:
         ordinary = sum(1 for request in state.reserved_requests if request.name != TASK)
-        events = c.event_dispatcher is not None and c.event_dispatcher.enabled
         scaler = getattr(c.controller, "autoscaler", None)  # it grows the pool once there is more to do
         slots = scaler.max_concurrency if scaler else getattr(c.pool, "num_processes", None)
-        told: About = {"capacity": max(1, int(slots or 1)), "ordinary": ordinary, "events": int(events)}
+        told: About = {"capacity": max(1, int(slots or 1)), "ordinary": ordinary}
         return told | ({"ending": 1} if self._draining else {})
 
     def _spawn(self, c: consumer.Consumer) -> subprocess.Popen[bytes]:
@@ -244,6 +244,14 @@ def locate(app: Celery) -> str:
                 spec = getattr(module, "__spec__", None) if name == "__main__" else None
                 return f"{spec.name if spec else place}:{attribute}"
     raise SettingsError(f"the Celery app {app.main!r} is no attribute of any module: its errands could not find it")
+
+
+def _sends_task_events(c: consumer.Consumer) -> bool:
+    """As -E, `worker_send_task_events` or the remote control say. A dispatcher that serves gossip and heartbeats alone
+    is there in every worker, and names its one group.
+    """
+    dispatcher = c.event_dispatcher
+    return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))
 
 
 _revoke = control.Panel.data["revoke"]

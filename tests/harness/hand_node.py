@@ -67,7 +67,7 @@ class Puppet:
             bell = f"{number}-by-hand"
             self.store.client.zadd(self.store.key("rung", self.name), {bell: 2**53})
         token, runner = token or f"{self.name}-token-{number:04}", runner or f"{self.name}-runner-{number}"
-        given = self.store.step("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)[0]
+        given = self.store.step("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)
         return _taken(given, token, runner)
 
     def must_take(self) -> Taken:
@@ -79,7 +79,7 @@ class Puppet:
         """`next_token`: take the next ready job with it too."""
         verdict, state, given = self.store.step(
             "job_finish", taken.id, taken.token, outcome, '"detail"', delay, "", "", "", "", self.name, taken.runner,
-            next_token, self.ttl, "" if next_token else "over",
+            next_token, self.ttl,
         )  # fmt: skip
         return Finished(verdict.decode(), state.decode(), _taken(given, next_token, taken.runner))
 

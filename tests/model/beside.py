@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from coordinator import CoordinatorError
-from coordinator.execution.attempt import Tracers
 from coordinator.execution.parked import Parked
 from coordinator.execution.results import Results
-from coordinator.execution.runner import Place, Runner
-from coordinator.execution.task_events import TaskEvents
+from coordinator.execution.runner import Place, Runner, Tools
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.record import Job, parse
@@ -124,7 +122,7 @@ class Real(Side):
         given = {"store": self.rung, "core": core, "_locks": Locks(self.rung, core), "_sorters": Sorters(self.rung)}
         vars(self.coordinator).update(given)
         self._place = Place(self.quiet, self.coordinator.doorbells, "first", Board.open())
-        self._tools = (Tracers(self.app, NODE), TaskEvents(self.app, NODE))
+        self._tools = Tools(self.app, self._place, NODE)
         self._parked, self._results = Parked(self.quiet, self.app), Results(self.store, self.quiet, self.app)
 
     def begin(self) -> None:
@@ -154,7 +152,7 @@ class Real(Side):
         """A runner of its own: a job that another runner has may be the one that calls."""
         bell = uuid.uuid4().hex
         self.store.client.zadd(self.store.key("rung", NODE), {bell: 2**53})
-        return Runner(self.app, self._place, NODE, *self._tools).run(bell)
+        return Runner(self.app, self._place, NODE, self._tools).run(bell)
 
     def _break_rings(self) -> bool:
         """Did a sweep end one? Else nothing is due."""

@@ -132,12 +132,11 @@ class Harness:
         """`another`: a worker of that name which is not the one that is known."""
         self.again = self.again and not self.model.any_stale()
         runner, bell, token = self.new("r"), self.new("b"), self.new("t")
-        known, told = self.model.nodes[node].incarnation, list(self.model.owed)[:1]
+        known = self.model.nodes[node].incarnation
         rung = self.store.key("rung", node)
         self.store.client.zadd(rung, {bell: 2**53})
         asked = (node, "another" if another else known, runner, bell, token)
-        given = self.call("runner_take", *asked, TTL, "shop", *told)[0]
-        self.model.told(told)
+        given = self.call("runner_take", *asked, TTL)
         if another and known:
             assert not given
             self.store.client.zrem(rung, bell)
@@ -149,7 +148,7 @@ class Harness:
         """A runner's first request comes once more, whatever became of the runner since."""
         node, incarnation, runner, bell, token = self.asked[-1 - pick % len(self.asked)]
         before = self.dump().stable()
-        given = self.call("runner_take", node, incarnation, runner, bell, token, TTL, "shop")[0]
+        given = self.call("runner_take", node, incarnation, runner, bell, token, TTL)
         entry = self.model.nodes[node].work.get(runner)
         ours = entry and entry[0] == token and self.model.nodes[node].incarnation in (incarnation, "")
         assert (given and given[0]) == (entry[2] if entry and ours else None), f"{given}, while it holds {entry}"
@@ -172,7 +171,7 @@ class Harness:
         plain = job and job.token == taking.token and job.state == "running" and outcome == "succeeded"
         answer = self.call(
             "job_finish", taking.id, taking.token, outcome, detail, delay, most, *following,
-            taking.node, taking.runner, token, TTL, "" if token else "over",
+            taking.node, taking.runner, token, TTL,
         )  # fmt: skip
         model.tell_after = 5_000
         verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound, ids)
@@ -253,7 +252,7 @@ def _text(answer: Any) -> Any:
 def _quiet(step: str, answer: Any) -> Any:
     """Without overdue bells, and without what a repeated claim says more."""
     if step == "runner_take":
-        return answer[0] and [str(part) for part in answer[0][:11]]
+        return answer and [str(part) for part in answer[:11]]
     if step == "job_finish":
         return [*answer[:2], answer[2] and [str(part) for part in answer[2][:11]]]
     return [answer[0], answer[2]] if step == "node_beat" else answer

@@ -66,7 +66,7 @@ def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
     node.submit("b", job_id="order")
     taken = node.must_take()
     node.store.step("job_finish", taken.id, taken.token, "step", '"done"', 0, "", "shop\ngpu", "shop.other", 0, "one",
-                   taken.runner, "", 60000, "")  # fmt: skip
+                   taken.runner, "", 60000)  # fmt: skip
     (told,) = coordinator.why("order")
     assert told.endswith("no living node that is of the app 'shop' serves the queue 'gpu'")
     coordinator.cancel("order")
@@ -97,7 +97,7 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     node.submit("b", job_id="again", max_attempts=2)
     taken = node.must_take()
     node.store.step("job_finish", taken.id, taken.token, "raised", '{"type": "ValueError", "message": "no"}', 30000,
-                   "", "", "", "", "one", taken.runner, "", 60000, "")  # fmt: skip
+                   "", "", "", "", "one", taken.runner, "", 60000)  # fmt: skip
     node.submit("b", job_id="behind")
     behind, root = coordinator.why("behind")
     assert behind == "job behind waits behind job again in lane 'b'"
@@ -114,7 +114,7 @@ def test_a_parked_job_leads_to_the_sub_result_that_is_not_over(node: Puppet, coo
     child = node.must_take()
     handles = '{"ids": [null, "task", "child"], "one": false}'
     node.store.step("job_finish", parent.id, parent.token, "parked", handles, 0, "", "", "", "", "one", parent.runner,
-                    "", 60000, "")  # fmt: skip
+                    "", 60000)  # fmt: skip
     parked, root = coordinator.why("parent")
     assert parked == "job parent is parked until all of its 2 sub-results have ended: task, child"
     assert root.startswith("job child runs on node one")
@@ -152,7 +152,7 @@ def test_a_parked_rollback_says_what_it_waits_for(node: Puppet, coordinator: Coo
     node.finish(node.must_take(), "failed")
     undo = node.must_take()
     node.store.step("job_finish", undo.id, undo.token, "parked", '{"ids": ["x"], "one": true}', 0, "", "", "", "",
-                    "one", undo.runner, "", 60000, "")  # fmt: skip
+                    "one", undo.runner, "", 60000)  # fmt: skip
     (said, *_) = coordinator.why("j")
     assert "its rollback is parked until all of its 1 sub-results have ended: x" in said
     assert [job.id for job in list_jobs(node.store, state="rolling_back")] == ["j"]

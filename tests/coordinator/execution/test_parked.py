@@ -16,7 +16,7 @@ def test_an_end_that_nobody_tells_is_seen_by_the_slow_look(node: Puppet) -> None
     node.submit("a", job_id="parent")
     parent = node.must_take()
     node.store.step("job_finish", parent.id, parent.token, "parked", '{"ids": ["child"], "one": true}', 0, "", "", "",
-                    "", "one", parent.runner, "", 60000, "")  # fmt: skip
+                    "", "one", parent.runner, "", 60000)  # fmt: skip
     looks.step()  # once after parking
     now: Any = client.time()
     assert 8 < (client.zscore(parked, "parent") or 0) / 1000 - now[0] < 11
@@ -51,7 +51,7 @@ def test_a_look_at_a_job_with_many_sub_results_asks_for_what_is_new(
     node.submit("a", job_id="parent")
     parent = node.must_take()
     node.store.step("job_finish", parent.id, parent.token, "parked", dumps({"ids": ids, "one": False}), 0, "", "", "",
-                    "", "one", parent.runner, "", 60000, "")  # fmt: skip
+                    "", "one", parent.runner, "", 60000)  # fmt: skip
     for number in range(100):
         backend.done.add(ids[number])
         node.store.step("child_ended", "parent", ids[number])
@@ -95,7 +95,7 @@ def parked_on_two(node: Puppet, monkeypatch: pytest.MonkeyPatch) -> OnTwo:
     for child in ("a", "b"):
         node.store.step("child_began", "parent", child, "far", "a")
     node.store.step("job_finish", parent.id, parent.token, "parked", '{"ids": ["a", "b"], "one": false}', 0, "", "",
-                    "", "", "one", parent.runner, "", 60000, "")  # fmt: skip
+                    "", "", "one", parent.runner, "", 60000)  # fmt: skip
     return OnTwo(node, far, Parked(node.lanes, app), backend)
 
 

@@ -14,7 +14,7 @@ def park(node: Puppet, taken: Taken, *ids: str | None) -> tuple[str, str]:
     handles = json.dumps({"ids": ids, "one": False})
     found = node.store.step(
         "job_finish", taken.id, taken.token, "parked", handles, 0, "", "", "", "", node.name, taken.runner, "",
-        node.ttl, "", "shop",
+        node.ttl,
     )  # fmt: skip
     return found[0].decode(), found[1].decode()
 

@@ -85,7 +85,7 @@ def tell(node: Puppet, taken: Taken, outcome: str, detail: str, *following: obje
     """`following`: class, task and time limit of the next step."""
     answer = node.store.step(
         "job_finish", taken.id, taken.token, outcome, detail, 0, "", *(following or ("", "", "")), node.name,
-        taken.runner, "", node.ttl, "over",
+        taken.runner, "", node.ttl,
     )  # fmt: skip
     return str(answer[1].decode())
 
@@ -252,7 +252,7 @@ def test_a_rollback_is_given_the_results_of_all_steps_before_and_how_the_last_su
     Parked(node.lanes, app).step()
     bell = "by-hand"
     node.store.client.zadd(node.store.key("rung", "one"), {bell: 2**53})
-    claim = claim_of(node.store.step("runner_take", "one", "a", "r", bell, "t", node.ttl, "shop")[0], "t")
+    claim = claim_of(node.store.step("runner_take", "one", "a", "r", bell, "t", node.ttl), "t")
     undoing = undoing_of(claim)
     assert undoing
     assert (undoing.results, undoing.result) == ((1, {"two": 2}), {"two": 2})

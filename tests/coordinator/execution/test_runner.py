@@ -8,15 +8,13 @@ from celery import Celery
 
 from coordinator.broker.doorbells import Doorbells
 from coordinator.clock.watch import Watch
-from coordinator.execution.attempt import Tracers
 from coordinator.execution.claim import Claim
-from coordinator.execution.runner import Place, Runner
-from coordinator.execution.task_events import TaskEvents
+from coordinator.execution.runner import Place, Runner, Tools
 from coordinator.fleet.board import Board
 from coordinator.lanes.lanes import Lanes
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tests.harness.hand_node import Puppet, Taken
+from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 
 
@@ -84,31 +82,6 @@ def test_a_runner_whose_job_was_lost_meanwhile_ends_and_a_bell_wakes_another(nod
     node.order()
 
 
-def ended(node: Puppet, one: Taken) -> None:
-    """It is over, and its runner will come again at once."""
-    args = (one.id, one.token, "succeeded", "1", 0, "", "", "", "", node.name, one.runner, "", node.ttl, "soon")
-    assert node.store.step("job_finish", *args)[:2] == [b"accepted", b"succeeded"]
-
-
-def test_a_runner_that_tells_a_result_between_two_jobs_goes_on_once(node: Puppet) -> None:
-    bell = two_jobs(node)
-    first = node.take("token0", "runner", bell)
-    assert first
-    ended(node, first)
-    second = node.take("token1", "runner", "token0")
-    assert second
-    ended(node, first)
-    assert node.work()[b"runner"].startswith(b"token1 "), "the late finish took nothing away"
-    node.submit("c", job_id="c")
-    ended(node, second)
-    assert node.take("token1", "runner", "token0") is None, "a late one"
-    third = node.take("token2", "runner", "token1")
-    assert third
-    node.finish(third)
-    assert node.take("token2", "runner", "token1") is None
-    assert node.work() == {}
-
-
 @pytest.mark.parametrize("failure", [RuntimeError("no"), SystemExit()], ids=["fails", "must end"])
 def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which_puts_its_job_back(
     node: Puppet, proxy: Proxy, failure: BaseException
@@ -120,8 +93,7 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
         app,
         Place(Lanes(store), cast(Doorbells, None), "a", board),
         "one",
-        cast(Tracers, None),
-        Breaking(failure, proxy),
+        cast(Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None)),
     )
     with pytest.raises(type(failure)):
         broken.run(bell)
@@ -133,12 +105,11 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
     board.close()
 
 
-class Breaking(TaskEvents):
+class Breaking:
     """The events of a runner that fails between its job's taking and its body."""
 
     def __init__(self, error: BaseException, proxy: Proxy) -> None:
         self._error, self._proxy = error, proxy
-        self.enabled = False
 
     def started(self, claim: Claim) -> None:
         self._proxy.cut()

@@ -125,3 +125,14 @@ def test_where_there_is_no_shared_memory_a_folder_of_the_system_serves(
     monkeypatch.setattr(module, "_MEMORY", tmp_path / "none")
     monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
     assert Board.open().folder.parent == tmp_path
+
+
+def test_processes_of_the_worker_see_at_once_whether_it_sends_task_events(board: Board) -> None:
+    other = Board(board.folder)
+    assert not board.events
+    board.events = True
+    assert other.events
+    other.events = False
+    assert not board.events
+    gone = Board(board.folder / "gone")
+    assert not gone.events

@@ -27,12 +27,12 @@ def bring(node: Puppet, state: str) -> Taken:
     elif state == "parked":
         node.store.step(
             "job_finish", taken.id, taken.token, "parked", '{"ids": ["child"], "one": false}', 0, "", "", "", "", "one",
-            taken.runner, "", 60000, "",
+            taken.runner, "", 60000,
         )  # fmt: skip
     elif state == "next step":
         node.store.step(
             "job_finish", taken.id, taken.token, "step", "1", 0, "", "shop\ncelery", "shop.work", 0, "one",
-            taken.runner, "", 60000, "",
+            taken.runner, "", 60000,
         )  # fmt: skip
     elif state != "running":
         node.finish(taken, "failed")

@@ -84,11 +84,10 @@ def test_a_runner_of_an_earlier_step_is_answered_the_same_after_the_last(node: P
         second.runner,
         "",
         1,
-        "",
     )
-    assert node.store.step("job_finish", *args, "shop")[:2] == [b"accepted", b"ready"]
+    assert node.store.step("job_finish", *args)[:2] == [b"accepted", b"ready"]
     node.finish(node.must_take())
-    assert node.store.step("job_finish", *args, "shop")[:2] == [b"accepted", b"ready"]
+    assert node.store.step("job_finish", *args)[:2] == [b"accepted", b"ready"]
 
 
 def test_no_more_successes_are_kept_than_are_wanted(node: Puppet) -> None:

@@ -97,7 +97,7 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     store.step("node_register", "n", "i", 60000, '{"capacity": 1, "ordinary": 0, "load": 0}',
               '["app shop", "queue celery"]', '["shop.work"]')  # fmt: skip
     (bell,) = store.read("ZRANGE", store.key("rung", "n"), 0, -1)
-    assert store.step("runner_take", "n", "i", "r", bell, token, 60000)[0]
+    assert store.step("runner_take", "n", "i", "r", bell, token, 60000)
     store.client.config_set("maxmemory", 1)
     with pytest.raises(StoreRefused) as told:
         submit(store, "two")
@@ -106,7 +106,7 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     assert [told.outcome for told in again] == ["duplicate"] * 2, "it was done before"
     with pytest.raises(StoreRefused):
         Lanes(store).submit_many([sketch("a", job_id="two")])
-    done = store.step("job_finish", "one", token, "succeeded", "1", 0, "", "", "", "", "n", "r", "", 60000, "")
+    done = store.step("job_finish", "one", token, "succeeded", "1", 0, "", "", "", "", "n", "r", "", 60000)
     assert done[:2] == [b"accepted", b"succeeded"]
     store.client.config_set("maxmemory", 0)
     assert submit(store, "two") == b"started"

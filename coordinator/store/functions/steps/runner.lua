@@ -1,23 +1,16 @@
 -- A runner takes jobs and says how they ended; its node's warden speaks for the process of a runner.
 
--- runner_take: a runner begins, or goes on: its bell is answered, it is given the next ready job. A bell that
--- was answered before, or is void, gives nothing: so does a request that comes late, after its runner asked again.
--- args node incarnation runner bell token ttl app told…
---   bell: or, of a runner that comes again, the token of the claim before
+-- runner_take: a runner begins: its bell is answered, it is given the first ready job. A bell that was answered before,
+-- or is void, gives nothing.
+-- args node incarnation runner bell token ttl
 --   incarnation: of the worker; another one of the same name is given nothing, and leaves the bell as it is
---   told: ids whose results and links were sent
--- returns {job or false, events}; asked again with the same token: the same job
+-- returns job or false; asked again with the same token: the same job
 step.define('runner_take', {'allow-oom'}, function(c, args)
-  local node, incarnation, runner, bell, token, ttl, app = unpack(args, 1, 7)
-  if #args > 7 then retention.told(c, app, args, 8) end
+  local node, incarnation, runner, bell, token, ttl = unpack(args)
   local known = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
-  if known and known ~= incarnation then return {false, '0'} end
+  if known and known ~= incarnation then return false end
   local answers = redis.call('ZREM', c.P .. 'rung:' .. node, bell) == 1
-  if not answers and redis.call('GET', c.P .. 'again:' .. runner) == bell then
-    answers = redis.call('DEL', c.P .. 'again:' .. runner) == 1
-  end
-  local given = claim.next(c, node, runner, token, ttl, answers and '' or '-')
-  return {given, redis.call('HGET', c.P .. 'node:' .. node, 'events') or '0'}
+  return claim.next(c, node, runner, token, ttl, answers and '' or '-')
 end)
 
 -- Most jobs do not need this: one that is not simply over, or whose outcome was told before. The verdict, the state.
@@ -53,21 +46,11 @@ local function holds(c, node, runner, token)
   return mine and string.sub(mine, 1, #token) == token
 end
 
--- The runner takes nothing now. rest: '' | over: its slice is, so another bell is rung where work is ready | soon: it
--- comes again at once, so no bell is rung for the first job that became ready and that it may take. A late request
--- finds that the runner has gone on, and takes nothing away.
-local function go(c, node, runner, token, rest)
-  local ours = holds(c, node, runner, token)
-  if ours then redis.call('HDEL', c.P .. 'work:' .. node, runner) end
-  if rest == 'soon' and ours then
-    redis.call('SET', c.P .. 'again:' .. runner, token, 'PX', 3600000)
-    for _, job in ipairs(c.readied or {}) do
-      if redis.call('SISMEMBER', c.P .. 'classes:' .. node, job.class) == 1 then c.served = job.class end
-    end
-    return
-  end
+-- The runner's slice is over: another bell is rung where work is ready. A late request finds that the runner has gone
+-- on, and takes nothing away.
+local function go(c, node, runner, token)
+  if holds(c, node, runner, token) then redis.call('HDEL', c.P .. 'work:' .. node, runner) end
   doorbells.rescore(c, node)
-  if rest ~= 'over' then return end
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
     if redis.call('EXISTS', c.P .. 'ready:' .. class) == 1 then
       doorbells.bell(c, node)
@@ -78,21 +61,22 @@ local function go(c, node, runner, token, rest)
 end
 
 -- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
--- args id token kind detail delay most class task limit node runner next ttl rest
+-- args id token kind detail delay most class task limit node runner next ttl
 --   kind: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left) | conflict |
 --   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
---   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none
---   rest: without `next`: over = the slice is: ring again where work is ready; soon = the runner asks again at once
+--   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none:
+--   the slice is over
 -- returns {verdict, state, job or false}; verdict: accepted | lost | condemned, or deadlock (the job would wait for
 --   itself: nothing was done, and the ring stands in for the state); asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
-  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl, rest = unpack(args)
+  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args)
   c.tell_after, c.direct = 5000, next ~= ''
 
   local job, verdict, state, before = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', token
-  record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom')
+  record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom', 'submitted', 'taken',
+    'started', 'fence', 'attempt')
   if job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
-    settle.finish(c, id, job, 'succeeded', 'result', detail)
+    if not settle.succeed(c, id, job, detail) then settle.finish(c, id, job, 'succeeded', 'result', detail) end
     before = false
   else
     local following = {class = class, task = task, limit = limit}
@@ -103,7 +87,7 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   if next ~= '' and verdict ~= 'condemned' then
     given = claim.next(c, node, runner, next, ttl, before)
   else
-    go(c, node, runner, token, rest)
+    go(c, node, runner, token)
   end
   return {verdict, state, given}
 end)

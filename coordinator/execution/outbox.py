@@ -1,0 +1,50 @@
+"""The outbox of a process: how jobs ended, for those who wait to hear of it.
+
+    put ─► its thread takes all that wait ─► results and links are sent ─► Redis notes that they were
+
+So neither a backend nor a broker that hangs holds up a job. A lone result goes out at once, those of a burst together.
+The outbox tries again for some seconds. From then on the errands of any node of the app send the rest, as they do for
+a process that died: Redis has noted what is owed with the outcome itself.
+"""
+
+from __future__ import annotations
+
+import time
+
+from celery import Celery
+
+from coordinator.execution.results import JobEnd, send_many
+from coordinator.store.client import Store
+from coordinator.threads import SendingThread
+
+_PAUSE = 0.01  # seconds between two rounds
+_AGAIN = 0.25  # seconds until what could not be sent is tried again
+_OURS = 5.0  # seconds; then the errands are offered it: `tell_after` in functions/steps/runner.lua
+_MOST = 5000  # ends that wait
+_ROOM = 16 * 2**20  # bytes of results that wait
+
+
+class Outbox(SendingThread[tuple[float, int, JobEnd]]):
+    def __init__(self, app: Celery, store: Store) -> None:
+        super().__init__("coordinator-outbox", _PAUSE, _MOST)
+        self._app = app
+        self._store = store
+        self._size = 0  # bytes, roughly: threads may lose one another's sums, and each round begins anew
+
+    def add(self, end: JobEnd, size: int) -> None:
+        """`size`: bytes of the result. One that finds no room is left to the errands."""
+        if self._size + size <= _ROOM:
+            self._size += size
+            self.put((time.monotonic() + _OURS, size, end))
+
+    def send(self, items: list[tuple[float, int, JobEnd]]) -> None:
+        told = send_many(self._app, [end for _, _, end in items])
+        if told:
+            self._store.step("notices_told", self._app.main, *told)
+        now = time.monotonic()
+        left = [item for item in items if item[2].job.id not in told and item[0] > now]
+        self._size = sum(size for _, size, _ in left)
+        if left:
+            time.sleep(_AGAIN)
+            for item in left:
+                self.put(item)
