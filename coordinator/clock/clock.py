@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from coordinator.clock.watch import Watch, look_for_fault
-from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
+from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About, Nodes
 from coordinator.fleet.run_times import Times, read
@@ -93,16 +93,25 @@ class Clock:
                 self.sweep()
         except (StoreUnavailable, StoreRefused) as error:
             logger.warning("clock of %s: %s", self.charge.node, error)
+        except SettingsError as error:
+            self._refuse(f"{error}; until then it takes no work")
         except Exception:
             logger.exception("clock of %s", self.charge.node)
+
+    def _refuse(self, why: str) -> None:
+        """The node cannot be registered; it is said once."""
+        if not self._refused:
+            logger.error("%s", why)
+        self._refused = True
 
     def beat(self) -> None:
         charge = self.charge
         if not self.registered:
             done = self.nodes.register(charge.node, charge.incarnation, charge.about, charge.serves, charge.tasks)
-            if not done and not self._refused:
-                logger.error("another living worker is named %s: this one takes no work", charge.node)
-            self.registered, self._refused = done, not done
+            if not done:
+                self._refuse(f"another living worker is named {charge.node}: this one takes no work")
+                return
+            self.registered, self._refused = True, False
             return
         times: Times | None = None
         if time.monotonic() >= self._next_load:

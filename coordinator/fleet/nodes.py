@@ -9,11 +9,13 @@ from typing import Any, TypedDict
 
 from kombu.utils.json import dumps, loads
 
+from coordinator.errors import SettingsError
 from coordinator.fleet.run_times import Times
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
 from coordinator.store.wire import Arg
+from coordinator.version import VERSION
 
 About = dict[str, str | int | float]
 """A node's own account: its app, pool, host, slots, load and the like. Each value is a field of `node:<name>`."""
@@ -71,10 +73,16 @@ class Nodes:
         self.store = store
 
     def register(self, name: str, incarnation: str, about: About, serves: Iterable[str], tasks: Iterable[str]) -> bool:
-        """False: another living worker has this name."""
+        """False: another living worker has this name. Raises SettingsError for a node that is too old."""
         ttl = milliseconds(self.store.settings.node_ttl)
         lists = (dumps(about), dumps(sorted(serves)), dumps(sorted(tasks)))
-        return bool(self.store.step("node_register", name, incarnation, ttl, *lists) == b"registered")
+        verdict = self.store.step("node_register", name, incarnation, ttl, *lists).decode()
+        if verdict.isdigit():
+            raise SettingsError(
+                f"the records of {self.store.prefix} have format {verdict}, which this version of celery-coordinator "
+                f"({VERSION}) cannot read: upgrade node {name}"
+            )
+        return bool(verdict == "registered")
 
     def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg], times: Times | None = None) -> Beat | None:
         """None: a sweep declared the node dead meanwhile, and it must register again.

@@ -21,6 +21,7 @@ from coordinator.store.times import instant
 from coordinator.store.values import Act
 
 _PAGE = 500
+_SPEC = ("spec", *(f"spec{number}" for number in range(1, 8)))
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
 TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
@@ -99,7 +100,7 @@ def counts(store: Store) -> dict[str, int]:
 def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     """A Job from its hash, as Redis gives it."""
     text = _unfaded({name.decode(): value.decode() for name, value in record.items()})
-    spec: Spec = loads(text.get("spec", "{}"))
+    spec: Spec = loads(spec_of(record))
     number = int(text.get("step", 0))
     laid = chain.laid(spec, number)
     kwargs = dict(laid.get("kwargs", {})) | (loads(text["unite"]) if "unite" in text else {})
@@ -157,6 +158,11 @@ def cause_of(text: str | None) -> Cause | None:
     """An error as it is kept; a run that was lost has no more than a sentence."""
     error = loads(text) if text else None
     return {"type": "Lost", "message": error} if isinstance(error, str) else error
+
+
+def spec_of(record: Mapping[bytes, bytes]) -> str:
+    """The spec of a record as JSON; it may be cut into pieces: functions/rules/record.lua."""
+    return b"".join(record.get(name.encode(), b"") for name in _SPEC).decode() or "{}"
 
 
 def read(store: Store, job_id: str) -> dict[bytes, bytes]:
@@ -230,9 +236,10 @@ class Standing:
 
 def standing(store: Store, job_id: str) -> Standing:
     """A job that is gone stands as if it had never been taken."""
-    told = fields(store, job_id, "keys", "task", "spec", "phase", "back", "error", *_NUMBERS)
-    keys, task, spec, phase, back, error, *numbers = told
-    step, attempt, losses, forgiven = (int(number or 0) for number in numbers)
+    names = ("keys", "task", "phase", "back", "error")
+    keys, task, phase, back, error, *others = fields(store, job_id, *names, *_NUMBERS, *_SPEC)
+    step, attempt, losses, forgiven = (int(number or 0) for number in others[: len(_NUMBERS)])
+    spec = "".join(others[len(_NUMBERS) :])
     place = chain.number_of(back) if phase == "rollback" else None
     tries = max(0, attempt - losses - forgiven - 1)
     return Standing(keys.partition("\n")[0], task, loads(spec or "{}"), step, tries, place, cause_of(error))

@@ -71,7 +71,7 @@ class Lanes:
 
     def spec(self, job_id: str) -> Spec:
         """The part of a record that only its runner reads: args, kwargs, links, headers."""
-        spec: Spec = loads(record.read(self.store, job_id).get(b"spec", b"{}"))
+        spec: Spec = loads(record.spec_of(record.read(self.store, job_id)))
         return spec
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:

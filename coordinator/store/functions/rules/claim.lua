@@ -8,7 +8,8 @@ local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'v
 
 -- The fields that a job needs to be started.
 local function fill(job, ...)
-  record.fill(job, 'limits', 'tell', 'melt', 'seldom', 'attempt', 'taken', 'spec', 'unite', ...)
+  record.fill(job, 'limits', 'tell', 'melt', 'seldom', 'attempt', 'taken', 'spec', 'spec1', 'unite',
+    ...)
   return job.seldom and record.fill_rare(job) or job
 end
 
@@ -25,7 +26,8 @@ local function start(c, id, job, node, runner, token, ttl)
   redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.expires then states.started(c, id, job.expires) end
-  return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
+  local spec = record.spec_of(job.name, job.spec, job.spec1)
+  return {id, job.keys, job.task, spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
     job.class, job.tell or false,
     job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
 end
@@ -68,7 +70,8 @@ end
 local function repeated(c, id)
   local name = c.P .. 'job:' .. id
   local given = redis.call('HMGET', name, 'keys', 'task', 'spec', 'attempt', 'losses', 'fence', 'limits', 'unite',
-    'class', 'tell')
+    'class', 'tell', 'spec1')
+  given[3] = record.spec_of(name, given[3], table.remove(given))
   table.insert(given, 1, id)
   given[#given + 1] = redis.call('HMGET', name, unpack(MORE))
   return given

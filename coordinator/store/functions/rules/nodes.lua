@@ -17,6 +17,15 @@ function nodes.forget(c, node)
   end
 end
 
+-- From when on all living nodes understand a format, records are written in it.
+function nodes.agree_on_format(c)
+  if tonumber(redis.call('GET', c.P .. 'format') or 1) >= record.FORMAT then return end
+  for _, node in ipairs(redis.call('ZRANGE', c.P .. 'alive', 0, -1)) do
+    if tonumber(redis.call('HGET', c.P .. 'node:' .. node, 'format') or 1) < record.FORMAT then return end
+  end
+  redis.call('SET', c.P .. 'format', record.FORMAT)
+end
+
 -- Nothing new is given to it; what it has at work may end.
 function nodes.close(c, node)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do

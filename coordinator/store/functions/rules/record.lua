@@ -1,6 +1,34 @@
 -- Records: the hash job:<id>. A `job` is a table of fields read from it; job.name is the record's key.
 local record = {}
 
+-- How records are written: `format` in Redis names the format that all nodes understand (rules/nodes.lua). Each version
+-- reads what an earlier one wrote.
+--   1 (or none)  the spec is one field
+--   2            a spec of more than 64 bytes is cut into pieces: fields spec, spec1, … spec7. A hash whose values all
+--                have 64 bytes at most is one block of memory, and weighs half as much
+record.FORMAT = 2
+local PIECE, PIECES = 64, 8
+
+-- fields: names and values in turns; the spec stands at `place`.
+function record.cut(c, fields, place)
+  local spec = fields[place]
+  if #spec <= PIECE or #spec > PIECE * PIECES then return end
+  if tonumber(redis.call('GET', c.P .. 'format') or 1) < 2 then return end
+  fields[place] = string.sub(spec, 1, PIECE)
+  for i = 1, math.ceil(#spec / PIECE) - 1 do
+    fields[#fields + 1] = 'spec' .. i
+    fields[#fields + 1] = string.sub(spec, i * PIECE + 1, (i + 1) * PIECE)
+  end
+end
+
+-- The whole of it; `first` and `second`: the fields spec and spec1.
+function record.spec_of(name, first, second)
+  if not second then return first end
+  local rest = redis.call('HMGET', name, 'spec2', 'spec3', 'spec4', 'spec5', 'spec6', 'spec7')
+  for i = 1, #rest do rest[i] = rest[i] or '' end
+  return first .. second .. table.concat(rest)
+end
+
 function record.keys_of(text)
   if not string.find(text, '\n', 1, true) then return {text} end
   local keys = {}

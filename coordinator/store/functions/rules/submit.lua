@@ -44,6 +44,7 @@ function submit.by_name(c, list, from)
   local fields = {}
   for i = from, #list, 2 do
     if list[i] == 'expires' then list[i + 1] = base.instant(c, list[i + 1]) end
+    if list[i] == 'spec' then record.cut(c, list, i + 1) end
     fields[list[i]] = list[i + 1]
   end
   return fields
@@ -78,7 +79,7 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
   if fields.class then classes.count(c, fields.class) end
   if melt then redis.call('SET', melt, id) end
   if fields.expires then states.must_start(c, id, fields.expires) end
-  local score = line.new_score(c, priority, 'back')
+  local score, sequence = line.new_score(c, priority, 'back')
   local start = not_before ~= '0' and base.instant(c, not_before)
   if start and not base.is_past(c, start) then
     write(name, keys_text, 'scheduled', c.now_text, unpack(list, from))
@@ -92,7 +93,7 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
   end
   if first and fields.class then
     write(name, keys_text, 'ready', c.now_text, unpack(list, from))
-    ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}), fields.priority)
+    ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}), fields.priority, sequence)
     base.add(c, 'readied', fields)
     return {'started', 0, id, ''}
   end

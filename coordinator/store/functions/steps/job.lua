@@ -45,11 +45,12 @@ end)
 -- All attempts and losses are before the job once more; what was undone is done again from the first step.
 local function begin_anew(c, id, job, act)
   local name = job.name
-  local was = redis.call('HMGET', name, 'rollback', 'home', 'spec')
+  local was = redis.call('HMGET', name, 'rollback', 'home', 'spec', 'spec1')
   if was[1] == 'done' and was[2] then
     local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
     local limits = string.gsub(job.limits, '^(%S+ %S+) %S+', '%1 ' .. limit)
-    redis.call('HSET', name, 'step', cjson.decode(was[3]).first, 'limits', limits, 'task', task, 'class', class)
+    local first = cjson.decode(record.spec_of(name, was[3], was[4])).first
+    redis.call('HSET', name, 'step', first, 'limits', limits, 'task', task, 'class', class)
     redis.call('HDEL', name, 'value', 'values')
     job.task, job.class = task, class
   end

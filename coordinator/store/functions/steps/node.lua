@@ -4,13 +4,16 @@
 -- args node incarnation ttl about serves tasks
 --   about: JSON object, fields of node:<name>, among them app, capacity, ordinary, load; serves: JSON list of
 --   'app …' | 'queue …' | 'label …'; tasks: JSON list of names
--- returns registered, or taken = another living worker has this name; asked again: the same
+-- returns registered, or taken = another living worker has this name, or the number of a format of records that this
+--   version cannot read; asked again: the same
 step.define('node_register', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, about, serves, tasks = unpack(args)
   local other = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation') or redis.call('GET', c.P .. 'gone:' .. node)
   if other and other ~= incarnation and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.uptime then
     return 'taken'
   end
+  local format = redis.call('GET', c.P .. 'format')
+  if format and tonumber(format) > record.FORMAT then return format end
   pace.measure(c, node, '')
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
   redis.call('PERSIST', c.P .. 'work:' .. node)
@@ -19,13 +22,15 @@ step.define('node_register', {'allow-oom'}, function(c, args)
     redis.call('DEL', c.P .. 'rung:' .. node)
   end
   for field, value in pairs(cjson.decode(about)) do redis.call('HSET', c.P .. 'node:' .. node, field, value) end
-  redis.call('HSET', c.P .. 'node:' .. node, 'incarnation', incarnation, 'since', c.wall)
+  redis.call('HSET', c.P .. 'node:' .. node, 'incarnation', incarnation, 'since', c.wall,
+    'format', record.FORMAT)
   for _, served in ipairs(cjson.decode(serves)) do redis.call('SADD', c.P .. 'serves:' .. node, served) end
   for _, task in ipairs(cjson.decode(tasks)) do redis.call('SADD', c.P .. 'tasks:' .. node, task) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) else nodes.open(c, node) end
   doorbells.rescore(c, node)
   nodes.wake_idle(c)
+  nodes.agree_on_format(c)
   return 'registered'
 end)
 
@@ -51,7 +56,7 @@ end
 -- node_beat: a node lives; its load; which of its bells are overdue.
 -- args node incarnation ttl times fields…
 --   times: JSON {task: [runs, median in s]} of its jobs, '' = as told before; fields: names and values of node:<name>
---   that changed (load braked ordinary capacity ending events)
+--   that changed (load braked ordinary capacity ending)
 -- returns {alive or unknown, overdue bells, ms}; unknown = declared dead meanwhile, register again; ms: for how long
 --   it has been given nothing, since it drains; -1 = it does not; asked again: the bells are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)

@@ -102,6 +102,7 @@ step.define('sweep', {'allow-oom'}, function(c, args)
 
   local lost, gone = end_leases(c), first_due(c, 'alive', c.uptime)
   for _, node in ipairs(gone) do nodes.forget(c, node) end
+  nodes.agree_on_format(c)
   start_due(c, 'due', c.now)
   start_due(c, 'starts', c.wall)
   expire(c, 'expiry', c.now)
