@@ -24,7 +24,7 @@ from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.settings import Settings, without_secrets
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
-from coordinator.store.wire import Arg, pack, reply_or_error, unwritable
+from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unwritable
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
@@ -83,14 +83,13 @@ class Store:
         """Do one step of the library (`functions/`); its reply as Redis gives it (bytes). Bells that it rang go out.
 
         The hot path: one request on a connection of our own, without what a general client does around it. `eager`: see
-        `_answer`; for a thread that has its process for itself.
+        `_exchange`; for a thread that has its process for itself.
         """
         packed = self._packed(name, args)
 
         def ask(connection: redis.Connection) -> Any:
-            self._send(connection, packed)
             try:
-                return self._answer(connection, eager)
+                return self._exchange(connection, packed, eager)
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
@@ -151,15 +150,14 @@ class Store:
         """A process that uses it loads it again."""
         self.read("FUNCTION DELETE", name)
 
-    def _answer(self, connection: redis.Connection, eager: bool) -> Any:
-        """The answer to what was sent. A processor that went to sleep needs 50 us and more to wake, nearly as long as
+    def _exchange(self, connection: redis.Connection, packed: bytes, eager: bool) -> Any:
+        """Send, and give the answer. A processor that went to sleep needs 50 us and more to wake, nearly as long as
         Redis needs for the answer. So an eager caller stays awake and looks for it, giving way to whoever else can run,
         as long as Redis answers that soon: one late answer, and the next is waited for asleep.
         """
         sent = time.perf_counter()
-        if eager and self._soon:
-            while not connection.can_read(timeout=0) and time.perf_counter() - sent < _SOON:
-                os.sched_yield()
+        if not (eager and self._soon and exchange_awake(connection, packed, _SOON)):
+            self._send(connection, packed)
         reply = connection.read_response()
         self._soon = time.perf_counter() - sent < _SOON
         return reply

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from typing import Any, cast
 
 import redis
@@ -10,6 +13,7 @@ from hiredis import pack_command
 from coordinator.errors import InvalidJob
 
 Arg = str | bytes | int | float
+_ANSWER = 65536  # bytes that are read at once
 
 
 def pack(*parts: Arg) -> bytes:
@@ -31,3 +35,34 @@ def reply_or_error(connection: redis.Connection) -> Any:
         return connection.read_response()
     except redis.exceptions.ResponseError as error:
         return error
+
+
+def exchange_awake(connection: redis.Connection, packed: bytes, patience: float) -> bool:
+    """Send a command, and look for its answer for so many seconds without going to sleep. Then `read_response` has it,
+    or waits on.
+
+    False: nothing was sent, since this connection is none that could be used so. It is one on a plain socket, and with
+    hiredis. redis-py polls before it sends and before it reads; its sockets do not block, so there is no need to.
+    """
+    plain, parser = getattr(connection, "_sock", None), getattr(connection, "_parser", None)
+    reader: Any = getattr(parser, "_reader", None)
+    if type(plain) is not socket.socket or not plain.gettimeout() or not hasattr(reader, "feed"):
+        return False
+    file, until = plain.fileno(), time.perf_counter() + patience
+    try:
+        sent = os.write(file, packed)
+        if sent < len(packed):
+            plain.sendall(packed[sent:])
+        while time.perf_counter() < until:
+            try:
+                answer = os.read(file, _ANSWER)
+            except BlockingIOError:
+                os.sched_yield()
+                continue
+            if not answer:
+                raise ConnectionResetError("it closed the connection")
+            reader.feed(answer)
+            break
+    except OSError as error:
+        raise redis.exceptions.ConnectionError(f"{type(error).__name__}: {error}") from error
+    return True

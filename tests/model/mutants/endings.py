@@ -116,8 +116,8 @@ MUTATIONS = [
     ),
     Mutation(
         "retention", "what is over is kept for ever",
-        "  redis.call('PEXPIRE', job.name, keep)\n",
-        "",
+        "local function keep_for(job, ms) redis.call('PEXPIRE', job.name, ms) end",
+        "local function keep_for(job, ms) end",
     ),
     Mutation(
         "settle", "a job that is over is still due, or held",

@@ -90,7 +90,7 @@ MUTATIONS = [
     ),
     Mutation(
         "runner", "a finish that comes late takes away what its runner holds now",
-        "  if ours then redis.call('HDEL', c.P .. 'work:' .. node, runner) end\n",
+        "  if holds(c, node, runner, token) then redis.call('HDEL', c.P .. 'work:' .. node, runner) end\n",
         "  redis.call('HDEL', c.P .. 'work:' .. node, runner)\n", seldom=True,
     ),
     Mutation(
@@ -100,13 +100,13 @@ MUTATIONS = [
     ),
     Mutation(
         "runner", "a worker that was replaced is given jobs",
-        "  if known and known ~= incarnation then return {false, '0'} end\n",
+        "  if known and known ~= incarnation then return false end\n",
         "",
     ),
     Mutation(
         "locks", "a release without a look at the token frees the next holder",
-        "  if value and token_of(value) == token then redis.call('DEL', name) end\n",
-        "  redis.call('DEL', name)\n", seldom=True,
+        "  if not value or token_of(value) == token then return end\n",
+        "  if true then return end\n", seldom=True,
     ),
     Mutation(
         "locks", "a lock is taken from whoever has it",
@@ -120,8 +120,8 @@ MUTATIONS = [
     ),
     Mutation(
         "locks", "a fence that does not grow",
-        "math.max(fence, (last or 0) + 1)",
-        "math.max(fence, last or 0)",
+        "  given[c.P] = fence\n  return text\n",
+        "  return string.format('%.0f', MARGIN)\n",
     ),
     Mutation(
         "ready", "who was ready last is taken first",

@@ -58,10 +58,10 @@ function line.pin(c, id, keys)
 end
 
 -- (priority, sequence) as one number: the greater priority stands first, then the earlier job. to: back | front of its
--- priority.
+-- priority. Second: the sequence.
 function line.new_score(c, priority, to)
   local sequence = to == 'front' and -redis.call('INCR', c.P .. 'fronts') or redis.call('INCR', c.P .. 'sequence')
-  return string.format('%.0f', sequence - priority * 17592186044416)
+  return string.format('%.0f', sequence - priority * 17592186044416), sequence
 end
 
 -- Into all its lines. Is it in front of all? Second: has one of them a mark?

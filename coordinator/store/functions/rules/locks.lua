@@ -4,7 +4,7 @@
 local locks = {}
 
 local MARGIN = 60000000 -- µs: a server that begins may have lost the fences of so much time
-local begun = {} -- prefix -> true: this very server, or its library, has given a fence. Gone with either
+local given = {} -- prefix -> the last fence that this very server, or its library, has given. Gone with either
 
 -- A waiter for a lock in plain code asks each second. One that did not for so long (ms) is taken for dead.
 locks.SILENT = 3000
@@ -25,14 +25,17 @@ end
 -- The number that orders all claims and versions: max(last + 1, the installation's clock in µs). It grows over
 -- restarts, cut files and failovers: the first one that a server gives is ahead of all that it may have lost.
 function locks.next_fence(c)
-  local fence = string.format('%.0f', c.now * 1000 + c.micros)
-  local last = redis.call('SET', c.P .. 'fence', fence, 'GET')
-  if not begun[c.P] or last and (#last ~= #fence or last >= fence) and tonumber(last) >= tonumber(fence) then
-    fence = string.format('%.0f', math.max(fence, (last or 0) + 1) + (begun[c.P] and 0 or MARGIN))
-    redis.call('SET', c.P .. 'fence', fence)
-    begun[c.P] = true
+  local before = given[c.P]
+  local fence = math.max(c.now * 1000 + c.micros, (before or 0) + 1)
+  local text = string.format('%.0f', fence)
+  local last = tonumber(redis.call('SET', c.P .. 'fence', text, 'GET') or 0)
+  if not before or last >= fence then
+    fence = math.max(fence, last + 1) + (before and 0 or MARGIN)
+    text = string.format('%.0f', fence)
+    redis.call('SET', c.P .. 'fence', text)
   end
-  return fence
+  given[c.P] = fence
+  return text
 end
 
 local function value_of(c, token, ttl) return token .. ' ' .. base.text_of(c.now + ttl) end
@@ -55,18 +58,21 @@ local function set_free(c, name, token, ttl)
   return not held or left
 end
 
-local function unlock(name, token)
-  local value = redis.call('GET', name)
-  if value and token_of(value) == token then redis.call('DEL', name) end
+-- It is hardly ever another's; then it is put back as it was.
+local function unlock(c, name, token)
+  local value = redis.call('GETDEL', name)
+  if not value or token_of(value) == token then return end
+  local left = (string.match(value, ' (%d+)$') or 0) - c.now
+  if left > 0 then redis.call('SET', name, value, 'PX', left) end
 end
 
 function locks.release(c, keys, token, slots)
   if not slots then
-    for _, key in ipairs(keys) do unlock(c.P .. 'lock:' .. key, token) end
+    for _, key in ipairs(keys) do unlock(c, c.P .. 'lock:' .. key, token) end
     return
   end
   slots = locks.slots_of(slots)
-  for i, key in ipairs(keys) do unlock(locks.name(c, key, slots[i] or 1), token) end
+  for i, key in ipairs(keys) do unlock(c, locks.name(c, key, slots[i] or 1), token) end
 end
 
 -- Which lock of the key was got, or with a limit, which slot; nil = none is free.

@@ -22,8 +22,9 @@ local function add(c, id, class, group, score, push)
   classes.know(c, class)
 end
 
-function ready.put(c, id, class, group, priority)
-  local sequence = redis.call('INCR', c.P .. 'sequence')
+-- sequence: of a job that was submitted just now.
+function ready.put(c, id, class, group, priority, sequence)
+  sequence = sequence or redis.call('INCR', c.P .. 'sequence')
   add(c, id, class, group, sequence - (priority or 0) * WORTH, 'RPUSH')
 end
 

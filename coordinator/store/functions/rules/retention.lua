@@ -28,15 +28,37 @@ local function bound(c, id, most, keep)
   for _ = 1, math.min(count - most, 4) do drop(c, redis.call('LPOP', kept)) end
 end
 
--- A success that owes nothing keeps what tells about it. Its numbers become one text, `past`: submitted; ms from there
--- to the first claim, to the last one and to the end; µs from the last claim to the fence; attempt; node.
+-- The numbers of a success as one text: submitted; ms from there to the first claim, to the last one and to the end; µs
+-- from the last claim to the fence; attempt; node.
+local function past_of(job, ended)
+  return string.format('%s %.0f %.0f %.0f %.0f %s %s', job.submitted, job.taken - job.submitted,
+    job.started - job.submitted, ended - job.submitted, job.fence - job.started * 1000, job.attempt, job.node)
+end
+
+local function limits_of(job)
+  return string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+) ?(%S*)$')
+end
+
+local function keep_for(job, ms) redis.call('PEXPIRE', job.name, ms) end
+
+-- Most successes owe nothing, and nobody may need them: they end as what is kept of them. Is it one?
+function retention.end_faded(c, job, result)
+  if not job.submitted or job.seldom or job.tell then return false end
+  local keep, _, most = limits_of(job)
+  if most ~= '' then return false end
+  redis.call('HSET', job.name, 'state', 'succeeded', 'result', result, 'past', past_of(job, c.now),
+    'token', retention.trace_of(job.token))
+  redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits')
+  keep_for(job, keep)
+  return true
+end
+
+-- A success that owes nothing any more keeps what tells about it.
 function retention.fade(c, id)
   local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'submitted', 'taken', 'started', 'ended', 'fence',
     'attempt', 'node', 'token', 'limits', 'seldom', 'awaited')
   if job.state ~= 'succeeded' or not job.limits then return end
-  local past = string.format('%s %.0f %.0f %.0f %.0f %s %s', job.submitted, job.taken - job.submitted,
-    job.started - job.submitted, job.ended - job.submitted, job.fence - job.started * 1000, job.attempt, job.node)
-  redis.call('HSET', job.name, 'past', past, 'token', retention.trace_of(job.token))
+  redis.call('HSET', job.name, 'past', past_of(job, job.ended), 'token', retention.trace_of(job.token))
   redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'ended', 'fence', 'attempt', 'node', 'runner', 'class',
     'limits', 'tell', 'offers')
   if job.seldom then
@@ -45,15 +67,15 @@ function retention.fade(c, id)
     redis.call('HDEL', job.name, 'seldom', 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts', 'parent',
       'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited')
   end
-  local keep, most = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) %S+ (%S+)$')
-  if most and not job.awaited then bound(c, id, tonumber(most), keep) end
+  local keep, _, most = limits_of(job)
+  if most ~= '' and not job.awaited then bound(c, id, tonumber(most), keep) end
 end
 
 -- A job is over. heard: how many listened for its end; owed: its result or its links are to be sent.
 function retention.begin(c, id, job, state, heard, owed)
-  local success, failure, most = string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+) ?(%S*)$')
+  local success, failure, most = limits_of(job)
   local keep = state == 'succeeded' and success or failure
-  redis.call('PEXPIRE', job.name, keep)
+  keep_for(job, keep)
   if job.aliases then redis.call('ZADD', c.P .. 'melted', c.wall + keep, id) end
   if state ~= 'succeeded' or not job.class then return end
   local parent = most ~= '' and job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')

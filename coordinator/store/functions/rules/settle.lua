@@ -1,27 +1,51 @@
 -- A job whose attempt is over ends, is held, is tried again, or is rolled back.
 local settle = {}
 
--- Out of all lines with a terminal state; then each job behind it goes on.
-function settle.finish(c, id, job, state, ...)
-  local keys, name = record.keys_of(job.keys), job.name
+-- Out of its lines, and nothing of it is held any more.
+local function leave(c, id, job, keys)
   for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
   line.changed(c)
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.seldom then states.leave(c, id, job) end
   if job.token then locks.release(c, keys, job.token, job.slots) end
+end
+
+-- The jobs behind it go on.
+local function make_way(c, keys)
+  for _, key in ipairs(keys) do admit.lane(c, key) end
+end
+
+local function count(c, id, state)
+  redis.call('HINCRBY', c.P .. 'counts', state, '1')
+  return redis.call('PUBLISH', c.P .. 'done:' .. id, state)
+end
+
+-- A plain job has succeeded: the way of most. Is it one?
+function settle.succeed(c, id, job, result)
+  if not retention.end_faded(c, job, result) then return false end
+  local keys = record.keys_of(job.keys)
+  leave(c, id, job, keys)
+  count(c, id, 'succeeded')
+  make_way(c, keys)
+  return true
+end
+
+-- Out of all lines with a terminal state; then each job behind it goes on.
+function settle.finish(c, id, job, state, ...)
+  local keys, name = record.keys_of(job.keys), job.name
+  leave(c, id, job, keys)
   redis.call('HSET', name, 'state', state, 'ended', c.now_text, ...)
   local heard = 0
   if job.class then
-    redis.call('HINCRBY', c.P .. 'counts', state, '1')
-    heard = redis.call('PUBLISH', c.P .. 'done:' .. id, state)
+    heard = count(c, id, state)
   end
   local app = job.tell and record.app_of(c, job) or ''
   local owed = app ~= ''
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
   retention.begin(c, id, job, state, heard, owed)
-  for _, key in ipairs(keys) do admit.lane(c, key) end
+  make_way(c, keys)
   return state
 end
 

@@ -10,6 +10,7 @@ function step.define(name, flags, body)
     function_name = name .. '_' .. DIGEST,
     flags = flags,
     callback = function(keys, args)
+      if not string then begin() end
       local c = base.context(keys)
       local reply = body(c, args)
       if c.fresh or c.readied then doorbells.ring_readied(c) end
