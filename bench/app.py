@@ -8,23 +8,31 @@ import redis
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.execution.attempt import Tracers
-from coordinator.execution.runner import Place, Runner
-from coordinator.execution.task_events import TaskEvents
+from coordinator.execution.runner import Place, Runner, Tools
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
 
-__all__ = ["Nodes", "app", "coordinator", "count", "counter", "keep", "mark", "runner"]
+__all__ = ["Nodes", "app", "coordinator", "count", "counter", "forget_results", "keep", "mark", "runner", "stored"]
 
 URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
 
-app = Celery("bench", broker=f"{URL}/1")
-app.conf.update(
-    task_ignore_result=True, worker_prefetch_multiplier=64, worker_disable_prefetch=False, coordinator_url=f"{URL}/0"
-)
+WITH_RESULTS = bool(os.environ.get("BENCH_RESULTS"))
+
+app = Celery("bench", broker=f"{URL}/1", backend=f"{URL}/3" if WITH_RESULTS else None)
+app.conf.update(task_ignore_result=not WITH_RESULTS, coordinator_url=f"{URL}/0")
 coordinator = Coordinator(app)
 counter = redis.Redis.from_url(f"{URL}/2")
+kept = redis.Redis.from_url(f"{URL}/3")
 marks = os.open(os.environ.get("BENCH_MARKS", os.devnull), os.O_WRONLY | os.O_APPEND)
+
+
+def stored() -> int:
+    """How many results are in the backend."""
+    return int(kept.dbsize())
+
+
+def forget_results() -> None:
+    kept.flushdb()
 
 
 @cache
@@ -57,7 +65,7 @@ def runner(node: str, slice: float = 1e9) -> Runner:
     coordinator.store.client.zadd(coordinator.store.key("rung", node), {"bell": 2**53})
     coordinator.settings.__dict__["slice"] = slice
     place = Place(coordinator.core, coordinator.doorbells, coordinator.incarnation, Board.open())
-    return Runner(app, place, node, Tracers(app, node), TaskEvents(app, node))
+    return Runner(app, place, node, Tools(app, place, node))
 
 
 @app.task

@@ -5,13 +5,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 
+from coordinator.local.redis import free_port
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 
 @contextmanager
@@ -22,10 +25,32 @@ def redis_server(*options: str) -> Iterator[str]:
 
 
 @contextmanager
-def worker(url: str, name: str = "bench", concurrency: int = 2) -> Iterator["subprocess.Popen[bytes]"]:
-    """A prefork worker of bench.app."""
-    argv = [sys.executable, "-m", "celery", "-A", "bench.app", "worker", "-n", f"{name}@bench", "-c", str(concurrency)]
-    argv += ["-l", "ERROR", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+def worker(
+    url: str, name: str = "bench", concurrency: int = 2, flags: Sequence[str] = ()
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A worker of bench.app, as users start one."""
+    with _celery(url, "worker", "-n", f"{name}@bench", "-c", str(concurrency), *flags) as process:
+        yield process
+
+
+@contextmanager
+def flower(url: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Flower, once it answers: then it hears the events."""
+    port = free_port()
+    with _celery(url, "flower", "--address=127.0.0.1", f"--port={port}") as process:
+        wait_until(lambda: _answers(port), 30, "Flower does not answer")
+        yield process
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=1) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+@contextmanager
+def _celery(url: str, command: str, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
+    argv = [sys.executable, "-m", "celery", "-A", "bench.app", command, *options]
     environ = os.environ | {"BENCH_REDIS": url}
     process = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

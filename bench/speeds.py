@@ -93,7 +93,7 @@ class Fleet:
         """A doorbell arrives at once."""
         self.count += 1
         runner, token = f"r{self.count}", f"{self.count:024x}{0:08x}"
-        given = self.store.step("runner_take", node, "one", runner, bell, token, TTL)[0]
+        given = self.store.step("runner_take", node, "one", runner, bell, token, TTL)
         self.begin(self.names.index(node), runner, token, given)
 
     def begin(self, node: int, runner: str, token: str, given: Any) -> None:
@@ -125,7 +125,7 @@ class Fleet:
             following = f"{token[:24]}{int(token[24:], 16) + 1:08x}"
             given = self.store.step(
                 "job_finish", str(number), token, "succeeded", "1", 0, "", "", "", "", self.names[node], runner,
-                following, TTL, "", "bench",
+                following, TTL,
             )[2]  # fmt: skip
             self.begin(node, runner, following, given)
         return took
