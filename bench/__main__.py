@@ -8,8 +8,8 @@ import celery
 import redis
 
 NAMES = (
-    "keyed", "locks", "contended", "size", "many", "fairness", "placement", "idle", "routing", "speeds", "resume",
-    "harvest", "replicas", "nodelist", "moves",
+    "keyed", "submits", "latency", "stages", "locks", "contended", "size", "many", "fairness", "placement", "idle",
+    "routing", "speeds", "resume", "harvest", "replicas", "nodelist", "moves",
 )  # fmt: skip
 
 

@@ -12,7 +12,19 @@ from coordinator.execution.runner import Place, Runner, Tools
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
 
-__all__ = ["Nodes", "app", "coordinator", "count", "counter", "forget_results", "keep", "mark", "runner", "stored"]
+__all__ = [
+    "Nodes",
+    "app",
+    "coordinator",
+    "count",
+    "counter",
+    "forget_results",
+    "keep",
+    "mark",
+    "runner",
+    "stamp",
+    "stored",
+]
 
 URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
 
@@ -53,6 +65,13 @@ def count() -> None:
 def mark() -> None:
     """Append one byte to a file: a trace, and hardly any work."""
     os.write(marks, b".")
+
+
+@app.task
+def stamp(sent: float) -> None:
+    """Note when this was sent, began and ended."""
+    began = time.monotonic()
+    os.write(marks, f"{sent:.6f} {began:.6f} {time.monotonic():.6f}\n".encode())
 
 
 @app.task

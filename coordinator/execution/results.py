@@ -23,6 +23,7 @@ from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
 
+_NOBODY = Context(id="")  # of a result that says nothing of its task
 MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 
 
@@ -117,7 +118,8 @@ def _packed(backend: RedisBackend, end: JobEnd) -> _Stored:
     elif job.state in ("cancelled", "expired"):
         state, result = states.REVOKED, TaskRevokedError(job.state)
     trace = end.trace if state == states.FAILURE else None
-    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, _request(end, True))
+    request = _request(end, True) if backend.app.conf.result_extended else _NOBODY
+    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request)
     expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
     value = backend.encode(meta | {"task_id": job.id})
     return _Stored(job.id, backend.get_key_for_task(job.id), value, expires)
