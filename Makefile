@@ -82,7 +82,7 @@ lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
-	@rm -rf $(VENV) build dist *.egg-info .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .bench .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements.txt pyproject.toml

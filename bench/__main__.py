@@ -1,4 +1,7 @@
-"""`make bench` runs all benchmarks, or those that are named; see bench/README.md."""
+"""`make bench` runs all benchmarks but `peers`, or those that are named; see bench/README.md.
+
+An argument that begins with `-` goes to the benchmark before it. `peers` installs its peers, so it is for a name only.
+"""
 
 import platform
 import subprocess
@@ -12,15 +15,34 @@ NAMES = (
     "routing", "speeds", "resume", "harvest", "replicas", "nodelist", "moves",
 )  # fmt: skip
 
+ASIDE = ("peers",)
+
 
 def main() -> None:
-    wanted = sys.argv[1:] or NAMES
-    if unknown := set(wanted) - set(NAMES):
-        raise SystemExit(f"unknown benchmark {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    wanted = commands(sys.argv[1:])
     print(f"Python {platform.python_version()}, Celery {celery.__version__}, redis-py {redis.__version__}")
-    for name in wanted:
+    for name, *arguments in wanted:
         print(f"\n== {name}", flush=True)
-        subprocess.run([sys.executable, "-m", f"bench.{name}"], check=True)
+        done = subprocess.run([sys.executable, "-m", f"bench.{name}", *arguments])
+        if done.returncode:
+            raise SystemExit(f"{name} ended with {done.returncode}")
 
 
-main()
+def commands(given: list[str]) -> list[list[str]]:
+    """Each benchmark with its own arguments."""
+    found: list[list[str]] = []
+    for one in given or NAMES:
+        if not one.startswith("-"):
+            found.append([one])
+        elif found:
+            found[-1].append(one)
+        else:
+            raise SystemExit(f"{one}: name the benchmark before its arguments")
+    if unknown := {name for name, *_ in found} - {*NAMES, *ASIDE}:
+        names = ", ".join((*NAMES, *ASIDE))
+        raise SystemExit(f"unknown benchmark {', '.join(sorted(unknown))}: choose from {names}")
+    return found
+
+
+if __name__ == "__main__":
+    main()

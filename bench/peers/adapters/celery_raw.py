@@ -1,0 +1,17 @@
+"""Celery itself, without keys."""
+
+from bench.peers import body
+from bench.peers.adapters import celery_app
+
+app = celery_app.make()
+WORKER = celery_app.worker(__name__)
+PORTION = celery_app.PORTION
+
+
+@app.task
+def work(key: int, number: int) -> None:
+    body.run()
+
+
+def send(jobs: list[tuple[int, int]]) -> None:
+    celery_app.send(app, work, jobs)
