@@ -29,7 +29,7 @@ def worker(
     url: str, name: str = "bench", concurrency: int = 2, flags: Sequence[str] = ()
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A worker of bench.app, as users start one."""
-    with _celery(url, "worker", "-n", f"{name}@bench", "-c", str(concurrency), *flags) as process:
+    with celery(url, "bench.app", "worker", "-n", f"{name}@bench", "-c", str(concurrency), *flags) as process:
         yield process
 
 
@@ -37,7 +37,7 @@ def worker(
 def flower(url: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Flower, once it answers: then it hears the events."""
     port = free_port()
-    with _celery(url, "flower", "--address=127.0.0.1", f"--port={port}") as process:
+    with celery(url, "bench.app", "flower", "--address=127.0.0.1", f"--port={port}") as process:
         wait_until(lambda: _answers(port), 30, "Flower does not answer")
         yield process
 
@@ -49,8 +49,8 @@ def _answers(port: int) -> bool:
 
 
 @contextmanager
-def _celery(url: str, command: str, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
-    argv = [sys.executable, "-m", "celery", "-A", "bench.app", command, *options]
+def celery(url: str, app: str, command: str, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
+    argv = [sys.executable, "-m", "celery", "-A", app, command, *options]
     environ = os.environ | {"BENCH_REDIS": url}
     process = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -25,7 +25,7 @@ from typing import ClassVar
 from celery import Celery, bootsteps, signals
 from celery.utils.collections import AttributeDict
 from celery.worker import WorkController, consumer, control, state
-from kombu.asynchronous.timer import Entry
+from kombu.asynchronous.timer import Entry, Timer
 from kombu.connection import Connection
 
 from coordinator.broker.doorbells import TASK, queue_of
@@ -41,6 +41,7 @@ from coordinator.worker.unacked import note
 
 logger = logging.getLogger(__name__)
 
+_MOST_TIMERS = 1000
 CONSUMER = "coordinator.worker:Consumer"
 _NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only refer to the app
 
@@ -100,6 +101,8 @@ class WardenStep(bootsteps.StartStopStep):
                 self._process = self._spawn(c)
             self._hear(c)
             self.coordinated.coordinator.board.events = _sends_task_events(c)
+            if c.hub is not None:  # of prefork; other pools have no timers for time limits
+                forget_cancelled(c.hub.timer)
             now = self._condition(c)
             changed = {name: value for name, value in now.items() if self._told.get(name) != value}
             if changed and self.tell(changed):
@@ -252,6 +255,18 @@ def _sends_task_events(c: consumer.Consumer) -> bool:
     """
     dispatcher = c.event_dispatcher
     return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))
+
+
+def forget_cancelled(timer: Timer) -> None:
+    """Celery cancels the timer of a time limit when its task ends, but keeps it until it would have been due. Doorbells
+    have limits of a year, so a worker would grow by 600 bytes for each.
+    """
+    if len(timer) < _MOST_TIMERS:
+        return
+    live = [one for one in timer.queue if not one.entry.canceled]
+    timer.clear()
+    for one in live:
+        timer.enter_at(one.entry, one.eta, one.priority)
 
 
 _revoke = control.Panel.data["revoke"]

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
+from kombu.asynchronous.timer import Timer
 
-from coordinator.worker.bootstep import WardenStep
+from coordinator.worker.bootstep import WardenStep, forget_cancelled
 
 READER = "import sys; [print(line, end='', flush=True) for line in sys.stdin]"
 
@@ -46,3 +48,25 @@ def test_a_line_that_a_pipe_might_cut_is_not_told(step: WardenStep) -> None:
     assert step._process is not None
     assert step._process.stdout is not None
     assert json.loads(step._process.stdout.readline()) == {"ending": 1}
+
+
+def test_timers_that_were_cancelled_are_forgotten_and_the_others_keep_their_order() -> None:
+    timer, fired = Timer(), list[int]()
+    for number in range(3000):
+        entry = timer.call_after(1e6, print)
+        if number % 1000 == 0:
+            timer.call_after(-number, fired.append, (number,))
+        entry.cancel()
+    forget_cancelled(timer)
+    assert len(timer) == 3
+    for _, due in islice(timer, 3):
+        assert due
+        due()
+    assert fired == [2000, 1000, 0]
+
+
+def test_few_timers_are_left_alone() -> None:
+    timer = Timer()
+    timer.call_after(1e6, print).cancel()
+    forget_cancelled(timer)
+    assert len(timer) == 1
