@@ -23,7 +23,7 @@ from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
 
-_NOBODY = Context(id="")  # of a result that says nothing of its task
+_NOBODY = Context(id="")  # a usual result says nothing of its task
 MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 
 

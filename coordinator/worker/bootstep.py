@@ -101,7 +101,7 @@ class WardenStep(bootsteps.StartStopStep):
                 self._process = self._spawn(c)
             self._hear(c)
             self.coordinated.coordinator.board.events = _sends_task_events(c)
-            if c.hub is not None:  # of prefork; other pools have no timers for time limits
+            if c.hub is not None:  # prefork has one; other pools keep no timers for time limits
                 forget_cancelled(c.hub.timer)
             now = self._condition(c)
             changed = {name: value for name, value in now.items() if self._told.get(name) != value}
