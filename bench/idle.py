@@ -40,8 +40,9 @@ class Node:
 
     def look(self) -> None:
         self.clock.step()
-        self.client.results.step()
-        self.client.parked.step()
+        if self.clock.errands_due:
+            self.client.results.step()
+            self.client.parked.step()
 
 
 def run(nodes: list[Node], seconds: float) -> float:

@@ -73,6 +73,8 @@ def serve(clock: Clock, source: TextIO, voice: int, errands: ErrandsProcess) -> 
             clock.hear(line)
         clock.step()
         errands.look()
+        if clock.errands_due:
+            errands.tell()
         if clock.registered != said:
             said = clock.registered
             with suppress(OSError):  # the worker is gone, which the ear hears

@@ -62,10 +62,11 @@ class Clock:
         self.lanes = Lanes(store)
         self.nodes = Nodes(store)
         self.board = Board(Path(charge.board))
-        self.watch = Watch(self.lanes, charge.node, charge.worker, self.board)
+        self.watch = Watch(self.lanes, charge.node, charge.worker, self.board, self._get_on)
         self.charge = charge
         self.changed: About = {}
         self.registered = False  # else it is unknown, dead, or another living worker has its name
+        self.errands_due = False  # the last beat said so
         self._refused = False
         self._next_load = self._beaten = 0.0  # monotonic
         self._times: Times = {}  # as they were told
@@ -88,8 +89,7 @@ class Clock:
             self.beat()
             if self.registered:
                 self.watch.step(self._drained)
-                if time.monotonic() - self._beaten > self.settings.node_ttl / 4:  # Redis is slow
-                    self.beat()
+                self._get_on()
                 self.sweep()
         except (StoreUnavailable, StoreRefused) as error:
             logger.warning("clock of %s: %s", self.charge.node, error)
@@ -97,6 +97,12 @@ class Clock:
             self._refuse(f"{error}; until then it takes no work")
         except Exception:
             logger.exception("clock of %s", self.charge.node)
+
+    def _get_on(self) -> None:
+        """Redis is slow, or there is much to do: the node says again that it lives, before all of it is done."""
+        if self.registered and time.monotonic() - self._beaten > self.settings.node_ttl / 4:
+            self._beaten = time.monotonic()  # a beat that finds the node dead extends leases, and comes here again
+            self.beat()
 
     def _refuse(self, why: str) -> None:
         """The node cannot be registered; it is said once."""
@@ -130,6 +136,7 @@ class Clock:
             self.watch.reclaim()
             self.registered = False
             return self.beat()
+        self.errands_due = beat.errands
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
         for bell in beat.bells:
             if self.store.ringer:
@@ -145,6 +152,7 @@ class Clock:
         while True:
             _, lost, gone, due, more = self.store.step("sweep", interval, milliseconds(self.settings.gap))
             for job_id in lost:
+                self._get_on()
                 logger.warning("job %s: its lease ended", job_id.decode())
                 look_for_fault(self.lanes, job_id.decode())
             for node in gone:

@@ -1,9 +1,9 @@
 """The clock's hand on the errands: the process that does for a node all that may wait, hang or fail.
 
-The clock spawns it with the place of the app and tells it, through its standard input, which doorbells to ring: one
-JSON object a line. It says that it gets on by writing bytes to a pipe. Where it keeps silent for too long, the clock
-kills it and starts another, which does again what was not done. A killed clock's errands end by themselves; else the
-next clock kills them: the board has their name.
+The clock spawns it with the place of the app and tells it, through its standard input, which doorbells to ring, and
+when to look what is to be done: one JSON object a line. It says that it gets on by writing bytes to a pipe. Where it
+keeps silent for too long, the clock kills it and starts another, which does again what was not done. A killed clock's
+errands end by themselves; else the next clock kills them: the board has their name.
 """
 
 from __future__ import annotations
@@ -60,9 +60,16 @@ class ErrandsProcess:
 
     def ring(self, node: str, bell: str) -> None:
         """Have a doorbell published. Never waits, never raises: one that is lost is rung again."""
+        self._say({"ring": [node, bell]})
+
+    def tell(self) -> None:
+        """There is something to do. Never waits, never raises: the next beat says so again."""
+        self._say({"look": 1})
+
+    def _say(self, line: dict[str, Any]) -> None:
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
-                os.write(self._process.stdin.fileno(), json.dumps({"ring": [node, bell]}).encode() + b"\n")
+                os.write(self._process.stdin.fileno(), json.dumps(line).encode() + b"\n")
 
     def stop(self) -> None:
         """The end of its standard input tells it to end."""

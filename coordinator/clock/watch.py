@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -51,15 +52,21 @@ class Held:
 
 
 class Watch:
-    """`worker`: the identity of the node's main process. A pool of threads has all its runners there."""
+    """`worker`: the identity of the node's main process. A pool of threads has all its runners there.
 
-    def __init__(self, lanes: Lanes, node: str, worker: str, board: Board) -> None:
+    The watch calls `get_on` between two pieces of work: the node says that it lives, also where Redis is slow.
+    """
+
+    def __init__(
+        self, lanes: Lanes, node: str, worker: str, board: Board, get_on: Callable[[], None] = lambda: None
+    ) -> None:
         self.lanes = lanes
         self.store = lanes.store
         self.settings = lanes.store.settings
         self.node = node
         self.worker = worker
         self.board = board
+        self._get_on = get_on
         self.long_runs = LongRuns(self.settings.long_run)
         self._renewed: dict[str, float] | None = None  # None before the first look: it renews all
         self._living: list[Held] = []  # at the last look
@@ -80,6 +87,7 @@ class Watch:
         now = self.store.now() if every else 0
         living: list[Held] = []
         for held in every:
+            self._get_on()
             condition, notice = processes.condition(held.process), self.board.read(held.runner)
             if condition == "gone":
                 self._put_back(held, notice)
@@ -96,6 +104,7 @@ class Watch:
         self._living = living
         self._renew(living)
         for held in self.long_runs.due(living, now / 1000):
+            self._get_on()
             job = self.lanes.job(held.job_id)
             age = now / 1000 - (job.started.timestamp() if job.started else 0)
             logger.warning("job %s (%s) runs for %d s on %s", job.id, job.key, age, self.node)
@@ -139,6 +148,7 @@ class Watch:
 
     def lose(self, held: Held, how: str, detail: Cause | str) -> None:
         """Tell Redis that the process will not finish the attempt; `how` as of the step job_lose."""
+        self._get_on()
         delay = milliseconds(delay_of_job(self.store, held.job_id)) if how == "timed_out" else 0
         state = self.store.step("job_lose", held.job_id, held.token, how, dumps(detail), delay)
         if not state:  # it ended meanwhile; only the entry is left
@@ -173,6 +183,7 @@ class Watch:
 
     def _extend(self, due: list[Held]) -> None:
         for start in range(0, len(due), _TOGETHER):
+            self._get_on()
             chunk = due[start : start + _TOGETHER]
             pairs = [part for held in chunk for part in (held.job_id, held.token)]
             replies = self.store.step("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)

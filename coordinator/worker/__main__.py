@@ -58,18 +58,22 @@ def find(place: str) -> Celery:
 
 
 class Ear(threading.Thread):
-    """Hands on the doorbells that the clock names; `ended` once it is gone."""
+    """Hands on which doorbells to ring, and that there is something to do; `ended` once the clock is gone."""
 
-    def __init__(self, source: TextIO, ring: Callable[[str, str], None]) -> None:
+    def __init__(self, source: TextIO, ring: Callable[[str, str], None], wake: Callable[[], None]) -> None:
         super().__init__(name="errands-ear", daemon=True)
         self._source = source
-        self._ring = ring
+        self._ring, self._wake = ring, wake
         self.ended = threading.Event()
 
     def run(self) -> None:
         try:
             for line in self._source:
-                self._ring(*json.loads(line)["ring"])
+                told = json.loads(line)
+                if "ring" in told:
+                    self._ring(*told["ring"])
+                else:
+                    self._wake()
         except (OSError, ValueError):
             logger.exception("the errands cannot hear their clock")
         finally:
@@ -89,9 +93,13 @@ def main() -> None:
     host.documents.node = charge["node"]
     bells = BellQueue(host.doorbells)
     host.store.ringer = bells.ring
-    ear = Ear(sys.stdin, bells.ring)
-    pause = host.store.settings.sweep
-    duties = [Duty("results", host.results.step, pause), Duty("parked jobs", host.parked.step, pause)]
+    duties = [Duty("results", host.results.step), Duty("parked jobs", host.parked.step)]
+
+    def wake() -> None:
+        for duty in duties:
+            duty.wake()
+
+    ear = Ear(sys.stdin, bells.ring, wake)
     plugins: list[WardenPlugin] = [*open_unacked(app, charge["node"], charge["incarnation"])]
     plugins += [make(charge["node"]) for make in host.warden_plugins]
     parts: list[WardenPlugin] = [bells, *duties, *plugins]

@@ -28,7 +28,8 @@ NO_BOARD = "/nowhere"
 def clock_of(
     server: RedisServer, prefix: str, incarnation: str = "a", board: Path | str = NO_BOARD, **settings: Any
 ) -> Clock:
-    made = Settings.load({"url": server.url(0), "prefix": prefix, "sweep": 0.05, **settings}, {}, {})
+    given = {"url": server.url(0), "prefix": prefix, "sweep": 0.05, **settings}
+    made = Settings.load(given, {}, {})
     about: About = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0}
     serves = ["app shop", "queue celery"]
     worker = processes.identity()

@@ -53,16 +53,25 @@ local function overdue_bells(c, node)
   return waits and overdue or {}
 end
 
--- node_beat: a node lives; its load; which of its bells are overdue.
+-- Is a result owed, or a parked job to be looked at?
+local function are_errands_due(c, app)
+  for _, kind in ipairs({'unsent:', 'parked:'}) do
+    if redis.call('ZCOUNT', c.P .. kind .. app, '-inf', c.now) > 0 then return 1 end
+  end
+  return 0
+end
+
+-- node_beat: a node lives; its load; which of its bells are overdue, and whether its errands have something to do.
 -- args node incarnation ttl times fields…
 --   times: JSON {task: [runs, median in s]} of its jobs, '' = as told before; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
--- returns {alive or unknown, overdue bells, ms}; unknown = declared dead meanwhile, register again; ms: for how long
---   it has been given nothing, since it drains; -1 = it does not; asked again: the bells are not overdue any more
+-- returns {alive or unknown, overdue bells, ms, due}; unknown = declared dead meanwhile, register again; ms: for how
+--   long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands are to look; asked again:
+--   the bells are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, times = unpack(args, 1, 4)
   local name = c.P .. 'node:' .. node
-  if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1} end
+  if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1, 0} end
   if #args > 4 then redis.call('HSET', name, unpack(args, 5)) end
   if times ~= '' then pace.measure(c, node, times) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
@@ -73,7 +82,8 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   if deaf then redis.call('HSET', name, 'deaf', 1) end
   doorbells.rescore(c, node)
   local closing = redis.call('HGET', name, 'closing')
-  return {'alive', overdue, closing and c.now - closing or -1}
+  local due = are_errands_due(c, redis.call('HGET', name, 'app') or '')
+  return {'alive', overdue, closing and c.now - closing or -1, due}
 end)
 
 -- node_drain: nothing new for this node, until it is undone; also for one of that name that comes later.

@@ -1,0 +1,55 @@
+"""What the beats of a node say and hear, also while its clock is busy."""
+
+import threading
+
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from tests.coordinator.clock.test_clock import clock_of
+from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+
+
+def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_server: RedisServer, prefix: str) -> None:
+    """Each answer takes a sixth of the time for which a node may be silent, and twenty processes are gone."""
+    with Proxy(redis_server.port) as proxy:
+        clock = clock_of(redis_server, prefix, url=proxy.url(0), node_ttl=1.2, timeout=5)
+        node = Puppet(Store(Settings.load({"url": redis_server.url(0), "prefix": prefix}, {}, {})))
+        clock.step()
+        for number in range(20):
+            node.submit(f"a{number}", job_id=f"j{number}")
+            assert node.take(runner=f"999999999.1.{number}")
+        over, seen = threading.Event(), list[bool]()
+
+        def look_on() -> None:
+            while not over.wait(0.02):
+                seen.append(node.nodes.is_alive("one"))
+
+        watcher = threading.Thread(target=look_on)
+        watcher.start()
+        proxy.delay = 0.2
+        clock.step()
+        over.set()
+        watcher.join()
+        assert len(seen) > 50
+        assert all(seen), "it was silent for too long"
+        assert node.work() == {}
+        assert len(node.order()) == 20
+
+
+def test_a_beat_says_when_the_errands_have_something_to_do(
+    redis_server: RedisServer, prefix: str
+) -> None:
+    clock = clock_of(redis_server, prefix)
+    node = Puppet(clock.store)
+    clock.step()
+    clock.step()
+    assert not clock.errands_due
+    node.submit("a", job_id="owed", tell=True)
+    node.finish(node.must_take())
+    node.store.client.zadd(node.store.key("unsent", "shop"), {"owed": 1})
+    clock.step()
+    assert clock.errands_due
+    node.store.step("notices_told", "shop", "owed")
+    clock.step()
+    assert not clock.errands_due
