@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,16 @@ def birth(pid: int) -> str | None:
 
 def identity() -> str:
     """`<pid>.<birth>` of this process."""
-    return f"{os.getpid()}.{birth(os.getpid())}"
+    return _identity_of(os.getpid())
+
+
+@cache
+def _identity_of(pid: int) -> str:
+    """Each runner asks for it. A process that was forked asks anew."""
+    return f"{pid}.{birth(pid)}"
+
+
+os.register_at_fork(after_in_child=_identity_of.cache_clear)
 
 
 def condition(who: str) -> str:
