@@ -37,9 +37,7 @@ def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_serve
         assert len(node.order()) == 20
 
 
-def test_a_beat_says_when_the_errands_have_something_to_do(
-    redis_server: RedisServer, prefix: str
-) -> None:
+def test_a_beat_says_when_the_errands_have_something_to_do(redis_server: RedisServer, prefix: str) -> None:
     clock = clock_of(redis_server, prefix)
     node = Puppet(clock.store)
     clock.step()
