@@ -15,7 +15,8 @@ from tests.harness.hand_node import Puppet, Taken
 LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 
 
-LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock", "alive", "room", "counts", "node:",
+LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
+           "format", "alive", "room", "counts", "node:",
            "serves:", "tasks:", "work:", "rung:", "chosen:")  # fmt: skip
 
 

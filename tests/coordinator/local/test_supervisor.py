@@ -149,7 +149,7 @@ def test_a_child_deaf_to_its_signal_is_killed_after_its_own_time(tmp_path: Path)
         pid = supervisor.children[0].pid
         begun = time.monotonic()
     assert gone(pid)
-    assert 0.3 <= time.monotonic() - begun < 3
+    assert 0.3 <= time.monotonic() - begun < 10, "a child that is not killed would be waited for without end"
 
 
 def test_deaf_children_together_never_cost_more_than_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
