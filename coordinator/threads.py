@@ -49,14 +49,21 @@ class SendingThread(ABC, Generic[T]):
         self._there, self._sent = threading.Event(), threading.Event()
         self._sent.set()
         self._pid = 0
+        self._starting = threading.Lock()
 
     def put(self, item: T) -> None:
         self._waiting.append(item)
         self._sent.clear()
         if self._pid != os.getpid():
-            self._pid = os.getpid()
-            threading.Thread(target=self._run, name=self._name, daemon=True).start()
+            self._start()
         self._there.set()
+
+    def _start(self) -> None:
+        """Two threads may put their first items at once."""
+        with self._starting:
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def flush(self, seconds: float) -> bool:
         """Wait for so long until all is sent; whether it is. For a process that ends."""

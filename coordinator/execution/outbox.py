@@ -29,7 +29,7 @@ class Outbox(SendingThread[tuple[float, int, JobEnd]]):
         super().__init__("coordinator-outbox", _PAUSE, _MOST)
         self._app = app
         self._store = store
-        self._size = 0  # bytes, roughly: threads may lose one another's sums, and each round begins anew
+        self._size = 0  # bytes put since the last round, roughly: threads may lose one another's sums
 
     def add(self, end: JobEnd, size: int) -> None:
         """`size`: bytes of the result. One that finds no room is left to the errands."""
@@ -38,12 +38,13 @@ class Outbox(SendingThread[tuple[float, int, JobEnd]]):
             self.put((time.monotonic() + _OURS, size, end))
 
     def send(self, items: list[tuple[float, int, JobEnd]]) -> None:
+        self._size = 0  # at once: else an error here would leave no room for ever
         told = send_many(self._app, [end for _, _, end in items])
         if told:
             self._store.step("notices_told", self._app.main, *told)
         now = time.monotonic()
         left = [item for item in items if item[2].job.id not in told and item[0] > now]
-        self._size = sum(size for _, size, _ in left)
+        self._size += sum(size for _, size, _ in left)
         if left:
             time.sleep(_AGAIN)
             for item in left:

@@ -1,0 +1,64 @@
+"""The outbox of a process, without a backend: what it keeps, gives up and starts."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from celery import Celery
+
+from coordinator.errors import StoreUnavailable
+from coordinator.execution import outbox as module
+from coordinator.execution.outbox import Outbox
+from coordinator.execution.results import JobEnd
+from coordinator.store.client import Store
+from tests.harness.waiting import wait_until
+
+
+class Away:
+    """A store that answers only from its third call on."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def step(self, *call: Any) -> int:
+        self.calls.append(call)
+        if len(self.calls) < 3:
+            raise StoreUnavailable("away")
+        return 1
+
+
+def end_of(job_id: str) -> JobEnd:
+    return JobEnd(cast(Any, SimpleNamespace(id=job_id)), {}, None)
+
+
+def test_rounds_that_break_off_leave_room_for_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "send_many", lambda app, ends: {end.job.id for end in ends})
+    store = Away()
+    outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
+    for number in range(4):
+        before = len(store.calls)
+        outbox.add(end_of(f"j{number}"), module._ROOM)
+        wait_until(lambda before=before: len(store.calls) > before, 5)
+        assert outbox.flush(5)
+    assert [call[2] for call in store.calls] == ["j0", "j1", "j2", "j3"]
+
+
+def test_what_finds_no_room_is_left_to_the_errands(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, sent = threading.Event(), list[str]()
+
+    def hanging(app: object, ends: list[JobEnd]) -> set[str]:
+        hangs.wait(10)
+        sent.extend(end.job.id for end in ends)
+        return {end.job.id for end in ends}
+
+    monkeypatch.setattr(module, "send_many", hanging)
+    store = SimpleNamespace(step=lambda *call: 1)
+    outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
+    outbox.add(end_of("first"), 1)
+    wait_until(lambda: not outbox._waiting, 5)
+    outbox.add(end_of("fits"), module._ROOM)
+    outbox.add(end_of("too much"), 1)
+    hangs.set()
+    assert outbox.flush(5)
+    assert sent == ["first", "fits"]
