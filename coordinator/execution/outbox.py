@@ -17,7 +17,7 @@ from coordinator.execution.results import JobEnd, send_many
 from coordinator.store.client import Store
 from coordinator.threads import SendingThread
 
-_PAUSE = 0.01  # seconds between two rounds
+_PAUSE = 0.004  # seconds between two rounds
 _AGAIN = 0.25  # seconds until what could not be sent is tried again
 _OURS = 5.0  # seconds; then the errands are offered it: `tell_after` in functions/steps/runner.lua
 _MOST = 5000  # ends that wait
