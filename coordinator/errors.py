@@ -138,6 +138,18 @@ class Changed(Conflict):
     """Raised to a writer whose read is out of date; nothing was written. Read again."""
 
 
+class NotInReplicaSet(Conflict):
+    """Raised to a job on a node that is out of a document's replica set: a later attempt runs on another node."""
+
+    def __init__(self, document: str, node: str) -> None:
+        super().__init__(f"node {node} is out of the replica set of the document {document}")
+        self.document = document
+        self.node = node
+
+    def __reduce__(self) -> tuple[type[NotInReplicaSet], tuple[str, str]]:
+        return type(self), (self.document, self.node)
+
+
 class UpdatePending(CoordinatorError, TimeoutError):
     """Raised when not all nodes have an update in time. It goes on; ask again with its id to hear the outcome."""
 

@@ -6,6 +6,7 @@ from celery import Celery
 
 from beat_schedule import BEAT_SCHEDULE
 from coordinator import Coordinator
+from coordinator.documents.replica_set import label_of
 from tasks.settings import Settings
 
 NODELIST = "nodelist"
@@ -25,3 +26,5 @@ app.conf.update(
 )
 coordinator = Coordinator(app)
 coordinator.documents.keep(NODELIST)
+NODELIST_LABEL = label_of(NODELIST)
+"""A sync runs only on a node that has it: there the list is never older than elsewhere."""

@@ -7,6 +7,7 @@ from functools import cache
 
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.quartz import Quartz, QuartzError
+from tasks.app import NODELIST_LABEL
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import Nodelist
 from tasks.service import service
@@ -48,7 +49,13 @@ def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
         name = lane_of(member.identifier)
         # A tick during a running sync adds at most one more sync, of every change.
         yield Entry(
-            name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit={"unite": {"pids": None}}
+            name,
+            schedule,
+            SYNC,
+            (member.identifier,),
+            key=name,
+            when_busy="defer",
+            submit={"unite": {"pids": None}, "needs": [NODELIST_LABEL]},
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from pydantic import JsonValue
 
 from coordinator import Locked, Submission, current_job
-from tasks.app import app, coordinator
+from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.harvest.harvest import harvest_member
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode, MemberNodeError
@@ -43,6 +43,13 @@ def _synchronize(
     progress: Callable[[int, int], None],
 ) -> dict[str, JsonValue]:
     here = service()
+
+    def checked() -> None:
+        """A node that is out of the nodelist's replica set writes nothing: its list may be older than elsewhere."""
+        check()
+        here.nodelist.document.check()
+
+    checked()
     member = here.nodelist.member(member_id)
     if member is None:
         return {"member": member_id, "outcome": "not synchronizable", "reason": "it is not in the nodelist"}
@@ -62,7 +69,7 @@ def _synchronize(
             pids=pids,
             complete=complete,
             progress=progress,
-            check=check,
+            check=checked,
         )
     return outcome.model_dump(mode="json")
 
@@ -72,7 +79,9 @@ def synchronize(
 ) -> Submission:
     """Ask for a member's sync now. Behind a running sync at most one more waits, and it does all that was asked for."""
     signature = sync_member_node.s(member_id, complete=True) if complete else sync_member_node.s(member_id)
-    return coordinator.submit(lane_of(member_id), signature, when_busy="defer", unite={"pids": pids}, job_id=job_id)
+    return coordinator.submit(
+        lane_of(member_id), signature, when_busy="defer", unite={"pids": pids}, needs=[NODELIST_LABEL], job_id=job_id
+    )
 
 
 @app.task(name="tasks.sync.complete_passes")

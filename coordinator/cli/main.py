@@ -14,7 +14,7 @@ from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.session import Commands, json_option, with_coordinator
 from coordinator.cli.show import drained, job_text, progress, told
 from coordinator.coordinator import Coordinator
-from coordinator.diagnosis.status import list_jobs, status_of
+from coordinator.diagnosis.status import Status, list_jobs, out_of_replica_sets, status_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.record import TERMINAL
 from coordinator.settings import without_secrets
@@ -36,11 +36,20 @@ def cli(app: str | None) -> None:
 @json_option
 @with_coordinator
 def status(coordinator: Coordinator, as_json_: bool) -> None:
-    """Show Redis, the nodes, the number of jobs in each state, and what is wrong."""
-    found = status_of(coordinator.store)
+    """Show Redis, the nodes, the number of jobs in each state, and what is wrong.
+
+    The exit status is 1 where nodes live, and none of them may read a document that its jobs need.
+    """
+    found = status_of(coordinator.store, coordinator.documents.kept)
     if as_json_:
         click.echo(as_json(found))
-        return
+    else:
+        _show_status(found)
+    if found.stopped:
+        raise click.exceptions.Exit(1)
+
+
+def _show_status(found: Status) -> None:
     jobs = ", ".join(f"{count} {state}" for state, count in found.jobs.items())
     click.echo(
         pairs(
@@ -128,6 +137,8 @@ def nodes(coordinator: Coordinator, as_json_: bool) -> None:
     for node in every:
         if not node.alive:
             click.echo(f"gone: {node.name}; the next living node takes over its jobs", err=True)
+    for line in out_of_replica_sets(coordinator.store, coordinator.documents.kept):
+        click.echo(line, err=True)
     for name, act in Nodes(coordinator.store).drained().items():
         if name not in [node.name for node in found]:
             click.echo(f"not alive, and drained when it comes: {name}, {told(act)}", err=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from coordinator.documents.replica_set import ReplicaSet, label_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
 from coordinator.jobs.record import TERMINAL, Job
@@ -16,7 +18,10 @@ _SUMS = ("created", "retries", "losses", "faults")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`jobs`: how many are in each state, or ever ended in it. `warnings`: dangers to jobs, each with its remedy."""
+    """`jobs`: how many are in each state, or ever ended in it. `warnings`: dangers to jobs, each with its remedy.
+
+    `stopped`: nodes live, and none of them may read a document that its jobs need.
+    """
 
     redis: str
     version: str
@@ -26,11 +31,14 @@ class Status:
     running: int
     jobs: dict[str, int]
     warnings: tuple[str, ...]
+    stopped: bool
 
 
-def status_of(store: Store) -> Status:
+def status_of(store: Store, documents: Sequence[str] = ()) -> Status:
+    """`documents`: those that each node of this installation is to keep."""
     info, warnings = store.call(lambda: _server(store))
     living = Nodes(store).living()
+    out, unkept = out_of_replica_sets(store, documents), unkept_documents(store, documents)
     found = {state: number for state, number in record.counts(store).items() if number and state not in _SUMS}
     version = str(info.get("valkey_version") or info.get("redis_version", ""))
     order = sorted(found, key=lambda state: (state in TERMINAL, state))
@@ -42,8 +50,29 @@ def status_of(store: Store) -> Status:
         capacity=sum(node.capacity for node in living),
         running=sum(node.running for node in living),
         jobs={state: found[state] for state in order},
-        warnings=(*warnings, *([] if living else ["no node is alive: jobs wait; start a worker"])),
+        warnings=(*warnings, *([] if living else ["no node is alive: jobs wait; start a worker"]), *out, *unkept),
+        stopped=bool(living and unkept),
     )
+
+
+def out_of_replica_sets(store: Store, documents: Sequence[str]) -> list[str]:
+    """A sentence about each living node or beat that is out of the replica set of one of these documents."""
+    return [
+        f"{one.name} is out of the replica set of {document}: {one.why or 'it does not report'}"
+        for document in documents
+        for one in ReplicaSet(store, document).keepers()
+        if one.living and not one.inside
+    ]
+
+
+def unkept_documents(store: Store, documents: Sequence[str]) -> list[str]:
+    """A sentence about each of these documents that no living node may read."""
+    labels = {label for node in Nodes(store).living() for label in node.labels}
+    return [
+        f"no node is in the replica set of {document}: the jobs that need it wait"
+        for document in documents
+        if label_of(document) not in labels
+    ]
 
 
 def warnings(store: Store) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from functools import partial
 
 from kombu.utils.json import loads
 
+from coordinator.diagnosis.status import out_of_replica_sets
+from coordinator.documents.replica_set import label_of
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
@@ -82,7 +84,10 @@ class Look:
 
     def _ready(self, job: Job, what: str = "is ready") -> Found:
         (kind,) = self._fields(job, "class")
-        return [f"job {job.id} {what}, and {_lacking(Nodes(self.store).living(), kind.split(chr(10)), job.task)}"], None
+        kinds = kind.split("\n")
+        lacking = _lacking(Nodes(self.store).living(), kinds, job.task)
+        documents = [label.removeprefix(label_of("")) for label in kinds[2:] if label.startswith(label_of(""))]
+        return [f"job {job.id} {what}, and {lacking}", *out_of_replica_sets(self.store, documents)], None
 
     def _running(self, job: Job, what: str = "runs") -> Found:
         since = f"{self._since(job)}, attempt {job.attempt}"

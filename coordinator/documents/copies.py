@@ -1,11 +1,15 @@
-"""The versions of one document on this machine's disk.
+"""The copies of one document on this machine's disk: a snapshot, and a log of the changes since.
 
-    <folder>/<document>/<version>.jsonl    a line that names document and version, then a line for each entry, sorted:
-                                           `["entry",fence,value]`; the value of a removed entry is null
-    <folder>/<document>/committed          the version that this machine knows to be committed, and its checksum
+    <folder>/<document>/<n>.snapshot   a version: a line that names document, version, sum and checksum, then one line
+                                       for each entry, sorted: `["entry",fence,value]`
+    <folder>/<document>/<n>.log        the versions since: a line when one is prepared, and one when it is committed
+    <folder>/<document>/identity       what tells this folder from all others of the replica set
 
-A version's checksum is the SHA-256 of its file, so every copy of a version is the same byte by byte. The folder keeps
-two committed versions and the prepared one.
+Each line of a log begins with a checksum of its own. A line that is torn, and all lines behind it, count as none. A
+snapshot counts as none if its entries do not have its sum. A commit costs what it changes; once the log is longer than
+the snapshot, a new snapshot replaces both.
+
+One process keeps the folder, and writes. Others read what was appended since they last looked.
 """
 
 from __future__ import annotations
@@ -14,88 +18,119 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import IO, Any, BinaryIO
 
-from coordinator.documents.atomic_file import replace
+from coordinator.documents import atomic_file, former_copies
+from coordinator.documents.copy import ANY, SUM, Copy, State, checksum, entry_of, line_of, sum_after, sum_of, text_of
 
-State = Mapping[str, str]
-"""By entry, "<fence> <JSON>", as Redis keeps it."""
-
-KEPT = 2
+SMALL_LOG = 64 * 1024
+"""A log of fewer bytes is never worth a snapshot."""
 NEW = "new"  # one name for all new files, so that the next one overwrites a killed process's
-_DECODER = json.JSONDecoder()
+_NONE = Copy(0, SUM + "0", {})
 
 
-class Update(TypedDict):
-    """An update that waits in Redis. `changes`: (entry, its value as JSON, checksum that the author read, fence)."""
+@dataclass(frozen=True)
+class _Seen:
+    """What a process has read so far: up to `offset` of the log of snapshot `number`. The copies here have their sums.
 
-    changes: list[tuple[str, str, str, int]]
+    `checksum`: that of the committed version, as Redis told it. `before`: the version that was committed before it.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One version of a document. `stale`: there may be a newer one."""
-
-    version: int
-    sha: str
-    state: State = field(repr=False)
-    stale: bool = False
-
-    def entries(self, prefix: str = "") -> dict[str, Any]:
-        """The values of all entries whose names begin with `prefix`, without the removed ones."""
-        found = {entry: raw.partition(" ")[2] for entry, raw in self.state.items() if entry.startswith(prefix)}
-        return {entry: json.loads(text) for entry, text in found.items() if text != "null"}
-
-    def value(self, entry: str) -> Any:
-        """The value of an entry, or None."""
-        return json.loads(self.state.get(entry, "0 null").partition(" ")[2])
-
-    def digest(self, entry: str) -> str:
-        """A checksum of one entry, by which a later update sees whether somebody changed it."""
-        return hashlib.sha1(self.state.get(entry, "0 null").encode()).hexdigest()
-
-    def fence(self, entry: str) -> int:
-        """The fence of an entry's last change; 0 where there was none."""
-        return int(self.state.get(entry, "0").partition(" ")[0])
-
-
-def text_of(value: object) -> str:
-    """The one text of a value, in Redis and on the disk."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-
-
-def changed(state: State, updates: Iterable[Update]) -> dict[str, str]:
-    """The state after these updates."""
-    after = dict(state)
-    for update in updates:
-        for entry, text, _, fence in update["changes"]:
-            after[entry] = f"{fence} {text}"
-    return after
-
-
-def written(document: str, version: int, state: State) -> bytes:
-    lines = [text_of({"document": document, "version": version})]
-    for entry in sorted(state):
-        fence, _, text = state[entry].partition(" ")
-        lines.append(f"[{text_of(entry)},{fence},{text}]")
-    return "\n".join([*lines, ""]).encode()
-
-
-def checksum(document: str, version: int, state: State) -> str:
-    return hashlib.sha256(written(document, version, state)).hexdigest()
+    number: int = 0
+    offset: int = 0
+    committed: Copy = _NONE
+    checksum: str = ""
+    before: Copy = _NONE
+    prepared: Mapping[int, tuple[Copy, str]] = field(default_factory=dict)
+    """By version: the copy, and its checksum as it was reported."""
 
 
 class Copies:
-    """The folder of one document. A file that is torn, or that somebody changed, counts as none."""
+    """The folder of one document. What is torn, or what somebody changed, counts as none."""
 
     def __init__(self, folder: Path, document: str) -> None:
         self.document = document
         self.folder = folder / document.replace("/", "%2F")
-        self._note = str(self.folder / "committed")
-        self._noted: tuple[tuple[int, int], tuple[int, str]] | None = None
+        self.keeper = folder.name
+        self._seen = _Seen()  # replaced as a whole, so that threads and forks need no lock
+
+    @property
+    def member(self) -> str:
+        """The keeper as a member of the replica set: "<name>#<identity>"; without an identity, its name."""
+        with suppress(OSError):
+            return f"{self.keeper}#{(self.folder / 'identity').read_text().strip()}"
+        return self.keeper
+
+    def committed(self) -> tuple[int, str]:
+        """The version that this machine knows as committed, and its checksum; (0, "") before there is one."""
+        seen = self._look()
+        return seen.committed.version, seen.checksum
+
+    def prepared(self) -> Copy | None:
+        """The latest version that was prepared upon the committed one, with the checksum that was reported."""
+        seen = self._look()
+        if not seen.prepared:
+            return None
+        copy, told = seen.prepared[max(seen.prepared)]
+        return replace(copy, sha=told)
+
+    def versions(self) -> list[int]:
+        """The versions that can be read, in order."""
+        seen = self._look()
+        return sorted({seen.before.version, seen.committed.version, *seen.prepared} - {0})
+
+    def read(self, version: int, sha: str = "") -> Copy | None:
+        """None where the version is missing, damaged, or has another checksum; any will do for the `sha` "" or "-"."""
+        seen = self._look()
+        known = {seen.before.version: seen.before, seen.committed.version: seen.committed}
+        known |= {number: copy for number, (copy, _) in seen.prepared.items()}
+        found = known.get(version) if version else None
+        if found is None or sha in (*ANY, found.sha):
+            return found
+        if sha.startswith(SUM) or checksum(sha, self.document, version, found.state) != sha:
+            return None
+        return replace(found, sha=sha)
+
+    def _look(self) -> _Seen:
+        """Read what was appended, or everything where another snapshot took the place of the one that was read."""
+        seen = self._seen
+        path = f"{self.folder}/{seen.number}.log"
+        try:
+            if os.stat(path).st_size == seen.offset:
+                return seen
+            with open(path, "rb") as file:
+                file.seek(seen.offset)
+                self._seen = _followed(seen, file.read())
+        except OSError:
+            self._seen = self._loaded()
+        return self._seen
+
+    def _loaded(self) -> _Seen:
+        for number in sorted(self._numbers(), reverse=True):
+            if (snapshot := _snapshot(self._snapshot(number), self.document)) is None:
+                continue
+            seen = _Seen(number, 0, *snapshot)
+            with suppress(OSError):
+                return _followed(seen, self._log(number).read_bytes())
+        return _Seen()
+
+    def _numbers(self) -> list[int]:
+        names = (path.name.removesuffix(".snapshot") for path in self.folder.glob("*.snapshot"))
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _snapshot(self, number: int) -> Path:
+        return self.folder / f"{number}.snapshot"
+
+    def _log(self, number: int) -> Path:
+        return self.folder / f"{number}.log"
+
+    # The methods below are the keeper's alone.
 
     def lock(self) -> IO[str] | None:
         """A lock on the folder, held until the file is closed; None while another process keeps the folder."""
@@ -108,63 +143,122 @@ class Copies:
             return None
         return file
 
-    def write(self, version: int, state: State) -> str:
-        """Write a version durably; its checksum. Raises OSError."""
-        body = written(self.document, version, state)
-        replace(self._path(version), body, NEW)
-        return hashlib.sha256(body).hexdigest()
+    def identify(self, anew: bool = False) -> None:
+        """Give the folder an identity, unless it has one, or in any case `anew`. Raises OSError."""
+        if anew or self.member in (self.keeper, f"{self.keeper}#"):
+            atomic_file.replace(self.folder / "identity", f"{uuid.uuid4().hex[:12]}\n".encode(), NEW)
 
-    def read(self, version: int, sha: str = "") -> Copy | None:
-        """None where the file is missing, damaged, or has another checksum. `sha` "" or "-": any checksum will do."""
-        try:
-            body = self._path(version).read_bytes()
-        except OSError:
-            return None
-        found = hashlib.sha256(body).hexdigest()
-        lines = body.decode(errors="replace").split("\n")
-        if (
-            sha not in ("", "-", found)
-            or lines[0] != text_of({"document": self.document, "version": version})
-            or lines[-1]
-        ):
-            return None
-        return Copy(version, found, dict(_parsed(line) for line in lines[1:-1]))
+    def begin(self) -> None:
+        """Read the disk anew, and take over the files of earlier versions of this library. Raises OSError."""
+        self._seen = self._loaded()
+        if not self._seen.number and (former := former_copies.read(self.folder, self.document)):
+            committed, prepared = former
+            self.replace(committed.version, committed.state, committed.sha)
+            if prepared:
+                changes = {entry: raw for entry, raw in prepared.state.items() if committed.state.get(entry) != raw}
+                self.prepare(prepared.version, changes, prepared.sha)
+        self._tidy()
 
-    def committed(self) -> tuple[int, str]:
-        """The committed version and its checksum; (0, "") before there is one.
+    def prepare(self, version: int, changes: State, kind: str) -> Copy:
+        """Append a version durably. Returns it with its checksum of that kind. Raises OSError, and nothing is there."""
+        upon = self._look().committed
+        total = told = sum_after(upon.sha, upon.state, changes)
+        if not kind.startswith(SUM):
+            told = checksum(kind, self.document, version, {**upon.state, **changes})
+        self._append(["prepare", version, upon.version, total, told, *(line_of(*one) for one in changes.items())], True)
+        return replace(self._look().prepared[version][0], sha=told)
 
-        Every read of a document asks this, so the file is read again only after its inode or time has changed.
+    def commit(self, version: int, sha: str) -> Copy:
+        """Note a prepared version as committed. Raises OSError.
+
+        A commit that a power cut took from the disk is told again: its version is there as prepared.
         """
-        try:
-            about = os.stat(self._note)
-            which = about.st_ino, about.st_mtime_ns
-            if self._noted is None or self._noted[0] != which:
-                version, _, sha = Path(self._note).read_text().strip().partition(" ")
-                self._noted = which, (int(version), sha)
-        except (OSError, ValueError):
-            return 0, ""
-        return self._noted[1]
+        self._append(["commit", version, sha], False)
+        seen = self._look()
+        if self._log(seen.number).stat().st_size > max(SMALL_LOG, self._snapshot(seen.number).stat().st_size):
+            with suppress(OSError):  # the log goes on
+                self.replace(version, seen.committed.state, sha)
+        return replace(seen.committed, sha=sha)
 
-    def commit(self, version: int, sha: str) -> None:
-        """Note this version as committed, and drop the older ones but for the last. Raises OSError."""
-        replace(Path(self._note), f"{version} {sha}\n".encode(), NEW)
-        older = [one for one in self.versions() if one <= version]
-        for one in older[:-KEPT]:
-            self._path(one).unlink(missing_ok=True)
+    def replace(self, version: int, state: State, sha: str) -> Copy:
+        """Begin anew with a snapshot of this committed version. Raises OSError, and what was there stays."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number, total = max([0, *self._numbers()]) + 1, sum_of(state)
+        lines = [text_of({"document": self.document, "version": version, "sum": total, "checksum": sha})]
+        lines += [line_of(entry, state[entry]) for entry in sorted(state)]
+        self._log(number).write_bytes(b"")
+        atomic_file.replace(self._snapshot(number), "\n".join([*lines, ""]).encode(), NEW)
+        self._seen = _Seen(number, 0, Copy(version, total, dict(state)), sha, self._seen.before)
+        self._tidy()
+        return Copy(version, sha, self._seen.committed.state)
 
-    def drop(self, version: int) -> None:
-        self._path(version).unlink(missing_ok=True)
+    def _tidy(self) -> None:
+        """Remove all files but the newest snapshot and its log."""
+        number = self._seen.number
+        kept = {"lock", "identity", *([f"{number}.snapshot", f"{number}.log"] if number else [])}
+        for path in self.folder.iterdir():
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
 
-    def versions(self) -> list[int]:
-        """The versions that have a file, in order."""
-        found = (path.name.removesuffix(".jsonl") for path in self.folder.glob("*.jsonl"))
-        return sorted(int(name) for name in found if name.isdecimal())
+    def _append(self, what: list[object], durably: bool) -> None:
+        if not self._look().number:
+            self.replace(0, {}, "")
+        seen = self._look()
+        body = text_of(what).encode()
+        with self._log(seen.number).open("r+b") as file:
+            file.truncate(seen.offset)  # a torn line
+            file.seek(seen.offset)
+            try:
+                write(file, _signature(body) + b" " + body + b"\n")
+                if durably:
+                    os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(file.fileno(), seen.offset)
+                raise
 
-    def _path(self, version: int) -> Path:
-        return self.folder / f"{version}.jsonl"
+
+def write(file: BinaryIO, line: bytes) -> None:
+    file.write(line)
+    file.flush()
 
 
-def _parsed(line: str) -> tuple[str, str]:
-    entry, end = _DECODER.raw_decode(line, 1)
-    fence, _, text = line[end + 1 : -1].partition(",")
-    return entry, f"{fence} {text}"
+def _signature(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest()[:16].encode()
+
+
+def _followed(seen: _Seen, appended: bytes) -> _Seen:
+    """What is seen after these bytes of the log, up to the first line that is not whole."""
+    for line in appended.split(b"\n")[:-1]:
+        body = line[17:]
+        if line[:17] != _signature(body) + b" ":
+            break
+        seen = replace(_after(seen, json.loads(body)), offset=seen.offset + len(line) + 1)
+    return seen
+
+
+def _after(seen: _Seen, told: list[Any]) -> _Seen:
+    what, version, *rest = told
+    if what == "prepare":
+        upon, total, sha, *lines = rest
+        if upon != seen.committed.version:
+            return seen
+        state = {**seen.committed.state, **dict(entry_of(line) for line in lines)}
+        return replace(seen, prepared={**seen.prepared, version: (Copy(version, total, state), sha)})
+    if version not in seen.prepared:
+        return seen
+    copy, _ = seen.prepared[version]
+    return replace(seen, committed=copy, checksum=rest[0], before=seen.committed, prepared={})
+
+
+def _snapshot(path: Path, document: str) -> tuple[Copy, str] | None:
+    """The version in a snapshot, and its checksum as Redis told it; None where the file is no good one."""
+    try:
+        head, *lines = path.read_bytes().decode().split("\n")
+        about = json.loads(head)
+        state = dict(entry_of(line) for line in takewhile(bool, lines))
+    except (OSError, ValueError, IndexError):
+        return None
+    if about.get("document") != document or about.get("sum") != sum_of(state):
+        return None
+    return Copy(about["version"], about["sum"], state), about["checksum"]

@@ -22,14 +22,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kombu.utils.json import loads
 
-from coordinator.documents.copies import Copies, Copy, text_of
-from coordinator.errors import Changed, StaleFence, StoreUnavailable, UpdatePending
+from coordinator.documents.copies import Copies
+from coordinator.documents.copy import ANY, Copy, text_of
+from coordinator.documents.replica_set import ReplicaSet, listen
+from coordinator.errors import Changed, NotInReplicaSet, StaleFence, StoreUnavailable, UpdatePending
 from coordinator.store.client import Store
 from coordinator.store.values import Json
 
@@ -46,19 +48,6 @@ class Commit:
     entries: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OnDisk:
-    """A member's disk: the version that it knows as committed, the checksum noted then, and the file's checksum now."""
-
-    version: int
-    noted: str
-    sha: str
-
-    @property
-    def damaged(self) -> bool:
-        return self.noted != self.sha
-
-
 class Document:
     """A document as this process sees it. `copies`: its machine's copies, None where it keeps none."""
 
@@ -66,6 +55,7 @@ class Document:
         self.store = store
         self.name = name
         self.copies = copies
+        self.replica_set = ReplicaSet(store, name)
         self._copy = Copy(0, "-", {})
         self._seen = 0  # the highest version that a read gave as the newest
 
@@ -110,22 +100,19 @@ class Document:
 
     def pointer(self) -> tuple[int, str]:
         """The committed version and its checksum; (0, "-") before there is one."""
-        text = self.store.read("GET", self._key("pointer")) or b"0 -"
-        version, _, sha = text.decode().partition(" ")
-        return int(version), sha
+        return _pointer(*self.store.read("MGET", self._key("pointer"), self._key("sum")))
 
     def fetch(self) -> Copy:
         """The committed version from Redis itself, for processes that keep copies or have none."""
 
         def ask() -> list[Any]:
             both = self.store.client.pipeline(transaction=True)
-            both.get(self._key("pointer"))
+            both.mget(self._key("pointer"), self._key("sum"))
             both.hgetall(self._key("document"))
             return both.execute()
 
         pointer, found = self.store.call(ask)
-        version, _, sha = (pointer or b"0 -").decode().partition(" ")
-        return Copy(int(version), sha, {entry.decode(): raw.decode() for entry, raw in found.items()})
+        return Copy(*_pointer(*pointer), {entry.decode(): raw.decode() for entry, raw in found.items()})
 
     def current(self, *entries: str) -> Copy:
         """Some entries as they are committed, from Redis itself, without version and checksum."""
@@ -171,14 +158,9 @@ class Document:
                 return self._told(outcome)
             if (left := deadline - time.monotonic()) <= 0:
                 raise UpdatePending(self.name, update_id)
-            told = self._listen(update_id, min(left, 1.0, self.store.settings.timeout / 2))
-            if told not in (None, "asked"):  # "asked": Redis wants the update again
-                return self._told(told)
-
-    def _listen(self, update_id: str, seconds: float) -> str | None:
-        key = self.store.key("told", update_id)
-        found = self.store.read("BLPOP", key, max(0.01, seconds))
-        return found[1].decode() if found else None
+            told = listen(self.store, update_id, left)
+            if told is not None and told != b"asked":  # "asked": Redis wants the update again
+                return self._told(told.decode())
 
     def _told(self, outcome: str) -> int:
         verdict, _, rest = outcome.partition(" ")
@@ -230,25 +212,22 @@ class Document:
             for one in found
         ]
 
+    def check(self) -> None:
+        """Raise NotInReplicaSet where this process's node may not read the newest version. A client always may."""
+        if self.copies is None:
+            return
+        if not self.store.read("HEXISTS", self._key("replicas"), self.copies.member):
+            raise NotInReplicaSet(self.name, self.copies.keeper)
+
     def members(self) -> list[str]:
         """The names of the replica set's members."""
-        found = self.store.read("HKEYS", self._key("replicas"))
-        return sorted(member.decode() for member in found)
-
-    def look(self, expected: Set[str], seconds: float = 2.0) -> dict[str, OnDisk]:
-        """Have each member read its disk now. Returns the answers by member; a silent member is missing.
-
-        Waits for the answers of all `expected` members, for at most so many seconds. A member whose copy is damaged
-        fetches another.
-        """
-        look_id, found = uuid.uuid4().hex, dict[str, OnDisk]()
-        self.store.read("PUBLISH", self._key("replica"), f"look {look_id}")
-        deadline = time.monotonic() + seconds
-        while not expected <= found.keys() and (left := deadline - time.monotonic()) > 0:
-            if told := self._listen(look_id, min(left, 1.0, self.store.settings.timeout / 2)):
-                member, version, noted, sha = loads(told)
-                found[member] = OnDisk(version, noted, sha)
-        return found
+        return self.replica_set.members()
 
     def _key(self, kind: str) -> str:
         return self.store.key(kind, self.name)
+
+
+def _pointer(text: bytes | None, noted: bytes | None) -> tuple[int, str]:
+    version, _, sha = (text or b"0 -").decode().partition(" ")
+    of, _, total = (noted or b"").decode().partition(" ")
+    return int(version), total if sha in ANY and of == version else sha

@@ -52,7 +52,7 @@ class Documents:
 
     def __getitem__(self, name: str) -> Document:
         """The document as this process sees it: on the disk of its node or beat, else in Redis."""
-        member = self._served[name].member if name in self._served else self.node
+        member = self._served[name].name if name in self._served else self.node
         if (name, member) not in self._found:
             copies = Copies(self._root / member, name) if member and name in self.kept else None
             self._found[name, member] = Document(self._host.store, name, copies)

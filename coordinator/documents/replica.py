@@ -2,13 +2,16 @@
 
 The member reports what lies on its disk, and Redis answers what to do:
 
-    prepare  write the next version to the disk
+    prepare  append the next version to the log on the disk
     commit   note that the prepared version is committed
     behind   fetch the committed version from Redis
     ahead    Redis lost its last writes: put it forward from this disk
 
 A member may repeat each report. After its death the next process on this disk looks at the files anew. A member that
-cannot write its disk leaves the replica set until it can.
+cannot write its disk leaves the replica set until it can, and says why.
+
+A folder that was copied with its machine has the identity of another. The process that finds its own channel heard by
+another process gives its folder a new identity.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypedDict
 
 from kombu.utils.json import dumps, loads
 
-from coordinator.documents.copies import Copies, Copy, changed, checksum
+from coordinator.documents.copies import Copies
+from coordinator.documents.copy import ANY, SUM, Copy, checksum
 from coordinator.documents.document import Document
+from coordinator.documents.replica_set import name_of
 from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
@@ -45,24 +50,35 @@ class News(Protocol):
     def close(self) -> None: ...
 
 
-class Replica(StoppableThread):
-    """One member, with its copies in `<root>/<member>`.
+class Update(TypedDict):
+    """An update that waits in Redis. `changes`: (entry, its value as JSON, checksum that the author read, fence)."""
 
-    `several`: while another process keeps those already, this one takes the name `<member>.2`, and so on.
+    changes: list[tuple[str, str, str, int]]
+
+
+_NONE = Copy(0, "", {})
+
+
+class Replica(StoppableThread):
+    """One member, with its copies in `<root>/<name>`.
+
+    `several`: while another process keeps those already, this one takes the name `<name>.2`, and so on.
     """
 
-    def __init__(self, store: Store, document: str, member: str, root: Path, several: bool = False) -> None:
+    def __init__(self, store: Store, document: str, name: str, root: Path, several: bool = False) -> None:
         super().__init__(f"replica-{document}", 3.0)
         self.store = Store(store.settings)
-        self.member = member
+        self.name = self.member = name
         self.document = Document(self.store, document)
-        self.copies = Copies(root / member, document)
+        self.copies = Copies(root / name, document)
         self._root = root
-        self._names = (f"{member}.{number}" for number in itertools.count(2)) if several else iter(())
-        self._committed = self._prepared = Copy(0, "", {})
+        self._names = (f"{name}.{number}" for number in itertools.count(2)) if several else iter(())
+        self._committed = self._prepared = _NONE
+        self._kind = SUM  # of the checksum of what is under way
         self._lock: IO[str] | None = None
         self._trouble = ""
         self._news: News | None = None
+        self._told_apart = False
         self._acts: dict[bytes, Callable[[int, str, bytes], None]] = {
             b"prepare": self._prepare,
             b"commit": self._commit,
@@ -75,6 +91,7 @@ class Replica(StoppableThread):
             try:
                 if self.begin():
                     self._subscribe()
+                    self._tell_apart()
                     while not self.stopping.is_set() and self.step():
                         pass
                     self._warn("")
@@ -83,14 +100,11 @@ class Replica(StoppableThread):
                 self._warn(str(error))
                 self._rest()
             except OSError as error:
-                self._warn(f"cannot write its disk: {error}")
-                self._withdraw()
-                self._unlock()
-                self._rest()
+                self._refuse(f"it cannot write its disk: {error}")
             except Exception:
-                logger.exception("replica of %s on %s", self.document.name, self.member)
+                logger.exception("replica of %s on %s", self.document.name, self.name)
                 self._rest()
-        self._withdraw()
+        self._withdraw("")
         self._unlock()
         self.store.close()
 
@@ -98,19 +112,22 @@ class Replica(StoppableThread):
         """Report once, and do what Redis answers. Returns whether there was something to do."""
         known, ready = self._committed, self._prepared
         args = (known.version, known.sha, ready.version, ready.sha, SILENCE_MS)
-        what, version, sha, following, updates, out = self.store.step(
+        what, version, sha, following, updates, out, kind = self.store.step(
             "document_report", self.document.name, self.member, *args
         )
         for other in out:
             logger.warning(
-                "document %s: %s was silent and is out of the replica set now", self.document.name, other.decode()
+                "document %s: %s was silent and is out of the replica set now",
+                self.document.name,
+                name_of(other.decode()),
             )
+        self._kind = kind.decode()
         if act := self._acts.get(what):
             act(int(following or 0) if what == b"prepare" else int(version), sha.decode(), updates)
         return what in self._acts
 
     def begin(self) -> bool:
-        """Lock the folder, and look at its files. False: another process keeps it."""
+        """Lock the folder, and look at its files. False: another process keeps it. Raises OSError."""
         if self._lock is not None:
             return True
         while (lock := self.copies.lock()) is None:
@@ -118,39 +135,42 @@ class Replica(StoppableThread):
             if following is None:
                 self._warn(f"another process keeps {self.copies.folder}")
                 return False
-            self.member, self.copies = following, Copies(self._root / following, self.document.name)
+            self.name, self.copies = following, Copies(self._root / following, self.document.name)
+        try:
+            self._identify()
+            self.copies.begin()
+        except OSError:
+            lock.close()
+            raise
         self._lock = lock
         version, sha = self.copies.committed()
-        self._committed = self.copies.read(version, sha) or Copy(0, "", {})
-        later = [self.copies.read(one) for one in self.copies.versions() if one > self._committed.version]
-        self._prepared = next((copy for copy in reversed(later) if copy), Copy(0, "", {}))
+        self._committed = self.copies.read(version, sha) or _NONE
+        self._prepared = self.copies.prepared() or _NONE
         return True
 
+    def _identify(self, anew: bool = False) -> None:
+        self.copies.identify(anew)
+        if self.copies.member != self.member:
+            self._silence()
+            self.member = self.copies.member
+
     def _prepare(self, version: int, sha: str, updates: bytes) -> None:
-        state = changed(self._committed.state, loads(updates))
-        self._prepared = Copy(version, self.copies.write(version, state), state)
+        given: list[Update] = loads(updates)
+        changes = {entry: f"{fence} {text}" for update in given for entry, text, _, fence in update["changes"]}
+        self._prepared = self.copies.prepare(version, changes, self._kind)
 
     def _commit(self, version: int, sha: str, updates: bytes) -> None:
-        for one in self.copies.versions():
-            if one > version:
-                self.copies.drop(one)  # prepared once, and upon an earlier one
-        self.copies.commit(version, sha)
-        self._committed, self._prepared = self._prepared, Copy(0, "", {})
+        self._committed, self._prepared = self.copies.commit(version, sha), _NONE
 
     def _fetch(self, version: int, sha: str, updates: bytes) -> None:
         found = self.document.fetch()
         if found.version < version:
             return  # Redis lost its last writes since it answered: it needs the files here
-        sha = checksum(self.document.name, found.version, found.state)
-        if found.version and found.sha not in ("-", sha):
+        known = SUM if found.sha in ANY else found.sha
+        sha = checksum(known, self.document.name, found.version, found.state)
+        if found.version and known not in (SUM, sha):
             raise CoordinatorError(f"version {found.version} in Redis differs from its checksum")
-        for one in self.copies.versions():
-            if one > found.version:
-                self.copies.drop(one)
-        if found.version:
-            self.copies.write(found.version, found.state)
-            self.copies.commit(found.version, sha)
-        self._committed, self._prepared = Copy(found.version, sha, found.state), Copy(0, "", {})
+        self._committed, self._prepared = self.copies.replace(found.version, found.state, sha), _NONE
 
     def _restore(self, version: int, sha: str, updates: bytes) -> None:
         base = self._committed
@@ -160,20 +180,42 @@ class Replica(StoppableThread):
         done = self.store.step("document_restore", self.document.name, self.member, *args, *parts)
         if done:
             logger.warning(
-                "document %s: %s put Redis forward to version %d", self.document.name, self.member, latest.version
+                "document %s: %s put Redis forward to version %d", self.document.name, self.name, latest.version
             )
-            self.copies.commit(latest.version, latest.sha)
-            self._committed, self._prepared = latest, Copy(0, "", {})
+            if latest is not base:
+                self._commit(latest.version, latest.sha, b"")
 
     def _subscribe(self) -> None:
         """Hear news of the document. Redis also sees by the member's own channel that this process lives."""
-        name = self.document.name
-        if self._news is None:
-            client = self.store.connect(self.store.settings.timeout)
-            news: News = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
-            self._news = news
-            own = self.store.key("member", name, self.member)
-            self.store.call(lambda: news.subscribe(self.store.key("replica", name), own))
+        if self._news is not None:
+            return
+        client = self.store.connect(self.store.settings.timeout)
+        news: News = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
+        self._news = news
+        own = self.store.key("member", self.document.name, self.member)
+        self.store.call(lambda: news.subscribe(self.store.key("replica", self.document.name), own))
+
+    def _tell_apart(self) -> None:
+        """Give the folder a new identity where another process has the same."""
+        if self._told_apart or not self._shared():
+            return
+        self.stopping.wait(_PAUSE)  # the connection of a process that was here before may not be over yet
+        if self._shared():
+            logger.warning(
+                "document %s on %s: another process has the identity of %s, which is a copy of its folder or was "
+                "copied: the identity is replaced",
+                self.document.name,
+                self.name,
+                self.copies.folder,
+            )
+            self._identify(anew=True)
+            self._subscribe()
+        self._told_apart = True
+
+    def _shared(self) -> bool:
+        """Does another connection hear our own channel?"""
+        own = self.store.key("member", self.document.name, self.member)
+        return int(self.store.read("PUBSUB NUMSUB", own)[0][1]) > 1
 
     def _wait(self) -> None:
         """Wait for news, half a second at most."""
@@ -186,9 +228,10 @@ class Replica(StoppableThread):
             self._answer(look_id)
 
     def _answer(self, look_id: str) -> None:
-        """Tell the asker of a `look` what lies on the disk now."""
-        version, noted = self.copies.committed()
-        lies = self.copies.read(version)
+        """Tell the asker of a `look` what lies on the disk now, read anew."""
+        disk = Copies(self._root / self.name, self.document.name)
+        version, noted = self._committed.version, self._committed.sha
+        lies = disk.read(version, noted)
         sha, key = lies.sha if lies else "", self.store.key("told", look_id)
 
         def tell() -> None:
@@ -199,22 +242,35 @@ class Replica(StoppableThread):
 
         self.store.call(tell)
         if noted != sha:
-            logger.error(
-                "document %s on %s: the copy of version %d is damaged", self.document.name, self.member, version
-            )
-            self._committed = Copy(0, "", {})  # so the next report makes it fetch
+            logger.error("document %s on %s: the copy of version %d is damaged", self.document.name, self.name, version)
+            self._committed = _NONE  # so the next report makes it fetch
+
+    def _refuse(self, trouble: str) -> None:
+        """Leave the replica set. Redis still hears us, and people are told why."""
+        self._warn(trouble)
+        self._withdraw(trouble)
+        self._unlock()
+        try:
+            self._subscribe()
+            self._wait()
+        except CoordinatorError:
+            self._rest()
 
     def _rest(self) -> None:
+        self._silence()
+        self.stopping.wait(_PAUSE)
+
+    def _silence(self) -> None:
         if self._news is not None:
             self._news.close()
             self._news = None
-        self.stopping.wait(_PAUSE)
+            self._told_apart = False
 
-    def _withdraw(self) -> None:
-        if self._lock is None:
+    def _withdraw(self, why: str) -> None:
+        if self._lock is None and not why:
             return  # another process is the member
         with suppress(StoreUnavailable, StoreRefused):  # then Redis puts the member out for its silence
-            self.store.step("document_leave", self.document.name, self.member)
+            self.store.step("document_leave", self.document.name, self.member, why)
 
     def _unlock(self) -> None:
         """Unlock the folder for another process."""
@@ -225,5 +281,5 @@ class Replica(StoppableThread):
     def _warn(self, trouble: str) -> None:
         """Log a trouble once, until it changes; "" = it is over."""
         if trouble and trouble != self._trouble:
-            logger.warning("document %s on %s: %s", self.document.name, self.member, trouble)
+            logger.warning("document %s on %s: %s", self.document.name, self.name, trouble)
         self._trouble = trouble

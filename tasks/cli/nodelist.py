@@ -128,6 +128,7 @@ def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
 def verify(as_json_: bool) -> None:
     """Compare the disks of all nodes and beats, Redis and the permanent store.
 
+    Where they differ, each living node and beat is named with what it has: same, behind, out (and why), unknown.
     The exit status is 1 where they differ.
     """
     nodes = frozenset(node.name for node in coordinator.nodes() if node.app == app.main)
@@ -139,6 +140,8 @@ def verify(as_json_: bool) -> None:
     else:
         for line in found.differences:
             click.echo(line, err=True)
+        if found.keepers:
+            click.echo(table(("node or beat", "its copy"), found.keepers.items()))
     if found.differences:
         raise click.exceptions.Exit(1)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from coordinator.documents.copies import Copy
+from coordinator.documents.copy import Copy
 from tasks.member_node import instants
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import DATES, Dates

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from coordinator import Changed, StaleFence
-from coordinator.documents.copies import Copy
+from coordinator.documents.copy import Copy
 from coordinator.documents.document import Document
 from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in, once_more
 from tasks.nodelist.protocol import WRITTEN

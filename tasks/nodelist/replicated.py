@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from coordinator import Changed, StaleFence, StoreUnavailable
-from coordinator.documents.copies import Copy
+from coordinator.documents.copy import Copy
 from coordinator.documents.document import Document
 from tasks.catalog.catalog import Superseded
 from tasks.member_node import instants

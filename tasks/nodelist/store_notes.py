@@ -10,7 +10,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 
 from pydantic import JsonValue
 
-from coordinator.documents.copies import text_of
+from coordinator.documents.copy import text_of
 from coordinator.documents.document import Document
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import member_value

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from coordinator.documents.copies import Copy, checksum
-from coordinator.documents.document import OnDisk
+from coordinator.documents.copy import ANY, Copy, checksum
+from coordinator.documents.document import Document
+from coordinator.documents.replica_set import Keeper, OnDisk
 from tasks.nodelist.entries import MEMBER, listed_in
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.store_notes import Note, json_of, lacking, parsed
@@ -21,11 +22,16 @@ PAUSE = 0.5
 
 
 class Verdict(NamedTuple):
-    """`copies`: the version on each disk, by node or beat. `differences`: a sentence each."""
+    """`copies`: the version on each disk, by node or beat. `differences`: a sentence each.
+
+    `keepers`: each living node and beat, and what it has: `same`, `behind`, `differs`, `damaged`, `out: <why>` or
+    `unknown`.
+    """
 
     version: int
     store: str
     copies: dict[str, int]
+    keepers: dict[str, str]
     differences: list[str]
 
 
@@ -43,37 +49,42 @@ def verify_all(nodelist: ReplicatedNodelist, nodes: Set[str]) -> Verdict:
 def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[str]]:
     """The verdict of one look, and beside it a sentence for each damaged copy."""
     document, name = nodelist.document, nodelist.store.name
-    copy, kept_by = document.fetch(), set(document.members())
+    copy, found = document.fetch(), {one.name: one for one in document.replica_set.keepers()}
     if copy.version == 0:
         said = ["nothing is committed yet: the first node that starts will read the permanent store"]
-        return Verdict(0, name, {}, said), []
-    disks = document.look(kept_by | nodes)
-    damaged = [f"{name}: its copy of version {one.version} is damaged" for name, one in disks.items() if one.damaged]
-    said = [*_of_disks(copy, disks, kept_by, nodes)]
-    if copy.sha in ("-", checksum(document.name, copy.version, copy.state)):
+        return Verdict(0, name, {}, {}, said), []
+    disks = document.replica_set.look({*nodes, *found})
+    keepers = {one: _of_keeper(document, copy, found.get(one), disks.get(one)) for one in {*nodes, *found, *disks}}
+    copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
+    states = {keeper: keepers[keeper][0] for keeper in sorted(keepers)}
+    damaged = [f"{keeper} {keepers[keeper][1]}" for keeper in states if states[keeper] == "damaged"]
+    said = [f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state not in ("same", "damaged")]
+    if not keepers:
+        said.append("no node or beat keeps the list: only Redis and the permanent store have it")
+    if copy.sha in ANY or checksum(copy.sha, document.name, copy.version, copy.state) == copy.sha:
         said += _of_store(nodelist, copy)
     else:  # without a good copy there is nothing to compare the store with
         said.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
-    return Verdict(copy.version, name, {keeper: disks[keeper].version for keeper in sorted(disks)}, said), damaged
+    return Verdict(copy.version, name, copies, states, said), damaged
 
 
-def _of_disks(copy: Copy, disks: dict[str, OnDisk], kept_by: Set[str], nodes: Set[str]) -> Iterator[str]:
-    if not disks and not kept_by | nodes:
-        yield "no node or beat keeps the list: only Redis and the permanent store have it"
-    for name in sorted(kept_by | nodes | disks.keys()):
-        disk = disks.get(name)
-        if disk is None and name in kept_by:
-            yield f"{name} does not answer: it is dead, or it hangs"
-        elif disk is None:
-            yield f"{name} is out of the replica set: it hangs, or it cannot write its disk"
-        elif disk.damaged:
-            continue
-        elif disk.version != copy.version:
-            yield f"{name} has version {disk.version}, and {copy.version} is committed"
-        elif copy.sha not in ("-", disk.sha):
-            yield f"{name} has a version {disk.version} that differs from the committed one"
-        elif name not in kept_by:
-            yield f"{name} is out of the replica set: it reads a stale list"
+def _of_keeper(document: Document, copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
+    """The state of a node or beat, and the rest of a sentence about it."""
+    if keeper is not None and keeper.living and not keeper.inside:
+        why = keeper.why or ("its list is stale" if disk else "it hangs, or it cannot write its disk")
+        return f"out: {why}", f"is out of the replica set: {why}"
+    if disk is None and keeper is not None:
+        return "unknown", "does not answer: it is dead, or it hangs"
+    if disk is None:
+        return "unknown", "is not heard: it hangs, or it cannot reach Redis"
+    if disk.damaged:
+        return "damaged", f"has a damaged copy of version {disk.version}"
+    if disk.version != copy.version:
+        return "behind", f"has version {disk.version}, and {copy.version} is committed"
+    known = (*ANY, disk.sha)
+    if copy.sha not in known and checksum(disk.sha, document.name, copy.version, copy.state) != disk.sha:
+        return "differs", f"has a version {disk.version} that differs from the committed one"
+    return "same", ""
 
 
 def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:

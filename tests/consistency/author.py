@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coordinator.documents import document, replica_set
 from coordinator.documents.copies import Copies
 from coordinator.documents.document import Document
 from coordinator.errors import Changed, StaleFence, StoreUnavailable, UpdatePending
@@ -94,6 +95,12 @@ class Told(Document):
         self._say = say
         self._steps = steps
 
+        def listened(*args: Any) -> bytes | None:
+            steps.reach("asked")
+            return replica_set.listen(*args)
+
+        document.listen = listened
+
     def update(self, changes: Mapping[str, Any], **about: Any) -> int:
         if not changes:
             return super().update(changes, **about)
@@ -109,10 +116,6 @@ class Told(Document):
         self._say("told", update_id, version, began if whole else None, time.monotonic())
         self._steps.reach("committed")
         return version
-
-    def _listen(self, update_id: str, seconds: float) -> str | None:
-        self._steps.reach("asked")
-        return super()._listen(update_id, seconds)
 
     def followed(self, entry: str, version: int) -> bool:
         self._steps.reach("noted")

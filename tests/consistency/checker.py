@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.documents.copies import Copy
+from coordinator.documents.copy import Copy
 from tests.consistency.members import Members
 from tests.consistency.observers import Accepted, Gauge, Read, Reader, Seen, Writer, by_pointer
 from tests.coordinator.documents.replica_set import NAME

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from coordinator.documents import copies
 from coordinator.documents.replica import Replica
@@ -76,7 +76,7 @@ def main() -> None:
     if charge.fault:
         misread(charge.fault)
     if charge.fatal == "half":
-        copies.replace = _half
+        copies.write = _half
     Mortal.fatal = charge.fatal
     settings = Settings(url=charge.url, prefix=charge.prefix)
     replica = Mortal(Store(settings), charge.document, charge.name, Path(charge.root))
@@ -84,8 +84,9 @@ def main() -> None:
     replica.run()
 
 
-def _half(path: Path, body: bytes, beside: str) -> None:
-    path.with_name(beside).write_bytes(body[: len(body) // 2])
+def _half(file: BinaryIO, line: bytes) -> None:
+    file.write(line[: len(line) // 2])
+    file.flush()
     die()
 
 

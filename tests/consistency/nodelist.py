@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.documents.copies import Copy
+from coordinator.documents.copy import Copy
 from tasks.member_node import instants
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import DATED, MEMBER

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from coordinator.documents.copies import Copy
+from coordinator.documents.copy import Copy
 from coordinator.errors import StaleFence, StoreUnavailable
 from tests.consistency.members import NAME, Member
 

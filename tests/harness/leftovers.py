@@ -44,6 +44,7 @@ _OF_DOCUMENTS = (
     "prepare:",
     "acked:",
     "pointer:",
+    "sum:",
     "document:",
     "replicas:",
     "history:",

@@ -6,7 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from coordinator.documents.copies import Copies, Copy
+from coordinator.documents.copies import Copies
+from coordinator.documents.copy import Copy
 from coordinator.documents.document import Document
 from coordinator.documents.replica import Replica
 from coordinator.errors import StoreUnavailable

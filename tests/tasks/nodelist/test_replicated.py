@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.documents.copies import text_of
+from coordinator.documents.copy import text_of
 from tasks.catalog import catalog
 from tasks.member_node import instants
 from tasks.member_node.member import Service

@@ -2,12 +2,61 @@
 -- pointer:<doc> = "<version> <sha>" is what is committed, document:<doc> its entries, entry -> "<fence> <JSON>" (null =
 -- removed). asked:<doc> lists updates that wait, prepare:<doc> is the version under way, acked:<doc> names the members
 -- that have it on disk. server:<doc> is the run of Redis that served last; no version is begun while grace:<doc>
--- lives.
+-- lives. A member is "<name>#<identity of its copies>"; that of an earlier version of this library has no identity.
 local versions = {}
 
--- The committed version and its checksum.
+-- What the members of this version report: a sum. Earlier versions know only the checksum of a file.
+local SUM = '+'
+
+-- The committed version and its checksum. A sum has a key of its own: to members of earlier versions the pointer says
+-- that any checksum will do, so that they come in.
 function versions.pointer(c, doc)
-  return string.match(redis.call('GET', c.P .. 'pointer:' .. doc) or '0 -', '^(%d+) (%S+)$')
+  local version, sha = string.match(redis.call('GET', c.P .. 'pointer:' .. doc) or '0 -', '^(%d+) (%S+)$')
+  local of, sum = string.match(sha == '-' and redis.call('GET', c.P .. 'sum:' .. doc) or '', '^(%d+) (%S+)$')
+  return version, of == version and sum or sha
+end
+
+function versions.point(c, doc, version, sha)
+  local is_sum = string.sub(sha, 1, 1) == SUM
+  redis.call('SET', c.P .. 'pointer:' .. doc, version .. ' ' .. (is_sum and '-' or sha))
+  if is_sum then
+    redis.call('SET', c.P .. 'sum:' .. doc, version .. ' ' .. sha)
+  else
+    redis.call('DEL', c.P .. 'sum:' .. doc)
+  end
+end
+
+-- A node has the label document:<doc> while it is in the replica set. So jobs that need the document run nowhere else.
+local function label(c, doc, member, on)
+  local node = string.match(member, '^(.*)#') or member
+  if redis.call('EXISTS', c.P .. 'node:' .. node) == 0 then return end
+  if redis.call(on and 'SADD' or 'SREM', c.P .. 'serves:' .. node, 'label document:' .. doc) == 0 then return end
+  for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do
+    if string.find(class, '\ndocument:' .. doc, 1, true) then classes.match(c, node, class) end
+  end
+end
+
+function versions.let_in(c, doc, member)
+  redis.call('HSET', c.P .. 'replicas:' .. doc, member, SUM)
+  redis.call('DEL', c.P .. 'out:' .. doc .. ':' .. member)
+  label(c, doc, member, true)
+end
+
+-- `why` is for people: '' = it ends in good order.
+function versions.put_out(c, doc, member, why)
+  local was = redis.call('HDEL', c.P .. 'replicas:' .. doc, member)
+  redis.call('HDEL', c.P .. 'acked:' .. doc, member)
+  if why ~= '' then redis.call('SET', c.P .. 'out:' .. doc .. ':' .. member, why, 'PX', 3600000) end
+  label(c, doc, member, false)
+  return was
+end
+
+-- Members of earlier versions are marked by another value.
+local function kind_of_checksum(c, doc)
+  for _, mark in ipairs(redis.call('HVALS', c.P .. 'replicas:' .. doc)) do
+    if mark ~= SUM then return '' end
+  end
+  return SUM
 end
 
 -- Wakes the author of an update.
@@ -73,7 +122,7 @@ function versions.prepare(c, doc)
     redis.call('LTRIM', asked, 256, -1)
     if updates[1] then
       redis.call('HSET', under_way, 'version', locks.next_fence(c), 'base', versions.pointer(c, doc),
-        'begun', c.now_text, 'updates', '[' .. table.concat(updates, ',') .. ']')
+        'begun', c.now_text, 'kind', kind_of_checksum(c, doc), 'updates', '[' .. table.concat(updates, ',') .. ']')
       redis.call('PUBLISH', c.P .. 'replica:' .. doc, 'prepare')
     end
   end
@@ -87,7 +136,7 @@ local function agreed(c, doc, acked)
     if not best or count[sha] > count[best] or (count[sha] == count[best] and sha < best) then best = sha end
   end
   for member, sha in pairs(acked) do
-    if sha ~= best then redis.call('HDEL', c.P .. 'replicas:' .. doc, member) end
+    if sha ~= best then versions.put_out(c, doc, member, 'it made another version than the others') end
   end
   return best
 end
@@ -106,7 +155,7 @@ local function flip(c, doc, version, sha, updates)
     tell(c, update.id, 'committed ' .. version)
   end
   redis.call('LTRIM', c.P .. 'history:' .. doc, 0, 99)
-  redis.call('SET', c.P .. 'pointer:' .. doc, version .. ' ' .. sha)
+  versions.point(c, doc, version, sha)
   redis.call('DEL', c.P .. 'prepare:' .. doc, c.P .. 'acked:' .. doc)
   redis.call('PUBLISH', c.P .. 'replica:' .. doc, 'commit')
 end

@@ -37,7 +37,7 @@ local function put_out(c, doc, silence)
   local late = made[2] and c.now >= math.max(made[1] + silence, made[2] + 500)
   for _, other in ipairs(made[2] and redis.call('HKEYS', replicas) or {}) do
     if redis.call('HEXISTS', acked, other) == 0 and (late or gone(other)) then
-      redis.call('HDEL', replicas, other)
+      versions.put_out(c, doc, other, late and 'it was silent' or 'it was gone')
       out[#out + 1] = other
     end
   end
@@ -56,7 +56,7 @@ end
 local function verdict(c, doc, version, sha, prepared, prepared_sha)
   local at, at_sha = versions.pointer(c, doc)
   if at_sha == '-' and at == version and at ~= '0' then -- committed while nobody kept it
-    redis.call('SET', c.P .. 'pointer:' .. doc, version .. ' ' .. sha)
+    versions.point(c, doc, version, sha)
     at_sha = sha
   end
   local next = redis.call('HGET', c.P .. 'prepare:' .. doc, 'version') or ''
@@ -72,7 +72,8 @@ end
 -- is put out.
 -- args doc member version sha prepared prepared_sha silence
 --   version, prepared: what it knows as committed, and a later one it has prepared upon that; 0 = none; silence: ms
--- returns {what, pointer's version, its sha, version under way or '', updates or '', {members put out}}
+-- returns {what, pointer's version, its sha, version under way or '', updates or '', {members put out}, kind of the
+--   checksum of what is under way: + = a sum}
 --   what: kept | commit (what it prepared is committed) | prepare (that first) | behind (fetch it) | ahead (Redis lost
 --   its end: restore); asked again: the same, unless the version went on
 step.define('document_report', {'allow-oom'}, function(c, args)
@@ -81,7 +82,7 @@ step.define('document_report', {'allow-oom'}, function(c, args)
   versions.prepare(c, doc)
   local what = verdict(c, doc, version, sha, prepared, prepared_sha)
   if what == 'kept' then
-    redis.call('HSETNX', c.P .. 'replicas:' .. doc, member, c.now_text)
+    versions.let_in(c, doc, member)
     if prepared ~= '0' and redis.call('EXISTS', under_way) == 1 then
       redis.call('HSET', c.P .. 'acked:' .. doc, member, prepared_sha)
       redis.call('HSETNX', under_way, 'first', c.now_text)
@@ -91,17 +92,17 @@ step.define('document_report', {'allow-oom'}, function(c, args)
   end
   local out = put_out(c, doc, silence)
   local at, at_sha = versions.pointer(c, doc)
-  local next, updates = unpack(redis.call('HMGET', under_way, 'version', 'updates'))
-  return {what, at, at_sha, next or '', what == 'prepare' and updates or '', out}
+  local next, updates, kind = unpack(redis.call('HMGET', under_way, 'version', 'updates', 'kind'))
+  return {what, at, at_sha, next or '', what == 'prepare' and updates or '', out, kind or ''}
 end)
 
 -- document_leave: a member leaves the replica set, or cannot write its disk.
--- args doc member
+-- args doc member why
+--   why: for people; '' = it ends in good order
 -- returns 1 if it was in it; asked again: 0
 step.define('document_leave', {'allow-oom'}, function(c, args)
-  local doc, member = unpack(args)
-  local was = redis.call('HDEL', c.P .. 'replicas:' .. doc, member)
-  redis.call('HDEL', c.P .. 'acked:' .. doc, member)
+  local was = versions.put_out(c, unpack(args))
+  local doc = args[1]
   versions.commit(c, doc)
   return was
 end)
@@ -135,9 +136,10 @@ step.define('document_restore', {'allow-oom'}, function(c, args)
     if before[args[i]] ~= args[i + 1] then redis.call('HSET', c.P .. 'behind:' .. doc, args[i], version) end
   end
   ask_again(c, doc)
-  redis.call('DEL', c.P .. 'prepare:' .. doc, c.P .. 'acked:' .. doc, c.P .. 'replicas:' .. doc, c.P .. 'asked:' .. doc)
-  redis.call('SET', c.P .. 'pointer:' .. doc, version .. ' ' .. sha)
-  redis.call('HSET', c.P .. 'replicas:' .. doc, member, c.now_text)
+  for _, other in ipairs(redis.call('HKEYS', c.P .. 'replicas:' .. doc)) do versions.put_out(c, doc, other, '') end
+  redis.call('DEL', c.P .. 'prepare:' .. doc, c.P .. 'acked:' .. doc, c.P .. 'asked:' .. doc)
+  versions.point(c, doc, version, sha)
+  versions.let_in(c, doc, member)
   if versions.settled(c, doc) then versions.grant_grace(c, doc) end
   if tonumber(redis.call('GET', c.P .. 'fence') or 0) < tonumber(version) then
     redis.call('SET', c.P .. 'fence', version)

@@ -1,0 +1,177 @@
+"""The files of one document on one machine: what a commit writes, and what a torn or full disk leaves."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from coordinator.documents import copies as module
+from coordinator.documents.copies import SMALL_LOG, Copies
+from coordinator.documents.copy import checksum, file_of, sum_of
+
+NAME = "list"
+MANY = {f"member/{number:05}": f'{number} {{"name":"{"m" * 700}"}}' for number in range(2_000)}
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Iterator[Copies]:
+    with kept(tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def kept(tmp_path: Path) -> Iterator[Copies]:
+    """As the keeper of the folder has it."""
+    made = Copies(tmp_path / "a", NAME)
+    lock = made.lock()
+    assert lock
+    with lock:
+        made.begin()
+        yield made
+
+
+def again(copies: Copies) -> Copies:
+    """As another process reads the folder."""
+    return Copies(copies.folder.parent, NAME)
+
+
+def put(copies: Copies, version: int, **changes: str) -> None:
+    copies.commit(version, copies.prepare(version, changes, "+").sha)
+
+
+def written(copies: Copies) -> int:
+    return sum(path.stat().st_size for path in copies.folder.iterdir())
+
+
+def test_a_commit_writes_what_it_changes(copies: Copies) -> None:
+    copies.replace(1, MANY, sum_of(MANY))
+    before = written(copies)
+    for version in range(2, 22):
+        put(copies, version, **{"member/00007": f'{version} {{"name":"{"n" * 800}"}}'})
+    assert written(copies) - before < 20 * 2_000
+    assert again(copies).read(21) == copies.read(21)
+    found = again(copies).read(21)
+    assert found
+    assert (found.value("member/00007")["name"][:1], found.sha) == ("n", sum_of(found.state))
+
+
+def test_a_log_longer_than_the_snapshot_becomes_the_next_snapshot_and_readers_go_over_to_it(copies: Copies) -> None:
+    reader, version = again(copies), 0
+    names = {path.name for path in copies.folder.iterdir()}
+    while names & {path.name for path in copies.folder.glob("*.log")} or not version:
+        version += 1
+        put(copies, version, x=f'{version} "{"x" * 5_000}"')
+        found = reader.read(version)
+        assert found
+        assert found.fence("x") == version
+        names = names or {path.name for path in copies.folder.iterdir()}
+        assert version < 100
+    assert written(copies) < SMALL_LOG
+    fresh = again(copies)
+    assert fresh.committed() == copies.committed() == (version, sum_of({"x": f'{version} "{"x" * 5_000}"'}))
+    assert len(list(copies.folder.glob("*.snapshot"))) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 30, 100])
+def test_a_torn_line_counts_as_none_and_the_next_takes_its_place(copies: Copies, cut: int) -> None:
+    put(copies, 1, x="1 1")
+    (log,) = copies.folder.glob("*.log")
+    copies.prepare(2, {"x": "2 2"}, "+")
+    os.truncate(log, log.stat().st_size - cut)
+    after = again(copies)
+    after.begin()
+    assert (after.committed()[0], after.prepared()) == (1, None)
+    put(after, 3, x="3 3")
+    assert again(after).read(3) == after.read(3)
+    assert after.versions() == [1, 3]
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_what_was_there(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(copies, 1, x="1 1")
+    (log,) = copies.folder.glob("*.log")
+    before = log.read_bytes()
+
+    def full(file: module.BinaryIO, line: bytes) -> None:
+        file.write(line[:20])
+        file.flush()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            copies.prepare(2, {"x": "2 2"}, "+")
+    assert log.read_bytes() == before
+    put(copies, 3, x="3 3")
+    assert again(copies).committed()[0] == 3
+
+
+def test_a_version_that_was_prepared_upon_another_one_counts_as_none(copies: Copies) -> None:
+    put(copies, 1, x="1 1")
+    copies.prepare(2, {"x": "2 2"}, "+")
+    copies.prepare(3, {"y": "3 3"}, "+")
+    copies.commit(3, "+")
+    found = again(copies).read(3)
+    assert found
+    assert found.entries() == {"x": 1, "y": 3}
+    assert again(copies).read(2) is None
+
+
+def test_a_snapshot_whose_entries_somebody_changed_counts_as_none(copies: Copies) -> None:
+    copies.replace(1, {"x": "1 1"}, "+")
+    (snapshot,) = copies.folder.glob("*.snapshot")
+    snapshot.write_bytes(snapshot.read_bytes().replace(b",1,1]", b",1,7]"))
+    assert again(copies).committed() == (0, "")
+    assert again(copies).read(1) is None
+
+
+def test_the_file_of_an_earlier_version_is_one_of_the_checksums_that_a_read_knows(copies: Copies) -> None:
+    put(copies, 1, x="1 1")
+    sha = checksum("", NAME, 1, {"x": "1 1"})
+    found = again(copies).read(1, sha)
+    assert found
+    assert found.sha == sha
+    assert again(copies).read(1, "0" * 64) is None
+
+
+def former(folder: Path, version: int, state: dict[str, str], committed: bool) -> None:
+    """The files as earlier versions wrote them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{version}.jsonl").write_bytes(file_of(NAME, version, state))
+    if committed:
+        (folder / "committed").write_text(f"{version} {checksum('', NAME, version, state)}\n")
+
+
+def test_copies_of_an_earlier_version_are_taken_over_with_what_was_prepared(tmp_path: Path) -> None:
+    former(tmp_path / "a" / NAME, 4, {"x": "4 1"}, committed=True)
+    former(tmp_path / "a" / NAME, 7, {"x": "4 1", "y": '7 "ü"'}, committed=False)
+    with kept(tmp_path) as copies:
+        assert copies.committed() == (4, checksum("", NAME, 4, {"x": "4 1"}))
+        prepared = copies.prepared()
+        assert prepared
+        assert (prepared.version, prepared.sha) == (7, checksum("", NAME, 7, prepared.state))
+        assert prepared.entries() == {"x": 1, "y": "ü"}
+        assert not list(copies.folder.glob("*.jsonl"))
+        assert again(copies).committed() == copies.committed()
+
+
+def test_a_damaged_copy_of_an_earlier_version_counts_as_none(tmp_path: Path) -> None:
+    former(tmp_path / "a" / NAME, 4, {"x": "4 1"}, committed=True)
+    path = tmp_path / "a" / NAME / "4.jsonl"
+    path.write_bytes(path.read_bytes().replace(b",4,1]", b",4,2]"))
+    with kept(tmp_path) as copies:
+        assert copies.committed() == (0, "")
+
+
+def test_an_identity_is_made_once_and_stays(copies: Copies) -> None:
+    copies.identify()
+    first = copies.member
+    assert first.startswith("a#")
+    copies.identify()
+    copies.begin()
+    assert again(copies).member == first
+    copies.identify(anew=True)
+    assert again(copies).member not in (first, "a")
