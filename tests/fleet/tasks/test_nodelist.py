@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from coordinator.documents.copies import Copies
 from tasks.local.member_server import MemberServer
 from tasks.member_node.member import Schedule
 from tasks.nodelist.ldap.directory import Directory
@@ -113,8 +114,10 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
         wait_until(lambda: scheduled(fleet) == {A, C}, 5, lambda: str(scheduled(fleet)))
         assert f"{C} is new" in fleet.log("one") + fleet.log("two")
         assert f"{B}: state: up → down" in fleet.log("one") + fleet.log("two")
-        versions = {path.read_text() for path in (fleet.folder / "replicas").rglob("committed")}
-        assert len(versions) == 1
+        folders = [path.parent for path in (fleet.folder / "replicas").rglob("identity")]
+        copies = [Copies(folder.parent, "nodelist") for folder in folders]
+        assert len(folders) == 4
+        wait_until(lambda: len({one.committed() for one in copies}) == 1)
 
         rewrite(directory, A, approved=False)
         record = directory.read_one(C)

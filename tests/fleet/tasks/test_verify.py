@@ -14,7 +14,7 @@ from coordinator.documents.copy import sum_of
 from tasks.local.member_server import MemberServer
 from tasks.nodelist.entries import MEMBER
 from tests.fleet.tasks.service import Service, beat
-from tests.harness.command import refused, told
+from tests.harness.command import Done, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
 from tests.harness.waiting import wait_until
@@ -70,11 +70,11 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
 
     for damaged in (*copies(here, "one@test").glob("*.log"), *copies(here, "one@test").glob("*.snapshot")):
         damaged.write_bytes(damaged.read_bytes().replace(b"up", b"UP"))
-    assert refused(here.call("nodelist", "verify")) == f"one@test has a damaged copy of version {version}"
+    assert differs(here.call("nodelist", "verify")) == f"one@test has a damaged copy of version {version}"
     agreed(here)
 
     slapd.replace(dn(A), d1NodeName="Renamed")
-    line = refused(here.call("nodelist", "verify"))
+    line = differs(here.call("nodelist", "verify"))
     assert line == f"{A}: name: {slapd.url} has Renamed, and {here.nodelist.members()[0].name} is committed"
     assert told(here.call("nodelist", "refresh")) == f"{A}: name: {here.nodelist.members()[0].name} → Renamed"
 
@@ -82,7 +82,7 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     committed = here.coordinator.store.client.hget(key, f"member/{A}")
     here.coordinator.store.client.hset(key, f"member/{A}", committed.replace(b"Renamed", b"Forged"))
     now = document.pointer()[0]
-    line = refused(here.call("nodelist", "verify"))
+    line = differs(here.call("nodelist", "verify"))
     assert line == f"Redis: its version {now} is not the one that was committed"
     here.coordinator.store.client.delete(key, here.coordinator.store.key("pointer", "nodelist"))
     wait_until(lambda: document.pointer()[0] > version)
@@ -92,7 +92,14 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
 
     for process in [*other.children(recursive=True), other]:
         process.kill()
-    assert refused(here.call("nodelist", "verify")) == "two@test does not answer: it is dead, or it hangs"
+    assert differs(here.call("nodelist", "verify")) == "two@test does not answer: it is dead, or it hangs"
+
+
+def differs(done: Done) -> str:
+    """The one difference that `verify` tells."""
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    return str(line)
 
 
 def changed(service: Service, slapd: SlapdServer, state: str) -> int:
@@ -121,7 +128,7 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
         fill(warden)
         version = changed(here, slapd, "down")
         found = here.call("nodelist", "verify")
-        assert "two@test is out of the replica set: it cannot write its disk" in refused(found)
+        assert "two@test is out of the replica set: it cannot write its disk" in differs(found)
         shown = dict(line.split(maxsplit=1) for line in found.stdout.splitlines()[1:])
         assert (shown[of_beat], shown["one@test"], shown["two@test"][:4]) == ("same", "same", "out:")
         fill(warden, full=False)
@@ -136,7 +143,7 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
         state[MEMBER + A] = state[MEMBER + A].replace('"down"', '"up"')
         forged = Copies(copies(here, of_beat).parent, "nodelist")
         forged.replace(version, state, sum_of(state))
-        line = refused(here.call("nodelist", "verify"))
+        line = differs(here.call("nodelist", "verify"))
         assert line == f"{of_beat} has a damaged copy of version {version}"
         version = changed(here, slapd, "unknown")
         assert set(agreed(here).values()) == {version}
