@@ -3,7 +3,7 @@
     <folder>/<document>/<n>.snapshot   a version: a line that names document, version, sum and checksum, then one line
                                        for each entry, sorted: `["entry",fence,value]`
     <folder>/<document>/<n>.log        the versions since: a line when one is prepared, and one when it is committed
-    <folder>/<document>/identity       what tells this folder from all others of the replica set
+    <folder>/<document>/identity       a name of this folder alone, among all of the replica set
 
 Each line of a log begins with a checksum of its own. A line that is torn, and all lines behind it, count as none. A
 snapshot counts as none if its entries do not have its sum. A commit costs what it changes; once the log is longer than
@@ -37,7 +37,7 @@ _NONE = Copy(0, SUM + "0", {})
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a process has read so far: up to `offset` of the log of snapshot `number`. The copies here have their sums.
+    """A process has read up to `offset` of the log of snapshot `number`. The copies here have their sums.
 
     `checksum`: that of the committed version, as Redis told it. `before`: the version that was committed before it.
     """
@@ -52,7 +52,7 @@ class _Seen:
 
 
 class Copies:
-    """The folder of one document. What is torn, or what somebody changed, counts as none."""
+    """The folder of one document. A torn line, and a file that somebody changed, count as none."""
 
     def __init__(self, folder: Path, document: str) -> None:
         self.document = document
@@ -228,7 +228,7 @@ def _signature(body: bytes) -> bytes:
 
 
 def _followed(seen: _Seen, appended: bytes) -> _Seen:
-    """What is seen after these bytes of the log, up to the first line that is not whole."""
+    """Read these bytes of the log, up to the first line that is not whole."""
     for line in appended.split(b"\n")[:-1]:
         body = line[17:]
         if line[:17] != _signature(body) + b" ":

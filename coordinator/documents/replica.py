@@ -74,7 +74,7 @@ class Replica(StoppableThread):
         self._root = root
         self._names = (f"{name}.{number}" for number in itertools.count(2)) if several else iter(())
         self._committed = self._prepared = _NONE
-        self._kind = SUM  # of the checksum of what is under way
+        self._kind = SUM  # the kind of checksum that Redis asks for
         self._lock: IO[str] | None = None
         self._trouble = ""
         self._news: News | None = None

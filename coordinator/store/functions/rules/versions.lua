@@ -5,7 +5,7 @@
 -- lives. A member is "<name>#<identity of its copies>"; that of an earlier version of this library has no identity.
 local versions = {}
 
--- What the members of this version report: a sum. Earlier versions know only the checksum of a file.
+-- The members of this version report a sum, which begins so. Earlier versions know only the checksum of a file.
 local SUM = '+'
 
 -- The committed version and its checksum. A sum has a key of its own: to members of earlier versions the pointer says

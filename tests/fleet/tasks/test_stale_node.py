@@ -1,0 +1,104 @@
+"""A node whose copy of the nodelist may be older than the others' takes no sync."""
+
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import psutil
+import pytest
+
+from tasks.local.member_server import MemberServer, Reply, Request
+from tests.fleet.tasks.service import Service
+from tests.harness.command import told
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+A, B = "urn:node:mnA", "urn:node:mnB"
+
+
+@pytest.fixture
+def members() -> Iterator[tuple[MemberServer, MemberServer]]:
+    with MemberServer(A) as one, MemberServer(B) as two:
+        one.fill(5)
+        two.fill(7)
+        yield one, two
+
+
+@pytest.fixture
+def service(
+    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer]
+) -> Iterator[tuple[Service, psutil.Process, psutil.Process]]:
+    """Two nodes in the replica set; the processes are the first node and the second one's warden."""
+    with Service(own_redis, tmp_path, members, TASKS_REFRESH_INTERVAL="3600") as here:
+        first = here.node("one")
+        (warden,) = (one for one in here.node("two").children(recursive=True) if "coordinator.worker" in one.cmdline())
+        document = here.coordinator.documents["nodelist"]
+        wait_until(lambda: document.pointer()[0] and document.members() == ["one@test", "two@test"], 30)
+        yield here, first, warden
+
+
+def fill(warden: psutil.Process) -> None:
+    """Its disk takes no more than ten bytes a file."""
+    warden.rlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+
+
+def test_a_node_that_is_out_of_the_replica_set_takes_no_sync_until_it_is_in_again(
+    service: tuple[Service, psutil.Process, psutil.Process],
+) -> None:
+    here, first, _ = service
+    (log,) = (here.folder / "replicas" / "coord" / "two@test" / "nodelist").glob("*.log")
+    log.unlink()
+    log.mkdir()  # nothing can be written in its place
+    told(here.call("members", "suspend", A, "--why", "a test"))
+    nodes = {node.name: node.labels for node in here.coordinator.nodes()}
+    assert nodes == {"one@test": ("document:nodelist",), "two@test": ()}
+    out = "two@test is out of the replica set of nodelist: it cannot write its disk"
+    assert out in here.call("nodes").stderr
+    status = here.call("status")
+    assert (status.returncode, out in status.stderr) == (0, True)
+
+    first.terminate()
+    here.ask(json.dumps({"node": B, "id": "waits"}))
+    wait_until(lambda: here.known("waits"), 60)
+    wait_until(lambda: [node.name for node in here.coordinator.nodes()] == ["two@test"], 60)
+    status = here.call("status")
+    assert (status.returncode, "no node is in the replica set of nodelist" in status.stderr) == (1, True)
+    why = told(here.call("why", "waits"))
+    assert "no living node that" in why
+    assert "has the label 'document:nodelist'" in why
+    assert out in why
+
+    log.rmdir()
+    assert here.ended("waits", 60).result["stored"] == 7
+    assert here.call("status").returncode == 0
+
+
+def test_a_sync_under_way_on_a_node_that_is_put_out_stops_before_its_next_write_and_runs_elsewhere(
+    service: tuple[Service, psutil.Process, psutil.Process], members: tuple[MemberServer, MemberServer]
+) -> None:
+    here, _, warden = service
+    reached, go = Event(), Event()
+
+    def slow(request: Request) -> Reply | None:
+        if request.path[0] == "meta":
+            reached.set()
+            go.wait(60)
+        return None
+
+    members[1].hook = slow
+    told(here.call("nodes", "drain", "one@test", "--why", "so the other one takes it"))
+    here.ask(json.dumps({"node": B, "id": "moves"}))
+    assert reached.wait(30)
+    assert here.coordinator.job("moves").node == "two@test"
+    fill(warden)
+    told(here.call("members", "suspend", A, "--why", "a test"))
+    assert here.coordinator.documents["nodelist"].members() == ["one@test"]
+    go.set()
+    wait_until(lambda: here.coordinator.job("moves").state != "running", 30)
+    assert not here.pids(B), "nothing was written there"
+    told(here.call("nodes", "undrain", "one@test", "--why", "so it takes over"))
+    job = here.ended("moves", 60)
+    assert (job.state, job.result["stored"]) == ("succeeded", 7)
+    assert "node two@test is out of the replica set of the document nodelist" in here.log("two")
