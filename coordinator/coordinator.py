@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import cached_property
-from socket import gethostname
 from typing import Unpack
 
 import click
@@ -27,13 +27,16 @@ from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import JobRequest, Requests
+from coordinator.lanes.grab import Grab, Grabber, Named, P
+from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.leases import Lease
+from coordinator.lanes.leases import Lease, Renewer
 from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorter, Sorters, Sorting
 from coordinator.scheduler.entries import Source
 from coordinator.settings import Settings
+from coordinator.steering import Steering
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
 from coordinator.worker import bootstep
@@ -42,7 +45,7 @@ from coordinator.worker.errands import WardenPlugin
 Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
 
 
-class Coordinator:
+class Coordinator(Steering):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -99,6 +102,10 @@ class Coordinator:
     @cached_property
     def _locks(self) -> Locks:
         return Locks(self.store, self.core)
+
+    @cached_property
+    def _grabber(self) -> Grabber:
+        return Grabber(self.store, Renewer(self.store), self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
     def _sorters(self) -> Sorters:
@@ -158,56 +165,6 @@ class Coordinator:
         """
         return self.core.wait(job_id, timeout)
 
-    def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> str:
-        """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
-
-        A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
-        call changes nothing. `by` is the host's name where you give none, here and below. Raises UnknownJob.
-        """
-        return self.core.cancel(job_id, why=why, by=by or gethostname())
-
-    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str | None = None) -> str:
-        """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
-
-        `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
-        changes nothing while the job waits or runs. Raises InvalidJob, UnknownJob.
-        """
-        return self.core.retry(job_id, to=to, why=why, by=by or gethostname())
-
-    def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str | None = None,
-        token: str | None = None,
-    ) -> str:  # fmt: skip
-        """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
-
-        Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where
-        the job was started or stands in no line, and UnknownJob.
-        """
-        return self.core.move(job_id, priority=priority, to=to, why=why, by=by or gethostname(), token=token)
-
-    def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
-        """Let so many jobs of this lane run at once (0 to 1000), strictly in line, and give the limit before.
-
-        1 is usual; at 0 nothing starts. A greater limit starts waiters at once, a smaller one stops nobody.
-        """
-        return self.core.set_limit(key, limit, why=why, by=by or gethostname())
-
-    def release(self, key: str, *, why: str, by: str | None = None, holder: str = "") -> str | None:
-        """Take the lane from the job that holds it; give its id, or None where no job holds the lane.
-
-        That job ends as cancelled, without rollback, and the next one starts. `holder`: take it from this job only, so
-        that a repeated call takes it from no other one. Raises InvalidJob.
-        """
-        return self.core.release(key, why=why, by=by or gethostname(), holder=holder)
-
-    def pause(self, key: str, *, why: str = "", by: str | None = None) -> bool:
-        """Start nothing more of this lane until `resume`; running jobs go on. False: it was paused already."""
-        return self.core.pause(key, why=why, by=by or gethostname())
-
-    def resume(self, key: str, *, why: str = "", by: str | None = None) -> bool:
-        """Let a paused lane go on. False: it was not paused."""
-        return self.core.resume(key, why=why, by=by or gethostname())
-
     def why(self, job_id: str) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
         return causes_of(Look(self.core), job_id)
@@ -232,23 +189,40 @@ class Coordinator:
         """Read the nodes that are alive, by name: what each serves, its slots, its jobs and its load."""
         return Nodes(self.store).living()
 
-    def drain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
-        """Give this node, and any later one of its name, nothing new until `undrain`. False: it drained already.
-
-        Its jobs end there, or are handed over after `drain_timeout` seconds; no loss is counted. Raises InvalidJob.
-        """
-        return self.core.drain(node, True, why=why, by=by or gethostname())
-
-    def undrain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
-        """Give this node work again, and ring it where some waits. False: it did not drain."""
-        return self.core.drain(node, False, why=why, by=by or gethostname())
-
     def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> AbstractContextManager[Lease]:
         """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.
         Inside a job of that key, it is the job's own lease. Raises Locked where it is not ours within `wait` seconds,
         LeaseLost at the end where it was lost meanwhile, WouldDeadlock, InvalidJob, StoreUnavailable.
         """
         return self._locks.lock(name, ttl, wait)
+
+    def grab(
+        self, key: str, instance: str | int | datetime, identifier: str, ttl: float = 30.0,
+        on_losing: OnLosing = "incomplete", keep: float = KEEP,
+    ) -> Grab:  # fmt: skip
+        """Try to win an instance of a key: one process among all works on it, and the others learn who.
+
+        `identifier` names this process to people. A thread renews the winner's lease each `ttl` / 3 seconds. `keep`: so
+        long, in seconds, nobody grabs a completed instance again. `on_losing` is the state of a loser whose winner is
+        at work: `incomplete`, `complete`, or `wait`, which takes an abandoned instance over. A repeated call competes
+        anew. Raises InvalidJob, StoreUnavailable, StoreRefused.
+        """
+        return self._grabber.grab(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
+
+    def grabs(self, key: str | None = None, most: int = 100) -> list[Grabbed]:
+        """Read the instances of a key, or of all keys, the latest first; `most` of each key."""
+        return self._grabber.all(key, most)
+
+    def grabbed(
+        self, key: Named, instance: Named, identifier: str = "", ttl: float = 30.0,
+        on_losing: OnLosing = "incomplete", keep: float = KEEP,
+    ) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:  # fmt: skip
+        """Have a function run only where its call wins the instance. A call gives its Grab, with the `result`.
+
+        `key` and `instance` are texts, or functions of the call's arguments. In a Celery task, a call gives the dict
+        {won, winner, state, result} instead, as JSON has it. The identifier is "<host>:<pid>" where you name none.
+        """
+        return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
         self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
@@ -295,3 +269,8 @@ class Coordinator:
         install_runner(app, self._place)
         bootstep.bind(app)
         tell_parents(app, lambda: self.core, lambda: self.incarnation)
+
+
+def _is_in_task() -> bool:
+    """Does a worker call us as a task?"""
+    return bool(current_task) and not current_task.request.called_directly

@@ -11,6 +11,7 @@ from coordinator.errors import (
     LeaseLost,
     Locked,
     NoRetry,
+    NotInReplicaSet,
     SettingsError,
     ShuttingDown,
     StaleFence,
@@ -26,6 +27,8 @@ from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.options import Backoff, Options, OrderOptions
 from coordinator.jobs.record import Job, Submission
+from coordinator.lanes.grab import Grab
+from coordinator.lanes.grabs import Grabbed, Winner
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
@@ -39,6 +42,8 @@ __all__ = [
     "CoordinatorError",
     "CurrentJob",
     "DuplicateOrder",
+    "Grab",
+    "Grabbed",
     "InvalidJob",
     "Job",
     "Lane",
@@ -48,6 +53,7 @@ __all__ = [
     "Locked",
     "NoRetry",
     "Node",
+    "NotInReplicaSet",
     "Options",
     "OrderOptions",
     "Settings",
@@ -63,6 +69,7 @@ __all__ = [
     "UnknownJob",
     "UpdatePending",
     "WaitTimeout",
+    "Winner",
     "WouldDeadlock",
     "current_job",
 ]

@@ -20,7 +20,7 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
-task_defaults clock worker
+task_defaults clock worker steering
 coordinator
 public
 __init__ cli testing

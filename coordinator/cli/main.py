@@ -6,6 +6,7 @@ The commands that act on it are in `actions`. An app adds its own (`Coordinator.
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 
 import click
 
@@ -97,13 +98,38 @@ def lanes(coordinator: Coordinator, prefix: str, state: str | None, most: int, a
     heads = ("key", "state", "in line", "first", "held by", "limit", "paused")
     rows = (
         (
-            *(lane.key, lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder),
+            *(lane.key.replace("\x1f", " "), lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder),
             f"{lane.limit} {told(lane.limited)}" if lane.limited else None,
             told(lane.pause),
         )
         for lane in found
     )
     click.echo(as_json(found) if as_json_ else table(heads, rows))
+
+
+@cli.command()
+@click.argument("key", default="")
+@click.option(
+    "--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many of each key, the latest."
+)
+@json_option
+@with_coordinator
+def grabs(coordinator: Coordinator, key: str, most: int, as_json_: bool) -> None:
+    """List the instances that processes grabbed: who won each, and how it ended.
+
+    KEY: only its instances.
+    """
+    found = coordinator.grabs(key or None, most)
+    heads = ("key", "instance", "winner", "host", "state", "attempt", "started", "ended")
+    rows = (
+        (
+            *(one.key, one.instance),
+            *((one.winner.identifier, f"{one.winner.host}, pid {one.winner.pid}") if one.winner else ("", "")),
+            *(one.state, one.attempt, one.started, one.ended),
+        )
+        for one in found
+    )
+    click.echo(as_json([asdict(one) for one in found]) if as_json_ else table(heads, rows))
 
 
 @cli.command()

@@ -80,6 +80,21 @@ def test_what_arrives_in_any_order_is_worked_on_in_the_order_of_its_names() -> N
     assert lines[-1] == "the last one is succeeded"
 
 
+def test_of_two_servers_one_does_the_work_once_and_takes_over_from_one_that_is_killed() -> None:
+    lines = shown("grab.py")
+    (worked,) = [line for line in lines if "works on report 1" in line]
+    winner = worked.partition(" works")[0]
+    assert lines.count(f"server 1: report 1 is complete, made by {winner}") == 2
+    assert lines.count(f"server 2: report 1 is complete, made by {winner}") == 2
+    assert lines[-5:] == [
+        "server 1 is killed",
+        "server 2 works on report 2, attempt 2",
+        "server 2: report 2 is complete, made by server 2",
+        "report 2: complete, server 2, attempt 2",
+        f"report 1: complete, {winner}, attempt 1",
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
     assert f'shown("{name}")' in Path(__file__).read_text()

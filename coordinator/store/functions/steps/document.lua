@@ -101,8 +101,8 @@ end)
 --   why: for people; '' = it ends in good order
 -- returns 1 if it was in it; asked again: 0
 step.define('document_leave', {'allow-oom'}, function(c, args)
-  local was = versions.put_out(c, unpack(args))
-  local doc = args[1]
+  local doc, member, why = unpack(args)
+  local was = versions.put_out(c, doc, member, why)
   versions.commit(c, doc)
   return was
 end)

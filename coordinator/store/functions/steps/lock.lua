@@ -18,19 +18,9 @@ end
 --   again: duplicate, with the fence once it is granted
 step.define('lock_take', {}, function(c, args)
   local id, key, when_busy, token, ttl, lifetime = unpack(args, 1, 6)
-  local limits = '0 0 0 ' .. lifetime .. ' 5000 5000'
-  local name, members = c.P .. 'job:' .. id, c.P .. 'line:' .. key
-  if redis.call('EXISTS', name, members, c.P .. 'lock:' .. key) == 0 then
-    local fence = locks.next_fence(c)
-    redis.call('HSET', name, 'state', 'running', 'keys', key, 'limits', limits, 'token', token, 'ttl', ttl,
-      'fence', fence, 'attempt', 1, 'submitted', c.now_text, 'taken', c.now_text, 'started', c.now_text)
-    redis.call('ZADD', members, '-inf', id)
-    redis.call('ZADD', c.P .. 'lanes', 0, key)
-    locks.acquire(c, id, {key}, token, ttl)
-    redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)
-    return {'started', 0, id, fence}
-  end
-  local fields = {'limits', limits, 'token', token, 'ttl', ttl, 'seen', base.text_of(c.uptime)}
+  local fence = held.take(c, id, key, token, ttl, lifetime)
+  if fence then return {'started', 0, id, fence} end
+  local fields = {'limits', held.limits(lifetime), 'token', token, 'ttl', ttl, 'seen', base.text_of(c.uptime)}
   if #args > 6 then fields[9], fields[10] = 'nested', 1 end
   local reply = submit.job(c, id, key, when_busy, 0, '0', '', fields, 1)
   if reply[1] ~= 'queued' then return reply end
@@ -67,22 +57,5 @@ end)
 -- returns released or lost; asked again: 'released' while the note of it is kept
 step.define('lock_release', {'allow-oom'}, function(c, args)
   local id, token = unpack(args)
-  local name = c.P .. 'job:' .. id
-  local state, held_by, key = unpack(redis.call('HMGET', name, 'state', 'token', 'keys'))
-  if held_by ~= token then return 'lost' end
-  local members = c.P .. 'line:' .. key
-  local heads = redis.call('ZRANGE', members, 0, 1)
-  if state == 'running' and heads[1] == id and not heads[2] then -- nobody stands behind: few commands do
-    redis.call('DEL', members)
-    redis.call('ZREM', c.P .. 'lanes', key)
-    redis.call('ZREM', c.P .. 'locks', id)
-    locks.release(c, {key}, token)
-    redis.call('HSET', name, 'state', 'succeeded')
-    redis.call('PEXPIRE', name, 5000)
-    return 'released'
-  end
-  local job = record.read(c, id)
-  if states.TERMINAL[job.state] then return job.state == 'succeeded' and 'released' or 'lost' end
-  settle.finish(c, id, job, 'succeeded')
-  return 'released'
+  return held.give_up(c, id, token)
 end)

@@ -1,0 +1,178 @@
+"""Grabs whose winner dies, whose lease lapses, whose replies are lost: nothing is done twice, nothing is lost."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTimeout
+from coordinator.lanes.grabs import lane_of
+from tests.harness.command import ROOT
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+
+@pytest.fixture
+def behind(proxy: Proxy, prefix: str) -> Iterator[Coordinator]:
+    """A client whose way to Redis can be cut."""
+    client = Coordinator(url=proxy.url(0), prefix=prefix, timeout=0.5)
+    yield client
+    client.store.close()
+
+
+def lapse(grab: Grab) -> None:
+    """As a process that stands still: nobody renews its lease."""
+    assert grab._lease
+    grab._grabber.renewer.drop(grab._lease)
+
+
+WINNER = """
+import sys, time
+from coordinator import Coordinator
+client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
+print(client.grab("job", "a", "dies", ttl=1).won, flush=True)
+time.sleep(600)
+"""
+
+
+def test_one_of_five_that_wait_takes_over_from_a_winner_that_was_killed(
+    coordinator: Coordinator, redis_server: RedisServer, prefix: str
+) -> None:
+    argv = [sys.executable, "-c", WINNER, redis_server.url(0), prefix]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "True\n"
+        losers = [coordinator.grab("job", "a", f"waits {n}", ttl=1, on_losing="wait") for n in range(5)]
+        heard, fence = list[str](), losers[0].fence
+        threads = [threading.Thread(target=lambda one=one: heard.append(one.wait(30))) for one in losers]  # type: ignore[misc]
+        for thread in threads:
+            thread.start()
+        process.kill()
+    wait_until(lambda: heard, 10)
+    (winner,) = (one for one in losers if one.won)
+    assert (heard, winner.attempt) == (["abandoned"], 2)
+    assert winner.fence > fence
+    winner.complete("done")
+    for thread in threads:
+        thread.join()
+    assert sorted(heard) == ["abandoned", *["complete"] * 4]
+    assert [one.result for one in losers] == ["done"] * 5
+
+
+def test_a_loser_that_does_not_wait_to_take_over_is_told_that_the_instance_is_abandoned(
+    coordinator: Coordinator,
+) -> None:
+    grab = coordinator.grab("job", "a", "one", ttl=0.5)
+    loser = coordinator.grab("job", "a", "two")
+    lapse(grab)
+    assert (loser.wait(10), loser.won, loser.state) == ("abandoned", False, "incomplete")
+    assert coordinator.grabs("job")[0].state == "abandoned"
+    assert coordinator.grab("job", "a", "three").attempt == 2
+
+
+def test_the_completion_of_one_that_was_replaced_is_refused_and_so_is_one_whose_lease_is_over(
+    coordinator: Coordinator,
+) -> None:
+    first = coordinator.grab("job", "a", "one", ttl=0.2)
+    lapse(first)
+    wait_until(lambda: coordinator.grabs("job")[0].state == "abandoned")
+    second = coordinator.grab("job", "a", "two")
+    with pytest.raises(LeaseLost):
+        first.check()
+    with pytest.raises(LeaseLost):
+        first.complete("late")
+    assert coordinator.grabs("job")[0].state == "running"
+    second.complete("in time")
+    assert coordinator.grabs("job")[0].value == "in time"
+    alone = coordinator.grab("job", "b", "one", ttl=0.2)
+    lapse(alone)
+    wait_until(lambda: coordinator.grabs("job")[0].state == "abandoned")
+    with pytest.raises(LeaseLost):
+        alone.complete()
+
+
+def test_a_process_that_was_forked_does_not_end_its_parents_grab(coordinator: Coordinator) -> None:
+    with coordinator.grab("job", "a", "one") as grab:
+        grab._pid -= 1  # as in a child
+    assert coordinator.grabs("job")[0].state == "running"
+    grab.complete()
+
+
+def test_a_lost_reply_is_recognised_as_ones_own_win_and_a_completion_as_ones_own(
+    behind: Coordinator, proxy: Proxy
+) -> None:
+    behind.grab("warm", "up", "one").complete()
+    proxy.lose_reply(b"grab_take")
+    grab = behind.grab("job", "a", "one")
+    assert proxy.lost.is_set()
+    assert (grab.won, grab.attempt) == (True, 1)
+    proxy.lost.clear()
+    proxy.lose_reply(b"grab_end")
+    grab.complete("once")
+    assert proxy.lost.is_set()
+    assert behind.grabs("job")[0].value == "once"
+
+
+def test_an_error_of_the_store_is_an_error_and_never_a_loss(behind: Coordinator, proxy: Proxy) -> None:
+    behind.grab("warm", "up", "one").complete()
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        behind.grab("job", "a", "one")
+    proxy.heal()
+    assert behind.grab("job", "a", "two").won
+
+
+def test_a_completion_that_could_not_be_stored_is_not_reported_as_done_and_another_takes_over(
+    behind: Coordinator, coordinator: Coordinator, proxy: Proxy
+) -> None:
+    grab = behind.grab("job", "a", "one", ttl=3)
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        grab.complete()
+    assert grab.state == "running"
+    proxy.heal()
+    grab.complete()  # asked again while the lease lasts
+    assert grab.state == "complete"
+    proxy.heal()
+    with pytest.raises(StoreUnavailable), behind.grab("job", "b", "one", ttl=1):
+        proxy.cut()
+    proxy.heal()
+    waiting = coordinator.grab("job", "b", "two", on_losing="wait")
+    assert waiting.won or (waiting.wait(10), waiting.won) == ("abandoned", True)
+    assert waiting.attempt == 2
+    waiting.complete()
+
+
+def test_a_wait_outlives_a_store_that_is_away(behind: Coordinator, coordinator: Coordinator, proxy: Proxy) -> None:
+    grab = coordinator.grab("job", "a", "one")
+    loser, heard = behind.grab("job", "a", "two"), list[str]()
+    thread = threading.Thread(target=lambda: heard.append(loser.wait(30)))
+    thread.start()
+    channel = coordinator.store.key("grabbed", lane_of("job", "a"))
+    wait_until(lambda: coordinator.store.read("PUBSUB NUMSUB", channel)[0][1] == 1)
+    proxy.cut()
+    grab.complete("meanwhile")
+    time.sleep(1.2)  # longer than one poll
+    assert not heard
+    proxy.heal()
+    thread.join(10)
+    assert (heard, loser.result) == (["complete"], "meanwhile")
+
+
+def test_a_wait_ends_past_its_limit_when_it_is_stopped_and_when_the_record_is_gone(coordinator: Coordinator) -> None:
+    grab = coordinator.grab("job", "a", "one", ttl=1)
+    loser = coordinator.grab("job", "a", "two")
+    with pytest.raises(WaitTimeout):
+        loser.wait(0.2)
+    threading.Timer(0.2, loser.stop).start()
+    assert loser.wait(10) == "stopped"
+    other = coordinator.grab("job", "a", "three")
+    coordinator.store.client.delete(coordinator.store.key("grab", lane_of("job", "a")))
+    assert other.wait(10) == "abandoned"
+    with pytest.raises(LeaseLost):
+        grab.complete()
+    assert coordinator.grab("job", "a", "four").won, "its lane is free at once"
