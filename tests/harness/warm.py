@@ -52,3 +52,17 @@ def python(
             raise subprocess.TimeoutExpired(list(argv), timeout)
         said = (Path(one.name).read_text() for one in (out, err))
         return subprocess.CompletedProcess(list(argv), process.exitcode, *said)
+
+
+def at_once(number: int, imports: str, code: str) -> str:
+    """A program of which so many processes run `code`, each as the `number`th; it fails where one of them does."""
+    return f"""
+import os, sys
+{imports}
+for number in range({number}):
+    if not os.fork():
+        break
+else:
+    sys.exit(any([os.wait()[1] for _ in range({number})]))
+{code}
+"""
