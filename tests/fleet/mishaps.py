@@ -37,3 +37,7 @@ def cause(job: Job) -> str:
 def gaps(stamps: list[Stamp]) -> list[float]:
     """Seconds from each to the next."""
     return [(stamps[i + 1].at - stamps[i].at) / 1e6 for i in range(len(stamps) - 1)]
+
+
+def double_faults(fleet: Fleet, job_id: str) -> list[str]:
+    return [line for line in fleet.logs().splitlines() if "double fault" in line and job_id in line]
