@@ -61,12 +61,17 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[str]:
-    """The installation's name for this test; at the end nothing may be left in it that has no owner."""
+    """The installation's name for this test; at the end nothing may be left in it that has no owner.
+
+    The rest is removed then: those who look at all keys of this Redis would pay for each test before them.
+    """
     name = redis_server.fresh_prefix()
     yield name
     store = Store(Settings(url=redis_server.url(0), prefix=name))
     if not getattr(request.node, "failed", False):
         wait_until(lambda: not leftovers(store), 5.0, lambda: f"keys without an owner: {leftovers(store)}")
+    if kept := list(store.client.scan_iter(f"{store.prefix}*", 1000)):
+        store.client.unlink(*kept)
     store.close()
 
 

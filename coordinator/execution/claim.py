@@ -53,7 +53,7 @@ class Claim:
     spec: Spec
     laid: StepSpec
     kind: str
-    tell: bool
+    tell: int
     token: str
     fence: int
     attempt: int
@@ -107,7 +107,7 @@ def claim_of(given: Iterable[object], token: str) -> Claim:
         spec=spec,
         laid=laid,
         kind=_text(taken.kind),
-        tell=bool(taken.tell),
+        tell=int(taken.tell or 0),
         token=token,
         fence=int(taken.fence or 0),
         attempt=int(taken.attempt or 0),
@@ -132,8 +132,9 @@ def _plain(taken: Taken, spec: Spec, token: str) -> Claim:
     limit = int(_text(taken.limits).split(" ", 3)[2])
     return Claim(
         _text(taken.id), tuple(_text(taken.keys).split("\n")), _text(taken.task), tuple(chain.arguments(spec, 0, None)),
-        kwargs, spec, laid, _text(taken.kind), bool(taken.tell), token, int(taken.fence or 0), int(taken.attempt or 0),
-        int(taken.losses or 0), 0, limit / 1000 if limit else None, False, 0, 0, None, (), None,
+        kwargs, spec, laid, _text(taken.kind), int(taken.tell or 0), token, int(taken.fence or 0),
+        int(taken.attempt or 0), int(taken.losses or 0), 0, limit / 1000 if limit else None, False, 0, 0, None, (),
+        None,
     )  # fmt: skip
 
 

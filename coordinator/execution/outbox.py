@@ -9,13 +9,17 @@ a process that died: Redis has noted what is owed with the outcome itself.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from celery import Celery
 
-from coordinator.execution.results import JobEnd, send_many
+from coordinator.errors import CoordinatorError
+from coordinator.execution.results import JobEnd, melted_into, send_many
 from coordinator.store.client import Store
 from coordinator.threads import SendingThread
+
+logger = logging.getLogger(__name__)
 
 _PAUSE = 0.004  # seconds between two rounds
 _AGAIN = 0.25  # seconds until what could not be sent is tried again
@@ -39,7 +43,7 @@ class Outbox(SendingThread[tuple[float, int, JobEnd]]):
 
     def send(self, items: list[tuple[float, int, JobEnd]]) -> None:
         self._size = 0  # at once: else an error here would leave no room for ever
-        told = send_many(self._app, [end for _, _, end in items])
+        told = send_many(self._app, self._whole([end for _, _, end in items]))
         if told:
             self._store.step("notices_told", self._app.main, *told)
         now = time.monotonic()
@@ -49,3 +53,20 @@ class Outbox(SendingThread[tuple[float, int, JobEnd]]):
             time.sleep(_AGAIN)
             for item in left:
                 self.put(item)
+
+    def _whole(self, ends: list[JobEnd]) -> list[JobEnd]:
+        """With the ids of those whose submits melted into a job; without those jobs for which Redis does not tell them.
+
+        A Redis that is away costs one wait, not one for each.
+        """
+        whole, away = [], False
+        for end in ends:
+            if end.melts and not away:
+                try:
+                    end = end._replace(others=melted_into(self._store, end.job.id))
+                except CoordinatorError as error:
+                    logger.warning("job %s: its end is not told yet: %s", end.job.id, error)
+                    away = True
+            if not (end.melts and away):
+                whole.append(end)
+        return whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from celery import Celery, states
 from celery.app.task import Context
@@ -28,16 +28,21 @@ MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 
 
 class JobEnd(NamedTuple):
-    """How a job ended; `error` where it did not succeed."""
+    """How a job ended; `error` where it did not succeed. `melts`: submits may have melted into it.
+
+    `others`: their ids, which their callers may wait for.
+    """
 
     job: Job
     spec: Spec
     error: BaseException | None
     trace: str = ""
+    melts: bool = False
+    others: tuple[str, ...] = ()
 
 
 class _Stored(NamedTuple):
-    """A result as Celery's Redis backend keeps it, and for how many seconds (None: for ever)."""
+    """A result as Celery's Redis backend keeps it, and for how many seconds (None: for ever). `job_id`: of the job."""
 
     job_id: str
     key: str
@@ -88,6 +93,19 @@ def send(app: Celery, end: JobEnd) -> None:
         app.backend.mark_as_revoked(job.id, job.state, request=request, store_result=kept)
     else:
         app.backend.mark_as_failure(job.id, end.error, end.trace, request=request, store_result=kept)
+    if kept and end.others:
+        state, result, trace = _outcome(end)
+        for other in end.others:
+            app.backend.store_result(other, result, state, trace, request=request)
+
+
+def _outcome(end: JobEnd) -> tuple[str, Any, str | None]:
+    """State, result and traceback as Celery keeps them."""
+    if end.job.state == "succeeded":
+        return states.SUCCESS, end.job.result, None
+    if end.job.state in ("cancelled", "expired"):
+        return states.REVOKED, TaskRevokedError(end.job.state), None
+    return states.FAILURE, end.error, end.trace
 
 
 def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
@@ -101,7 +119,7 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     for end in ends:
         try:
             if together and "link" not in end.spec and "link_error" not in end.spec and _is_kept(app, end):
-                packed.append(_packed(app.backend, end))
+                packed += [_packed(app.backend, end, one) for one in (end.job.id, *end.others)]
             else:
                 send(app, end)
                 told.add(end.job.id)
@@ -110,19 +128,14 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     return told | (_store(app.backend, packed) if packed else set())
 
 
-def _packed(backend: RedisBackend, end: JobEnd) -> _Stored:
-    """As KeyValueStoreBackend._store_result makes it."""
-    job, state, result = end.job, states.FAILURE, end.error
-    if job.state == "succeeded":
-        state, result = states.SUCCESS, job.result
-    elif job.state in ("cancelled", "expired"):
-        state, result = states.REVOKED, TaskRevokedError(job.state)
-    trace = end.trace if state == states.FAILURE else None
+def _packed(backend: RedisBackend, end: JobEnd, job_id: str) -> _Stored:
+    """As KeyValueStoreBackend._store_result makes it, under this id."""
+    state, result, trace = _outcome(end)
     request = _request(end, True) if backend.app.conf.result_extended else _NOBODY
     meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request)
     expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
-    value = backend.encode(meta | {"task_id": job.id})
-    return _Stored(job.id, backend.get_key_for_task(job.id), value, expires)
+    value = backend.encode(meta | {"task_id": job_id})
+    return _Stored(end.job.id, backend.get_key_for_task(job_id), value, expires)
 
 
 def _store(backend: RedisBackend, packed: list[_Stored]) -> set[str]:
@@ -136,13 +149,17 @@ def _store(backend: RedisBackend, packed: list[_Stored]) -> set[str]:
     except Exception as error:  # all that redis and the network raise
         logger.warning("%d results are not stored yet: %s", len(packed), error)
         return set()
-    told = set()
+    left = set()
     for one, stored in zip(packed, replies[::2], strict=True):
         if isinstance(stored, Exception):
             logger.warning("job %s: its result is not stored yet: %s", one.job_id, stored)
-        else:
-            told.add(one.job_id)
-    return told
+            left.add(one.job_id)
+    return {one.job_id for one in packed} - left
+
+
+def melted_into(store: Store, job_id: str) -> tuple[str, ...]:
+    """The ids of the submits that melted into a job. None comes any more once it has begun, or is over."""
+    return tuple(found.decode() for found in store.read("LRANGE", store.key("aliases", job_id), 0, -1))
 
 
 class Results:
@@ -162,7 +179,8 @@ class Results:
             try:
                 job = self.lanes.job(job_id)
                 trace = (job.error or {}).get("traceback", "")
-                send(self.app, JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace))
+                error, others = recorded_error(self.app, job), melted_into(self.store, job_id)
+                send(self.app, JobEnd(job, self.lanes.spec(job_id), error, trace, others=others))
             except Exception:
                 if tries < MOST_TRIES:
                     logger.exception("could not tell the end of job %s (try %d); once more later", job_id, tries)

@@ -41,6 +41,7 @@ from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
+from coordinator.jobs.request import TELL_MELTED
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import would_deadlock
 from coordinator.store.client import Store
@@ -186,7 +187,8 @@ class Runner:
             return
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
-        self._outbox.add(JobEnd(job, claim.spec, error, outcome.traceback), len(outcome.detail))
+        end = JobEnd(job, claim.spec, error, outcome.traceback, claim.tell == TELL_MELTED)
+        self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:
         """Ask until Redis answers; the same tokens make it safe."""

@@ -20,6 +20,7 @@ from coordinator.store.wire import Arg
 
 WHEN_BUSY = ("queue", "skip", "defer")
 ON_FAILURE = ("release", "hold")
+TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
 _KNOWN = Options.__annotations__.keys()
 _HONOURED = SignatureOptions.__annotations__.keys()
@@ -74,7 +75,7 @@ class Requests:
         limits = self._limits(first.limit, options)
         fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
         if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
-            fields += ["tell", 1]
+            fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
             same = (first.kind, first.task, text, *sorted(unite), *found)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consistency.author import FORGETS, SKIPS, STEPS
+from tests.consistency.author import FORGETS, SKIPS
 from tests.consistency.members import Members
 from tests.consistency.nodelist import NodelistTrial, listed
 from tests.harness.redis import RedisServer
@@ -31,9 +31,9 @@ def trial(
     return partial(NodelistTrial, apart, own_redis, tmp_path / "redis", slapd=slapd, names=names)
 
 
-def test_nodelist_and_ldap_end_equal_though_writers_die_and_pause_at_each_step(trial: Made) -> None:
-    mishaps = ["author_dies"] * len(STEPS) + ["author_pauses", "ldap_stops", "refresher_dies", "die"]
-    trial(seed=1).run(mishaps, 100)
+def test_nodelist_and_ldap_end_equal_though_writers_die_and_pause_at_their_steps(trial: Made) -> None:
+    """At some of them: in tests/soak at each."""
+    trial(seed=1).run(["author_dies", "author_pauses", "author_dies", "ldap_stops", "refresher_dies", "die"], 60)
 
 
 def test_a_write_to_ldap_that_is_left_out_is_seen(trial: Made) -> None:

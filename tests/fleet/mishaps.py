@@ -6,6 +6,7 @@ from typing import Any
 
 from coordinator import Job
 from tests.harness.fleet import Fleet, Worker
+from tests.harness.installation import Stamp
 
 MODULE = "tests.harness.apps.mishaps"
 
@@ -16,9 +17,10 @@ def start(fleet: Fleet, name: str = "one", concurrency: int = 2, kill: str = "",
 
 
 def tasks_of(fleet: Fleet) -> Any:
-    """The module, imported anew with this fleet's app."""
-    assert fleet.shop
-    sys.modules.pop(MODULE, None)
+    """The module, imported with this fleet's app."""
+    app, known = fleet.shop.app, sys.modules.pop(MODULE, None)
+    if known and known.app is app:
+        sys.modules[MODULE] = known
     return importlib.import_module(MODULE)
 
 
@@ -30,3 +32,12 @@ def marks(fleet: Fleet, *names: str) -> list[str]:
 def cause(job: Job) -> str:
     """The type of a job's error."""
     return str((job.error or {}).get("type"))
+
+
+def gaps(stamps: list[Stamp]) -> list[float]:
+    """Seconds from each to the next."""
+    return [(stamps[i + 1].at - stamps[i].at) / 1e6 for i in range(len(stamps) - 1)]
+
+
+def double_faults(fleet: Fleet, job_id: str) -> list[str]:
+    return [line for line in fleet.logs().splitlines() if "double fault" in line and job_id in line]

@@ -8,16 +8,16 @@ from typing import Any
 from tests.harness.fleet import ROOT, Fleet
 from tests.harness.installation import Stamp
 from tests.harness.waiting import wait_until
+from tests.harness.warm import at_once
 
+IMPORTS = "from coordinator import Coordinator"
 SKIP_AT_ONCE = """
-import sys, time
-from coordinator import Coordinator
 client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
 client.store.client.ping()
-print("up", flush=True)
-sys.stdin.readline()
+os.write(1, b"up\\n")
+os.read(0, 1)
 signature = {"task": "tests.harness.apps.shop.work", "args": ["won", 0.5]}
-print(client.submit("single", signature, when_busy="skip").outcome, flush=True)
+os.write(1, client.submit("single", signature, when_busy="skip").outcome.encode() + b"\\n")
 """
 
 
@@ -54,19 +54,12 @@ def test_fifty_lanes_run_beside_each_other_and_each_in_order(fleet: Fleet) -> No
 
 def test_of_twenty_processes_that_submit_at_once_with_skip_one_is_accepted(fleet: Fleet) -> None:
     fleet.worker()
-    argv = [sys.executable, "-c", SKIP_AT_ONCE, fleet.server.url(0), fleet.prefix]
-    processes = [
-        subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(20)
-    ]
-    for process in processes:
-        assert process.stdout
-        assert process.stdout.readline() == "up\n"
-    for process in processes:
-        assert process.stdin
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outcomes = sorted(process.communicate(timeout=30)[0].strip() for process in processes)
-    assert outcomes == ["skipped"] * 19 + ["started"]
+    argv = [sys.executable, "-c", at_once(20, IMPORTS, SKIP_AT_ONCE), fleet.server.url(0), fleet.prefix]
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as processes:
+        assert processes.stdout
+        assert [processes.stdout.readline() for _ in range(20)] == ["up\n"] * 20
+        outcomes, _ = processes.communicate(timeout=30)  # closes what they all wait for
+    assert sorted(outcomes.split()) == ["skipped"] * 19 + ["started"]
     wait_until(lambda: fleet.stamps("won", "end"), 20)
     assert len(fleet.stamps("won", "begin")) == 1
 

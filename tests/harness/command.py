@@ -17,6 +17,7 @@ import psutil
 from click.testing import Result
 
 from tests.harness.waiting import wait_until
+from tests.harness.warm import python
 
 ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
@@ -37,9 +38,7 @@ def argv_of(*args: str) -> list[str]:
 
 def called(folder: Path, own: Mapping[str, str], *args: str) -> Done:
     """The service's command, run to its end in that folder."""
-    return subprocess.run(
-        argv_of(*args), cwd=folder, env=environment(**own), capture_output=True, text=True, timeout=60
-    )
+    return python(argv_of(*args)[1:], folder, environment(**own))
 
 
 def told(done: Done | Result) -> str:

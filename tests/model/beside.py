@@ -152,7 +152,9 @@ class Real(Side):
         """A runner of its own: a job that another runner has may be the one that calls."""
         bell = uuid.uuid4().hex
         self.store.client.zadd(self.store.key("rung", NODE), {bell: 2**53})
-        return Runner(self.app, self._place, NODE, self._tools).run(bell)
+        done = Runner(self.app, self._place, NODE, self._tools).run(bell)
+        assert self._tools.outbox.flush(60)  # a thread sends the links
+        return done
 
     def _break_rings(self) -> bool:
         """Did a sweep end one? Else nothing is due."""

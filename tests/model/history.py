@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from tests.model.batches import Batches
 from tests.model.invariants import ACTING, ENDS, Held, keys_of
-from tests.model.raw import Dump
 
 
 class History:
@@ -32,8 +31,7 @@ class History:
         self.admitted.discard(name)
         self.came(name, priority, to)
 
-    def look(self, dump: Dump) -> None:
-        held = Held(dump)
+    def look(self, held: Held) -> None:
         wrong = list(self.batches.look(held))
         for name in self.batches.let_go:
             self.came(name, int(held.records[name].get("priority", 0)))

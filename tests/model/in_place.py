@@ -6,21 +6,15 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from hypothesis import note
-from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant
-
 from tests.model.beside import InMemory, Real
 from tests.model.side import plain_text
-from tests.model.steps import Stepping, act
+from tests.model.steps import Stepping, act, tell
 
 A, B, C = "a", "b", "g/c"
 KEYS = [(A,), (A,), (A,), (B,), (C,), (A, B), (B, A), (B, C), (A, B, C)]
 KEY = [A, A, B, C]
 PICK = range(1000)
 LIMITS = [0, 1, 1, 2, 2]  # above 2, which place a job holds depends on the moment
-
-randoms = st.randoms(use_true_random=True)
 
 UNDO = {"task": "work", "script": []}
 UNDO_BADLY = {"task": "work", "script": [["raise", 99]]}
@@ -68,23 +62,23 @@ class Both(Stepping):
         for side in self.sides:
             side.end()
 
-    @initialize(chance=randoms)
-    def stand_in_the_way(self, chance: Random) -> None:
+    def begin(self, chance: Random) -> None:
         """Where nothing stands in a lane's way, each job is over at once."""
+        super().begin(chance)
         for key in (A, B, C):
             name, *given = chance.choice(
                 [["lock", key], ["pause", key], ["set_limit", key, 0], ["set_limit", key, 2], ["lane", key]]
             )
             self.both(name, *given)
 
-    @invariant()
-    def both_hold_the_same(self) -> None:
+    def look_at_all(self) -> None:
+        """Both hold the same."""
         memory, real = (side.seen(self.ids, [A, B, C]) for side in self.sides)
         wrong = list(differences("", memory, real))
         assert not wrong, "\n".join(wrong)
 
     def both(self, name: str, *args: Any, **options: Any) -> Any:
-        note(f"{name}{args}{options}")
+        tell(f"{name}{args}{options}")
         memory, real = (plain_text(side.call(name, *args, **options)) for side in self.sides)
         assert memory == real, f"{name}: in memory {memory}, on Redis {real}"
         return memory

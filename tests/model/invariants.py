@@ -67,9 +67,8 @@ def keys_of(record: Record) -> list[str]:
     return record["keys"].split("\n")
 
 
-def broken(dump: Dump) -> list[str]:
+def broken(held: Held) -> list[str]:
     """What does not hold, a sentence each."""
-    held = Held(dump)
     checks = (
         in_line,
         started_in_front,

@@ -4,16 +4,14 @@ from typing import Any
 
 _READ = """
 local found = {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-  if string.sub(key, 1, #KEYS[1]) == KEYS[1] then
-    local kind, held = redis.call('TYPE', key).ok, nil
-    if kind == 'string' then held = {redis.call('GET', key)}
-    elseif kind == 'hash' then held = redis.call('HGETALL', key)
-    elseif kind == 'set' then held = redis.call('SMEMBERS', key)
-    elseif kind == 'list' then held = redis.call('LRANGE', key, 0, -1)
-    else held = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
-    found[#found + 1] = {string.sub(key, #KEYS[1] + 1), kind, redis.call('PTTL', key), held}
-  end
+for _, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
+  local kind, held = redis.call('TYPE', key).ok, nil
+  if kind == 'string' then held = {redis.call('GET', key)}
+  elseif kind == 'hash' then held = redis.call('HGETALL', key)
+  elseif kind == 'set' then held = redis.call('SMEMBERS', key)
+  elseif kind == 'list' then held = redis.call('LRANGE', key, 0, -1)
+  else held = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
+  found[#found + 1] = {string.sub(key, #KEYS[1] + 1), kind, redis.call('PTTL', key), held}
 end
 return found
 """
@@ -28,16 +26,20 @@ class Dump:
     def __init__(self, client: Any, prefix: str) -> None:
         self.held: dict[str, Any] = {}
         self.fading: set[str] = set()
+        self._kinds: dict[str, dict[str, Any]] = {}
         for name, kind, ttl, held in client.eval(_READ, 1, prefix):
             parts = [part.decode() for part in held]
             text = name.decode()
+            what, colon, rest = text.partition(":")
             self.held[text] = _whole(_shaped(kind.decode(), parts))
+            if colon:
+                self._kinds.setdefault(what, {})[rest] = self.held[text]
             if ttl >= 0:
                 self.fading.add(text)
 
     def under(self, kind: str) -> dict[str, Any]:
         """What is held by the keys `<kind>:<name>`, by name."""
-        return {name[len(kind) + 1 :]: held for name, held in self.held.items() if name.startswith(kind + ":")}
+        return self._kinds.get(kind, {})
 
     def records(self) -> dict[str, dict[str, str]]:
         """Of jobs, without aliases."""

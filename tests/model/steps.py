@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from hypothesis import note
+from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 Step = Callable[..., None]
 Choice = Sequence[Any] | Callable[[Random], Any]
@@ -31,6 +31,12 @@ def act(
     return marked
 
 
+def tell(line: str) -> None:
+    """In what hypothesis prints of an example that fails; a course of its own number is found again without."""
+    if currently_in_test_context():
+        note(line)
+
+
 class Stepping(RuleBasedStateMachine):
     """`again`: the calls of this step are made twice; `without`: parts that this example does not have."""
 
@@ -43,12 +49,37 @@ class Stepping(RuleBasedStateMachine):
         steps = {name: getattr(type(self), name) for name in dir(type(self)) if not name.startswith("_")}
         self.acts = {name: step.act for name, step in steps.items() if hasattr(step, "act")}
 
-    @initialize(chance=st.randoms(use_true_random=True))
-    def leave_out(self, chance: Random) -> None:
+    @classmethod
+    def course(cls, number: int, steps: int) -> None:
+        """One example, drawn from its number: it needs no hypothesis, whose search costs more than the steps."""
+        chance, machine = Random(number), cls()
+        try:
+            machine.begin(chance)
+            for _ in range(steps):
+                machine.go_on(chance)
+                machine.look_at_all()
+        finally:
+            machine.teardown()
+
+    def begin(self, chance: Random) -> None:
         self.without = {part for part in self.parts if chance.random() < 0.3}
+
+    def look_at_all(self) -> None:
+        """Fails where something does not hold."""
+
+    @initialize(chance=st.randoms(use_true_random=True))
+    def first(self, chance: Random) -> None:
+        self.begin(chance)
+
+    @invariant()
+    def all_holds(self) -> None:
+        self.look_at_all()
 
     @rule(chance=st.randoms(use_true_random=True))
     def step(self, chance: Random) -> None:
+        self.go_on(chance)
+
+    def go_on(self, chance: Random) -> None:
         weights = {
             name: often if when(self) else seldom
             for name, (often, when, seldom, part, _) in self.acts.items()
@@ -58,6 +89,6 @@ class Stepping(RuleBasedStateMachine):
         choices = self.acts[name][-1]
         given = {what: one(chance) if callable(one) else chance.choice(one) for what, one in choices.items()}
         self.again = chance.random() < 0.25
-        note(f"{name}({', '.join(f'{what}={one!r}' for what, one in given.items())}){' twice' if self.again else ''}")
+        tell(f"{name}({', '.join(f'{what}={one!r}' for what, one in given.items())}){' twice' if self.again else ''}")
         getattr(self, name)(**given)
         self.again = False

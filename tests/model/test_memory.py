@@ -3,24 +3,26 @@
 import inspect
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness.redis import RedisServer
 from tests.model.beside import InMemory, Real, both
+from tests.model.met import MET
 from tests.model.mutants.memory import FAULTS, Fault
 from tests.model.rows import Rows
 
 Sides = tuple[InMemory, Real]
+Courses = Iterable[tuple[int, int]]  # the number of each, and its steps
 
-OFTEN = 4  # rounds in which a fault must be met
+STEPS = 30
+OFTEN, SELDOM = 80, 1600  # courses in which a fault must be met
 BOUNDED = settings(
-    max_examples=45,
+    max_examples=25,  # tests/soak/test_model.py has more, and longer ones
     stateful_step_count=30,
     derandomize=True,
     database=None,
@@ -61,15 +63,24 @@ def mutated(fault: Fault) -> FunctionType:
     return found[fault.function]
 
 
-def is_seen(sides: Sides, fault: Fault, rounds: int, patch: pytest.MonkeyPatch) -> bool:
-    short = settings(BOUNDED, max_examples=19, derandomize=False, phases=[Phase.generate])
-    patch.setattr(fault.owner, fault.function, mutated(fault))
-    try:
-        for number in range(rounds):
-            drive(sides, number, short)
-    except (AssertionError, LookupError, TypeError, ValueError, Flaky):  # Flaky: seen, and not the same way again
-        return True
+def is_seen(sides: Sides, fault: Fault | None, courses: Courses) -> bool:
+    class Here(Rows):
+        pass
+
+    Here.sides = sides
+    with pytest.MonkeyPatch.context() as patch:
+        if fault:
+            patch.setattr(fault.owner, fault.function, mutated(fault))
+        try:
+            for number, steps in courses:
+                Here.course(number, steps)
+        except (AssertionError, LookupError, TypeError, ValueError):
+            return True
     return False
+
+
+def courses(most: int) -> Courses:
+    return ((number, STEPS) for number in range(most))
 
 
 def named(fault: Fault) -> str:
@@ -83,5 +94,8 @@ def test_a_fault_changes_what_is_there(fault: Fault) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", [one for one in FAULTS if not one.seldom], ids=named)
-def test_the_machine_sees_that(fault: Fault, sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_seen(sides, fault, OFTEN, monkeypatch)
+def test_the_machine_sees_that(fault: Fault, sides: Sides) -> None:
+    """In a course that is known to meet it, and finds nothing without it; else in any other."""
+    known = [MET[fault.why]] if fault.why in MET else []
+    assert not is_seen(sides, None, known)
+    assert is_seen(sides, fault, [*known, *courses(OFTEN)])

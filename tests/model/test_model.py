@@ -34,7 +34,7 @@ APART = {
 }
 
 BOUNDED = settings(
-    max_examples=200,
+    max_examples=70,  # tests/soak/test_model.py has more, and longer ones
     stateful_step_count=60,
     derandomize=True,
     database=None,

@@ -11,8 +11,10 @@ from tests.model.clock import Mutation
 from tests.model.mutants import MUTATIONS
 from tests.model.mutants.memory import FAULTS, Fault
 from tests.model.test_memory import BOUNDED, Sides, drive, sides
+from tests.model.test_memory import SELDOM as SELDOM_IN_PLACE
+from tests.model.test_memory import courses as courses_in_place
 from tests.model.test_memory import is_seen as is_fault_seen
-from tests.model.test_mutations import SELDOM, is_seen, named
+from tests.model.test_mutations import SELDOM, courses, is_seen, named
 from tests.model.wholes import Whole
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -44,7 +46,7 @@ def test_lanes_do_what_the_model_does_for_long(redis_server: RedisServer, number
 
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.seldom], ids=named)
 def test_the_machine_sees_what_it_seldom_meets(mutation: Mutation, redis_server: RedisServer) -> None:
-    assert is_seen(redis_server.url(9), mutation, SELDOM)
+    assert is_seen(redis_server.url(9), mutation, courses(SELDOM))
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -56,7 +58,5 @@ def test_jobs_in_place_do_what_they_do_on_a_fleet_for_long(sides: Sides, number:
 
 
 @pytest.mark.parametrize("fault", [one for one in FAULTS if one.seldom], ids=lambda fault: str(fault.why))
-def test_the_machine_sees_in_place_what_it_seldom_meets(
-    fault: Fault, sides: Sides, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert is_fault_seen(sides, fault, SELDOM, monkeypatch)
+def test_the_machine_sees_in_place_what_it_seldom_meets(fault: Fault, sides: Sides) -> None:
+    assert is_fault_seen(sides, fault, courses_in_place(SELDOM_IN_PLACE))

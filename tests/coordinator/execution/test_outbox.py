@@ -62,3 +62,28 @@ def test_what_finds_no_room_is_left_to_the_errands(monkeypatch: pytest.MonkeyPat
     hangs.set()
     assert outbox.flush(5)
     assert sent == ["first", "fits"]
+
+
+def test_an_end_waits_until_redis_tells_what_melted_into_the_job_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent, asked = list[tuple[str, tuple[str, ...]]](), list[str]()
+
+    def read(command: str, key: str, *_: int) -> list[bytes]:
+        asked.append(key)
+        if len(asked) == 1:
+            raise StoreUnavailable("away")
+        return [b"other"]
+
+    def sending(app: object, ends: list[JobEnd]) -> set[str]:
+        sent.extend((end.job.id, end.others) for end in ends)
+        return {end.job.id for end in ends}
+
+    monkeypatch.setattr(module, "send_many", sending)
+    store = SimpleNamespace(step=lambda *call: 1, read=read, key=lambda kind, name: f"{kind}:{name}")
+    outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
+    outbox.add(end_of("melted")._replace(melts=True), 1)
+    outbox.add(end_of("plain"), 1)
+    assert outbox.flush(5)
+    assert sent == [("plain", ()), ("melted", ("other",))]
+    assert asked == ["aliases:melted"] * 2

@@ -49,6 +49,18 @@ def test_results_that_are_stored_together_are_as_celery_stores_each(app: Celery,
     assert [kept(app, f"many{number}") for number in range(3)] == [kept(app, "alone")] * 3
 
 
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
+def test_those_whose_submits_melted_into_a_job_have_its_result_too(app: Celery, state: str) -> None:
+    end = end_of("alone", state, 42 if state == "succeeded" else None)._replace(others=("first", "second"))
+    send(app, end)
+    assert [kept(app, other) for other in ("first", "second")] == [kept(app, "alone")] * 2
+    assert send_many(app, [end._replace(others=("third",)), end_of("plain", state, end.job.result)]) == {
+        "alone",
+        "plain",
+    }
+    assert [kept(app, other) for other in ("third", "plain")] == [kept(app, "alone")] * 2
+
+
 def test_a_result_that_cannot_be_stored_holds_up_no_other(app: Celery) -> None:
     ends = [end_of("good", "succeeded", 1), end_of("bad", "succeeded", object()), end_of("fine", "succeeded", 2)]
     assert send_many(app, ends) == {"good", "fine"}

@@ -9,8 +9,9 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.jobs.record import TERMINAL
-from tests.harness.hand_node import Puppet, Taken, ready_jobs
+from tests.harness.hand_node import Puppet, Taken
 from tests.harness.leftovers import leftovers
+from tests.model.raw import Dump
 
 KEYS = ("a", "b", "c", "d")
 ADMITTED = ("ready", "running", "retrying")
@@ -136,7 +137,7 @@ class World:
         self.paused.discard(key)
 
     def move(self) -> None:
-        waiting = [name for name, job in self.records().items() if job["state"] in ("waiting", "scheduled")]
+        waiting = [name for name, job in self.records(self.dump()).items() if job["state"] in ("waiting", "scheduled")]
         if waiting:
             to, priority = self.chance.choice(["back", "front"]), self.chance.choice([None, 0, 9, -9])
             self.nodes[0].lanes.move(self.chance.choice(waiting), priority=priority, to=to)
@@ -154,37 +155,32 @@ class World:
                 self.store.step("lock_release", job_id, self.locks.pop(job_id))
                 return
 
-    def records(self) -> dict[str, dict[str, str]]:
+    def dump(self) -> Dump:
+        return Dump(self.store.client, self.store.prefix)
+
+    def records(self, dump: Dump) -> dict[str, dict[str, str]]:
         """What is kept; of a lock that failed that is not for long."""
-        found = ((name, self._record(name)) for name in (*self.jobs, *self.locks))
-        return {name: record for name, record in found if record}
-
-    def _record(self, name: str) -> dict[str, str]:
-        found: Any = self.store.client.hgetall(self.store.key("job", name))
-        return {field.decode(): value.decode() for field, value in found.items()}
-
-    def line(self, key: str) -> list[str]:
-        found: Any = self.store.client.zrange(self.store.key("line", key), 0, -1)
-        return [job_id.decode() for job_id in found if not job_id.startswith(b"\1")]
+        found = dump.records()
+        return {name: found[name] for name in (*self.jobs, *self.locks) if name in found}
 
     def check(self) -> None:
-        records = self.records()
-        lines = {key: self.line(key) for key in KEYS}
+        dump = self.dump()
+        records = self.records(dump)
+        lines = {key: [name for name in dump.scores(f"line:{key}") if not name.startswith("\1")] for key in KEYS}
         for key, line in lines.items():
             admitted = [one for one in line if records[one]["state"] in ADMITTED]
             assert admitted == line[: len(admitted)], "who was admitted stands in front"
             self.at_once[key] = max(self.limits[key], min(self.at_once[key], len(admitted)))
             assert len(admitted) <= self.at_once[key], "no more at once than the limit"
             assert len(admitted) == 1 or not any("weight" in records[one] for one in admitted), "all runs alone"
-            names: Any = self.store.client.keys(self.store.key("slot", "*", key))
-            held: Any = self.store.client.mget(self.store.key("lock", key), *names)
-            tokens = [value.decode().partition(" ")[0] for value in held if value]
+            slots = [value for name, value in dump.under("slot").items() if name.endswith(f":{key}")]
+            tokens = [value.partition(" ")[0] for value in (dump.held.get(f"lock:{key}"), *slots) if value]
             assert set(tokens) <= {records[one].get("token") for one in admitted}, "no lock without owner"
             assert len(set(tokens)) == len(tokens), "one lock each"
-            indexed = self.store.client.zscore(self.store.key("lanes"), key) is not None
-            assert indexed == bool(self.store.client.exists(self.store.key("line", key)))
-        ready = ready_jobs(self.store)
-        counted = Counter(ready)
+            assert (key in dump.scores("lanes")) == (f"line:{key}" in dump.held)
+        groups, turns = dump.under("group"), dump.held.get("ready:shop\ncelery", [])
+        assert sorted(f"{group}\nshop\ncelery" for group in turns) == sorted(groups)
+        counted = Counter(name for queue in groups.values() for name, _ in queue)
         assert counted == Counter(name for name, job in records.items() if job["state"] == "ready")
         for name, job in records.items():
             keys = job["keys"].split("\n")
@@ -216,7 +212,7 @@ class World:
             self.sweep()
             while taken := self.nodes[0].take():
                 self.nodes[0].finish(taken)
-        states = {name: job["state"] for name, job in self.records().items()}
+        states = {name: job["state"] for name, job in self.records(self.dump()).items()}
         assert set(states.values()) <= TERMINAL, {
             name: state for name, state in states.items() if state not in TERMINAL
         }

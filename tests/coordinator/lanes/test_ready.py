@@ -78,6 +78,30 @@ def test_a_job_that_nobody_can_take_hides_no_other(node: Puppet) -> None:
         node.lanes.cancel(f"x{i}")
 
 
+def test_jobs_of_another_task_in_each_group_hide_none_that_stands_behind_them(node: Puppet) -> None:
+    for key in ("h/x", "g/x"):
+        node.submit(key, task="shop.other", job_id=key)
+    node.submit("g/y", job_id="fits")
+    two = Puppet(node.store, "two")
+    two.up(tasks=("shop.work",))
+    taken = two.must_take()
+    assert (taken.id, two.take()) == ("fits", None)
+    two.finish(taken)
+    assert sorted(node.order()) == ["g/x", "h/x"]
+
+
+def test_a_job_over_several_keys_that_is_taken_with_the_end_of_another_is_put_in_no_list(node: Puppet) -> None:
+    for name in ("one", "two"):
+        node.submit(["a", "b", "c"], job_id=name)
+    taken = node.must_take()
+    before = node.store.client.get(node.store.key("sequence"))
+    following = node.finish(taken, "succeeded", "its token").next
+    assert following
+    assert following.id == "two"
+    assert node.store.client.get(node.store.key("sequence")) == before, "each place in a list has a number"
+    node.finish(following)
+
+
 def test_counts_of_many_groups_ask_no_group(node: Puppet) -> None:
     many = [sketch(f"g{i}/x", job_id=f"j{i}") for i in range(3000)]
     for start in range(0, len(many), 1000):

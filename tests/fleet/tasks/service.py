@@ -19,6 +19,7 @@ from tests.harness.command import ROOT, Done, called, environment
 from tests.harness.leftovers import leftovers
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import python
 
 QUEUE = "coordinator.refresh"
 
@@ -81,10 +82,7 @@ class Service:
 
     def shell(self, code: str) -> str:
         """What a Python started by hand prints."""
-        argv = [sys.executable, "-c", code]
-        done = subprocess.run(
-            argv, cwd=ROOT, env=environment(**self.environ), capture_output=True, text=True, timeout=60
-        )
+        done = python(["-c", code], ROOT, environment(**self.environ))
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

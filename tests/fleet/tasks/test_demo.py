@@ -19,8 +19,11 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 DEMO = ("demo", "--no-flower", "--objects", "40")
 
 
-def test_without_a_terminal_it_prints_lines_and_a_summary_once_all_were_harvested(tmp_path: Path) -> None:
-    with Command(tmp_path, *DEMO, "--for", "20", env={"COLUMNS": "140"}) as demo:
+def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_nodelist(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.xml"
+    theirs.write_bytes(SAMPLE.read_bytes())
+    named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
+    with Command(tmp_path / "demo", *DEMO, "--for", "20", env={"COLUMNS": "140", **named}) as demo:
         demo.says("succeeded")
         demo.family()
         assert demo.process.wait(60) == 0, demo.out + demo.err
@@ -34,15 +37,10 @@ def test_without_a_terminal_it_prints_lines_and_a_summary_once_all_were_harveste
     data = re.search(r"^data +(\S+)", demo.out, re.MULTILINE)
     assert data
     assert not Path(data[1]).exists()
-
-
-def test_it_replaces_nobodys_nodelist(tmp_path: Path, redis_server: RedisServer, prefix: str) -> None:
-    theirs = tmp_path / "theirs.xml"
-    theirs.write_bytes(SAMPLE.read_bytes())
-    named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
-    with Command(tmp_path / "demo", *DEMO, env=named) as demo:
-        demo.says("succeeded")
     assert theirs.read_bytes() == SAMPLE.read_bytes()
+
+
+def test_it_refuses_an_installation_that_has_a_nodelist(tmp_path: Path, redis_server: RedisServer, prefix: str) -> None:
     own = {
         "COORDINATOR_URL": redis_server.url(0),
         "COORDINATOR_PREFIX": prefix,

@@ -180,6 +180,18 @@ def sub_job(key: str, name: str, when_busy: str = "queue") -> AsyncResult:
 
 
 @app.task
+def sub_jobs(keys: list[str], number: int) -> list[AsyncResult]:
+    """A job on each key, which is called by `number` and its place; that on the key "bad" fails."""
+    tasks = [fail.s(key) if key == "bad" else step.s([], f"{number}{place}") for place, key in enumerate(keys)]
+    return [app.AsyncResult(coordinator.submit(*job).job_id) for job in zip(keys, tasks, strict=True)]
+
+
+@app.task
+def joined(found: list[list[str]]) -> list[str]:
+    return [name for names in found for name in names]
+
+
+@app.task
 def await_job(result: Any, job_id: str) -> None:
     """A completion callback that waits for another job."""
     stamp("callback", "begin")

@@ -39,11 +39,6 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "admit", "a job is made ready once for each of its keys",
-        " or c.fresh and c.fresh.id == id then",
-        " then",
-    ),
-    Mutation(
         "admit", "a free place of a lane with a limit is left empty",
         "redis.call('ZRANGE', members, started, line.limit(c, key))",
         "redis.call('ZRANGE', members, started, 1)",

@@ -14,6 +14,7 @@ from tasks.catalog.schema import ForeignHost, meta, upsert
 from tasks.local.member_server import system_metadata
 from tasks.member_node.objects import read_system_metadata
 from tasks.settings import Settings
+from tests.harness.warm import at_once
 from tests.tasks.conftest import at
 
 M = "urn:node:mnA"
@@ -108,17 +109,17 @@ def test_more_pids_than_one_query_can_name(catalog: Catalog) -> None:
 
 
 def test_many_processes_make_and_use_one_catalog(settings: Settings) -> None:
-    script = (
-        "import sys; from pathlib import Path\n"
+    imports = (
+        "from pathlib import Path\n"
         "from tasks.catalog.catalog import Catalog; from tasks.settings import Settings\n"
         "from tests.tasks.catalog.test_catalog import M, fetched; from tests.tasks.conftest import at\n"
-        "catalog = Catalog(Settings(data_dir=Path(sys.argv[1])))\n"
-        "for n in range(10): catalog.store(M, fence=1, fetched=fetched([f'{sys.argv[2]}-{n}']), now=at(0))\n"
     )
-    writers = [
-        subprocess.Popen([sys.executable, "-c", script, str(settings.data_dir), str(number)]) for number in range(4)
-    ]
-    assert [writer.wait(60) for writer in writers] == [0] * 4
+    code = (
+        "catalog = Catalog(Settings(data_dir=Path(sys.argv[1])))\n"
+        "for n in range(10): catalog.store(M, fence=1, fetched=fetched([f'{number}-{n}']), now=at(0))\n"
+    )
+    argv = [sys.executable, "-c", at_once(4, imports, code), str(settings.data_dir)]
+    assert subprocess.run(argv, timeout=60).returncode == 0
     assert Catalog(settings).summary(M).objects == 40
 
 

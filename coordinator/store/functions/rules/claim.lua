@@ -32,9 +32,19 @@ local function start(c, id, job, node, runner, token, ttl)
     job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
 end
 
+-- Has the look seen all jobs of all groups? It comes to the groups in turns, and to one with fewer jobs more often.
+local function all_seen(look, id, group)
+  if look.ids[id] then look.around[group] = true end
+  look.ids[id], look.groups[group] = true, true
+  for one in pairs(look.groups) do
+    if not look.around[one] then return false end
+  end
+  return true
+end
+
 -- The next job of a class. Entries may be stale, too old, or of a task that this node has not registered.
 local function start_next(c, class, node, runner, token, ttl)
-  local first = nil
+  local look = {ids = {}, groups = {}, around = {}}
   for _ = 1, 16 do
     local id, group, job, score = ready.shift(c, class)
     if not id then return end
@@ -48,8 +58,7 @@ local function start_next(c, class, node, runner, token, ttl)
         if given then return given end
         redis.call('HSET', job.name, 'state', 'ready') -- a job that was to be taken directly does not say so yet
         ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
-        if id == first then return end
-        first = first or id
+        if all_seen(look, id, group) then return end
       end
     end
   end
