@@ -61,7 +61,7 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
 
 
 def test_every_step_is_driven_by_the_machine_or_named_with_a_reason() -> None:
-    modules = ("machine", "collecting", "courses", "wholes", "harness")
+    modules = ("machine", "collecting", "courses", "wholes", "harness", "grabbing")
     called = "".join(Path(__file__).with_name(f"{module}.py").read_text() for module in modules)
     driven = {name for name in NAMES if f'"{name}"' in called}
     assert driven | set(APART) == NAMES

@@ -21,13 +21,16 @@ local function told(verdict, grab)
     grab.value or ''}
 end
 
--- Its record and its place in the lists last until `till`, by the server's clock.
-local function keep_until(c, lane, key, instance, till)
-  redis.call('PEXPIREAT', c.P .. 'grab:' .. lane, till)
-  for name, member in pairs({['grabs:' .. key] = instance, grabs = key}) do
-    redis.call('ZREMRANGEBYSCORE', c.P .. name, '-inf', c.wall)
-    redis.call('ZADD', c.P .. name, 'GT', till, member)
-    redis.call('PEXPIREAT', c.P .. name, redis.call('ZRANGE', c.P .. name, -1, -1, 'WITHSCORES')[2])
+-- Its record and its place in the lists are kept for so long (ms); a key as long as one of its instances.
+local function keep_for(c, lane, key, instance, ms)
+  redis.call('PEXPIRE', c.P .. 'grab:' .. lane, ms)
+  local instances, keys = c.P .. 'grabs:' .. key, c.P .. 'grabs'
+  redis.call('ZADD', instances, c.wall + ms, instance)
+  local last = redis.call('ZRANGE', instances, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', keys, last, key)
+  for _, list in ipairs({instances, keys}) do
+    redis.call('ZREMRANGEBYSCORE', list, '-inf', c.wall)
+    redis.call('PEXPIRE', list, redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2] - c.wall)
   end
 end
 
@@ -48,7 +51,7 @@ step.define('grab_take', {}, function(c, args)
   redis.call('HDEL', grab.name, 'ended', 'value')
   redis.call('HSET', grab.name, 'state', 'running', 'job', id, 'token', token, 'fence', fence, 'attempt', attempt,
     'about', about, 'started', taken.started)
-  keep_until(c, lane, key, instance, c.wall + keep + lifetime)
+  keep_for(c, lane, key, instance, keep + lifetime)
   return told('won', taken)
 end)
 
@@ -64,7 +67,7 @@ step.define('grab_end', {'allow-oom'}, function(c, args)
   if grab.state ~= 'running' then return 'lost' end
   held.give_up(c, id, token)
   redis.call('HSET', grab.name, 'state', state, 'ended', base.text_of(c.wall), 'value', value)
-  keep_until(c, lane, key, instance, c.wall + keep)
+  keep_for(c, lane, key, instance, tonumber(keep))
   redis.call('PUBLISH', c.P .. 'grabbed:' .. lane, state)
   return 'ended'
 end)

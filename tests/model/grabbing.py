@@ -1,0 +1,186 @@
+"""Grabs on a real Redis beside a plain model: processes that win, end, lapse, are replaced, and ask twice."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.model import asks
+from tests.model.clock import Mutation
+from tests.model.harness import TTL, Harness
+from tests.model.steps import Stepping, act
+
+KEEP = 1_000_000
+INSTANCES = [("k", "1"), ("k", "2"), ("k/1", "")]
+PICK = range(1000)
+
+
+@dataclass
+class Instance:
+    """As the record has it; `till`: when it is forgotten, by the server's clock."""
+
+    state: str = ""
+    job: str = ""
+    token: str = ""
+    fence: str = ""
+    attempt: int = 0
+    about: str = ""
+    started: str = ""
+    ended: str = ""
+    value: str = ""
+    till: int = 0
+
+    def told(self, state: str) -> list[str]:
+        attempt = str(self.attempt) if self.attempt else ""
+        return [state, self.fence, attempt, self.about, self.started, self.ended, self.value]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process's part: what it asked for."""
+
+    key: str
+    instance: str
+    job: str
+    token: str
+
+
+def lane_of(key: str, instance: str) -> str:
+    return f"grab\x1f{key}\x1f{instance}"
+
+
+class Grabbing(Stepping):
+    url = ""
+    mutation: Mutation | None = None
+    parts = ("time",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = Harness(self.url, self.mutation)
+        self.model = self.on.model
+        self.instances: dict[tuple[str, str], Instance] = {}
+        self.asked: list[Part] = []
+
+    @property
+    def again(self) -> bool:  # type: ignore[override]
+        return self.on.again
+
+    @again.setter
+    def again(self, twice: bool) -> None:
+        self.on.again = twice
+
+    def begin(self, chance: Random) -> None:
+        super().begin(chance)
+        self.asked.append(Part("k", "1", "nobody", "no token"))
+
+    def look_at_all(self) -> None:
+        self.on.check()
+        dump, wall = self.on.dump(), self.model.wall
+        there = {lane_of(*names): one for names, one in self.instances.items() if one.till > wall}
+        held = {lane: (one["state"], one["token"], one["attempt"]) for lane, one in dump.under("grab").items()}
+        assert held == {lane: (one.state, one.token, str(one.attempt)) for lane, one in there.items()}
+        listed = {
+            (key, instance): till for key, all_ in dump.under("grabs").items() for instance, till in all_ if till > wall
+        }
+        assert listed == {names: one.till for names, one in self.instances.items() if one.till > wall}
+        keys = {key: till for key, till in dump.scores("grabs").items() if till > wall}
+        assert keys == {key: max(till for (of, _), till in listed.items() if of == key) for key, _ in listed}
+
+    def read(self, key: str, instance: str) -> tuple[Instance, str]:
+        """The record, and how the instance is."""
+        one = self.instances.get((key, instance))
+        if one is None or one.till <= self.model.wall:
+            one = self.instances[key, instance] = Instance()
+        self.model.end_lapsed(lane_of(key, instance))
+        job = self.model.jobs.get(one.job)
+        holds = job and job.state == "running" and job.token == one.token
+        return one, one.state if one.state != "running" or holds else "abandoned"
+
+    def part(self, pick: int) -> Part:
+        """One that asked lately, mostly the last."""
+        return self.asked[-1 - pick % min(len(self.asked), 5 if pick % 3 == 0 else 2)]
+
+    @act(6, names=INSTANCES)
+    def grab(self, names: tuple[str, str]) -> None:
+        part = Part(*names, f"grab:{self.on.new('g')}", self.on.new_token())
+        self.asked.append(part)
+        self._take(part)
+
+    @act(2, pick=PICK)
+    def grab_late(self, pick: int) -> None:
+        """A request comes once more, while Redis knows its lease, or never knew it: a process asks for 2 s at most."""
+        part = self.part(pick)
+        if part.job in self.model.jobs or part.job not in self.on.history.over:
+            self._take(part)
+
+    def _take(self, part: Part) -> None:
+        one, state = self.read(part.key, part.instance)
+        lane, about = lane_of(part.key, part.instance), f'"{part.job}"'
+        expected = one.told(state)
+        if state == "running" and one.token == part.token:
+            expected[0] = "won"
+        elif state not in ("running", "complete"):
+            expected = self._won(part, lane, about, one)
+        args = (lane, part.key, part.instance, part.job, part.token, TTL, asks.LIFETIME, KEEP, about)
+        assert self.on.call("grab_take", *args) == expected
+
+    def _won(self, part: Part, lane: str, about: str, one: Instance) -> list[str]:
+        if self.model.busy((lane,)) or part.job in self.model.jobs:
+            return Instance().told("busy")
+        _, job = asks.lock(part.job, lane, TTL)
+        job.token = part.token
+        fence = self.model.submit(job, "skip").fence
+        self.on.history.came(job.id, 0)
+        wall = self.model.wall
+        self.instances[part.key, part.instance] = Instance(
+            "running", part.job, part.token, fence, one.attempt + 1, about, str(wall), till=wall + KEEP + asks.LIFETIME
+        )
+        return self.instances[part.key, part.instance].told("won")
+
+    @act(5, pick=PICK, state=["complete", "failed"], value=['"done"', "null"])
+    def end(self, pick: int, state: str, value: str) -> None:
+        part = self.part(pick)
+        one, now = self.read(part.key, part.instance)
+        if one.token != part.token:
+            expected = "lost"
+        elif now == state:
+            expected = "ended"
+        elif now != "running":
+            expected = "lost"
+        else:
+            self.model.leave(self.model.jobs[part.job], "succeeded")
+            one.state, one.value, one.ended = state, value, str(self.model.wall)
+            one.till, expected = self.model.wall + KEEP, "ended"
+        args = (part.key, part.instance, part.job, part.token, state, KEEP, value)
+        assert self.on.call("grab_end", lane_of(part.key, part.instance), *args) == expected
+
+    @act(2, names=INSTANCES)
+    def look(self, names: tuple[str, str]) -> None:
+        one, state = self.read(*names)
+        assert self.on.call("grab_look", lane_of(*names)) == one.told(state)
+
+    @act(3, pick=PICK)
+    def renew(self, pick: int) -> None:
+        part = self.part(pick)
+        expected: list[Any] = [self.model.renew(part.job, part.token, TTL)]
+        assert self.on.call("lease_renew", TTL, part.job, part.token) == expected
+
+    @act(1, pick=PICK)
+    def give_up_the_lane(self, pick: int) -> None:
+        """As a process that got an error, and is not sure."""
+        part = self.part(pick)
+        job = self.model.jobs.get(part.job)
+        ours = job is not None and job.token == part.token
+        if job and ours and not job.over:
+            self.model.leave(job, "succeeded")
+        expected = "released" if job and ours and job.state == "succeeded" else "lost"
+        assert self.on.call("lock_release", part.job, part.token) == expected
+
+    @act(1, pick=PICK)
+    def cancel(self, pick: int) -> None:
+        name = self.part(pick).job
+        assert self.on.call("job_cancel", name, "why", "who") == self.model.cancel(name)
+
+    @act(3, part="time", ms=[1, 1_000, 31_000, 61_000, 61_000, 130_000, 1_100_000, 1_700_000])
+    def time(self, ms: int) -> None:
+        self.on.pass_time(ms)
+        self.on.beat_all()
