@@ -29,7 +29,7 @@ class Service:
     def __init__(self, redis: RedisServer, folder: Path, members: Iterable[MemberServer], **settings: str) -> None:
         self.redis = redis
         self.folder = folder
-        self.settings = Settings(data_dir=folder)
+        self.settings = Settings(data_dir=folder, database_url=settings.get("TASKS_DATABASE_URL", ""))
         self.settings.nodelist.write_bytes(write_nodelist([server.member for server in members]))
         self.environ = {
             "COORDINATOR_URL": redis.url(0),
