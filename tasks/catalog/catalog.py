@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
-from tasks.catalog.schema import Value, cursors, failures, insert, members, objects, open_database, portions, upsert
+from tasks.catalog.schema import CATALOG, cursors, failures, members, objects
+from tasks.database import Value, insert, open_database, portions, upsert
 from tasks.member_node.objects import SystemMetadata
 from tasks.settings import Settings
 
@@ -71,11 +72,11 @@ class Summary(NamedTuple):
 
 
 class Catalog:
-    """Raises ForeignHost for a SQLite file that belongs to another host."""
+    """Raises ForeignHost for a SQLite file that belongs to another host, NewerDatabase for one of a later version."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
         self._delay, self._delay_max = settings.failure_delay, settings.failure_delay_max
-        self.engine: Engine = open_database(settings.database, settings.host)
+        self.engine: Engine = open_database(settings.database, settings.host, CATALOG, may_be_newer=may_be_newer)
 
     def store(
         self,

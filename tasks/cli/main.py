@@ -11,10 +11,10 @@ from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
 from tasks import requests
 from tasks.app import coordinator
-from tasks.catalog.schema import ForeignHost
 from tasks.cli.errors import one_line, unknown
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
+from tasks.database import ForeignHost, NewerDatabase
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.xml_file import NodelistUnreadable
 from tasks.service import service
@@ -109,7 +109,7 @@ def _refuse_what_nodes_would(member: str) -> None:
     """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
     try:
         listed = service().nodelist.listed().get(member)
-    except (NodelistUnreadable, ForeignHost):
+    except (NodelistUnreadable, ForeignHost, NewerDatabase):
         return
     if listed is None:
         raise unknown(member)

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from tasks.catalog.catalog import Catalog
-from tasks.catalog.schema import ForeignHost, meta, upsert
+from tasks.database import ForeignHost, upsert
+from tasks.database.database import meta
 from tasks.settings import Settings
 
 pytestmark = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
