@@ -49,6 +49,7 @@ cursors = Table(
     Column("kind", String(16), primary_key=True),
     Column("started_from", Instant, nullable=False),
     Column("position", Instant, nullable=False),
+    Column("began", Instant),  # the complete pass; empty in rows of versions that noted no sightings
 )
 
 failures = Table(
@@ -63,4 +64,22 @@ failures = Table(
     Column("failed_at", Instant, nullable=False),
     Column("next_try", Instant, nullable=False),
     Index("failures_by_next_try", "member", "next_try"),
+)
+
+sightings = Table(
+    "sightings",
+    metadata,
+    Column("member", String(256), primary_key=True),
+    Column("pid", Text, primary_key=True),
+    Column("seen", Instant, nullable=False),  # the beginning of the last complete pass that saw the object
+    sqlite_with_rowid=False,
+)
+
+gone = Table(
+    "gone",
+    metadata,
+    Column("member", String(256), primary_key=True),
+    Column("pid", Text, primary_key=True),
+    Column("since", Instant, nullable=False),  # when the member first answered that it does not have it
+    sqlite_with_rowid=False,
 )

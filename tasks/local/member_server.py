@@ -113,6 +113,11 @@ class MemberServer:
             insort(self._order, (modified, pid))
             self._objects[pid] = (modified, 1 if old is None else old[1] + 1)
 
+    def remove(self, pid: str) -> None:
+        """Delete the object: it is listed no more, and its metadata is not found."""
+        with self._lock:
+            self._order.remove((self._objects.pop(pid)[0], pid))
+
     def fill(
         self, count: int, *, first: datetime | None = None, step: timedelta = SECOND, prefix: str = "doi:10.5/"
     ) -> None:

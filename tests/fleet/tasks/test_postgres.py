@@ -1,4 +1,4 @@
-"""The whole service on PostgreSQL: workers and a beat, a harvest by the clock, the operator's commands."""
+"""The whole service on PostgreSQL: workers, a beat, a harvest by the clock, what is gone, the commands."""
 
 import json
 from collections.abc import Iterator
@@ -42,6 +42,15 @@ def test_nodes_of_two_hosts_and_a_beat_harvest_into_one_catalog(
         rows = loaded(service.call("catalog", A, "--json"))
         assert {row["pid"] for row in rows} == member.pids
         assert "doi:10.5/000007" in told(service.call("catalog", A))
+        member.remove("doi:10.5/000007")
+        job_id = service.shell(f"from tasks.sync import synchronize; print(synchronize({A!r}, complete=True).job_id)")
+        assert service.ended(job_id).result["gone"] == 1
+        assert "doi:10.5/000007" not in told(service.call("catalog", A))
+        [row] = loaded(service.call("catalog", A, "--gone", "--json"))
+        assert (row["pid"], row["gone_since"] > row["modified"]) == ("doi:10.5/000007", True)
+        assert "GONE SINCE" in told(service.call("catalog", A, "--gone"))
+        [state] = loaded(service.call("members", "--json"))
+        assert (state["objects"], state["gone"]) == (40, 1)
         assert not list(tmp_path.glob("catalog.sqlite*"))
 
 
