@@ -16,7 +16,11 @@ WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
-SYSTEM_PACKAGES = $(strip redis-server slapd lua-check gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
+SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
+# Debian's programs are below this folder, elsewhere they are on the PATH.
+POSTGRES ?= /usr/lib/postgresql
+# While it is there, Debian's packages start no PostgreSQL of their own: the tests want its programs only.
+NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 # What a server tells that has functions; Valkey 7.2 leaves its name out.
 NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
 TYPED := $(wildcard coordinator tasks)
@@ -53,12 +57,15 @@ soak: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for mi
 system: ## install the system packages the tests need (apt-get)
 	@command -v apt-get >/dev/null || { echo "No apt-get here. Please install: $(SYSTEM_PACKAGES)" >&2; exit 1; }
 	@as=; if [ "$$(id -u)" != 0 ]; then as=sudo; fi; set -ex; \
+	$$as mkdir -p $(dir $(NO_CLUSTER)); echo "create_main_cluster = false" | $$as tee $(NO_CLUSTER) >/dev/null; \
+	trap "$$as rm -f $(NO_CLUSTER)" EXIT; \
 	$$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(SYSTEM_PACKAGES)
 
 # Installs what is missing only where that surprises nobody: as root, in CI, in a container, or after a yes.
 system-ready:
 	@{ command -v redis-server || command -v valkey-server; } >/dev/null && \
 	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && \
+	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \
 		agreed=; \

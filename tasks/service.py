@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.app import NODELIST, coordinator
 from tasks.catalog.catalog import Catalog
-from tasks.catalog.schema import ForeignHost
+from tasks.database import ForeignHost, NewerDatabase
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import NodelistStore
 from tasks.nodelist.xml_file import XmlNodelist
@@ -30,7 +30,8 @@ class Service:
 @cache
 def _of(pid: int) -> Service:
     settings = Settings.from_environment()
-    catalog = Catalog(settings)
+    # A node had its look at the database when it started; an upgrade since then does not stop its new processes.
+    catalog = Catalog(settings, may_be_newer=bool(coordinator.documents.node))
     who = coordinator.documents.node or f"{getuser()}@{settings.host}"
     nodelist = ReplicatedNodelist(coordinator.documents[NODELIST], _store(settings, catalog), who)
     return Service(settings, catalog, nodelist)
@@ -47,18 +48,18 @@ def _store(settings: Settings, catalog: Catalog) -> NodelistStore:
 
 @signals.celeryd_init.connect
 @signals.beat_init.connect
-def refuse_another_host(**_: object) -> None:
-    """Do not start with another machine's catalog: such a node could do nothing, and so would look least busy.
+def refuse_what_cannot_be_used(**_: object) -> None:
+    """Do not start with a catalog of another machine, or of a later version. Such a node would look least busy.
 
     Celery lets only SystemExit through.
     """
     with suppress(SQLAlchemyError, OSError):
         try:
             Catalog(Settings.from_environment()).engine.dispose()  # a fork must inherit none of it
-        except ForeignHost as error:
+        except (ForeignHost, NewerDatabase) as error:
             raise SystemExit(str(error)) from error
 
 
 def service() -> Service:
-    """This process's service. The first call opens the catalog. Raises ForeignHost for another machine's SQLite."""
+    """This process's service. The first call opens the catalog. Raises ForeignHost and NewerDatabase."""
     return _of(os.getpid())

@@ -19,6 +19,7 @@ from tests.harness.command import Call
 from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
 from tests.harness.leftovers import leftovers
+from tests.harness.postgres import PostgresServer
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -57,6 +58,20 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A redis-server with AOF for this test alone: it may be killed and restarted."""
     with RedisServer(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL for this test process; tests keep apart by database."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    """SQLAlchemy's address of an empty PostgreSQL database for this test alone."""
+    with postgres_server.database() as name:
+        yield postgres_server.url(name)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ SERVICE_FLOORS = """
 settings
 app
 member_node
+database
 catalog
 nodelist
 harvest nodelist.ldap service

@@ -51,17 +51,22 @@ def test_a_python_that_will_not_do_is_told_with_a_way_out(tmp_path: Path) -> Non
 def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_named(tmp_path: Path, user: str) -> None:
     program(tmp_path / "id", f"echo {user}")
     server(tmp_path / "fetched", "Redis server v=7.0.15 sha=0")
+    no_cluster = tmp_path / "createcluster.d" / "ours.conf"
     apt_get = f"echo $* >> {tmp_path / 'asked'}; /bin/ln -sf fetched {tmp_path / 'redis-server'}"
-    program(tmp_path / "apt-get", apt_get)
-    (tmp_path / "env").symlink_to("/usr/bin/env")
-    done = make("system-ready", PATH=str(tmp_path), CI="true")
+    program(tmp_path / "apt-get", f"/bin/cat {no_cluster} >> {tmp_path / 'while_installed'}; {apt_get}")
+    for name in ("env", "mkdir", "tee", "rm"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    done = make("system-ready", f"NO_CLUSTER={no_cluster}", PATH=str(tmp_path), CI="true")
     if user == "0":
         assert done.returncode == 0, done.stderr
         asked = (tmp_path / "asked").read_text().splitlines()[-1]
-        assert {"redis-server", "slapd", "lua-check", "gcc", "libldap2-dev", "libsasl2-dev"} <= set(asked.split())
+        wanted = {"redis-server", "slapd", "postgresql", "lua-check", "gcc", "libldap2-dev", "libsasl2-dev"}
+        assert wanted <= set(asked.split())
+        assert (tmp_path / "while_installed").read_text() == "create_main_cluster = false\n" * 2
+        assert not no_cluster.exists()
     else:
         assert done.returncode != 0
-        assert "The tests need: redis-server slapd lua-check gcc" in done.stderr
+        assert "The tests need: redis-server slapd postgresql lua-check gcc" in done.stderr
         assert "Install them yourself or with: make system" in done.stderr
         assert not (tmp_path / "asked").exists()
 
@@ -69,7 +74,7 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A folder for the PATH that has all that the tests need but a server."""
-    for name in ("slapd", "luacheck", "gcc"):
+    for name in ("slapd", "initdb", "luacheck", "gcc"):
         program(tmp_path / name, "exit 0")
     (tmp_path / ".ldap").touch()
     return tmp_path
@@ -98,6 +103,19 @@ def test_the_tests_need_a_server_that_has_functions(packages: Path, redis: str, 
         assert "The tests need Redis 7.0 or later, or Valkey 7.2 or later" in done.stderr
         assert f"{packages / 'redis-server'}\n{redis}" in done.stderr
         assert "Install a newer redis-server or valkey-server" in done.stderr
+
+
+def test_the_tests_need_postgresql(packages: Path) -> None:
+    server(packages / "redis-server", "Redis server v=7.0.15 sha=0")
+    argv = ("system-ready", f"LDAP={packages / '.ldap'}", f"POSTGRES={packages}")
+    assert make(*argv, PATH=str(packages)).returncode == 0
+    (packages / "initdb").rename(packages / "other")
+    done = make(*argv, PATH=str(packages), CI="")
+    assert done.returncode != 0
+    assert " postgresql " in done.stderr
+    (packages / "15" / "bin").mkdir(parents=True)
+    program(packages / "15" / "bin" / "initdb", "exit 0")
+    assert make(*argv, PATH=str(packages)).returncode == 0
 
 
 def test_the_library_imports_only_what_it_installs() -> None:

@@ -1,7 +1,6 @@
 """The harvested objects and the failures, in SQL."""
 
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Failure, Fetched, Summary, Superseded, Wanted
-from tasks.catalog.schema import ForeignHost
 
 __all__ = [
     "Catalog",
@@ -9,7 +8,6 @@ __all__ = [
     "Failed",
     "Failure",
     "Fetched",
-    "ForeignHost",
     "Summary",
     "Superseded",
     "Wanted",

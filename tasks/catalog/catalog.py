@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, delete, func, select, update
+from sqlalchemy import Connection, Engine, Exists, delete, exists, func, select, update
 
-from tasks.catalog.schema import Value, cursors, failures, insert, members, objects, open_database, portions, upsert
+from tasks.catalog.schema import CATALOG, cursors, failures, gone, members, objects
+from tasks.database import Value, insert, open_database, portions, upsert
 from tasks.member_node.objects import SystemMetadata
 from tasks.settings import Settings
 
@@ -55,27 +56,34 @@ class Failure(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far an unfinished pass is: all before `position` is stored. `started_from`: the date in the nodelist then."""
+    """How far an unfinished pass is: all before `position` is stored. `started_from`: the date in the nodelist then.
+
+    `began`: when a complete pass began, by which it knows what it saw; None where nothing noted that.
+    """
 
     kind: str
     started_from: datetime
     position: datetime
+    began: datetime | None = None
 
 
 class Summary(NamedTuple):
+    """`objects` leaves out those that are `gone`."""
+
     objects: int
     failed: int
     ran_at: datetime | None
     outcome: str | None
     error: str | None
+    gone: int
 
 
 class Catalog:
-    """Raises ForeignHost for a SQLite file that belongs to another host."""
+    """Raises ForeignHost for a SQLite file that belongs to another host, NewerDatabase for one of a later version."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
         self._delay, self._delay_max = settings.failure_delay, settings.failure_delay_max
-        self.engine: Engine = open_database(settings.database, settings.host)
+        self.engine: Engine = open_database(settings.database, settings.host, CATALOG, may_be_newer=may_be_newer)
 
     def store(
         self,
@@ -93,7 +101,8 @@ class Catalog:
             guard(connection, member, fence)
             upsert(connection, objects, rows)
             for pids in portions([one.metadata.pid for one in fetched]):
-                connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid.in_(pids)))
+                for table in (failures, gone):
+                    connection.execute(delete(table).where(table.c.member == member, table.c.pid.in_(pids)))
             tried = self._record_failures(connection, member, failed, now)
             if cursor is not None:
                 upsert(connection, cursors, [{"member": member, **cursor._asdict()}])
@@ -103,7 +112,7 @@ class Catalog:
         query = select(cursors).where(cursors.c.member == member, cursors.c.kind == kind)
         with self.engine.connect() as connection:
             row = connection.execute(query).first()
-        return None if row is None else Cursor(row.kind, row.started_from, row.position)
+        return None if row is None else Cursor(row.kind, row.started_from, row.position, row.began)
 
     def finish(self, member: str, kind: str, *, fence: int) -> None:
         """End a pass: the next one begins at the date in the nodelist."""
@@ -119,12 +128,15 @@ class Catalog:
             connection.execute(update(members).where(members.c.member == member).values(values))
 
     def known(self, member: str, pids: Sequence[str]) -> dict[str, set[datetime]]:
-        """The dates of each stored object: the one in the listing, and the one in its metadata."""
+        """The dates of each stored object: the one in the listing, and the one in its metadata.
+
+        It leaves out what is gone: an object that comes back is fetched, whatever its date.
+        """
         found: dict[str, set[datetime]] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
                 query = select(objects.c.pid, objects.c.listed, objects.c.modified).where(
-                    objects.c.member == member, objects.c.pid.in_(portion)
+                    objects.c.member == member, objects.c.pid.in_(portion), ~is_gone()
                 )
                 found.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
         return found
@@ -152,7 +164,7 @@ class Catalog:
             return [Wanted(row.pid, row.listed) for row in connection.execute(query)]
 
     def newest(self, member: str, before: datetime) -> datetime | None:
-        """The date of the newest stored object."""
+        """The date of the newest stored object, gone or not: all up to there was harvested."""
         query = select(func.max(objects.c.listed)).where(objects.c.member == member, objects.c.listed < before)
         with self.engine.connect() as connection:
             return connection.execute(query).scalar()
@@ -163,9 +175,9 @@ class Catalog:
             return [Failure(*(getattr(row, name) for name in Failure._fields)) for row in connection.execute(query)]
 
     def objects(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
-        """Objects in the order of their pids, without their documents."""
+        """The member's objects in the order of their pids, without their documents and without those that are gone."""
         columns = [column for column in objects.c if column.name != "document"]
-        query = select(*columns).where(objects.c.member == member, objects.c.pid > after)
+        query = select(*columns).where(objects.c.member == member, objects.c.pid > after, ~is_gone())
         with self.engine.connect() as connection:
             return [dict(row) for row in connection.execute(query.order_by(objects.c.pid).limit(limit)).mappings()]
 
@@ -176,12 +188,14 @@ class Catalog:
 
     def summary(self, member: str) -> Summary:
         with self.engine.connect() as connection:
-            stored, failed = (
+            stored, failed, lost = (
                 connection.execute(select(func.count()).select_from(table).where(table.c.member == member)).scalar_one()
-                for table in (objects, failures)
+                for table in (objects, failures, gone)
             )
             row = connection.execute(select(members).where(members.c.member == member)).first()
-        return Summary(stored, failed, *((None,) * 3 if row is None else (row.ran_at, row.outcome, row.error)))
+        if row is None:
+            return Summary(stored - lost, failed, None, None, None, lost)
+        return Summary(stored - lost, failed, row.ran_at, row.outcome, row.error, lost)
 
     def _record_failures(
         self, connection: Connection, member: str, failed: Sequence[Failed], now: datetime
@@ -204,6 +218,11 @@ class Catalog:
             )
         upsert(connection, failures, rows)
         return tries
+
+
+def is_gone() -> Exists:
+    """Whether the object of the enclosing query is gone."""
+    return exists().where(gone.c.member == objects.c.member, gone.c.pid == objects.c.pid)
 
 
 def guard(connection: Connection, member: str, fence: int) -> None:

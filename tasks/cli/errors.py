@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import CoordinatorError
-from tasks.catalog.schema import ForeignHost
+from tasks.database import ForeignHost, NewerDatabase
 from tasks.member_node import safe_xml
 from tasks.nodelist.stores import NodelistStoreAway
 from tasks.nodelist.xml_file import NodelistUnreadable
@@ -34,7 +34,15 @@ def one_line() -> Iterator[None]:
         raise click.ClickException(f"{where} {str(first['input'])[:80]!r}: {said}") from error
     except SQLAlchemyError as error:
         raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
-    except (ImportError, NodelistStoreAway, ForeignHost, safe_xml.Unreadable, OSError, ValueError) as error:
+    except (
+        ImportError,
+        NodelistStoreAway,
+        ForeignHost,
+        NewerDatabase,
+        safe_xml.Unreadable,
+        OSError,
+        ValueError,
+    ) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -11,10 +11,11 @@ from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
 from tasks import requests
 from tasks.app import coordinator
-from tasks.catalog.schema import ForeignHost
+from tasks.catalog.sightings import Sightings
 from tasks.cli.errors import one_line, unknown
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
+from tasks.database import ForeignHost, NewerDatabase
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.xml_file import NodelistUnreadable
 from tasks.service import service
@@ -109,7 +110,7 @@ def _refuse_what_nodes_would(member: str) -> None:
     """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
     try:
         listed = service().nodelist.listed().get(member)
-    except (NodelistUnreadable, ForeignHost):
+    except (NodelistUnreadable, ForeignHost, NewerDatabase):
         return
     if listed is None:
         raise unknown(member)
@@ -146,20 +147,28 @@ def _watch(job_id: str) -> Job:
 @click.command()
 @click.argument("member")
 @click.option("--failed", is_flag=True, help="Show the objects that could not be harvested, and why.")
+@click.option("--gone", is_flag=True, help="Show the objects that the member has deleted.")
 @click.option("--after", default="", metavar="PID", help="Show objects after this pid.")
 @click.option(
     "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
 )
 @json_option
 @one_line()
-def catalog(member: str, failed: bool, after: str, most: int, as_json_: bool) -> None:
-    """Show the objects harvested from a member."""
+def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_json_: bool) -> None:
+    """Show the objects harvested from a member that it still has."""
     here = service()
-    if not here.catalog.objects(member, limit=1) and member not in here.nodelist.listed():
+    summary = here.catalog.summary(member)
+    if not (summary.objects or summary.gone) and member not in here.nodelist.listed():
         raise unknown(member)
+    if failed and gone:
+        raise click.UsageError("--failed and --gone show different objects: take one of them")
+    heads: tuple[str, ...]
     if failed:
         rows = [failure._asdict() for failure in here.catalog.failed(member, limit=most)]
         heads = ("pid", "reason", "status", "tries", "failed_at", "next_try")
+    elif gone:
+        rows = [dict(row) for row in Sightings(here.catalog.engine).gone(member, after=after, limit=most)]
+        heads = ("pid", "gone_since", "modified", "format_id", "size")
     else:
         rows = [dict(row) for row in here.catalog.objects(member, after=after, limit=most)]
         heads = ("pid", "modified", "format_id", "size", "algorithm", "checksum")

@@ -25,13 +25,17 @@ from tasks.service import Service, service
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of one member. `failures`: failed objects by reason. `unscheduled`: why it has no ticks."""
+    """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
+
+    `failures`: failed objects by reason. `unscheduled`: why it has no ticks.
+    """
 
     member: str
     approved: bool
     state: str
     last_harvested: datetime | None
     objects: int
+    gone: int
     failed: int
     failures: dict[str, int]
     next_tick: datetime | None
@@ -54,6 +58,7 @@ def _condition(listed: Listed, here: Service) -> Condition:
         state=(obstacle or "idle") if lane.state == "empty" else lane.state,
         last_harvested=None if member.harvested_until <= instants.NEVER else member.last_harvested,
         objects=summary.objects,
+        gone=summary.gone,
         failed=summary.failed,
         failures=dict(reasons.most_common()),
         next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member.identifier)),
@@ -77,8 +82,8 @@ def members(ctx: click.Context, as_json_: bool) -> None:
     if as_json_:
         click.echo(as_json([asdict(one) for one in found]))
         return
-    heads = ("member", "state", "last harvested", "objects", "failed", "next tick", "last run", "what is wrong")
-    fields = ("member", "state", "last_harvested", "objects", "failed", "next_tick")
+    heads = ("member", "state", "last harvested", "objects", "gone", "failed", "next tick", "last run", "what is wrong")
+    fields = ("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick")
     rows = ([*(getattr(one, name) for name in fields), _last_run(one), _wrong(one)] for one in found)
     click.echo(table(heads, rows))
 

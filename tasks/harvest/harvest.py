@@ -7,6 +7,7 @@
 * A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
   on. But where the member as a whole does not answer, or one object after the other takes too long, the run fails. The
   next one goes on behind those objects, so that no member keeps a slot for long.
+* A complete pass notes what it saw, and asks the member for the objects that it did not see (tasks/harvest/gone.py).
 * lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
 """
 
@@ -15,13 +16,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.catalog.sightings import Sightings
 from tasks.harvest.fetcher import Fetcher, Stalled
+from tasks.harvest.gone import Search
 from tasks.harvest.listing import Pages
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode
@@ -37,7 +41,10 @@ PROGRESS_EVERY = 100
 
 
 class Outcome(BaseModel):
-    """How a run ended. `unchanged`: already stored. `postponed`: failed before, and left to a later run."""
+    """How a run ended. `unchanged`: already stored. `postponed`: failed before, and left to a later run.
+
+    `gone`: a complete pass found that the member has them no more.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -50,6 +57,7 @@ class Outcome(BaseModel):
     unchanged: int = 0
     postponed: int = 0
     failed: int = 0
+    gone: int = 0
     last_harvested: datetime | None = None
     store: str | None = None
     """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
@@ -111,6 +119,10 @@ class _Run:
     def member_id(self) -> str:
         return self.said.identifier
 
+    @cached_property
+    def sightings(self) -> Sightings:
+        return Sightings(self.catalog.engine)
+
     def these(self, pids: Iterable[str]) -> Outcome:
         wanted = [Wanted(pid, None) for pid in dict.fromkeys(pids)]
         self.total = self.counts["listed"] = len(wanted)
@@ -121,10 +133,11 @@ class _Run:
         kind = "complete" if complete else "increment"
         started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
-        for page in Pages(self.client, self._since(kind, started_from), until, self.settings.page_size):
+        since, began = self._since(kind, started_from)
+        for page in Pages(self.client, since, until, self.settings.page_size):
             self.check()
             self.total = max(self.total, self.done + page.total)
-            self._page(page.entries, Cursor(kind, started_from, page.cursor))
+            self._page(page.entries, Cursor(kind, started_from, page.cursor, began))
         while due := self.catalog.due(self.member_id, self.began, PORTION):
             self.total += len(due)
             try:
@@ -132,6 +145,9 @@ class _Run:
             except Stalled:  # everything else is stored, and the slow objects are noted again
                 break
         self.check()
+        if began is not None:
+            search = Search(self.client, self.sightings, self.settings, self.fence, self.check, self.clock)
+            self.counts["gone"] = search.gone(began, until)
         self.catalog.finish(self.member_id, kind, fence=self.fence)
         newest = self._newest(until)
         outcome = self._end(newest, complete)
@@ -148,13 +164,16 @@ class _Run:
         newest = self.catalog.newest(self.member_id, until)
         return None if newest is None else instants.floor(newest)
 
-    def _since(self, kind: str, started_from: datetime) -> datetime:
+    def _since(self, kind: str, started_from: datetime) -> tuple[datetime, datetime | None]:
+        """The date to list from, and when the pass began, if it is one that notes what it sees."""
         cursor = self.catalog.cursor(self.member_id, kind)
         if cursor is not None and cursor.started_from == started_from:
-            return cursor.position
-        if kind == "complete" or started_from <= instants.NEVER:
-            return instants.NEVER
-        return started_from - timedelta(seconds=self.settings.overlap)
+            return cursor.position, cursor.began
+        if kind == "complete":
+            return instants.NEVER, self.began
+        if started_from <= instants.NEVER:
+            return instants.NEVER, None
+        return started_from - timedelta(seconds=self.settings.overlap), None
 
     def _page(self, entries: Sequence[ListedObject], cursor: Cursor) -> None:
         for start in range(0, max(len(entries), 1), PORTION):
@@ -169,6 +188,8 @@ class _Run:
                     self.counts["postponed"] += failing[pid][1] > self.began
                 else:
                     wanted.append(Wanted(pid, modified))
+            if cursor.began is not None:
+                self.sightings.saw(self.member_id, latest, cursor.began, fence=self.fence)
             self.counts["listed"] += len(latest)
             self.done += len(latest) - len(wanted)
             self._save(wanted, cursor)

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import random
 import signal
+import ssl
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -61,6 +62,7 @@ class MemberServer:
         port: int = 0,
         hook: Hook = lambda request: None,
         schedule: Schedule = EVERY_TEN_SECONDS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.hook = hook
         self.errors: list[bytes] = []
@@ -70,11 +72,13 @@ class MemberServer:
         self._stopped = Event()
         self._http = _Server(("127.0.0.1", port), _Handler, bind_and_activate=True)
         self._http.member_server = self
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self.member = Member(
             identifier=member_id,
             name=f"Loopback {member_id}",
             description="A member node on this machine.",
-            base_url=f"http://127.0.0.1:{self._http.server_port}/mn",
+            base_url=f"http{'s' if tls else ''}://127.0.0.1:{self._http.server_port}/mn",
             type="mn",
             state="up",
             replicate=False,
@@ -112,6 +116,11 @@ class MemberServer:
                 del self._order[bisect_left(self._order, (old[0], pid))]
             insort(self._order, (modified, pid))
             self._objects[pid] = (modified, 1 if old is None else old[1] + 1)
+
+    def remove(self, pid: str) -> None:
+        """Delete the object: it is listed no more, and its metadata is not found."""
+        with self._lock:
+            self._order.remove((self._objects.pop(pid)[0], pid))
 
     def fill(
         self, count: int, *, first: datetime | None = None, step: timedelta = SECOND, prefix: str = "doi:10.5/"

@@ -9,7 +9,8 @@ from datetime import datetime
 from sqlalchemy import Engine, delete, select, update
 
 from tasks.catalog.catalog import guard
-from tasks.catalog.schema import cursors, insert, members, portions, upsert
+from tasks.catalog.schema import cursors, members
+from tasks.database import insert, portions, upsert
 from tasks.member_node import instants
 from tasks.nodelist.protocol import Dates
 

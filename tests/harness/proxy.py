@@ -64,16 +64,17 @@ class _Pair:
 
 
 class Proxy:
-    """Forwards 127.0.0.1:`port` to 127.0.0.1:`target`.
+    """Forwards `port` of an address of this machine to 127.0.0.1:`target`.
 
     `lost` is set once the reply that `lose_reply` asked for was dropped. `delay`: by so many s each reply is late.
     """
 
     delay = 0.0
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, address: str = "127.0.0.1") -> None:
         self.target = target  # of connections made from now
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = address
+        self._listener = socket.create_server((address, 0))
         self.port = int(self._listener.getsockname()[1])
         self.lost = threading.Event()
         self.open = threading.Event()
@@ -85,7 +86,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def url(self, database: int = 0) -> str:
-        return f"redis://127.0.0.1:{self.port}/{database}"
+        return f"redis://{self.address}:{self.port}/{database}"
 
     @property
     def connections(self) -> int:

@@ -28,6 +28,9 @@ SAMPLE = parse_nodelist((SAMPLES / "nodelist_v2_sample.xml").read_bytes()).membe
 RIVER = SAMPLE[1]
 """Has something of everything."""
 
+IN_BOTH = pytest.mark.parametrize("settings", ["sqlite", "postgres"], indirect=True)
+"""Each test once with its catalog in SQLite, and once in PostgreSQL."""
+
 
 def river_with(**given: Any) -> Member:
     return RIVER.model_copy(update=given)
@@ -86,10 +89,12 @@ class Federation:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Patient with nobody."""
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """Patient with nobody. The catalog is in SQLite unless a parameter says `postgres`."""
+    url = request.getfixturevalue("database") if getattr(request, "param", "sqlite") == "postgres" else ""
     return Settings(
         data_dir=tmp_path,
+        database_url=url,
         connect_timeout=2,
         read_timeout=0.5,
         request_timeout=3,

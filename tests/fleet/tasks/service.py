@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -30,7 +30,7 @@ class Service:
     def __init__(self, redis: RedisServer, folder: Path, members: Iterable[MemberServer], **settings: str) -> None:
         self.redis = redis
         self.folder = folder
-        self.settings = Settings(data_dir=folder)
+        self.settings = Settings(data_dir=folder, database_url=settings.get("TASKS_DATABASE_URL", ""))
         self.settings.nodelist.write_bytes(write_nodelist([server.member for server in members]))
         self.environ = {
             "COORDINATOR_URL": redis.url(0),
@@ -44,13 +44,30 @@ class Service:
         self.nodelist = XmlNodelist(self.catalog.engine, self.settings.nodelist)
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def node(self, name: str, concurrency: int = 2) -> psutil.Process:
-        """Start a coordinating node and wait until it is registered."""
-        argv = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "-n", f"{name}@test", "-c", str(concurrency)]
+    def node(self, name: str, concurrency: int = 2, *, launcher: Sequence[str] = (), **environ: str) -> psutil.Process:
+        """Start a coordinating node and wait until it is registered; `launcher`: a command that starts it."""
+        argv = [
+            *launcher,
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tasks",
+            "worker",
+            "-n",
+            f"{name}@test",
+            "-c",
+            str(concurrency),
+        ]
         argv += ["-l", "INFO"]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                argv, cwd=ROOT, env=environment(**self.environ), stdout=log, stderr=log, start_new_session=True
+                argv,
+                cwd=ROOT,
+                env=environment(**self.environ | environ),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._processes.append(process)
         wait_until(
@@ -104,12 +121,25 @@ class Service:
 
 
 @contextmanager
-def beat(service: Service, name: str) -> Iterator[psutil.Process]:
+def beat(service: Service, name: str, *, launcher: Sequence[str] = (), **environ: str) -> Iterator[psutil.Process]:
     """One beside the nodes, until the body ends."""
-    argv = [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "-s", str(service.folder / name)]
+    argv = [
+        *launcher,
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tasks",
+        "beat",
+        "-l",
+        "INFO",
+        "-s",
+        str(service.folder / name),
+    ]
     argv += ["--pidfile", str(service.folder / f"{name}.pid")]
     with (service.folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(argv, cwd=ROOT, env=environment(**service.environ), stdout=log, stderr=log)
+        env = environment(**service.environ | environ)
+        process = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=log, stderr=log)
     try:
         yield psutil.Process(process.pid)
     finally:

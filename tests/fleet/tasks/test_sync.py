@@ -12,7 +12,8 @@ from threading import Event
 
 import pytest
 
-from tasks.catalog.schema import meta, upsert
+from tasks.database import upsert
+from tasks.database.database import meta
 from tasks.local.member_server import MemberServer, Reply, Request, failure
 from tasks.member_node import instants
 from tasks.nodelist.xml_format import write_nodelist

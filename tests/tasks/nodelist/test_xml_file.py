@@ -14,7 +14,7 @@ from tasks.nodelist.harvest_dates import record_harvest
 from tasks.nodelist.protocol import Dates
 from tasks.nodelist.xml_file import NodelistUnreadable, XmlNodelist
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
-from tests.tasks.conftest import SAMPLES, at
+from tests.tasks.conftest import IN_BOTH, SAMPLES, at
 
 A, B = "urn:node:mnTestA", "urn:node:mnTestB"
 HARVESTED = datetime(2024, 5, 14, 9, 31, 7, 412000, tzinfo=UTC)
@@ -88,6 +88,7 @@ def test_dates_of_a_member_that_had_none_stand_where_the_schema_wants_them(nodel
     assert (member.last_harvested, member.last_complete_harvest) == (HARVESTED, LATER)
 
 
+@IN_BOTH
 def test_last_harvested_moves_forward_only_and_a_reset_moves_it_back(nodelist: XmlNodelist) -> None:
     nodelist.harvested(A, Dates(LATER), fence=1)
     nodelist.harvested(A, Dates(HARVESTED), fence=2)
@@ -98,6 +99,7 @@ def test_last_harvested_moves_forward_only_and_a_reset_moves_it_back(nodelist: X
         nodelist.reset("urn:node:nobody")
 
 
+@IN_BOTH
 def test_a_smaller_fence_is_refused_and_writes_nothing(nodelist: XmlNodelist, path: Path) -> None:
     nodelist.harvested(A, Dates(HARVESTED), fence=7)
     before = path.read_bytes()
@@ -107,6 +109,7 @@ def test_a_smaller_fence_is_refused_and_writes_nothing(nodelist: XmlNodelist, pa
     assert (path.read_bytes(), last_harvested(nodelist)) == (before, HARVESTED)
 
 
+@IN_BOTH
 def test_a_run_that_began_before_a_reset_does_not_undo_it(nodelist: XmlNodelist) -> None:
     nodelist.reset(A)
     assert not nodelist.harvested(A, Dates(LATER), fence=1, started_from=HARVESTED)
@@ -162,6 +165,7 @@ def test_a_late_writer_writes_the_newest(nodelist: XmlNodelist, catalog: Catalog
     assert early.version() == late.version() == nodelist.version()
 
 
+@IN_BOTH
 def test_many_writers_at_once_lose_no_date(catalog: Catalog, path: Path) -> None:
     template = parse_nodelist(path.read_bytes()).members[1]
     ids = [f"urn:node:mn{number}" for number in range(8)]

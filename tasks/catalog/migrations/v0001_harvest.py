@@ -1,0 +1,59 @@
+"""The tables of the harvest. Databases from before migrations have them: there this changes nothing."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+INSTANT, MEMBER = sa.String(27), sa.String(256)
+
+
+def upgrade() -> None:
+    op.create_table(
+        "members",
+        sa.Column("member", MEMBER, primary_key=True),
+        sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
+        *(sa.Column(name, INSTANT) for name in ("last_harvested", "last_complete", "ran_at")),
+        *(sa.Column(name, sa.Text) for name in ("outcome", "error")),
+        if_not_exists=True,
+    )
+    _create_objects()
+    op.create_table(
+        "cursors",
+        sa.Column("member", MEMBER, primary_key=True),
+        sa.Column("kind", sa.String(16), primary_key=True),
+        *(sa.Column(name, INSTANT, nullable=False) for name in ("started_from", "position")),
+        if_not_exists=True,
+    )
+    op.create_table(
+        "failures",
+        sa.Column("member", MEMBER, primary_key=True),
+        sa.Column("pid", sa.Text, primary_key=True),
+        sa.Column("listed", INSTANT),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("status", sa.Integer),
+        sa.Column("tries", sa.Integer, nullable=False),
+        *(sa.Column(name, INSTANT, nullable=False) for name in ("failed_at", "next_try")),
+        if_not_exists=True,
+    )
+    op.create_index("failures_by_next_try", "failures", ["member", "next_try"], if_not_exists=True)
+
+
+def _create_objects() -> None:
+    op.create_table(
+        "objects",
+        sa.Column("member", MEMBER, primary_key=True),
+        sa.Column("pid", sa.Text, primary_key=True),
+        *(sa.Column(name, INSTANT, nullable=False) for name in ("listed", "modified")),
+        sa.Column("format_id", sa.Text, nullable=False),
+        sa.Column("size", sa.BigInteger, nullable=False),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("checksum", "algorithm")),
+        sa.Column("serial_version", sa.BigInteger),
+        sa.Column("archived", sa.Boolean, nullable=False),
+        *(sa.Column(name, sa.Text) for name in ("obsoletes", "obsoleted_by")),
+        sa.Column("document", sa.LargeBinary, nullable=False),
+        sa.Column("fence", sa.BigInteger, nullable=False),
+        if_not_exists=True,
+    )
+    op.create_index("objects_by_date", "objects", ["member", "listed"], if_not_exists=True)

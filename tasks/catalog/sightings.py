@@ -1,0 +1,88 @@
+"""Which objects a member still has: each complete pass notes what it saw, and what is gone.
+
+The beginning of a pass names it, also where it is interrupted and resumed. Nothing here removes an object.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, exists, func, literal, or_, select
+
+from tasks.catalog.catalog import guard, is_gone
+from tasks.catalog.schema import failures, gone, objects, sightings
+from tasks.database import Instant, Value, insert, portions, upsert
+
+
+class Sightings:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def saw(self, member: str, pids: Collection[str], began: datetime, *, fence: int) -> None:
+        """The pass that began then has seen these in the member's listing. Raises Superseded."""
+        with self._engine.begin() as connection:
+            guard(connection, member, fence)
+            _note(connection, member, pids, began)
+
+    def seen(self, member: str, began: datetime) -> int:
+        """How many objects that pass has seen."""
+        query = select(func.count()).where(sightings.c.member == member, sightings.c.seen == began)
+        with self._engine.connect() as connection:
+            return connection.execute(query).scalar_one()
+
+    def witnesses(self, member: str, began: datetime, limit: int) -> list[str]:
+        """Some objects that are stored, and that the pass has seen."""
+        failing = exists().where(failures.c.member == objects.c.member, failures.c.pid == objects.c.pid)
+        query = select(objects.c.pid).join(sightings, _same(sightings)).where(objects.c.member == member, ~failing)
+        with self._engine.connect() as connection:
+            return list(connection.execute(query.where(sightings.c.seen == began).limit(limit)).scalars())
+
+    def unseen(self, member: str, began: datetime, limit: int) -> list[str]:
+        """Objects, stored or failed, that the pass has not seen; first those that no pass saw for longest."""
+        last = sightings.c.seen
+        not_seen = or_(last.is_(None), last < began)
+        stored = select(objects.c.pid).outerjoin(sightings, _same(sightings)).where(objects.c.member == member)
+        stored = stored.where(not_seen, ~is_gone()).order_by(last.nulls_first(), objects.c.pid)
+        both = (failures.c.member == sightings.c.member) & (failures.c.pid == sightings.c.pid)
+        failed = select(failures.c.pid).outerjoin(sightings, both).where(failures.c.member == member, not_seen)
+        with self._engine.connect() as connection:
+            found = [*connection.execute(failed.limit(limit)).scalars()]
+            return list(dict.fromkeys([*found, *connection.execute(stored.limit(limit)).scalars()]))[:limit]
+
+    def judge(
+        self,
+        member: str,
+        *,
+        missing: Sequence[str],
+        asked: Sequence[str],
+        began: datetime,
+        fence: int,
+        now: datetime,
+    ) -> None:
+        """The member has no `missing` any more; `asked` are settled for this pass. Raises Superseded."""
+        with self._engine.begin() as connection:
+            guard(connection, member, fence)
+            for pids in portions(missing):
+                lost = select(objects.c.member, objects.c.pid, literal(now, Instant())).where(
+                    objects.c.member == member, objects.c.pid.in_(pids)
+                )
+                row = insert(connection, gone).from_select(["member", "pid", "since"], lost)
+                connection.execute(row.on_conflict_do_nothing())
+                connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid.in_(pids)))
+            _note(connection, member, asked, began)
+
+    def gone(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
+        """The stored objects that the member has no more, in the order of their pids, with `gone_since`."""
+        columns = [column for column in objects.c if column.name != "document"]
+        query = select(*columns, gone.c.since.label("gone_since")).join(gone, _same(gone))
+        query = query.where(gone.c.member == member, gone.c.pid > after).order_by(gone.c.pid).limit(limit)
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _note(connection: Connection, member: str, pids: Collection[str], began: datetime) -> None:
+    upsert(connection, sightings, [{"member": member, "pid": pid, "seen": began} for pid in pids])
+
+
+def _same(table: Table) -> ColumnElement[bool]:
+    """Its row of the same object."""
+    return (table.c.member == objects.c.member) & (table.c.pid == objects.c.pid)

@@ -1,0 +1,49 @@
+"""Columns and inserts for both kinds of database: a column of instants, and an insert that may update."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, Dialect, String, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.types import TypeDecorator
+
+from tasks.member_node import instants
+
+Value = str | int | bool | bytes | datetime | None
+"""The value of a column."""
+
+AT_ONCE = 500
+"""How many keys one query names."""
+
+
+class Instant(TypeDecorator[datetime]):
+    """A column of instants, kept as text: exact, ordered and readable in every database."""
+
+    impl = String(27)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        return None if value is None else instants.full(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else instants.parse(value)
+
+
+def upsert(connection: Connection, table: Table, rows: Iterable[Mapping[str, Value]], keep: Sequence[str] = ()) -> None:
+    """Insert rows. Where a key exists, update all columns except those in `keep`."""
+    given = list(rows)
+    if not given:
+        return
+    statement = insert(connection, table)
+    keys = [column.name for column in table.primary_key]
+    changed = {name: statement.excluded[name] for name in given[0] if name not in keys and name not in keep}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), given)
+
+
+def insert(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def portions(keys: Sequence[str]) -> Iterable[Sequence[str]]:
+    """The keys in parts that one query can name."""
+    return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))

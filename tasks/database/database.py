@@ -1,0 +1,169 @@
+"""The one way to open the database. A process that opens it first brings the tables up to date.
+
+SQLite (write-ahead log) serves one host, since its readers and writers share memory. PostgreSQL serves any number.
+Each use opens a connection and closes it again, so that a fork inherits none.
+
+Tables come in groups, such as the catalog's. A group has a folder of migrations, `v0001_….py` and so on, and a table
+that holds the number of the last one. The process that opens a database takes its lock, reads that number, and runs
+the migrations that are missing, all in one transaction. So several processes that start at once migrate once, and
+one that dies on the way leaves what was there.
+
+A migration only adds tables, and columns that may stay empty. So a node of an older version goes on beside a migrated
+database, with the processes that it still starts. A node, beat or command of an older version does not start there.
+"""
+
+import fcntl
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from typing import NamedTuple
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+from coordinator.version import VERSION
+from tasks.database.columns import upsert
+
+ADVISORY_LOCK = 7240731
+DDL_PATIENCE = "30s"
+"""How long a migration waits for the tables of a PostgreSQL, while those who come later wait behind it."""
+
+meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
+
+
+class Group(NamedTuple):
+    """Tables that belong together, such as the catalog's. `migrations`: the folder of the files `v0001_….py`."""
+
+    name: str
+    migrations: Path
+
+    @property
+    def version_table(self) -> str:
+        return f"{self.name}_version"
+
+    def versions(self) -> list[str]:
+        """The numbers of all migrations, in their order."""
+        return sorted(path.stem[1:5] for path in self.migrations.glob("v[0-9]*.py"))
+
+
+class ForeignHost(Exception):
+    """The SQLite catalog belongs to another host."""
+
+    def __init__(self, database: str, owner: str, host: str) -> None:
+        super().__init__(
+            f"the SQLite catalog {database} belongs to host {owner}, and this is {host}. SQLite serves one host only: "
+            "let all nodes share a PostgreSQL (TASKS_DATABASE_URL=postgresql+psycopg://user@server/name), or give each "
+            f"a catalog of its own. If this is the same machine under a new name, set TASKS_HOST={owner}."
+        )
+        self.database, self.owner, self.host = database, owner, host
+
+    def __reduce__(self) -> tuple[type["ForeignHost"], tuple[str, str, str]]:
+        return type(self), (self.database, self.owner, self.host)
+
+
+class NewerDatabase(Exception):
+    """The database has tables of a newer version of the program."""
+
+    def __init__(self, database: str, group: str, version: str, newest: str, made_by: str) -> None:
+        super().__init__(
+            f"the database {database} is newer than this program: its tables of the {group} have version {version}, "
+            f"which {made_by} made, and this program, celery-coordinator {VERSION}, knows versions up to {newest}. "
+            "Install the version that made them, or a later one; or put back a backup from before the upgrade."
+        )
+        self.database, self.group, self.version, self.newest, self.made_by = database, group, version, newest, made_by
+
+    def __reduce__(self) -> tuple[type["NewerDatabase"], tuple[str, ...]]:
+        return type(self), (self.database, self.group, self.version, self.newest, self.made_by)
+
+
+def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = False) -> Engine:
+    """The engine, with the group's tables as this version wants them. Raises ForeignHost and NewerDatabase.
+
+    `may_be_newer`: for the processes of a node that runs since before the tables became newer.
+    """
+    engine = create_engine(url, poolclass=NullPool)
+    if engine.dialect.name != "sqlite":
+        with engine.begin() as connection:
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+            _update_tables(connection, group, may_be_newer)
+        return engine
+    file = make_url(url).database
+    if not file or file == ":memory:":
+        raise ValueError(f"the catalog must be a file or a server, not {url}")
+    event.listen(engine, "connect", _configure_sqlite)
+    path = Path(file).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait for a lock when it changes to a write-ahead log
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        with engine.begin() as connection:
+            # Python's sqlite3 begins no transaction before DDL, so begin one here.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            meta.create(connection, checkfirst=True)
+            _claim(connection, str(path), host)
+            _update_tables(connection, group, may_be_newer)
+    return engine
+
+
+def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> None:
+    """Run the migrations that are missing, within the connection's transaction and under the database's lock."""
+    *_, newest = versions = group.versions()
+    tables = inspect(connection)
+    found = None
+    if tables.has_table(group.version_table):
+        found = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
+    if found == newest:
+        return
+    if found is not None and found not in versions:
+        if may_be_newer:
+            return
+        noted = _noted(connection) if tables.has_table(meta.name) else {}
+        made_by = noted.get(f"{group.name} made by", "an unknown version")
+        shown = connection.engine.url.render_as_string(hide_password=True)
+        raise NewerDatabase(shown, group.name, found, newest, made_by)
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = '{DDL_PATIENCE}'"))
+    meta.create(connection, checkfirst=True)
+    import_module("tasks.database.migrate").migrate(connection, group)  # Alembic costs each process a quarter second
+    upsert(connection, meta, [{"name": f"{group.name} made by", "value": f"celery-coordinator {VERSION}"}])
+
+
+def _configure_sqlite(connection: SqliteConnection, record: ConnectionPoolEntry) -> None:
+    # FULL: a commit outlives a power cut. Only then may the nodelist say that its objects were harvested.
+    connection.execute("PRAGMA busy_timeout = 30000")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _boot() -> str:
+    """The id of this run of the kernel. All containers of one machine have the same."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _claim(connection: Connection, database: str, host: str) -> None:
+    """Claim the database for this host. The name of a host outlives a reboot; its containers share the boot id."""
+    mine = {"host": host, "boot": _boot()}
+    noted = _noted(connection)
+    if noted.get("host") not in (None, host) and noted.get("boot") != mine["boot"]:
+        raise ForeignHost(database, noted["host"], host)
+    if not mine.items() <= noted.items():
+        upsert(connection, meta, [{"name": name, "value": value} for name, value in mine.items()])
+
+
+def _noted(connection: Connection) -> Mapping[str, str]:
+    return {row.name: row.value for row in connection.execute(select(meta))}

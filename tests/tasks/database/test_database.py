@@ -1,0 +1,207 @@
+"""The tables of a database are brought up to date: by one of many, whole or not at all, and never backwards."""
+
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, inspect, make_url, text
+
+from tasks.catalog.catalog import Catalog, Cursor
+from tasks.catalog.schema import CATALOG, metadata
+from tasks.database import Group, NewerDatabase, database, open_database
+from tasks.database.migrate import configuration
+from tasks.service import refuse_what_cannot_be_used
+from tasks.settings import Settings
+from tests.tasks.catalog.test_catalog import M, fetched
+from tests.tasks.conftest import IN_BOTH, SAMPLES, at
+
+Opened = Callable[..., Engine]
+
+FIRST = """
+from alembic import op
+import sqlalchemy as sa
+revision, down_revision = "0001", None
+def upgrade():
+    op.create_table("crates", sa.Column("name", sa.Text))
+    op.execute("INSERT INTO crates VALUES ('first')")
+"""
+SECOND = """
+import os, signal
+from pathlib import Path
+from alembic import op
+import sqlalchemy as sa
+revision, down_revision = "0002", "0001"
+def upgrade():
+    op.add_column("crates", sa.Column("weight", sa.Integer))
+    op.create_table("lids", sa.Column("name", sa.Text))
+    op.execute("INSERT INTO crates VALUES ('second', 2)")
+    if Path(__file__).with_name("die").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+OPEN = (
+    "import sys; from pathlib import Path; from tasks.database import Group, open_database\n"
+    "open_database(sys.argv[1], 'cn1', Group('crates', Path(sys.argv[2])))"
+)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    """Somebody else's tables, so far with one migration."""
+    folder = tmp_path / "a folder: 100%"
+    folder.mkdir()
+    (folder / "v0001_crates.py").write_text(FIRST)
+    return Group("crates", folder)
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Opened:
+    """Opens the test's database for a group."""
+    return lambda group, **given: open_database(settings.database, "cn1", group, **given)
+
+
+def crates(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return sorted(connection.execute(text("SELECT name FROM crates")).scalars())
+
+
+def opening(settings: Settings, group: Group) -> "subprocess.Popen[str]":
+    argv = [sys.executable, "-c", OPEN, settings.database, str(group.migrations)]
+    return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+
+
+@IN_BOTH
+def test_migrations_leave_the_tables_that_the_code_wants(catalog: Catalog) -> None:
+    with catalog.engine.connect() as connection:
+        theirs = {"version_table": CATALOG.version_table, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=theirs)
+        differences = compare_metadata(context, metadata)
+        assert [one for one in differences if one[:1] != ("remove_table",) or one[1].name != "meta"] == []
+        script = ScriptDirectory.from_config(configuration(connection, CATALOG))
+    assert [one.revision for one in script.walk_revisions()][::-1] == CATALOG.versions()
+
+
+@IN_BOTH
+def test_a_database_from_before_migrations_keeps_what_it_has(settings: Settings) -> None:
+    url = make_url(settings.database)
+    sample = (SAMPLES / f"catalog_before_migrations.{url.get_backend_name().removesuffix('ql')}.sql").read_text()
+    if url.get_backend_name() == "sqlite":
+        sqlite3.connect(url.database or "").executescript(sample).connection.close()
+    else:
+        psycopg.connect(settings.database.replace("+psycopg", ""), autocommit=True).execute(sample).connection.close()
+    for _ in range(2):
+        catalog = Catalog(settings)
+        assert [row["pid"] for row in catalog.objects(M)] == ["a", "ü/?#%"]
+        assert catalog.document(M, "a") == b"<a/>"
+        assert catalog.cursor(M, "complete") == Cursor("complete", at(-60), at(1))
+        assert [failure.pid for failure in catalog.failed(M)] == ["bad"]
+        assert catalog.summary(M).ran_at == at(10)
+    catalog.store(M, fence=7, fetched=fetched(["b"]), now=at(20))
+    assert catalog.summary(M).objects == 3
+
+
+@IN_BOTH
+def test_of_many_that_start_at_once_one_migrates(settings: Settings, group: Group, opened: Opened) -> None:
+    at_once = [opening(settings, group) for _ in range(3)]
+    assert [process.communicate(timeout=60)[1] for process in at_once] == [""] * 3
+    assert crates(opened(group)) == ["first"]
+
+
+@IN_BOTH
+def test_a_process_that_dies_within_a_migration_leaves_what_was_there(
+    settings: Settings, group: Group, opened: Opened
+) -> None:
+    engine = opened(group)
+    (group.migrations / "v0002_lids.py").write_text(SECOND)
+    (group.migrations / "die").touch()
+    dying = opening(settings, group)
+    dying.communicate(timeout=60)
+    assert dying.returncode == -signal.SIGKILL
+    assert crates(engine) == ["first"]
+    assert not inspect(engine).has_table("lids")
+    assert [column["name"] for column in inspect(engine).get_columns("crates")] == ["name"]
+    (group.migrations / "die").unlink()
+    assert crates(opened(group)) == ["first", "second"]
+    assert inspect(engine).has_table("lids")
+
+
+@IN_BOTH
+def test_groups_of_tables_share_a_database_and_know_nothing_of_each_other(
+    settings: Settings, group: Group, opened: Opened, catalog: Catalog
+) -> None:
+    assert crates(opened(group)) == ["first"]
+    (group.migrations / "v0002_lids.py").write_text(SECOND)
+    opened(group)
+    assert Catalog(settings).objects(M) == []
+
+
+@IN_BOTH
+def test_a_newer_database_is_refused_with_its_maker_and_the_way_out(
+    group: Group, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (group.migrations / "v0002_lids.py").write_text(SECOND)
+    monkeypatch.setattr(database, "VERSION", "7.8.9")
+    opened(group)
+    monkeypatch.undo()
+    (group.migrations / "v0002_lids.py").unlink()
+    with pytest.raises(NewerDatabase) as refused:
+        opened(group)
+    said = str(refused.value)
+    assert "tables of the crates have version 0002, which celery-coordinator 7.8.9 made" in said
+    assert "knows versions up to 0001. Install the version that made them" in said
+    assert str(pickle.loads(pickle.dumps(refused.value))) == said
+    assert crates(opened(group, may_be_newer=True)) == ["first", "second"]  # a node that runs since before
+
+
+@IN_BOTH
+def test_an_older_process_goes_on_beside_a_migrated_database(catalog: Catalog) -> None:
+    """What the version before migrations wrote, word for word."""
+    with catalog.engine.begin() as connection:
+        for table, columns, values in (
+            ("members", "member, fence", f"'{M}', 3"),
+            ("cursors", "member, kind, started_from, position", f"'{M}', 'complete', '2024-05-14', '2024-05-15'"),
+            (
+                "objects",
+                "member, pid, listed, modified, format_id, size, checksum, algorithm, archived, document, fence",
+                f"'{M}', 'a', '2024-05-14', '2024-05-14', 'text/csv', 1, 'c', 'SHA-1', FALSE, '<a/>', 3",
+            ),
+        ):
+            connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"))
+        connection.execute(text("DELETE FROM cursors"))
+    assert [row["pid"] for row in catalog.objects(M)] == ["a"]
+
+
+@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+def test_a_migration_that_must_wait_for_a_table_gives_up_and_stops_nobody_for_long(
+    settings: Settings, group: Group, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened(group)
+    (group.migrations / "v0002_lids.py").write_text(SECOND)
+    monkeypatch.setattr(database, "DDL_PATIENCE", "200ms")
+    reader = create_engine(settings.database)
+    with reader.connect() as connection:
+        connection.execute(text("SELECT name FROM crates"))  # and does not end its transaction
+        with pytest.raises(Exception, match="lock timeout"):
+            opened(group)
+        assert crates(engine) == ["first"]
+    reader.dispose()
+    assert crates(opened(group)) == ["first", "second"]
+
+
+@IN_BOTH
+def test_no_node_or_beat_of_an_older_version_starts_on_a_newer_database(
+    catalog: Catalog, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with catalog.engine.begin() as connection:
+        connection.execute(text("UPDATE catalog_version SET version_num = '9999'"))
+    monkeypatch.setenv("TASKS_DATABASE_URL", settings.database)
+    with pytest.raises(SystemExit, match="newer than this program: its tables of the catalog have version 9999"):
+        refuse_what_cannot_be_used()
