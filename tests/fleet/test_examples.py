@@ -95,6 +95,23 @@ def test_of_two_servers_one_does_the_work_once_and_takes_over_from_one_that_is_k
     ]
 
 
+def test_of_three_servers_one_does_each_slot_also_those_of_one_that_is_killed() -> None:
+    lines = shown("resilience.py")
+    killed = next(line for line in lines if line.endswith("is killed")).removesuffix(" is killed")
+    assert lines[-1] == "8 slots, 8 complete"
+    worked = [line.partition(" works on slot ")[::2] for line in lines if " works on slot " in line]
+    last = [slot.partition(",")[0] for name, slot in worked if name == killed][-1]
+    again = [(name, slot) for name, slot in worked if slot == f"{last}, attempt 2"]
+    assert len(again) == 1
+    assert again[0][0] != killed
+    assert len(worked) == 9, "the killed server's slot was begun twice, all others once"
+    seen = {name: [line.partition(": ")[2] for line in lines if line.startswith(f"{name} sees")] for name, _ in again}
+    for name in {line.partition(" sees")[0] for line in lines if " sees: " in line}:
+        assert [line.partition(": ")[2] for line in lines if line.startswith(f"{name} sees")] == next(
+            iter(seen.values())
+        )
+
+
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
     assert f'shown("{name}")' in Path(__file__).read_text()

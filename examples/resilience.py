@@ -1,0 +1,97 @@
+"""Resilience: three equal servers run the same timer, a slot each second, and one of them is killed at work.
+
+Each server competes for each slot. The winner works for 1.5 s, so one server alone lags, two alternate, and of three
+one is always idle. A server watches the slots that it lost until they end. It takes an abandoned one over, so each
+slot is done once, also that of the killed server. Every server shows who won each slot.
+
+Run it: python examples/resilience.py [SERVERS]
+"""
+
+import heapq
+import subprocess
+import sys
+import threading
+import time
+
+from onemachine import Machine, say
+
+from coordinator import Coordinator, Grab
+
+SLOTS, WORK, TTL = 8, 1.5, 1.0
+
+
+class Server:
+    """Slots are numbered by the seconds since the epoch. `due`: those to compete for, the earliest first.
+
+    A server that starts late begins with the first slot, too: slots that nobody did run in order.
+    """
+
+    def __init__(self, name: str, first: int) -> None:
+        self.name = name
+        self.coordinator = Coordinator()
+        self.due = list(range(first, first + SLOTS))
+        self.more = threading.Condition()
+        self.watched = 0
+
+    def run(self) -> None:
+        while (slot := self.next_slot()) is not None:
+            grab = self.coordinator.grab("timer", slot, self.name, ttl=TTL)
+            if grab.won:
+                say(f"{self.name} works on slot {slot % 1000}, attempt {grab.attempt}")
+                time.sleep(WORK)
+                grab.complete()
+            elif grab.state == "incomplete":
+                with self.more:
+                    self.watched += 1
+                threading.Thread(target=self.watch, args=[slot, grab], daemon=True).start()
+        for one in sorted(self.coordinator.grabs("timer"), key=lambda one: one.instance):
+            assert one.winner
+            say(f"{self.name} sees: slot {int(one.instance) % 1000}: {one.state}, {one.winner.identifier}")
+
+    def next_slot(self) -> int | None:
+        """The earliest slot whose time has come; None once all have ended."""
+        with self.more:
+            while True:
+                if self.due and self.due[0] <= time.time():
+                    return heapq.heappop(self.due)
+                if not self.due and not self.watched:
+                    return None
+                self.more.wait(max(0.0, self.due[0] - time.time()) if self.due else None)
+
+    def watch(self, slot: int, grab: Grab) -> None:
+        """Compete once more for a slot whose winner is gone."""
+        end = grab.wait()
+        with self.more:
+            self.watched -= 1
+            if end != "complete":
+                heapq.heappush(self.due, slot)
+            self.more.notify()
+
+
+def start(name: str, first: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, __file__, name, str(first)])
+
+
+def main(count: int) -> None:
+    with Machine() as machine:
+        coordinator, first = Coordinator(), int(time.time()) + 3
+        servers = {name: start(name, first) for name in [f"server {number + 1}" for number in range(count)]}
+        if count > 1:
+            time.sleep(first + 2.5 - time.time())  # in the middle of its work
+            at_work = [one.winner for one in coordinator.grabs("timer") if one.state == "running"]
+            assert at_work[-1]
+            killed = servers.pop(at_work[-1].identifier)
+            killed.kill()
+            killed.wait()
+            machine.say(f"{at_work[-1].identifier} is killed")
+        for server in servers.values():
+            server.wait()
+        done = coordinator.grabs("timer")
+        machine.say(f"{len(done)} slots, {sum(one.state == 'complete' for one in done)} complete")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        Server(sys.argv[1], int(sys.argv[2])).run()
+    else:
+        main(int(sys.argv[1]) if sys.argv[1:] else 3)
