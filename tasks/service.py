@@ -29,6 +29,11 @@ class Service:
 
 @cache
 def _of(pid: int) -> Service:
+    return fresh()
+
+
+def fresh() -> Service:
+    """One more, for a thread that shares none of it."""
     settings = Settings.from_environment()
     catalog = Catalog(settings)
     who = coordinator.documents.node or f"{getuser()}@{settings.host}"

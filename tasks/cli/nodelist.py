@@ -1,5 +1,6 @@
 """`coordinator nodelist …`: the list of members, its copies, and its history."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.service import service
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
+WRITING, LOOK = 10.0, 0.2  # seconds until the nodes have written to the store, and between two looks
 SHOWN = 3  # entries of a change that the table shows
 
 
@@ -120,6 +122,16 @@ def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
     return (
         f"pending: {member_id}: {name} lacks version {one.version}: {one.reason}" for member_id, one in pending.items()
     )
+
+
+def still_lacking(member_id: str) -> str | None:
+    """Why the permanent store lacks the member's newest version. Gives the nodes some seconds to write it."""
+    deadline = time.monotonic() + WRITING
+    while one := lacking(service().nodelist.document).get(member_id):
+        if one.why or time.monotonic() > deadline:
+            return one.reason
+        time.sleep(LOOK)
+    return None
 
 
 @nodelist.command()

@@ -14,7 +14,7 @@ from coordinator.documents.copies import text_of
 from coordinator.documents.document import Document
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import member_value
-from tasks.nodelist.protocol import DATES
+from tasks.nodelist.protocol import DATES, SOON
 from tasks.nodelist.stores import Found, Listed, State, Token
 
 ListedJson = dict[str, JsonValue]
@@ -56,7 +56,7 @@ class Pending(NamedTuple):
 
     @property
     def reason(self) -> str:
-        return self.why or "it is about to be written"
+        return self.why or SOON
 
 
 def lacking(document: Document) -> dict[str, Pending]:

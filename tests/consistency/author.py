@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,12 +145,12 @@ class Written(LdapStore):
         self._skipping = skipping
         self._writes = itertools.count(1)
 
-    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
+    def _write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool) -> State | None:
         self._steps.reach("intended")
         if self._skipping and base and wanted and next(self._writes) % 3 == 0:
             return State(wanted, base.token)
         self._connection.operations = 0
-        state = super().write(member_id, base, wanted, whole)
+        state = super()._write(member_id, base, wanted, whole)
         self._steps.reach("written")
         return state
 
@@ -158,10 +158,10 @@ class Written(LdapStore):
 class Forgetful(Reconciler):
     """The planted defect: it takes a pending change off the list before it writes it."""
 
-    def write(self, member_id: str) -> str:
-        for entry, version in self.document.behind(MEMBER + member_id, DATED + member_id).items():
+    def write(self, names: Sequence[str]) -> dict[str, str]:
+        for entry, version in self.document.behind(*(each + one for one in names for each in (MEMBER, DATED))).items():
             self.document.followed(entry, version)
-        return super().write(member_id)
+        return super().write(names)
 
 
 def nodelist_of(charge: Charge, say: Say, steps: Steps) -> ReplicatedNodelist:
@@ -198,8 +198,9 @@ def act(nodelist: ReplicatedNodelist, charge: Charge, chance: random.Random) -> 
         if charge.refreshes:
             nodelist.refresh()
         elif chance.random() < 0.5:
-            dates = Dates(instants.now(), None)
-            nodelist.harvested(chance.choice(charge.names), dates, fence=nodelist.document.fence())
+            dates, name = Dates(instants.now(), None), chance.choice(charge.names)
+            nodelist.harvested(name, dates, fence=nodelist.document.fence())
+            nodelist.reconciler.follow(name)  # as a node does
         else:
             nodelist.change(chance.choice(charge.names), stamped(chance.choice(("up", "down"))), why="by hand")
 
