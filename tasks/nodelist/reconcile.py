@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from coordinator import Changed, StaleFence
 from coordinator.documents.copies import Copy
 from coordinator.documents.document import Document
-from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in, once_more
+from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.store_notes import (
     Note,
@@ -100,10 +100,10 @@ class Reconciler:
         sightings, others = compared(before, self.document.stored(), found, run)
         for member_id, note in others.items():  # somebody wrote meanwhile: the reading may be older than that
             sightings |= self._looked_at(member_id, note)
-        lines = self._take_in(sightings, run)
+        lines, spoilt = self._take_in(sightings, run)
         if not found.states and self.document.pointer()[0] == 0:
             self.document.update(NOBODY, fence=1, follow=False, who=self._who, why=f"{self.store.name} is empty")
-        self.follow_all(found.bad)
+        self.follow_all(found.bad, spoilt)
         return lines
 
     def _looked_at(self, member_id: str, note: Note | None) -> dict[str, Sighting]:
@@ -115,8 +115,9 @@ class Reconciler:
             return {}
         return {member_id: Sighting(note, state)} if self.document.stored_of(member_id) == note else {}
 
-    def _take_in(self, found: Mapping[str, Sighting], run: str) -> list[str]:
-        """Commit other people's changes, and note what the store has. Returns a line for each difference.
+    def _take_in(self, found: Mapping[str, Sighting], run: str) -> tuple[list[str], set[str]]:
+        """Commit other people's changes, and note what the store has. Returns a line for each difference, and the
+        members that are to be written again.
 
         Each note in `found` stood while its state was read, and in that run of Redis.
         """
@@ -124,29 +125,33 @@ class Reconciler:
         lines: dict[str, list[str]] = {}
         to_write: dict[str, Changes] = {}
         as_stored: dict[str, Changes] = {}
+        notes, spoilt = {member_id: seen(sighting, run) for member_id, sighting in found.items()}, set[str]()
         for member_id, sighting in found.items():
             note, state = sighting
             theirs, ours = state and state.listed, listed_in(copy, member_id)
             fields = foreign(sighting) - kept - doubtful(note, run, ours)
             new = merged(listed_of(note), theirs, ours, fields) if fields else ours
             changes = difference(member_id, ours, new)
-            if not fields and new != theirs and not self.document.behind(MEMBER + member_id, DATED + member_id):
-                changes = once_more(member_id, ours)  # a late write of ours has spoilt the store: it is to be mended
+            lost = new != theirs or bool(notes[member_id]["intents"])
+            if lost and not fields and not self.document.behind(MEMBER + member_id, DATED + member_id):
+                # A late write of ours has spoilt the store, or may: the intent lasts until that is mended.
+                notes[member_id] = intending(notes[member_id], ours, run)
+                spoilt.add(member_id)
             (as_stored if new == theirs else to_write)[member_id] = changes
             lines[member_id] = lines_of(member_id, ours, new)
         why = f"changed in {self.store.name}"
         refused = self.commit_all(copy, to_write, why=why)
         refused |= self.commit_all(copy, as_stored, why=why, follow=False)
         for member_id in found.keys() - refused:  # the next refresh looks at the refused ones again
-            self.document.note(member_id, found[member_id].note, seen(found[member_id], run))
+            self.document.note(member_id, found[member_id].note, notes[member_id])
         told = [line for member_id in found if member_id not in refused for line in lines[member_id]]
         for line in told:
             logger.info("nodelist: %s", line)
-        return told
+        return told, spoilt
 
-    def follow_all(self, but: Collection[str] = ()) -> None:
+    def follow_all(self, but: Collection[str] = (), also: Collection[str] = ()) -> None:
         """Write everything that the store lacks, until the store goes away."""
-        self.follow_some({entry.partition("/")[2] for entry in self.document.behind()} - set(but))
+        self.follow_some({entry.partition("/")[2] for entry in self.document.behind()} - {*but} | {*also})
 
     def follow_some(self, names: Collection[str]) -> bool:
         """Write what is committed of these members. False where the store is away."""

@@ -42,6 +42,7 @@ STEPS = ("before", "asked", "committed", "intended", "half", "written", "noted")
 """Before it asks for its update; as members prepare it; it is committed; LDAP is about to be written; between two
 operations there; LDAP has it; so it is noted, and is listed as pending still."""
 
+FORGOTTEN = "forgotten"
 SKIPS, FORGETS = "skips a write", "forgets what is pending"
 Say = Callable[..., None]
 
@@ -156,11 +157,14 @@ class Written(LdapStore):
 
 
 class Forgetful(Reconciler):
-    """The planted defect: it takes a pending change off the list before it writes it."""
+    """The planted defect: it takes a pending change off the list before it writes it, or notes that it will."""
+
+    steps: Steps
 
     def write(self, names: Sequence[str]) -> dict[str, str]:
         for entry, version in self.document.behind(*(each + one for one in names for each in (MEMBER, DATED))).items():
             self.document.followed(entry, version)
+        self.steps.reach(FORGOTTEN)
         return super().write(names)
 
 
@@ -170,7 +174,8 @@ def nodelist_of(charge: Charge, say: Say, steps: Steps) -> ReplicatedNodelist:
     nodelist_store = Written(Settings(**charge.account, ldap_timeout=2), steps, charge.defect == SKIPS)
     nodelist = ReplicatedNodelist(document, nodelist_store, charge.name)
     if charge.defect == FORGETS:
-        nodelist.reconciler = Forgetful(document, nodelist_store, charge.name)
+        nodelist.reconciler = forgetful = Forgetful(document, nodelist_store, charge.name)
+        forgetful.steps = steps
     return nodelist
 
 

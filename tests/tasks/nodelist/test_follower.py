@@ -130,10 +130,11 @@ def test_after_a_crash_at_any_step_of_a_follower_the_next_one_has_the_store_as_c
                 dead.reconciler.follow_some([A, B])
             except InterruptedError:
                 crashed += 1
+        lists.nodelist.reset(B)  # what the dead one wrote is not taken for an edit that came later
         lists.writer(f"next{number}", "two").reconciler.follow_some([A, B])
         lists.nodelist.refresh()
         assert lists.listed(A).member == river_with(description=f"by hand {number}", last_harvested=day(number)), number
-        assert lists.dates(B).last_harvested == day(number)
+        assert lists.dates(B).last_harvested == instants.NEVER, number
         lists.agree()
     assert crashed > 12
 
