@@ -38,10 +38,14 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are."""
+    """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are.
+
+    `problems`: a sentence about each entry that was left out.
+    """
 
     states: Mapping[str, State] = field(default_factory=dict)
     bad: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
 
 
 class NodelistStoreAway(Exception):

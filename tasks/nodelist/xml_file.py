@@ -54,12 +54,14 @@ class XmlNodelist:
     def members(self) -> list[Member]:
         return self._members(self._current()[1])
 
-    def listed(self) -> tuple[list[Member], set[str]]:
-        """As members(), but from the file as it is now, never from the last good one. Also the ids of bad entries."""
+    def listed(self) -> tuple[list[Member], set[str], list[str]]:
+        """As members(), but from the file as it is now, never from the last good one. Also the ids of bad entries, and
+        a sentence about each.
+        """
         found = self._settled()
         if found is None:
             raise NodelistUnreadable(f"{self._path}: no node list can be read there")
-        return self._members(found[1]), found[1].bad
+        return self._members(found[1]), found[1].bad, found[1].problems
 
     def _members(self, parsed: Parsed) -> list[Member]:
         rows = self._rows.read()

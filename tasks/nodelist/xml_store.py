@@ -27,8 +27,9 @@ class XmlStore:
         self.name = str(nodelist.path)
 
     def read(self) -> Found:
-        members, bad = self._nodelist.listed()
-        return Found({member.identifier: State(Listed(member=member)) for member in members}, frozenset(bad))
+        members, bad, problems = self._nodelist.listed()
+        states = {member.identifier: State(Listed(member=member)) for member in members}
+        return Found(states, frozenset(bad), tuple(problems))
 
     def read_one(self, member_id: str) -> State | None:
         found = self.read()

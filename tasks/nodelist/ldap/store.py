@@ -43,11 +43,12 @@ class LdapStore:
         except NodelistStoreRefused as error:
             raise NodelistStoreAway(str(error)) from error
         for name, problem in reading.problems.items():
-            if (said := f"{name}: {problem}") not in self._named:
-                self._named.add(said)
-                logger.warning("nodelist in LDAP: %s; left out", said)
+            if (line := f"{name}: {problem}") not in self._named:
+                self._named.add(line)
+                logger.warning("nodelist in LDAP: %s; left out", line)
         states = {member_id: _state(record) for member_id, record in reading.records.items()}
-        return Found(states, frozenset(reading.bad))
+        said = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
+        return Found(states, frozenset(reading.bad), tuple(said))
 
     def read_one(self, member_id: str) -> State | None:
         with self._asking():
