@@ -1,6 +1,6 @@
 """How far is LDAP behind the commits? Two nodes commit dates of 100 members, and a real slapd gets them.
 
-First one writer commits, then it calls `harvested`, which commits and writes. Then 20 writers commit at the same time,
+First one writer commits, then it calls `harvested` and writes as a node does. Then 20 writers commit at the same time,
 and one refresh writes everything that LDAP lacks.
 """
 
@@ -56,6 +56,7 @@ def report(nodelist: ReplicatedNodelist, ids: list[str]) -> None:
 
     def harvested(member_id: str) -> None:
         nodelist.harvested(member_id, Dates(datetime.fromisoformat(_next())), fence=time.time_ns() // 1000)
+        nodelist.reconciler.follow(member_id)
 
     _say("commit alone", [_timed(commit, member_id) for member_id in ids])
     nodelist.refresh()

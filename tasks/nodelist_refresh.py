@@ -1,17 +1,21 @@
-"""The task that reconciles the nodelist with its permanent store. Each node asks for it once when it starts."""
+"""The task that reconciles the nodelist with its permanent store, and the thread of each node that writes to the store.
+
+Each node asks for the task once when it starts.
+"""
 
 import logging
 
 from coordinator import CoordinatorError
 from coordinator.threads import StoppableThread
 from tasks.app import app, coordinator
+from tasks.nodelist.follower import Follower
 from tasks.nodelist.stores import NodelistStoreAway
-from tasks.service import service
+from tasks.service import fresh, service
 
 logger = logging.getLogger(__name__)
 
 LANE = "nodelist"
-PAUSE = 1.0
+PAUSE, TROUBLED = 1.0, 5.0
 
 
 @app.task(name="tasks.refresh.refresh_nodelist")
@@ -46,4 +50,34 @@ class AtStart(StoppableThread):
                 self.stopping.wait(PAUSE)
 
 
+class Following(StoppableThread):
+    """Runs beside each warden: see `tasks.nodelist.follower`."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__("nodelist-follower", 3.0)
+        self._node = node
+        self._follower: Follower | None = None
+        self._trouble = ""
+
+    def run(self) -> None:
+        pause = PAUSE
+        while not self.stopping.wait(pause):
+            pause = self._step()
+        self._step()  # the syncs that ended with this node
+
+    def _step(self) -> float:
+        try:
+            # A nodelist of its own: it keeps the store as it was written last, and other threads read theirs.
+            self._follower = self._follower or Follower(fresh().nodelist, self._node)
+            pause = self._follower.step()
+        except Exception as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                logger.warning("nodelist: nothing can be written to the permanent store now: %s", error)
+            return TROUBLED
+        self._trouble = ""
+        return pause
+
+
 coordinator.warden_plugin(AtStart)
+coordinator.warden_plugin(Following)

@@ -29,6 +29,11 @@ class Service:
 
 @cache
 def _of(pid: int) -> Service:
+    return fresh()
+
+
+def fresh() -> Service:
+    """One more, for a thread that shares none of it."""
     settings = Settings.from_environment()
     # A node had its look at the database when it started; an upgrade since then does not stop its new processes.
     catalog = Catalog(settings, may_be_newer=bool(coordinator.documents.node))

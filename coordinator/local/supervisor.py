@@ -25,6 +25,7 @@ STEADY = 60.0  # a child that lived this long begins with the first backoff agai
 STOP_TOTAL = 10.0  # for all children together
 STOP_RESERVE = 0.5  # a part of STOP_TOTAL, kept for each company that is still to be stopped
 POLL = 0.02
+AGAIN = 1.0  # seconds until the next word of a wait that goes on
 
 log = logging.getLogger(__name__)
 
@@ -115,12 +116,20 @@ class Child:
 
 
 class Supervisor:
-    """`with Supervisor(specs, directory) as supervisor: supervisor.run(stop)`; logs are `directory/<name>.log`."""
+    """`with Supervisor(specs, directory) as supervisor: supervisor.run(stop)`; logs are `directory/<name>.log`.
+
+    `waits` hears the names of the children whose end is awaited: at once, after each change, and each second.
+    """
 
     def __init__(
-        self, specs: Sequence[ChildSpec], directory: str | Path, clock: Callable[[], float] = time.monotonic
+        self,
+        specs: Sequence[ChildSpec],
+        directory: str | Path,
+        clock: Callable[[], float] = time.monotonic,
+        waits: Callable[[list[str]], object] = lambda names: None,
     ) -> None:
         self.directory = Path(directory)
+        self._waits = waits
         self.children = [Child(spec, self.directory / f"{spec.name}.log", clock) for spec in specs]
 
     def __enter__(self) -> Self:
@@ -158,13 +167,20 @@ class Supervisor:
                 deadline = min(time.monotonic() + patience, end - STOP_RESERVE * len(companies))
                 for child in reversed(company):
                     child.ask_to_stop()
-                while time.monotonic() < deadline and not all(child.dead() for child in company):
-                    time.sleep(POLL)
+                self._await(company, deadline)
                 for child in company:
                     child.bury()
         finally:
             for child in self.children:
                 child.bury()
+
+    def _await(self, company: list[Child], deadline: float) -> None:
+        told, until = list[str](), 0.0
+        while time.monotonic() < deadline and (alive := [child.spec.name for child in company if not child.dead()]):
+            if alive != told or time.monotonic() >= until:
+                told, until = alive, time.monotonic() + AGAIN
+                self._waits(alive)
+            time.sleep(POLL)
 
     def _companies(self) -> list[list[Child]]:
         """The children in order, those that stop together in one list."""

@@ -24,6 +24,7 @@ from coordinator.errors import SettingsError
 from coordinator.execution.parked import Parked
 from coordinator.execution.results import Results
 from coordinator.store.client import Store
+from coordinator.threads import StoppableThread
 from coordinator.worker.errands import Duty, WardenPlugin, attend
 from coordinator.worker.unacked import open_unacked
 
@@ -100,13 +101,15 @@ def main() -> None:
             duty.wake()
 
     ear = Ear(sys.stdin, bells.ring, wake)
-    plugins: list[WardenPlugin] = [*open_unacked(app, charge["node"], charge["incarnation"])]
-    plugins += [make(charge["node"]) for make in host.warden_plugins]
-    parts: list[WardenPlugin] = [bells, *duties, *plugins]
+    plugins: list[WardenPlugin] = [make(charge["node"]) for make in host.warden_plugins]
+    parts: list[WardenPlugin] = [bells, *duties, *open_unacked(app, charge["node"], charge["incarnation"]), *plugins]
     for part in parts:
         part.start()
     ear.start()
     attend(duties, ear.ended.wait, int(sys.argv[2]))
+    for plugin in plugins:  # they end at the same time
+        if isinstance(plugin, StoppableThread):
+            plugin.stopping.set()
     for part in reversed(parts):
         part.stop()
 

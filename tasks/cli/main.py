@@ -14,7 +14,7 @@ from tasks.app import coordinator
 from tasks.catalog.sightings import Sightings
 from tasks.cli.errors import one_line, unknown
 from tasks.cli.members import members
-from tasks.cli.nodelist import nodelist
+from tasks.cli.nodelist import nodelist, still_lacking
 from tasks.database import ForeignHost, NewerDatabase
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.xml_file import NodelistUnreadable
@@ -102,8 +102,8 @@ def refresh(member: str, pid: str | None, reason: str | None, wait: bool) -> Non
         f"{result[name]} {name}" for name in ("listed", "stored", "unchanged", "failed") if name in result
     )
     click.echo(f"{member}: {result.get('outcome', job.state)}: {result.get('reason') or counts}")
-    if result.get("store", WRITTEN) not in (None, WRITTEN):
-        click.echo(f"the nodelist's permanent store lacks the new dates yet: {result['store']}", err=True)
+    if result.get("store", WRITTEN) not in (None, WRITTEN) and (why := still_lacking(member)):
+        click.echo(f"the nodelist's permanent store lacks the new dates yet: {why}", err=True)
 
 
 def _refuse_what_nodes_would(member: str) -> None:

@@ -1,5 +1,6 @@
 """`coordinator nodelist …`: the list of members, its copies, and its history."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from tasks.cli.errors import one_line
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
 from tasks.nodelist.store_notes import Pending, lacking
-from tasks.nodelist.verify import verify_all
+from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
+from tasks.nodelist.verify import Verdict, not_understood, verify_all
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
+from tasks.schedules import scheduled
 from tasks.service import service
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
+WRITING, LOOK = 10.0, 0.2  # seconds until the nodes have written to the store, and between two looks
 SHOWN = 3  # entries of a change that the table shows
 
 
@@ -80,11 +84,14 @@ def show(as_json_: bool) -> None:
     """Show the committed list, its keepers, and what the permanent store lacks."""
     here = service().nodelist
     copy, kept_by, pending = here.document.read(), here.document.members(), lacking(here.document)
-    listed, name = here.listed(), here.store.name
+    listed, name, broken = here.listed(), here.store.name, _broken(here.store)
     if as_json_:
-        about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name}
+        about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name, "broken": broken}
         missing = {member_id: one._asdict() for member_id, one in pending.items()}
-        members = [{"approved": one.approved} | one.member.model_dump(mode="json") for one in listed.values()]
+        members = [
+            {"approved": one.approved, "synchronized": _synchronized(one)} | one.member.model_dump(mode="json")
+            for one in listed.values()
+        ]
         click.echo(as_json({**about, "pending": missing, "members": members}))
         return
     rows = (
@@ -93,7 +100,7 @@ def show(as_json_: bool) -> None:
             one.member.name,
             one.member.base_url,
             _schedule(one.member),
-            _synchronized(one.member, one.approved),
+            _synchronized(one),
         )
         for member_id, one in listed.items()
     )
@@ -104,16 +111,29 @@ def show(as_json_: bool) -> None:
         else str(copy.version or "none yet: the first node that starts commits one")
     )
     click.echo("\n" + pairs([("version", version), ("kept by", kept_by or "no node or beat"), ("store", name)]))
+    for problem in [f"{name} is away, so nobody knows"] if broken is None else broken:
+        click.echo(f"broken entries: {problem}")
     for line in _pending(pending, name):
         click.echo(line)
+
+
+def _broken(store: NodelistStore) -> list[str] | None:
+    """A sentence about each entry in the permanent store that cannot be understood. None: the store is away."""
+    try:
+        return list(store.read().problems)
+    except NodelistStoreAway:
+        return None
 
 
 def _schedule(member: Member) -> str | None:
     return " ".join(member.schedule.parts) if member.schedule else None
 
 
-def _synchronized(member: Member, approved: bool) -> str:
-    return (member.obstacle or "yes") if approved else "it is not approved"
+def _synchronized(one: Listed) -> str:
+    if not one.approved:
+        return "it is not approved"
+    schedule = scheduled(one.member, service().settings.zone)
+    return one.member.obstacle or (f"only on request: {schedule}" if isinstance(schedule, str) else "yes")
 
 
 def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
@@ -122,10 +142,25 @@ def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
     )
 
 
+def still_lacking(member_id: str) -> str | None:
+    """Why the permanent store lacks the member's newest version. Gives the nodes some seconds to write it."""
+    deadline = time.monotonic() + WRITING
+    while one := lacking(service().nodelist.document).get(member_id):
+        if one.why or time.monotonic() > deadline:
+            return one.reason
+        time.sleep(LOOK)
+    return None
+
+
 @nodelist.command()
+@click.option(
+    "--known",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Ids of members, a line each, whose entries in the permanent store are known to be broken.",
+)
 @json_option
 @one_line()
-def verify(as_json_: bool) -> None:
+def verify(known: Path | None, as_json_: bool) -> None:
     """Compare the disks of all nodes and beats, Redis and the permanent store.
 
     Where they differ, each living node and beat is named with what it has: same, behind, out (and why), unknown.
@@ -133,17 +168,37 @@ def verify(as_json_: bool) -> None:
     """
     nodes = frozenset(node.name for node in coordinator.nodes() if node.app == app.main)
     found = verify_all(service().nodelist, nodes)
+    excused, differences, mended = _excused(found, _named(known) if known else set())
     if as_json_:
-        click.echo(as_json({"agreed": not found.differences, **found._asdict()}))
-    elif not found.differences:
+        about = found._replace(differences=differences)._asdict()
+        click.echo(as_json({"agreed": not differences, **about, "known": excused, "mended": mended}))
+    elif not differences:
         click.echo(f"version {found.version} is the same on {', '.join(found.copies)}, in Redis and in {found.store}")
-    else:
-        for line in found.differences:
-            click.echo(line, err=True)
-        if found.keepers:
-            click.echo(table(("node or beat", "its copy"), found.keepers.items()))
-    if found.differences:
+    for line in () if as_json_ else (*differences, *(f"known: {line}" for line in excused), *mended):
+        click.echo(line, err=True)
+    if differences and found.keepers and not as_json_:
+        click.echo(table(("node or beat", "its copy"), found.keepers.items()))
+    if differences:
         raise click.exceptions.Exit(1)
+
+
+def _named(file: Path) -> set[str]:
+    lines = (line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return {line for line in lines if line}
+
+
+def _excused(found: Verdict, known: set[str]) -> tuple[list[str], list[str], list[str]]:
+    """The differences that are known; the others; a sentence about each name that is known and not broken any more."""
+    broken = {one for one in known if not_understood(one, found.store) in found.differences}
+    excused = [
+        line
+        for line in found.differences
+        if any(line.startswith((not_understood(one, found.store), f"{one}: {found.store} lacks ")) for one in broken)
+    ]
+    others = [line for line in found.differences if line not in excused]
+    compared = not any("cannot be compared" in line or line.startswith("Redis: ") for line in others)
+    mended = [f"{one} is not broken any more: take it out of the file" for one in sorted(known - broken) if compared]
+    return excused, others, mended
 
 
 @nodelist.command()

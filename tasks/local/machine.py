@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -28,14 +28,16 @@ import psutil
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.diagnosis.status import warnings
 from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable, free_port
-from coordinator.local.supervisor import ChildSpec, Supervisor
+from coordinator.local.supervisor import POLL, ChildSpec, Supervisor
 from tasks.catalog.catalog import Catalog
+from tasks.local import environment
 from tasks.nodelist.protocol import Nodelist
 from tasks.nodelist.xml_file import NodelistUnreadable, XmlNodelist
 from tasks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 WARDENS_TIMEOUT = 3.0  # how long the processes of our children may outlive them
+NODE_PATIENCE, BEAT_PATIENCE = 4.0, 1.5  # how long a process may take to end
 REVIVE_PAUSE = 1.0
 FLOWER_PORT = 5555
 
@@ -56,9 +58,15 @@ class Wanted:
 class Machine:
     """`with Machine(wanted) as machine: machine.run(stop)`. Only the main thread may start leashed children."""
 
-    def __init__(self, wanted: Wanted, extra: Mapping[str, str] | None = None) -> None:
-        """`extra`: more variables for the children's environment."""
+    def __init__(
+        self,
+        wanted: Wanted,
+        extra: Mapping[str, str] | None = None,
+        tell: Callable[[str], object] = lambda sentence: None,
+    ) -> None:
+        """`extra`: more variables for the children's environment. `tell` hears whose end is awaited."""
         self.wanted = wanted
+        self._tell = tell
         self._extra = extra or {}
         self._redis = None if os.environ.get("COORDINATOR_URL") else EmbeddedRedis(wanted.data / "redis")
         self._revive_at = 0.0
@@ -73,7 +81,7 @@ class Machine:
             started.enter_context(self._shared_environment())
             started.callback(self.coordinator.store.close)
             started.callback(self._end_family)
-            self._supervisor = started.enter_context(Supervisor(self._children(), self.logs))
+            self._supervisor = started.enter_context(Supervisor(self._children(), self.logs, waits=self._waits))
             self._running = started.pop_all()
         return self
 
@@ -145,10 +153,7 @@ class Machine:
         self.environ |= self._extra
         self.environ.setdefault("CELERY_BROKER_URL", self.environ["COORDINATOR_URL"])
         self.coordinator = Coordinator(url=self.environ["COORDINATOR_URL"])
-        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.environ.items()]
-        self.environment_file.unlink(missing_ok=True)
-        self.environment_file.touch(0o600)
-        self.environment_file.write_text("".join(lines))
+        environment.write(self.environment_file, self.environ)
         try:
             yield
         finally:
@@ -159,33 +164,52 @@ class Machine:
 
         A warden among them still puts back the messages of its worker.
         """
-        _, stubborn = psutil.wait_procs(self._family, timeout=WARDENS_TIMEOUT)
-        for process in stubborn:
+        end = time.monotonic() + WARDENS_TIMEOUT
+        if living(self._family):
+            self._tell(f"waiting for the wardens to sign off ({WARDENS_TIMEOUT:g} s at most)")
+        while (left := living(self._family)) and time.monotonic() < end:
+            time.sleep(POLL)
+        for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(stubborn, timeout=WARDENS_TIMEOUT)
+        psutil.wait_procs(left, timeout=WARDENS_TIMEOUT)
+
+    def _waits(self, names: list[str]) -> None:
+        self._tell(
+            f"waiting for {', '.join(names)} (jobs that run for more than {NODE_PATIENCE:g} s begin again later)"
+        )
 
     def _children(self) -> list[ChildSpec]:
-        """The children in the order of their start. The nodes end last, all at the same time."""
+        """The children in the order of their start. All end at the same time: Redis keeps what a beat has sent."""
         wanted = self.wanted
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         env = {**self.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
-        def child(name: str, *argv: str, first: bool, patience: float) -> ChildSpec:
+        def child(name: str, *argv: str, patience: float) -> ChildSpec:
             celery = (sys.executable, "-m", "celery", "-A", "tasks")
-            return ChildSpec(name, (*celery, *argv), env=env, stop_timeout=patience, together=not first)
+            return ChildSpec(name, (*celery, *argv), env=env, stop_timeout=patience, together=True)
 
         worker = ("-c", str(wanted.concurrency), "-E", "-l", "INFO", "--without-mingle", "--without-gossip")
         children = [
-            child(f"cn{n}", "worker", "-n", f"cn{n}@%h", *worker, first=n == 1, patience=4.0)
+            child(f"cn{n}", "worker", "-n", f"cn{n}@%h", *worker, patience=NODE_PATIENCE)
             for n in range(1, wanted.nodes + 1)
         ]
         beat = ("beat", "-S", "coordinator.scheduler.Scheduler", "-l", "INFO", "--pidfile=")
-        children += [child(f"beat{n}", *beat, first=n == 1, patience=1.5) for n in range(1, wanted.beats + 1)]
+        children += [child(f"beat{n}", *beat, patience=BEAT_PATIENCE) for n in range(1, wanted.beats + 1)]
         if wanted.flower:
             flower = ("flower", "--address=127.0.0.1", f"--port={wanted.flower}")
-            children.append(child("flower", *flower, first=not wanted.beats, patience=1.5))
+            children.append(child("flower", *flower, patience=BEAT_PATIENCE))
         return children
+
+
+def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that run. A process that has ended may be there for a while longer, until its parent asks."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 @contextmanager
@@ -209,6 +233,7 @@ def stop_signals() -> Iterator[Event]:
 def run(wanted: Wanted, document: Path | None = None) -> None:
     """Run until a signal. `document`: a nodelist to import first."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
+    environment.refuse_anothers()
     settings = Settings.from_environment(data_dir=wanted.data)
     if document and settings.ldap_url:
         raise click.ClickException(
@@ -218,7 +243,7 @@ def run(wanted: Wanted, document: Path | None = None) -> None:
     _, nodelist = holdings(settings)
     if document:
         nodelist.import_file(document)
-    with stop_signals() as stop, Machine(wanted) as machine:
+    with stop_signals() as stop, Machine(wanted, tell=click.echo) as machine:
         for line in machine.announcement():
             click.echo(line)
         for warning in (*machine.warnings(), *(() if settings.ldap_url else _misgivings(nodelist))):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from coordinator.scheduler.quartz import QuartzError
 from tasks.member_node import instants
@@ -28,8 +29,8 @@ def look(url: str, settings: Settings) -> Iterator[Check]:
         yield Check("description", False, f"{error.message} ({error.url})")
         return
     yield Check("description", True, f"{member.identifier}, {member.name}, API {member.api}", member)
-    if member.base_url != base:
-        yield Check("base URL", False, f"the member names another one, {member.base_url}")
+    if differing := differences(base, member.base_url):
+        yield address(member, differing, settings)
     yield Check("services", member.obstacle is None, member.obstacle or "it offers all that a synchronization needs")
     yield schedule(member, settings)
     # Ask at the address given, even where the member names another one.
@@ -57,6 +58,32 @@ def describe(base: str, settings: Settings) -> Member:
             if error.status is None:
                 raise
         return v1.describe()
+
+
+def differences(given: str, named: str) -> list[str]:
+    """The parts in which two addresses differ. Case, a usual port and a slash at the end do not count."""
+    (one, other) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (given, named))
+    ports = [parts.port or {"http": 80, "https": 443}.get(parts.scheme) for parts in (one, other)]
+    differing = {
+        "scheme": one.scheme != other.scheme,
+        "host": one.hostname != other.hostname,
+        "port": ports[0] != ports[1] and one.scheme == other.scheme,
+        "path": one.path.rstrip("/") != other.path.rstrip("/"),
+    }
+    return [part for part, differs in differing.items() if differs]
+
+
+def address(member: Member, differing: list[str], settings: Settings) -> Check:
+    """The member names another address than the one that was given, and syncs ask where it says."""
+    said = f"the member names {member.base_url}, another {' and '.join(differing)}"
+    try:
+        there = describe(member.base_url, settings)
+    except MemberNodeError as error:
+        mend = "Have the member name the address that you gave, as a proxy or a prefix before it shows it"
+        return Check("base URL", False, f"{said}. Syncs would ask there, and it {error.message}. {mend}")
+    if there.identifier != member.identifier:
+        return Check("base URL", False, f"{said}, and there answers {there.identifier}")
+    return Check("base URL", True, f"{said}. It answers there too, and syncs will ask there")
 
 
 def schedule(member: Member, settings: Settings) -> Check:

@@ -59,11 +59,6 @@ def difference(member_id: str, before: Listed | None, after: Listed | None) -> C
     return changes
 
 
-def once_more(member_id: str, one: Listed | None) -> Changes:
-    """The changes that commit a member as it is, so that the store gets it again."""
-    return difference(member_id, None, one) or {MEMBER + member_id: None}
-
-
 def keeping(new: Listed | None, old: Listed | None) -> Listed | None:
     """`new`, as a node-list document gave it, with the old approval and with the old dates where it names none."""
     if new is None or old is None:

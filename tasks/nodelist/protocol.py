@@ -9,6 +9,8 @@ from tasks.member_node.member import Member
 
 WRITTEN = "written"
 """The answer when the permanent store has a change. Any other answer is the reason why it does not have it yet."""
+SOON = "it is about to be written"
+"""That reason, where nothing speaks against it: a node writes within seconds."""
 DATES = ("last_harvested", "last_complete_harvest")
 """The fields of Member that its syncs change."""
 
@@ -29,6 +31,10 @@ class Dates(NamedTuple):
     def floored(self) -> "Dates":
         """Cut down to the millisecond."""
         return Dates(*(date and instants.floor(date) for date in self))
+
+    def or_else(self, other: "Dates") -> "Dates":
+        """The other's dates where these are missing."""
+        return Dates(*(other if one is None else one for one, other in zip(self, other, strict=True)))
 
     def later(self, other: "Dates") -> "Dates":
         """The later of both, for each date."""
@@ -53,7 +59,7 @@ class Nodelist(Protocol):
     ) -> str | None:
         """Move a member's dates forward, never back. Raises Superseded where the nodelist has seen a greater fence.
 
-        Returns WRITTEN, or the reason why the permanent store does not have the dates yet.
+        Returns WRITTEN, or the reason why the permanent store does not have the dates yet. It waits for no store.
 
         `started_from` is the last_harvested with which the run began. Where the list has another one by now, an
         operator has reset the member meanwhile: nothing is written, and the answer is None.

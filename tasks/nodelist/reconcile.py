@@ -1,7 +1,8 @@
 """The document and the permanent store follow each other.
 
     commit   a change of the document reaches every node and beat, or is refused
-    follow   a committed change is written to the store at once; where the store is away, the next refresh writes it
+    follow   a committed change is written to the store: an operator's by its author, a sync's by a node within seconds
+             (`follower`); where the store is away, the next refresh writes it
     refresh  changes that somebody else made in the store are committed to the document
 
 A note about each member (`store_notes`) tells our writes from other people's. A refresh takes in only other people's
@@ -9,12 +10,12 @@ changes, field by field. A process changes a note only if it still stands as tha
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from coordinator import Changed, StaleFence
 from coordinator.documents.copy import Copy
 from coordinator.documents.document import Document
-from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in, once_more
+from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.store_notes import (
     Note,
@@ -31,7 +32,15 @@ from tasks.nodelist.store_notes import (
     seen,
     state_of,
 )
-from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway, NodelistStoreRefused, Outdated, merged
+from tasks.nodelist.stores import (
+    Listed,
+    NodelistStore,
+    NodelistStoreAway,
+    NodelistStoreRefused,
+    Outdated,
+    Write,
+    merged,
+)
 
 logger = logging.getLogger(__name__)
 AT_ONCE, TRIES = 250, 8
@@ -91,10 +100,10 @@ class Reconciler:
         sightings, others = compared(before, self.document.stored(), found, run)
         for member_id, note in others.items():  # somebody wrote meanwhile: the reading may be older than that
             sightings |= self._looked_at(member_id, note)
-        lines = self._take_in(sightings, run)
+        lines, spoilt = self._take_in(sightings, run)
         if not found.states and self.document.pointer()[0] == 0:
             self.document.update(NOBODY, fence=1, follow=False, who=self._who, why=f"{self.store.name} is empty")
-        self.follow_all(found.bad)
+        self.follow_all(found.bad, spoilt)
         return lines
 
     def _looked_at(self, member_id: str, note: Note | None) -> dict[str, Sighting]:
@@ -106,8 +115,9 @@ class Reconciler:
             return {}
         return {member_id: Sighting(note, state)} if self.document.stored_of(member_id) == note else {}
 
-    def _take_in(self, found: Mapping[str, Sighting], run: str) -> list[str]:
-        """Commit other people's changes, and note what the store has. Returns a line for each difference.
+    def _take_in(self, found: Mapping[str, Sighting], run: str) -> tuple[list[str], set[str]]:
+        """Commit other people's changes, and note what the store has. Returns a line for each difference, and the
+        members that are to be written again.
 
         Each note in `found` stood while its state was read, and in that run of Redis.
         """
@@ -115,71 +125,105 @@ class Reconciler:
         lines: dict[str, list[str]] = {}
         to_write: dict[str, Changes] = {}
         as_stored: dict[str, Changes] = {}
+        notes, spoilt = {member_id: seen(sighting, run) for member_id, sighting in found.items()}, set[str]()
         for member_id, sighting in found.items():
             note, state = sighting
             theirs, ours = state and state.listed, listed_in(copy, member_id)
             fields = foreign(sighting) - kept - doubtful(note, run, ours)
             new = merged(listed_of(note), theirs, ours, fields) if fields else ours
             changes = difference(member_id, ours, new)
-            if not fields and new != theirs and not self.document.behind(MEMBER + member_id, DATED + member_id):
-                changes = once_more(member_id, ours)  # a late write of ours has spoilt the store: it is to be mended
+            lost = new != theirs or bool(notes[member_id]["intents"])
+            if lost and not fields and not self.document.behind(MEMBER + member_id, DATED + member_id):
+                # A late write of ours has spoilt the store, or may: the intent lasts until that is mended.
+                notes[member_id] = intending(notes[member_id], ours, run)
+                spoilt.add(member_id)
             (as_stored if new == theirs else to_write)[member_id] = changes
             lines[member_id] = lines_of(member_id, ours, new)
         why = f"changed in {self.store.name}"
         refused = self.commit_all(copy, to_write, why=why)
         refused |= self.commit_all(copy, as_stored, why=why, follow=False)
         for member_id in found.keys() - refused:  # the next refresh looks at the refused ones again
-            self.document.note(member_id, found[member_id].note, seen(found[member_id], run))
+            self.document.note(member_id, found[member_id].note, notes[member_id])
         told = [line for member_id in found if member_id not in refused for line in lines[member_id]]
         for line in told:
             logger.info("nodelist: %s", line)
-        return told
+        return told, spoilt
 
-    def follow_all(self, but: Collection[str] = ()) -> None:
+    def follow_all(self, but: Collection[str] = (), also: Collection[str] = ()) -> None:
         """Write everything that the store lacks, until the store goes away."""
-        behind = {entry.partition("/")[2] for entry in self.document.behind()}
-        for member_id in sorted(behind - set(but)):
+        self.follow_some({entry.partition("/")[2] for entry in self.document.behind()} - {*but} | {*also})
+
+    def follow_some(self, names: Collection[str]) -> bool:
+        """Write what is committed of these members. False where the store is away."""
+        left = sorted(names)
+        while left:
+            portion, left = left[: self.store.at_once], left[self.store.at_once :]
             try:
-                self.write(member_id)
-            except NodelistStoreRefused as error:
-                logger.warning("nodelist: %s is not written to %s: %s", member_id, self.store.name, error)
-                self._pends(member_id, str(error))
+                self.write(portion)
             except NodelistStoreAway as error:
-                logger.warning("nodelist: %d members wait for %s: %s", len(behind), self.store.name, error)
-                return
+                waiting = [*portion, *left]
+                logger.warning("nodelist: %d members wait for %s: %s", len(waiting), self.store.name, error)
+                for member_id in waiting:
+                    self._pends(member_id, str(error))
+                return False
+        return True
 
     def follow(self, member_id: str) -> str:
         """Write a member's committed value to the store. Returns WRITTEN, or why it is left to the next refresh."""
         try:
-            return self.write(member_id)
-        except (NodelistStoreAway, NodelistStoreRefused) as error:
+            return self.write([member_id])[member_id]
+        except NodelistStoreAway as error:
             logger.warning("nodelist: %s is not written to %s yet: %s", member_id, self.store.name, error)
             return self._pends(member_id, str(error))
 
-    def write(self, member_id: str) -> str:
-        """As `follow`, but raises NodelistStoreAway and NodelistStoreRefused."""
-        for _ in range(TRIES):
-            behind = self.document.behind(MEMBER + member_id, DATED + member_id)
-            note, wanted = self.document.stored_of(member_id), listed_in(self.committed(member_id), member_id)
-            if has(note, wanted):
-                for entry, version in behind.items():
-                    self.document.followed(entry, version)
-                return WRITTEN
-            self._try_to_write(member_id, note, wanted)
-        return self._pends(member_id, f"somebody keeps changing it in {self.store.name}")
+    def write(self, names: Sequence[str]) -> dict[str, str]:
+        """Write what is committed of these members. Returns WRITTEN for each, or why it is left to the next refresh.
 
-    def _try_to_write(self, member_id: str, note: Note | None, wanted: Listed | None) -> None:
-        base, intended = state_of(note), intending(note, wanted, run := self.document.run())
-        if not self.document.note(member_id, note, intended):
-            return
-        try:
-            state = self.store.write(member_id, base, wanted, whole=len(intended["intents"]) > 1)
-        except Outdated:
-            state = self.store.read_one(member_id)
-            if self.document.stored_of(member_id) == intended:
-                self._take_in({member_id: Sighting(intended, state)}, run)
-        else:
-            self.document.note(member_id, intended, note_of(state, json_of(wanted), run))
+        Raises NodelistStoreAway.
+        """
+        told: dict[str, str] = {}
+        for _ in range(TRIES):
+            left = [member_id for member_id in names if member_id not in told]
+            if not left:
+                return told
+            behind = self.document.behind(*(prefix + member_id for member_id in left for prefix in (MEMBER, DATED)))
+            notes, copy = {one: self.document.stored_of(one) for one in left}, self.committed(*left)
+            wanted = {member_id: listed_in(copy, member_id) for member_id in left}
+            told |= {member_id: WRITTEN for member_id in left if has(notes[member_id], wanted[member_id])}
+            for entry, version in behind.items():
+                if entry.partition("/")[2] in told:
+                    self.document.followed(entry, version)
+            told |= self._try_to_write({one: (notes[one], wanted[one]) for one in left if one not in told})
+        why = f"somebody keeps changing it in {self.store.name}"
+        return told | {one: self._pends(one, why) for one in names if one not in told}
+
+    def _try_to_write(self, wanted: Mapping[str, tuple[Note | None, Listed | None]]) -> dict[str, str]:
+        """Returns the reason for each member that the store refuses."""
+        run, refused = self.document.run() if wanted else "", dict[str, str]()
+        intended = {one: intending(note, new, run) for one, (note, new) in wanted.items()}
+        intended = {one: note for one, note in intended.items() if self.document.note(one, wanted[one][0], note)}
+        writes = {
+            one: Write(state_of(wanted[one][0]), wanted[one][1], whole=len(note["intents"]) > 1)
+            for one, note in intended.items()
+        }
+        for one, outcome in (self.store.write(writes) if writes else {}).items():
+            try:
+                if isinstance(outcome, NodelistStoreRefused):
+                    raise outcome
+                if isinstance(outcome, Outdated):
+                    self._look_again(one, intended[one], run)
+                else:
+                    self.document.note(one, intended[one], note_of(outcome, json_of(wanted[one][1]), run))
+            except NodelistStoreRefused as error:
+                logger.warning("nodelist: %s is not written to %s: %s", one, self.store.name, error)
+                refused[one] = self._pends(one, str(error))
+        return refused
+
+    def _look_again(self, member_id: str, note: Note, run: str) -> None:
+        """Somebody else has changed the member in the store: take that in."""
+        state = self.store.read_one(member_id)
+        if self.document.stored_of(member_id) == note:
+            self._take_in({member_id: Sighting(note, state)}, run)
 
     def _pends(self, member_id: str, why: str) -> str:
         """Note the reason for people to see. The next note about the member drops it."""

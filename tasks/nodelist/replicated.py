@@ -26,7 +26,7 @@ from tasks.nodelist.entries import (
     keeping,
     listed_in,
 )
-from tasks.nodelist.protocol import Dates
+from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.reconcile import TRIES, Reconciler
 from tasks.nodelist.stores import Listed, NodelistStore
 
@@ -49,8 +49,18 @@ class ReplicatedNodelist:
 
     def member(self, member_id: str) -> Member | None:
         """None where the member is not in the list, or is not approved."""
-        found = self.listed().get(member_id)
+        found = self._one(member_id) or self.listed().get(member_id)
         return found.member if found and found.approved else None
+
+    def _one(self, member_id: str) -> Listed | None:
+        """The member as it is committed, however many others there are. None: only a read of the whole list can say."""
+        copies = self.document.copies
+        try:
+            if self.document.pointer()[0] < (copies.committed()[0] if copies else 1):
+                return None  # Redis lost its end, or nothing is committed
+            return listed_in(self.reconciler.committed(member_id), member_id)
+        except StoreUnavailable:
+            return None
 
     def version(self) -> str:
         """A text that changes with any change of the list, its dates aside."""
@@ -80,15 +90,18 @@ class ReplicatedNodelist:
             if copy.fence(entry) > fence:
                 raise Superseded(member_id, fence, copy.fence(entry))
             new = old.later(dates.floored())
+            if new == old:
+                return self._lacks(member_id) if self.document.behind(MEMBER + member_id, entry) else WRITTEN
             try:
-                if new != old:
-                    self.reconciler.commit(copy, {entry: dates_value(new)}, fence=fence, why="synchronized")
-                told = self.reconciler.follow(member_id)
-                now = dates_in(self.reconciler.committed(member_id), member_id).last_harvested or instants.NEVER
-                return told if now >= (new.last_harvested or instants.NEVER) else None  # the store had been reset
+                self.reconciler.commit(copy, {entry: dates_value(new)}, fence=fence, why="synchronized")
+                return self._lacks(member_id)
             except (Changed, StaleFence):
                 continue
         raise Changed(f"somebody keeps changing the dates of {member_id}")
+
+    def _lacks(self, member_id: str) -> str:
+        """Why the store lacks the member's newest version."""
+        return str((self.document.stored_of(member_id) or {}).get("why") or SOON)
 
     def reset(self, member_id: str, why: str = "reset") -> str:
         """Forget that the member was ever harvested. KeyError for an unknown member. Returns as `change` does."""

@@ -14,7 +14,7 @@ from coordinator.documents.copy import text_of
 from coordinator.documents.document import Document
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import member_value
-from tasks.nodelist.protocol import DATES
+from tasks.nodelist.protocol import DATES, SOON
 from tasks.nodelist.stores import Found, Listed, State, Token
 
 ListedJson = dict[str, JsonValue]
@@ -56,7 +56,7 @@ class Pending(NamedTuple):
 
     @property
     def reason(self) -> str:
-        return self.why or "it is about to be written"
+        return self.why or SOON
 
 
 def lacking(document: Document) -> dict[str, Pending]:
@@ -97,8 +97,11 @@ def state_of(note: Note | None) -> State | None:
 
 
 def has(note: Note | None, wanted: Listed | None) -> bool:
-    """Does the store have the wanted value, or what it turned that value into?"""
-    return wanted is None if note is None else json_of(wanted) in (note["wrote"], note["listed"])
+    """Does the store have the wanted value, or what it turned that value into, and is no other about to be written?"""
+    value = json_of(wanted)
+    if note is None:
+        return wanted is None
+    return value in (note["wrote"], note["listed"]) and all(one == value for one in note["intents"])
 
 
 def differs(sighting: Sighting) -> bool:
@@ -178,8 +181,8 @@ def doubtful(note: Note | None, run: str, ours: Listed | None) -> set[str]:
 def compared(
     before: Mapping[str, str], after: Mapping[str, str], found: Found, run: str
 ) -> tuple[dict[str, Sighting], dict[str, Note | None]]:
-    """Two results. First, sightings that differ from the note, or whose note is of another run of Redis. Second, notes
-    that somebody changed while the store was read.
+    """Two results. First, sightings that differ from the note, or whose note is of another run of Redis or has intents.
+    Second, notes that somebody changed while the store was read.
 
     `before`, `after`: the texts of all notes, before and after that reading.
     """
@@ -191,7 +194,7 @@ def compared(
             others[member_id] = parsed(text)
         elif not _settled(text, state, run):
             sighting = Sighting(note := parsed(text), state)
-            if note is None or differs(sighting) or note.get("run") != run:
+            if note is None or note["intents"] or differs(sighting) or note.get("run") != run:
                 differing[member_id] = sighting
     return differing, others
 

@@ -38,10 +38,14 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are."""
+    """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are.
+
+    `problems`: a sentence about each entry that was left out.
+    """
 
     states: Mapping[str, State] = field(default_factory=dict)
     bad: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
 
 
 class NodelistStoreAway(Exception):
@@ -56,12 +60,30 @@ class Outdated(Exception):
     """A member is not as the writer believed. Nobody else's change was overwritten: read the member again."""
 
 
+class Write(NamedTuple):
+    """Turn `base` into `wanted`; None stands for a member that is not there.
+
+    `whole`: another writer may have been stopped midway. This write leaves nothing that a late operation of that
+    writer could still change.
+    """
+
+    base: State | None
+    wanted: Listed | None
+    whole: bool = False
+
+
+Outcome = State | NodelistStoreRefused | Outdated | None
+"""The member as it is after a write; or why there was none."""
+
+
 class NodelistStore(Protocol):
-    """Every method raises NodelistStoreAway. `write` also raises NodelistStoreRefused and Outdated."""
+    """Every method raises NodelistStoreAway. `read_one` also raises NodelistStoreRefused."""
 
     name: str
     keeps_approval: bool
     """Whether the store has a place for members that are not approved."""
+    at_once: int
+    """How many members one `write` is to bring: many for a store that is written as a whole."""
 
     def read(self) -> Found:
         """All members. A warning names each bad entry."""
@@ -69,13 +91,7 @@ class NodelistStore(Protocol):
 
     def read_one(self, member_id: str) -> State | None: ...
 
-    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
-        """Turn `base` into `wanted`; None stands for a member that is not there. Returns what is there afterwards.
-
-        `whole`: another writer may have been stopped midway. This write leaves nothing that a late operation of that
-        writer could still change.
-        """
-        ...
+    def write(self, writes: Mapping[str, Write]) -> Mapping[str, Outcome]: ...
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
         """The list that a node-list document asks for. None: the document has become the store itself."""

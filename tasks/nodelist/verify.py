@@ -98,13 +98,17 @@ def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:
         yield f"the permanent store cannot be compared: {away}"
         return
     for member_id in sorted(found.bad):
-        yield f"{member_id}: its entry in {name} cannot be understood"
+        yield not_understood(member_id, name)
     names = [entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER)]
     ours = {member_id: listed_in(copy, member_id) for member_id in names}
     for member_id in sorted({*found.states, *ours} - pending.keys() - found.bad):
         state = found.states.get(member_id)
         note = parsed(notes.get(member_id))
         yield from _of_member(name, member_id, ours.get(member_id), state and state.listed, note)
+
+
+def not_understood(member_id: str, store: str) -> str:
+    return f"{member_id}: its entry in {store} cannot be understood"
 
 
 def _of_member(

@@ -25,14 +25,16 @@ from sqlalchemy import Engine
 from coordinator.documents.atomic_file import replace
 from tasks.member_node import instants, safe_xml
 from tasks.member_node.member import Member
-from tasks.nodelist.harvest_dates import harvest_dates, record_harvest, set_harvest_dates, swap_harvest_dates
+from tasks.nodelist.harvest_dates import Rows, record_harvest, set_harvest_dates, swap_harvest_dates
 from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.stores import NodelistStoreAway
-from tasks.nodelist.xml_format import Parsed, parse_nodelist, with_dates, with_member
+from tasks.nodelist.xml_format import Parsed, parse_nodelist, put_dates, put_member, serialized
 
 logger = logging.getLogger(__name__)
 
 LIMIT = 64 * 1024 * 1024
+Change = tuple[Member | None, Member | None]
+"""A member as it is listed and as it is to be; None stands for a member that is not in the list."""
 
 
 class NodelistUnreadable(NodelistStoreAway):
@@ -41,25 +43,28 @@ class NodelistUnreadable(NodelistStoreAway):
 
 class XmlNodelist:
     def __init__(self, engine: Engine, path: Path) -> None:
-        self._engine = engine
+        self._engine, self._rows = engine, Rows(engine)
         self.path = self._path = path.resolve()
         self._noted = self._path.with_name(f".{self._path.name}.written")
         self._lock = self._path.with_name(f".{self._path.name}.lock")
         self._good: tuple[bytes, Parsed] | None = None
+        self._known: tuple[bytes, dict[str, dict[str, Dates]]] = (b"", {})
         self._warned: set[str] = set()
 
     def members(self) -> list[Member]:
         return self._members(self._current()[1])
 
-    def listed(self) -> tuple[list[Member], set[str]]:
-        """As members(), but from the file as it is now, never from the last good one. Also the ids of bad entries."""
+    def listed(self) -> tuple[list[Member], set[str], list[str]]:
+        """As members(), but from the file as it is now, never from the last good one. Also the ids of bad entries, and
+        a sentence about each.
+        """
         found = self._settled()
         if found is None:
             raise NodelistUnreadable(f"{self._path}: no node list can be read there")
-        return self._members(found[1]), found[1].bad
+        return self._members(found[1]), found[1].bad, found[1].problems
 
     def _members(self, parsed: Parsed) -> list[Member]:
-        rows = harvest_dates(self._engine)
+        rows = self._rows.read()
         return [rows.get(member.identifier, Dates()).put_on(member) for member in parsed.members]
 
     def member(self, member_id: str) -> Member | None:
@@ -92,30 +97,25 @@ class XmlNodelist:
             replace(self._path, body)
         self._refresh()
 
-    def put(self, member_id: str, old: Member | None, member: Member | None) -> bool:
-        """List a member as given, or no longer. The rest of the file stays.
+    def write(self, changes: Mapping[str, Change]) -> dict[str, Member | None]:
+        """List members as given, or no longer, with their dates: one transaction, one file. The rest of the file stays.
 
-        False, and nothing is written, where the file no longer has the old one; dates do not count.
+        Returns each member as it is then, but for those that the list no longer had as the change says: they stay.
         """
         with self._locked():
-            found = self._load()
+            found = self._settle()
             if found is None:
                 raise NodelistUnreadable(f"{self._path}: no node list can be read there")
-            there = found[1].entries.get(member_id)
-            if member_id in found[1].bad or _undated(there and there[1]) != _undated(old):
-                return False
-            replace(self._path, with_member(found[0], member_id, member))
-        self._refresh()
-        return True
-
-    def set_dates(self, member_id: str, old: Dates | None, new: Dates) -> bool:
-        """False, and nothing is written, where the dates are no longer the old ones; None stands for any."""
-        if old is None:
-            set_harvest_dates(self._engine, {member_id: new})
-        elif old != new and not swap_harvest_dates(self._engine, member_id, old, new):
-            return False
-        self._refresh()
-        return True
+            parsed = found[1]
+            there = {one: parsed.entries[one][1] if one in parsed.entries else None for one in changes}
+            as_read = {one for one, (old, _) in changes.items() if _undated(there[one]) == _undated(old)} - parsed.bad
+            moves = {one: (Dates.of(old) if old else None, Dates.of(new)) for one, (old, new) in changes.items() if new}
+            as_read -= swap_harvest_dates(self._engine, {one: move for one, move in moves.items() if one in as_read})
+            news = {one: changes[one][1] for one in as_read if _undated(there[one]) != _undated(changes[one][1])}
+            rows = self._rows.read()
+            self._good = self._written(*found, rows, news)
+            listed = {one: parsed.entries[one][1] for one in as_read if one in parsed.entries}
+            return {one: rows.get(one, Dates()).put_on(listed[one]) if one in listed else None for one in as_read}
 
     def _refresh(self) -> None:
         """Bring the file up to date. While it cannot be read, the rows alone move on: they are the truth."""
@@ -156,7 +156,7 @@ class XmlNodelist:
 
     def _outdated(self, body: bytes) -> bool:
         noted = self._notes().get(_digest(body))
-        rows = harvest_dates(self._engine)
+        rows = self._rows.read()
         return noted is None or any(rows.get(member_id, Dates()) != dates for member_id, dates in noted.items())
 
     def _settle(self) -> tuple[bytes, Parsed] | None:
@@ -164,22 +164,35 @@ class XmlNodelist:
         found = self._load()
         if found is None:
             return None
-        (body, parsed), notes = found, self._notes()
-        if _digest(body) not in notes:
-            self._take_in(parsed, notes)
-        rows = harvest_dates(self._engine)
-        written = with_dates(body, rows)
-        after = {_digest(written): {member_id: rows.get(member_id, Dates()) for member_id in parsed.entries}}
-        if written != body:
-            before = {_digest(body): notes.get(_digest(body), parsed.dates)}
-            replace(self._noted, _dump({**before, **after}))
-            replace(self._path, written)
-        replace(self._noted, _dump(after))
-        return written, parse_nodelist(written)
+        notes = self._notes()
+        if _digest(found[0]) not in notes:
+            self._take_in(found[1], notes)
+        return self._written(*found, self._rows.read(), {})
+
+    def _written(
+        self, body: bytes, parsed: Parsed, rows: Mapping[str, Dates], members: Mapping[str, Member | None]
+    ) -> tuple[bytes, Parsed]:
+        """Under the lock: write the file with these members changed, and with the dates of all."""
+        notes = self._notes()
+        before = {_digest(body): notes.get(_digest(body), parsed.dates)}
+        try:
+            for member_id, member in members.items():
+                put_member(parsed, member_id, member)
+            written = serialized(parsed.root) if put_dates(parsed, rows) or members else body
+            after = {_digest(written): {member_id: rows.get(member_id, Dates()) for member_id in parsed.entries}}
+            if written != body:
+                replace(self._noted, _dump({**before, **after}))
+                replace(self._path, written)
+            if notes != after:
+                replace(self._noted, _dump(after))
+        except BaseException:
+            self._good = body, parse_nodelist(body)  # `parsed` is no longer what the file says
+            raise
+        return written, parsed
 
     def _take_in(self, parsed: Parsed, notes: Mapping[str, Mapping[str, Dates]]) -> None:
         """Take in the dates that the operator changed since we wrote. A new file gives the dates that no row has."""
-        rows = harvest_dates(self._engine)
+        rows = self._rows.read()
         base = next(reversed(list(notes.values())), rows)
         changed = {}
         for member_id, dates in parsed.dates.items():
@@ -197,15 +210,12 @@ class XmlNodelist:
     def _notes(self) -> dict[str, dict[str, Dates]]:
         """The dates in each file that we wrote, by the hash of that file; the newest comes last."""
         try:
-            noted = json.loads(self._noted.read_bytes())
+            text = self._noted.read_bytes()
         except FileNotFoundError:
             return {}
-        return {
-            digest: {
-                member_id: Dates(*(date and instants.parse(date) for date in dates)) for member_id, dates in of.items()
-            }
-            for digest, of in noted.items()
-        }
+        if text != self._known[0]:
+            self._known = text, {digest: _dates_in(noted) for digest, noted in json.loads(text).items()}
+        return self._known[1]
 
     def _warn(self, sentence: str) -> None:
         if sentence not in self._warned:
@@ -221,6 +231,10 @@ class XmlNodelist:
 
 def _undated(member: Member | None) -> Member | None:
     return member and Dates().put_on(member)
+
+
+def _dates_in(noted: Mapping[str, list[str | None]]) -> dict[str, Dates]:
+    return {one: Dates(*(instants.parse(date) if date else None for date in dates)) for one, dates in noted.items()}
 
 
 def _digest(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The node-list document: XML to members and back. It can also set dates or replace one member in a document."""
+"""The node-list document: XML to members and back. It can also set dates or replace members in one."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -59,36 +59,39 @@ def write_nodelist(members: Iterable[Member], version: Version = "v2") -> bytes:
     root = etree.Element(f"{{{NAMESPACES[version]}}}nodeList", nsmap={"d1": NAMESPACES[version]})
     root.extend([member.to_xml(version) for member in members])
     etree.indent(root)
-    return _serialize(root)
+    return serialized(root)
 
 
-def with_dates(body: bytes, dates: Mapping[str, Dates]) -> bytes:
-    """The document with these dates. Where it has them already, it stays the same byte by byte."""
-    parsed, changed = parse_nodelist(body), False
+def put_dates(parsed: Parsed, dates: Mapping[str, Dates]) -> bool:
+    """Give the members these dates. False: they had them already, and nothing is changed."""
+    changed = False
     for member_id, (node, member) in parsed.entries.items():
-        times = node.find("synchronization")
         new = dates.get(member_id)
-        if times is None or new is None:
+        if new is None or new == Dates.of(member):
+            continue
+        times = node.find("synchronization")
+        if times is None:
             continue  # without a schedule there is no place for dates either
         for tag, before, after in zip(("lastHarvested", "lastCompleteHarvest"), Dates.of(member), new, strict=True):
             if after is not None and after != before:
                 _place(times, tag).text = instants.full(after) if after.microsecond % 1000 else instants.brief(after)
                 changed = True
-    return _serialize(parsed.root) if changed else body
+        parsed.entries[member_id] = node, new.or_else(Dates.of(member)).put_on(member)
+    return changed
 
 
-def with_member(body: bytes, member_id: str, member: Member | None) -> bytes:
-    """The document with this member's entry replaced or added at the end; None removes the entry.
+def put_member(parsed: Parsed, member_id: str, member: Member | None) -> None:
+    """Replace this member's entry, or add one at the end; None removes it.
 
     Parts of an entry that we do not know stay in it.
     """
-    parsed = parse_nodelist(body)
     version: Version = "v1" if parsed.root.tag == f"{{{NAMESPACES['v1']}}}nodeList" else "v2"
     old = parsed.entries[member_id][0] if member_id in parsed.entries else None
     if member is None:
         if old is not None:
             parsed.root.remove(old)
-        return _serialize(parsed.root)
+            del parsed.entries[member_id]
+        return
     new = member.to_xml(version)
     new.tail = "\n"
     if old is None:
@@ -98,7 +101,7 @@ def with_member(body: bytes, member_id: str, member: Member | None) -> bytes:
         new.attrib.update({name: text for name, text in old.attrib.items() if name not in new.attrib})
         new.tail = old.tail
         parsed.root.replace(old, new)
-    return _serialize(parsed.root)
+    parsed.entries[member_id] = new, Member.from_xml(new)
 
 
 def _place(times: etree._Element, tag: str) -> etree._Element:
@@ -118,6 +121,6 @@ def _place(times: etree._Element, tag: str) -> etree._Element:
     return made
 
 
-def _serialize(root: etree._Element) -> bytes:
+def serialized(root: etree._Element) -> bytes:
     body = etree.tostring(root.getroottree(), encoding="UTF-8", xml_declaration=False)
     return b'<?xml version="1.0" encoding="UTF-8"?>\n' + body + b"\n"

@@ -4,23 +4,32 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tasks.member_node import safe_xml
-from tasks.nodelist.protocol import Dates
-from tasks.nodelist.stores import Found, Listed, NodelistStoreAway, NodelistStoreRefused, Outdated, State
+from tasks.nodelist.stores import (
+    Found,
+    Listed,
+    NodelistStoreAway,
+    NodelistStoreRefused,
+    Outcome,
+    Outdated,
+    State,
+    Write,
+)
 from tasks.nodelist.xml_file import XmlNodelist
 
 
 class XmlStore:
     """The document cannot say that a member is not approved: a suspended member stays in it as it is."""
 
-    keeps_approval = False
+    keeps_approval, at_once = False, 1000
 
     def __init__(self, nodelist: XmlNodelist) -> None:
         self._nodelist = nodelist
         self.name = str(nodelist.path)
 
     def read(self) -> Found:
-        members, bad = self._nodelist.listed()
-        return Found({member.identifier: State(Listed(member=member)) for member in members}, frozenset(bad))
+        members, bad, problems = self._nodelist.listed()
+        states = {member.identifier: State(Listed(member=member)) for member in members}
+        return Found(states, frozenset(bad), tuple(problems))
 
     def read_one(self, member_id: str) -> State | None:
         found = self.read()
@@ -28,21 +37,17 @@ class XmlStore:
             raise NodelistStoreRefused(f"{self.name}: its entry cannot be understood")
         return found.states.get(member_id)
 
-    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
-        now = self.read_one(member_id)
-        if now != base and (now and now.listed) != (base and base.listed):
-            raise Outdated(member_id)
+    def write(self, writes: Mapping[str, Write]) -> dict[str, Outcome]:
+        changes = {
+            one: (base.listed.member if base else None, wanted.member if wanted else None)
+            for one, (base, wanted, _) in writes.items()
+        }
         try:
-            old, new = (one.member if one else None for one in (now and now.listed, wanted))
-            alike = old and new and Dates().put_on(old) == Dates().put_on(new)
-            if not alike and not self._nodelist.put(member_id, old, new):
-                raise Outdated(member_id)
-            was = Dates.of(old) if old else None
-            if new and not self._nodelist.set_dates(member_id, was, Dates.of(new)):
-                raise Outdated(member_id)
+            written = self._nodelist.write(changes)
         except (safe_xml.Unreadable, OSError) as error:
             raise NodelistStoreAway(f"{self.name}: {error}") from error
-        return self.read_one(member_id)
+        found = {one: State(Listed(member=member)) if member else None for one, member in written.items()}
+        return {one: found[one] if one in found else Outdated(one) for one in writes}
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
         self._nodelist.import_file(path)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ STEPS = ("before", "asked", "committed", "intended", "half", "written", "noted")
 """Before it asks for its update; as members prepare it; it is committed; LDAP is about to be written; between two
 operations there; LDAP has it; so it is noted, and is listed as pending still."""
 
+FORGOTTEN = "forgotten"
 SKIPS, FORGETS = "skips a write", "forgets what is pending"
 Say = Callable[..., None]
 
@@ -148,23 +149,26 @@ class Written(LdapStore):
         self._skipping = skipping
         self._writes = itertools.count(1)
 
-    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
+    def _write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool) -> State | None:
         self._steps.reach("intended")
         if self._skipping and base and wanted and next(self._writes) % 3 == 0:
             return State(wanted, base.token)
         self._connection.operations = 0
-        state = super().write(member_id, base, wanted, whole)
+        state = super()._write(member_id, base, wanted, whole)
         self._steps.reach("written")
         return state
 
 
 class Forgetful(Reconciler):
-    """The planted defect: it takes a pending change off the list before it writes it."""
+    """The planted defect: it takes a pending change off the list before it writes it, or notes that it will."""
 
-    def write(self, member_id: str) -> str:
-        for entry, version in self.document.behind(MEMBER + member_id, DATED + member_id).items():
+    steps: Steps
+
+    def write(self, names: Sequence[str]) -> dict[str, str]:
+        for entry, version in self.document.behind(*(each + one for one in names for each in (MEMBER, DATED))).items():
             self.document.followed(entry, version)
-        return super().write(member_id)
+        self.steps.reach(FORGOTTEN)
+        return super().write(names)
 
 
 def nodelist_of(charge: Charge, say: Say, steps: Steps) -> ReplicatedNodelist:
@@ -173,7 +177,8 @@ def nodelist_of(charge: Charge, say: Say, steps: Steps) -> ReplicatedNodelist:
     nodelist_store = Written(Settings(**charge.account, ldap_timeout=2), steps, charge.defect == SKIPS)
     nodelist = ReplicatedNodelist(document, nodelist_store, charge.name)
     if charge.defect == FORGETS:
-        nodelist.reconciler = Forgetful(document, nodelist_store, charge.name)
+        nodelist.reconciler = forgetful = Forgetful(document, nodelist_store, charge.name)
+        forgetful.steps = steps
     return nodelist
 
 
@@ -201,8 +206,9 @@ def act(nodelist: ReplicatedNodelist, charge: Charge, chance: random.Random) -> 
         if charge.refreshes:
             nodelist.refresh()
         elif chance.random() < 0.5:
-            dates = Dates(instants.now(), None)
-            nodelist.harvested(chance.choice(charge.names), dates, fence=nodelist.document.fence())
+            dates, name = Dates(instants.now(), None), chance.choice(charge.names)
+            nodelist.harvested(name, dates, fence=nodelist.document.fence())
+            nodelist.reconciler.follow(name)  # as a node does
         else:
             nodelist.change(chance.choice(charge.names), stamped(chance.choice(("up", "down"))), why="by hand")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consistency.author import FORGETS, SKIPS
+from tests.consistency.author import FORGETS, FORGOTTEN, SKIPS
 from tests.consistency.members import Members
 from tests.consistency.nodelist import NodelistTrial, listed
 from tests.harness.redis import RedisServer
@@ -44,4 +44,4 @@ def test_a_write_to_ldap_that_is_left_out_is_seen(trial: Made) -> None:
 @pytest.mark.parametrize("trial", [300], indirect=True, ids=["of 300"])  # lest later updates of the same member hide it
 def test_an_update_that_is_taken_off_the_pending_before_ldap_has_it_is_seen(trial: Made) -> None:
     with pytest.raises(AssertionError, match="LDAP is not equal"):
-        trial(seed=1, defect=FORGETS, fatal=["intended"]).run(["author_dies"] * 3, 20)
+        trial(seed=1, defect=FORGETS, fatal=[FORGOTTEN]).run(["author_dies"] * 3, 20)

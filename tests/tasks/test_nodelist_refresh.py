@@ -11,14 +11,13 @@ import pytest
 from tasks.catalog.catalog import Catalog
 from tasks.member_node.member import Property, Restriction, Service
 from tasks.nodelist import store_notes
-from tasks.nodelist.protocol import Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import Listed, NodelistStoreAway
 from tasks.nodelist.xml_format import write_nodelist
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
 from tests.tasks.conftest import RIVER, day, river_with
-from tests.tasks.nodelist.lists import Crash, Lists, calls, change, over, over_xml, setting
+from tests.tasks.nodelist.lists import Crash, Lists, calls, change, over, over_xml, setting, synced
 
 A, B = RIVER.identifier, "urn:node:other"
 
@@ -33,7 +32,7 @@ NEW = Listed(member=river_with(identifier="urn:node:new", services=SERVICES))
 
 ACTS: dict[str, tuple[Callable[[ReplicatedNodelist], object], Callable[[Lists], bool]]] = {
     "a sync": (
-        lambda one: one.harvested(A, Dates(day(9), None), fence=9),
+        lambda one: synced(one, A, day(9), 9),
         lambda lists: lists.dates(A).last_harvested == day(9),
     ),
     "a change of many entries": (

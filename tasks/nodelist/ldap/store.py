@@ -9,7 +9,16 @@ from pathlib import Path
 from tasks.member_node import safe_xml
 from tasks.nodelist.ldap.directory import Directory, LdapEntry, Record
 from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused
-from tasks.nodelist.stores import Found, Listed, NodelistStoreAway, NodelistStoreRefused, Outdated, State
+from tasks.nodelist.stores import (
+    Found,
+    Listed,
+    NodelistStoreAway,
+    NodelistStoreRefused,
+    Outcome,
+    Outdated,
+    State,
+    Write,
+)
 from tasks.nodelist.xml_format import parse_nodelist
 from tasks.settings import Settings
 
@@ -19,7 +28,7 @@ logger = logging.getLogger(__name__)
 class LdapStore:
     """Uses one connection, for one thread at a time."""
 
-    keeps_approval = True
+    keeps_approval, at_once = True, 1
 
     def __init__(self, settings: Settings) -> None:
         self.name = settings.ldap_url
@@ -34,18 +43,28 @@ class LdapStore:
         except NodelistStoreRefused as error:
             raise NodelistStoreAway(str(error)) from error
         for name, problem in reading.problems.items():
-            if (said := f"{name}: {problem}") not in self._named:
-                self._named.add(said)
-                logger.warning("nodelist in LDAP: %s; left out", said)
+            if (line := f"{name}: {problem}") not in self._named:
+                self._named.add(line)
+                logger.warning("nodelist in LDAP: %s; left out", line)
         states = {member_id: _state(record) for member_id, record in reading.records.items()}
-        return Found(states, frozenset(reading.bad))
+        said = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
+        return Found(states, frozenset(reading.bad), tuple(said))
 
     def read_one(self, member_id: str) -> State | None:
         with self._asking():
             record = self._directory.read_one(member_id)
         return None if record is None else _state(record)
 
-    def write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool = False) -> State | None:
+    def write(self, writes: Mapping[str, Write]) -> dict[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        for member_id, write in writes.items():
+            try:
+                outcomes[member_id] = self._write(member_id, *write)
+            except (NodelistStoreRefused, Outdated) as error:
+                outcomes[member_id] = error
+        return outcomes
+
+    def _write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool) -> State | None:
         record = None if base is None else _record(base)
         with self._asking():
             if wanted is not None:

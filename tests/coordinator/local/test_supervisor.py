@@ -209,3 +209,14 @@ def test_it_goes_on_looking_until_told_to_stop(tmp_path: Path) -> None:
         watcher.start()
         supervisor.run(stop, interval=0.02)
         watcher.join()
+
+
+def test_a_stop_says_at_once_and_each_second_for_whom_it_waits(tmp_path: Path) -> None:
+    told: list[list[str]] = []
+    specs = [
+        ChildSpec(name, argv, stop_timeout=2.5, together=True) for name, argv in (("quick", SLEEP), ("deaf", DEAF))
+    ]
+    with Supervisor(specs, tmp_path, waits=told.append) as supervisor:
+        said(supervisor, 1)
+    assert told[0] == ["quick", "deaf"]
+    assert told[1:] == [["deaf"]] * 3

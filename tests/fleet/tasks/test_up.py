@@ -90,6 +90,10 @@ def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: P
         began = time.monotonic()
         assert command.end() == 0
         assert time.monotonic() - began < STOP_TOTAL + SLOW
+        words = command.out.partition("stopping ...")[2].splitlines()
+        assert words[1].startswith("waiting for cn1, cn2, beat1, beat2 (jobs that run for more than 4 s ")
+        assert "waiting for the wardens to sign off (3 s at most)" in words
+        assert words[-1] == "stopped"
         assert command.family() == []
         assert not (tmp_path / "data" / "environment").exists()
 
@@ -158,6 +162,18 @@ def test_a_second_one_on_the_same_data_is_refused_in_one_line(tmp_path: Path) ->
     with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0"):
         assert "is in use by another embedded Redis" in refused(tmp_path, "--no-flower")
         assert (tmp_path / "data" / "environment").exists()
+
+
+def test_a_shell_that_has_the_environment_of_an_ended_one_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "environment"
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0") as command:
+        lines = file.read_text().splitlines()
+        assert command.end() == 0
+    theirs = dict(shlex.split(line)[1].split("=", 1) for line in lines)
+    line = refused(tmp_path, "--no-flower", **theirs)
+    assert f"this shell has read {file}, and the Redis of that installation does not answer" in line
+    assert "or first: unset CELERY_BROKER_URL CELERY_COORDINATOR_ENVIRONMENT COORDINATOR_APP COORDINATOR_" in line
+    assert line.endswith(f"To start that installation again: coordinator up --data {tmp_path / 'data'}")
 
 
 def test_what_cannot_be_taken_over_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from coordinator.documents.copies import Copies
 from coordinator.documents.copy import sum_of
 from tasks.local.member_server import MemberServer
 from tasks.nodelist.entries import MEMBER
+from tasks.nodelist.ldap.directory import Directory
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import Done, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
 from tests.harness.waiting import wait_until
+from tests.tasks.conftest import river_with
 
 A = "urn:node:mnA"
 
@@ -166,3 +168,34 @@ def test_what_the_directory_lacks_is_told_by_the_sync_and_by_those_who_look_and_
     assert "nobody else has changed" in told(here.call("nodelist", "refresh"))
     assert list(agreed(here)) == ["one@test"]
     assert slapd.entry(dn(A), "d1NodeLastHarvested")
+
+
+def test_a_broken_entry_that_is_known_ends_no_comparison_with_an_error(service: tuple[Service, SlapdServer]) -> None:
+    here, slapd = service
+    here.node("one")
+    wait_until(lambda: here.coordinator.documents["nodelist"].members() == ["one@test"])
+    known = here.folder / "known"
+    known.write_text(f"# a line each\n{A}  # since May\nurn:node:mnGone\n")
+    slapd.replace(dn(A), d1NodeState="asleep")
+    sentence = f"{A}: its entry in {slapd.url} cannot be understood"
+    done = here.call("nodelist", "verify")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, sentence)
+    assert "5 stored" in told(here.call("refresh", A, "--wait"))  # from now on it lacks a version, too
+    done = here.call("nodelist", "verify", "--known", str(known))
+    assert "is the same on one@test" in told(done)
+    said = done.stderr.splitlines()
+    assert f"known: {sentence}" in said
+    assert said[-1] == "urn:node:mnGone is not broken any more: take it out of the file"
+
+    with Directory(slapd.settings()) as directory:
+        directory.write("urn:node:mnB", None, river_with(identifier="urn:node:mnB"), True)
+    done = here.call("nodelist", "verify", "--known", str(known), "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["agreed"]) == (1, False)
+    assert found["differences"] == [f"urn:node:mnB is only in {slapd.url}"]
+    assert sentence in found["known"]
+    slapd.replace(dn(A), d1NodeState="up")
+    told(here.call("nodelist", "refresh"))
+    done = here.call("nodelist", "verify", "--known", str(known))
+    assert told(done)
+    assert f"{A} is not broken any more: take it out of the file" in done.stderr.splitlines()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -93,3 +94,35 @@ def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberSer
 @pytest.mark.parametrize("act", ["approve", "suspend", "reset"])
 def test_whom_the_list_does_not_have_cannot_be_acted_on(run: Run, act: str) -> None:
     assert "unknown member urn:node:mnNobody" in refused(run("members", act, "urn:node:mnNobody"))
+
+
+def checked(run: Run, url: str) -> tuple[int, str]:
+    """The exit status, and the line about the base URL."""
+    done = run("members", "check", url)
+    return done.returncode, next((line for line in done.stdout.splitlines() if "base URL: " in line), "")
+
+
+def test_an_address_that_a_proxy_has_changed_is_compared_by_its_parts(run: Run, server: MemberServer) -> None:
+    server.fill(3)
+    named, here = server.member, server.member.base_url
+    port = urlsplit(here).port
+    assert checked(run, f"HTTP://127.0.0.1:{port}/mn/") == (0, "")
+
+    server.member = named.model_copy(update={"base_url": f"http://localhost:{port}/mn"})
+    status, line = checked(run, here)
+    assert (status, line[:3]) == (0, "ok ")
+    assert line.endswith(
+        f"names http://localhost:{port}/mn, another host. It answers there too, and syncs will ask there"
+    )
+
+    server.member = named.model_copy(update={"base_url": f"https://127.0.0.1:{port}/prefix/mn"})
+    status, line = checked(run, here)
+    assert (status, line[:3]) == (1, "NO ")
+    assert "another scheme and path. Syncs would ask there, and it " in line
+    assert "Have the member name the address that you gave" in line
+
+    with MemberServer("urn:node:mnOther") as other:
+        server.member = named.model_copy(update={"base_url": other.member.base_url})
+        status, line = checked(run, here)
+        assert (status, line[:3]) == (1, "NO ")
+        assert line.endswith("another port, and there answers urn:node:mnOther")

@@ -33,6 +33,29 @@ def test_what_is_committed_is_shown_and_exported_without_those_who_are_not_appro
     assert "no node or beat keeps the list" in refused(run("nodelist", "verify"))
 
 
+def test_a_member_that_no_beat_synchronizes_is_shown_with_the_reason(run: Run, tmp_path: Path) -> None:
+    river, alpine = SAMPLE[1:]
+    assert river.schedule
+    wrong = river.model_copy(update={"schedule": river.schedule.model_copy(update={"sec": "77"})})
+    told(run("nodelist", "import", document(tmp_path, wrong, alpine.model_copy(update={"schedule": None}))))
+    lines = told(run("nodelist", "show")).splitlines()
+    ends = {line.split()[0]: line for line in lines if line.startswith("urn:")}
+    assert "only on request: seconds '77': 77 is not a value of this field" in ends[river.identifier]
+    assert ends[alpine.identifier].endswith("only on request: the nodelist has no schedule for it")
+    told(run("nodelist", "import", document(tmp_path, river)))
+    (member,) = json.loads(told(run("nodelist", "show", "--json")))["members"]
+    assert member["synchronized"] == "yes"
+
+
+def test_an_entry_that_cannot_be_understood_is_shown(run: Run, tmp_path: Path) -> None:
+    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    stored = tmp_path / "data" / "nodelist.xml"
+    stored.write_text(stored.read_text().replace('state="up"', 'state="asleep"', 1))
+    (problem,) = json.loads(told(run("nodelist", "show", "--json")))["broken"]
+    assert SAMPLE[0].identifier in problem
+    assert f"broken entries: {problem}" in told(run("nodelist", "show")).splitlines()
+
+
 def test_where_no_node_lives_a_refresh_and_a_comparison_say_so(run: Run) -> None:
     assert "no node is alive" in refused(run("nodelist", "refresh"))
     assert "nothing is committed yet" in refused(run("nodelist", "verify"))
@@ -69,6 +92,7 @@ def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
     shown = json.loads(told(run("nodelist", "show", "--json", **ldap)))
     assert shown["pending"][river]["version"] == shown["version"]
     assert "Can't contact" in shown["pending"][river]["why"]
+    assert shown["broken"] is None
     slapd.start()
     assert told(run("members", "approve", river, **ldap)) == f"{river} is approved; {slapd.url} has it"
     assert json.loads(told(run("nodelist", "show", "--json", **ldap)))["pending"] == {}

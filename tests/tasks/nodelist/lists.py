@@ -24,7 +24,7 @@ from tasks.nodelist.protocol import Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import Listed, NodelistStore
 from tasks.nodelist.xml_file import XmlNodelist
-from tasks.nodelist.xml_format import with_member
+from tasks.nodelist.xml_format import parse_nodelist, put_member, serialized
 from tasks.nodelist.xml_store import XmlStore
 from tests.harness.slapd import SlapdServer
 from tests.harness.waiting import wait_until
@@ -79,8 +79,9 @@ class Lists:
         member = self.listed(member_id).member
         return Dates(member.last_harvested, member.last_complete_harvest)
 
-    def sync(self, until: datetime, fence: int, member_id: str, by: ReplicatedNodelist | None = None) -> bool:
-        return (by or self.nodelist).harvested(member_id, Dates(until, None), fence=fence)
+    def sync(self, until: datetime, fence: int, member_id: str, by: ReplicatedNodelist | None = None) -> str | None:
+        """And then a node writes it to the store. What the sync was told; once it is written, what the store says."""
+        return synced(by or self.nodelist, member_id, until, fence)
 
     def agree(self) -> None:
         """The store has what is committed, and nothing is said to be lacking."""
@@ -99,6 +100,13 @@ class Lists:
             replica.stop()
         for store in self._stores:
             store.close()
+
+
+def synced(
+    nodelist: ReplicatedNodelist, member_id: str, until: datetime, fence: int, started_from: datetime | None = None
+) -> str | None:
+    told = nodelist.harvested(member_id, Dates(until, None), fence=fence, started_from=started_from)
+    return told and nodelist.reconciler.follow(member_id)
 
 
 @contextmanager
@@ -123,7 +131,9 @@ def over_xml(catalog: Catalog, path: Path, url: str, prefix: str, folder: Path) 
     """With a node-list document as the permanent store."""
 
     def outside(member_id: str, member: Member | None) -> None:
-        path.write_bytes(with_member(path.read_bytes(), member_id, member))
+        parsed = parse_nodelist(path.read_bytes())
+        put_member(parsed, member_id, member)
+        path.write_bytes(serialized(parsed.root))
 
     def make() -> XmlStore:
         return XmlStore(XmlNodelist(catalog.engine, path))

@@ -11,7 +11,7 @@ from tasks.catalog import catalog
 from tasks.member_node import instants
 from tasks.member_node.member import Service
 from tasks.nodelist.ldap.directory import Record
-from tasks.nodelist.protocol import WRITTEN, Dates
+from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.stores import Listed
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
@@ -163,10 +163,11 @@ def test_an_outside_change_is_not_overwritten_and_goes_into_the_document_field_b
     lists.agree()
 
 
-def test_a_sync_that_meets_a_reset_in_the_store_ends_as_reset_meanwhile(slapd: SlapdServer, lists: Lists) -> None:
+def test_a_reset_in_the_store_is_obeyed_though_a_sync_has_committed_since(slapd: SlapdServer, lists: Lists) -> None:
     lists.sync(day(1), 11, A)
     slapd.replace(dn(A), d1NodeLastHarvested=NEVER)
-    assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=12, started_from=day(1))
+    assert lists.nodelist.harvested(A, Dates(day(2), None), fence=12, started_from=day(1)) == SOON
+    lists.nodelist.reconciler.follow(A)
     assert lists.dates(A).last_harvested == instants.NEVER
     lists.agree()
 

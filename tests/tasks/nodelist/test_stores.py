@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tasks.nodelist.protocol import WRITTEN, Dates
+from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.store_notes import lacking
 from tasks.nodelist.stores import NodelistStoreAway
 from tasks.settings import Settings
@@ -199,11 +199,11 @@ def slowed(
 
 
 def slowly(lists: Lists, number: int, member_id: str) -> str | None:
-    """What a sync is told that waits for the store; commits of another process beside it take no longer than ever."""
+    """The store's answer to a node that waits for it; commits of another process beside it take no longer than ever."""
     other = lists.writer("beside", "two")
     with ThreadPoolExecutor(1) as pool:
         began = time.monotonic()
-        told = pool.submit(lists.nodelist.harvested, member_id, Dates(day(number), None), fence=number)
+        told = pool.submit(lists.sync, day(number), number, member_id)
         with within(2):
             wait_until(lambda: lists.dates(member_id).last_harvested == day(number))  # before the store is asked
             for each in range(50):

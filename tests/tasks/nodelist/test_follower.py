@@ -1,0 +1,224 @@
+"""A node writes to the permanent store what syncs have committed; the syncs do not wait for that."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.errors import StoreUnavailable
+from tasks.catalog.catalog import Catalog
+from tasks.member_node import instants
+from tasks.nodelist import xml_file
+from tasks.nodelist.follower import AWAY, PAUSE, Follower
+from tasks.nodelist.protocol import SOON, WRITTEN, Dates
+from tasks.nodelist.replicated import ReplicatedNodelist
+from tasks.nodelist.store_notes import lacking
+from tasks.nodelist.xml_format import write_nodelist
+from tests.harness.redis import RedisServer
+from tests.harness.slapd import SlapdServer
+from tests.tasks.conftest import RIVER, day, river_with
+from tests.tasks.nodelist.lists import Crash, Lists, calls, over, over_xml, setting
+
+A, B = RIVER.identifier, "urn:node:other"
+
+
+def commit(nodelist: ReplicatedNodelist, number: int, *names: str) -> list[str | None]:
+    return [nodelist.harvested(name, Dates(day(number), None), fence=number) for name in names]
+
+
+def fail(*args: object, **given: object) -> None:
+    raise AssertionError("nobody was to call this")
+
+
+@pytest.fixture
+def many(catalog: Catalog, redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Lists]:
+    """An XML document of 50 members, which were taken in."""
+    path = tmp_path / "nodelist.xml"
+    path.write_bytes(write_nodelist([river_with(identifier=f"urn:node:mn{number}") for number in range(50)]))
+    with over_xml(catalog, path, redis_server.url(0), prefix, tmp_path) as lists:
+        lists.nodelist.refresh()
+        yield lists
+
+
+def test_a_sync_waits_for_no_store_and_is_told_so(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("read", "read_one", "write"):
+            patch.setattr(lists.nodelist.store, name, fail)
+        assert commit(lists.nodelist, 1, A, B) == [SOON, SOON]
+        assert commit(lists.nodelist, 1, A) == [SOON]  # nothing new; the store lacks it still
+    assert lists.dates(A).last_harvested == day(1)
+    assert Follower(lists.nodelist, "one").step() == PAUSE
+    lists.agree()
+    assert commit(lists.nodelist, 1, A) == [WRITTEN]
+
+
+def test_one_step_writes_a_document_once_for_all_that_was_committed(
+    many: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = sorted(many.nodelist.listed())
+    follower = Follower(many.writer("node"), "one")
+    commit(many.nodelist, 1, *names)
+    written: list[str] = []
+    real = xml_file.replace
+    monkeypatch.setattr(xml_file, "replace", lambda path, body: (written.append(path.name), real(path, body)))
+    follower.step()
+    assert written.count("nodelist.xml") == 1
+    many.agree()
+    monkeypatch.setattr(xml_file, "parse_nodelist", fail)  # its own document needs no second look
+    commit(many.nodelist, 2, *names[:7])
+    follower.step()
+    assert written.count("nodelist.xml") == 2
+    monkeypatch.undo()
+    many.agree()
+
+
+def test_a_step_that_finds_nothing_new_asks_for_no_turn_and_no_store(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(lists.nodelist, "one")
+    for name in ("read", "read_one", "write"):
+        monkeypatch.setattr(lists.nodelist.store, name, fail)
+    assert follower.step() == PAUSE
+    assert not lists.document.store.client.exists(lists.document.store.key("turn", "nodelist"))
+
+
+def test_one_follower_at_a_time_writes_and_another_goes_on_where_that_one_died(lists: Lists) -> None:
+    one, two = Follower(lists.nodelist, "one"), Follower(lists.writer("two"), "two")
+    commit(lists.nodelist, 1, A)
+    one.step()
+    commit(lists.nodelist, 2, A)
+    two.step()
+    assert lists.document.behind().keys() == {f"dates/{A}"}
+    store = lists.document.store
+    assert 0 < store.client.pttl(store.key("turn", "nodelist")) <= 12_000
+    store.client.delete(store.key("turn", "nodelist"))  # it is over
+    two.step()
+    lists.agree()
+
+
+def test_followers_that_write_at_once_lose_nothing(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = lists.writer("late")
+    real = late.store.write
+
+    def later(writes: Any) -> Any:
+        """It was stopped before the write; meanwhile its turn was over."""
+        commit(lists.nodelist, 3, A, B)
+        lists.nodelist.reconciler.follow_all()
+        return real(writes)
+
+    commit(lists.nodelist, 1, A, B)
+    monkeypatch.setattr(late.store, "write", later)
+    Follower(late, "late").step()
+    monkeypatch.undo()
+    lists.nodelist.refresh()
+    assert (lists.dates(A).last_harvested, lists.dates(B).last_harvested) == (day(3), day(3))
+    lists.agree()
+
+
+def test_after_a_crash_at_any_step_of_a_follower_the_next_one_has_the_store_as_committed(lists: Lists) -> None:
+    number = crashed = 0
+    while crashed == number:
+        number += 1
+        dead = lists.writer(f"dead{number}", "two")
+        commit(lists.nodelist, number, A, B)
+        lists.outside(A, description=f"by hand {number}")
+        steps = calls(dead, "behind stored_of note followed current run", "read read_one write")
+        with pytest.MonkeyPatch.context() as patch:
+            Crash(patch, number - 1, [*steps, (xml_file, "replace"), (xml_file, "swap_harvest_dates")])
+            try:
+                dead.reconciler.follow_some([A, B])
+            except InterruptedError:
+                crashed += 1
+        lists.nodelist.reset(B)  # what the dead one wrote is not taken for an edit that came later
+        lists.writer(f"next{number}", "two").reconciler.follow_some([A, B])
+        lists.nodelist.refresh()
+        assert lists.listed(A).member == river_with(description=f"by hand {number}", last_harvested=day(number)), number
+        assert lists.dates(B).last_harvested == instants.NEVER, number
+        lists.agree()
+    assert crashed > 12
+
+
+def test_an_edit_beside_syncs_is_found_and_merged(lists: Lists) -> None:
+    commit(lists.nodelist, 1, A, B)
+    follower = Follower(lists.nodelist, "one")
+    follower.step()
+    commit(lists.nodelist, 2, A, B)
+    lists.outside(A, description="by hand")
+    lists.outside(B, last_harvested=instants.NEVER)  # a reset
+    follower.step()
+    assert lists.listed(A).member == river_with(description="by hand", last_harvested=day(2))
+    assert lists.dates(B).last_harvested == instants.NEVER
+    lists.agree()
+
+
+def test_a_document_that_is_half_copied_is_not_overwritten_and_the_reason_is_told(many: Lists, tmp_path: Path) -> None:
+    path, names = tmp_path / "nodelist.xml", sorted(many.nodelist.listed())
+    whole = path.read_bytes()
+    path.write_bytes(whole[:1500])
+    commit(many.nodelist, 1, *names)
+    follower = Follower(many.nodelist, "one")
+    assert follower.step() == AWAY
+    assert path.read_bytes() == whole[:1500]
+    assert {one.reason for one in lacking(many.document).values()} == {f"{path}: no node list can be read there"}
+    assert commit(many.nodelist, 2, names[0]) == [f"{path}: no node list can be read there"]
+    path.write_bytes(whole)
+    many.nodelist.refresh()
+    many.agree()
+    assert many.dates(names[0]).last_harvested == day(2)
+
+
+def test_what_ldap_lacks_since_it_is_away_is_tried_once_and_left_to_the_refresh(
+    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+        for member in (RIVER, river_with(identifier=B)):
+            lists.outside_adds(member)
+        lists.nodelist.refresh()
+        slapd.kill()
+        follower = Follower(lists.nodelist, "one")
+        commit(lists.nodelist, 1, A, B)
+        assert follower.step() == AWAY
+        assert all("Can't contact" in one.why for one in lacking(lists.document).values())
+        assert len(lists.document.behind()) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(lists.nodelist.store, "write", fail)
+            assert follower.step() == PAUSE
+        slapd.start()
+        lists.nodelist.refresh()
+        lists.agree()
+
+
+def test_a_member_is_read_alone_from_redis_and_from_the_disk_while_redis_is_away(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = lists.writer("node")
+    here.listed()
+    with monkeypatch.context() as patch:
+        patch.setattr(here.document, "read", fail)
+        lists.sync(day(1), 1, A)
+        assert here.member(A) == river_with(last_harvested=day(1))
+        lists.nodelist.change(B, setting(state="down"), why="maintenance")
+        assert here.member(B) == river_with(identifier=B, state="down")
+    assert here.member("urn:node:nobody") is None
+
+    def away(*args: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(here.document.store, "call", away)
+    assert here.member(A) == river_with(last_harvested=day(1))
+
+
+def test_a_redis_that_lost_its_end_gives_no_older_member(lists: Lists) -> None:
+    lists.nodelist.change(A, lambda one: one and one.model_copy(update={"approved": False}), why="trouble")
+    store, here = lists.document.store, lists.writer("node")
+    for replica in lists.replicas:
+        replica.stopping.set()
+    for replica in lists.replicas:
+        replica.stop()
+    raw = store.client.hget(store.key("document", "nodelist"), f"member/{A}").decode()
+    store.client.hset(
+        store.key("document", "nodelist"), f"member/{A}", raw.replace('"approved":false', '"approved":true')
+    )
+    store.client.set(store.key("pointer", "nodelist"), "1 -")
+    assert here.member(A) is None
