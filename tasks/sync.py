@@ -1,16 +1,19 @@
 """The tasks: synchronize one member; start the complete pass of every member."""
 
+import time
 from collections.abc import Callable, Collection
 
 from pydantic import JsonValue
 
-from coordinator import Locked, Submission, current_job
+from coordinator import Locked, StoreUnavailable, Submission, current_job
 from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.harvest.harvest import harvest_member
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode, MemberNodeError
 from tasks.schedules import SYNC, entries, lane_of
 from tasks.service import service
+
+PAUSE = 0.1
 
 coordinator.schedule_source(entries)
 
@@ -45,9 +48,16 @@ def _synchronize(
     here = service()
 
     def checked() -> None:
-        """A node that is out of the nodelist's replica set writes nothing: its list may be older than elsewhere."""
-        check()
-        here.nodelist.document.check()
+        """A node that is out of the nodelist's replica set writes nothing: its list may be older than elsewhere.
+
+        While Redis is away, `check` waits until the lease must be over.
+        """
+        while True:
+            check()
+            try:
+                return here.nodelist.document.check()
+            except StoreUnavailable:
+                time.sleep(PAUSE)
 
     checked()
     member = here.nodelist.member(member_id)

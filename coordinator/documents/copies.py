@@ -102,13 +102,17 @@ class Copies:
         seen = self._seen
         path = f"{self.folder}/{seen.number}.log"
         try:
-            if os.stat(path).st_size == seen.offset:
+            if (size := os.stat(path).st_size) == seen.offset:
                 return seen
             with open(path, "rb") as file:
                 file.seek(seen.offset)
-                self._seen = _followed(seen, file.read())
+                appended = file.read()
         except OSError:
-            self._seen = self._loaded()
+            size, appended = 0, b""
+        after = _followed(seen, appended)
+        # The keeper may have cut off a line that it could not flush, and written another in its place.
+        lost = size < seen.offset or (after is seen and b"\n" in appended)
+        self._seen = self._loaded() if lost or not size else after
         return self._seen
 
     def _loaded(self) -> _Seen:

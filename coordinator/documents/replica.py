@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 SILENCE_MS = 2000
 TICK = 0.5
 _PAUSE = 0.5
+_LINGERING = 3.0  # s for which the connection of a process that was here before may not be over yet
 
 
 class News(Protocol):
@@ -78,6 +80,7 @@ class Replica(StoppableThread):
         self._lock: IO[str] | None = None
         self._trouble = ""
         self._news: News | None = None
+        self._client: object = None
         self._told_apart = False
         self._acts: dict[bytes, Callable[[int, str, bytes], None]] = {
             b"prepare": self._prepare,
@@ -189,7 +192,8 @@ class Replica(StoppableThread):
         """Hear news of the document. Redis also sees by the member's own channel that this process lives."""
         if self._news is not None:
             return
-        client = self.store.connect(self.store.settings.timeout)
+        # redis-py closes the connections of a client that nobody holds any more.
+        client = self._client = self.store.connect(self.store.settings.timeout)
         news: News = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
         self._news = news
         own = self.store.key("member", self.document.name, self.member)
@@ -197,10 +201,11 @@ class Replica(StoppableThread):
 
     def _tell_apart(self) -> None:
         """Give the folder a new identity where another process has the same."""
-        if self._told_apart or not self._shared():
-            return
-        self.stopping.wait(_PAUSE)  # the connection of a process that was here before may not be over yet
-        if self._shared():
+        since = time.monotonic()
+        while (shared := not self._told_apart and self._shared()) and time.monotonic() - since < _LINGERING:
+            if self.stopping.wait(_PAUSE):
+                return
+        if shared:
             logger.warning(
                 "document %s on %s: another process has the identity of %s, which is a copy of its folder or was "
                 "copied: the identity is replaced",

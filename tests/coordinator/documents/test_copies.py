@@ -109,6 +109,26 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_what_was_there(
     assert again(copies).committed()[0] == 3
 
 
+@pytest.mark.parametrize("value", ["1", '"a longer text than the one before"'])
+def test_a_reader_sees_the_line_that_took_the_place_of_one_that_could_not_be_flushed(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    put(copies, 1, x="1 1")
+    reader = again(copies)
+
+    def read_meanwhile(descriptor: int) -> None:
+        assert reader.read(2), "it lies there, and is not durable"
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.os, "fsync", read_meanwhile)
+        with pytest.raises(OSError, match="Input/output"):
+            copies.prepare(2, {"x": '2 "a text"'}, "+")
+    put(copies, 3, x=f"3 {value}")
+    assert reader.read(3) == copies.read(3)
+    assert reader.committed()[0] == 3
+
+
 def test_a_version_that_was_prepared_upon_another_one_counts_as_none(copies: Copies) -> None:
     put(copies, 1, x="1 1")
     copies.prepare(2, {"x": "2 2"}, "+")
