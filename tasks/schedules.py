@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from functools import cache
 
+from coordinator.jobs.options import Options
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.quartz import Quartz, QuartzError
+from tasks.harvest.asked import texts
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import Nodelist
 from tasks.service import service
@@ -47,9 +49,8 @@ def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
             _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")
         name = lane_of(member.identifier)
         # A tick during a running sync adds at most one more sync, of every change.
-        yield Entry(
-            name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit={"unite": {"pids": None}}
-        )
+        asked: Options = {"unite": {"asked": texts()}}
+        yield Entry(name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit=asked)
 
 
 @cache

@@ -18,7 +18,10 @@ class Stalled(MemberNodeError):
 
 
 class Fetcher:
-    """Serves one run. `first_error` is the error of the first object whose last try failed."""
+    """Serves one run. `first_error` is that of the first listed object whose last try failed.
+
+    `first_asked_error`: that of the first object that was asked for by its pid.
+    """
 
     def __init__(self, client: MemberNode, settings: Settings) -> None:
         self._client, self._settings = client, settings
@@ -27,6 +30,7 @@ class Fetcher:
         self._in_a_row = 0
         self._timeouts = 0  # in a row
         self.first_error: MemberNodeError | None = None
+        self.first_asked_error: MemberNodeError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +85,10 @@ class Fetcher:
         self._timeouts = self._timeouts + 1 if isinstance(found, MemberTimedOut | Busy) else 0
         if self._in_a_row % self._settings.give_up_after == 0:
             self._client.ping()
-        self.first_error = self.first_error or found
+        if wanted.listed is None:
+            self.first_asked_error = self.first_asked_error or found
+        else:
+            self.first_error = self.first_error or found
         return Failed(wanted, str(found), found.status)
 
     def _arrive(self) -> tuple[Wanted, Fetched | Exception]:

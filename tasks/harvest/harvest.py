@@ -11,18 +11,19 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.harvest.asked import CHANGES, COMPLETE, Asked
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.listing import Pages
+from tasks.harvest.outcome import STORED, Outcome, bounded, not_synchronizable
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
@@ -34,25 +35,7 @@ PORTION = 1000
 """How many objects a run compares with the catalog, fetches and stores at once."""
 BATCH_BYTES = 16 * 1024 * 1024
 PROGRESS_EVERY = 100
-
-
-class Outcome(BaseModel):
-    """How a run ended. `unchanged`: already stored. `postponed`: failed before, and left to a later run."""
-
-    model_config = ConfigDict(frozen=True)
-
-    member: str
-    outcome: Literal["succeeded", "not synchronizable", "reset meanwhile"]
-    reason: str | None = None
-    complete: bool = False
-    listed: int = 0
-    stored: int = 0
-    unchanged: int = 0
-    postponed: int = 0
-    failed: int = 0
-    last_harvested: datetime | None = None
-    store: str | None = None
-    """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
+UNNAMED = "more objects were asked for at once than a job can name, so only what is new was fetched"
 
 
 def harvest_member(
@@ -63,13 +46,15 @@ def harvest_member(
     nodelist: Nodelist,
     fence: int,
     settings: Settings,
-    pids: Iterable[str] | None = None,
-    complete: bool = False,
+    asked: Asked = CHANGES,
     progress: Callable[[int, int], object] = lambda done, total: None,
     check: Callable[[], object] = lambda: None,
     clock: Callable[[], datetime] = instants.now,
 ) -> Outcome:
-    """Harvest every change, or just `pids`. Before each write the run calls `check`, which raises for a lost lease.
+    """Fetch the pids that were asked for, whatever their date, then run the pass.
+
+    A pid that fails is no failure of the pass. Where there is no pass, the run fails if none of the pids could be had.
+    Before each write the run calls `check`, which raises for a lost lease.
 
     Raises MemberNodeError, Superseded, and the errors of `check`.
     """
@@ -79,10 +64,8 @@ def harvest_member(
         reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
         if said is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
-            return Outcome(member=member_id, outcome="not synchronizable", reason=reason)
-        with Fetcher(client, settings) as fetcher:
-            run = _Run(said, client, catalog, nodelist, fence, settings, fetcher, progress, check, clock, clock())
-            return run.everything(complete) if pids is None else run.these(pids)
+            return not_synchronizable(member_id, asked, str(reason))
+        return _Run(said, client, catalog, nodelist, fence, settings, progress, check, clock, clock()).all(asked)
     except Exception as error:
         with suppress(SQLAlchemyError, Superseded):
             catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
@@ -97,28 +80,47 @@ class _Run:
     nodelist: Nodelist
     fence: int
     settings: Settings
-    fetcher: Fetcher
     progress: Callable[[int, int], object]
     check: Callable[[], object]
     clock: Callable[[], datetime]
     began: datetime
+    fetcher: Fetcher = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     done: int = 0
     total: int = 0
     reports: int = 0
+    ends: dict[str, str] = field(default_factory=dict)
+    """The end of each pid that was asked for."""
 
     @property
     def member_id(self) -> str:
         return self.said.identifier
 
-    def these(self, pids: Iterable[str]) -> Outcome:
-        wanted = [Wanted(pid, None) for pid in dict.fromkeys(pids)]
-        self.total = self.counts["listed"] = len(wanted)
-        self._save(wanted, None)
+    def all(self, asked: Asked) -> Outcome:
+        """First the pids: somebody waits for each of them."""
+        if asked.pids:
+            with Fetcher(self.client, self.settings) as self.fetcher:  # its own, since it may be Stalled
+                self.these(asked.pids)
+        if asked.kind is not None:
+            with Fetcher(self.client, self.settings) as self.fetcher:
+                outcome = self.everything(asked.kind)
+            return outcome.model_copy(update={"reason": UNNAMED}) if asked.unnamed else outcome
+        if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
+            raise self.fetcher.first_asked_error
         return self._end(self.said.last_harvested)
 
-    def everything(self, complete: bool) -> Outcome:
-        kind = "complete" if complete else "increment"
+    def these(self, pids: Sequence[str]) -> None:
+        self.ends = dict.fromkeys(pids, "")
+        self.total = self.counts["listed"] = len(self.ends)
+        try:
+            self._save([Wanted(pid, None) for pid in self.ends], None)
+        except Stalled as error:
+            self.ends = {pid: end or str(error) for pid, end in self.ends.items()}
+
+    def everything(self, kind: Literal["increment", "complete"]) -> Outcome:
+        complete = kind == COMPLETE
+        before = self.counts
+        self.counts = Counter()
         started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
         for page in Pages(self.client, self._since(kind, started_from), until, self.settings.page_size):
@@ -134,6 +136,8 @@ class _Run:
         self.check()
         self.catalog.finish(self.member_id, kind, fence=self.fence)
         newest = self._newest(until)
+        self._fail_for_nothing()
+        self.counts.update(before)
         outcome = self._end(newest, complete)
         written = self.nodelist.harvested(
             self.member_id,
@@ -203,18 +207,20 @@ class _Run:
             self.member_id, fence=self.fence, fetched=fetched, failed=failed, cursor=cursor, now=self.clock()
         )
         self.counts.update(stored=len(fetched), failed=len(failed))
+        self.ends |= {one.wanted.pid: STORED for one in fetched if one.wanted.pid in self.ends}
+        self.ends |= {one.wanted.pid: one.reason for one in failed if one.wanted.pid in self.ends}
         for one in new[: self.settings.report_limit - self.reports]:
             if not self.client.report_error(one.wanted.pid, one.reason):
                 self.reports = self.settings.report_limit  # the member refuses reports
                 return
             self.reports += 1
 
-    def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
-        """Note the end of the run. A run that stored nothing and met an error fails with that error."""
-        counts = self.counts
-        if self.fetcher.first_error is not None and not counts["stored"] and not counts["unchanged"]:
+    def _fail_for_nothing(self) -> None:
+        """A pass that stored nothing and met an error fails with that error."""
+        if self.fetcher.first_error is not None and not self.counts["stored"] and not self.counts["unchanged"]:
             raise self.fetcher.first_error
+
+    def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
         self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded")
-        return Outcome.model_validate(
-            {"member": self.member_id, "outcome": "succeeded", "complete": complete, "last_harvested": newest, **counts}
-        )
+        told = {"complete": complete, "last_harvested": newest, "pids": bounded(self.ends)}
+        return Outcome.model_validate({"member": self.member_id, "outcome": "succeeded", **told, **self.counts})
