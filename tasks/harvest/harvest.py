@@ -5,11 +5,13 @@
 * The catalog stores each page with its cursor. A failed run resumes at the cursor if the nodelist has the same date as
   when the pass began. Otherwise an operator has reset the member, and the nodelist is right.
 * A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
-  on. But where the member as a whole does not answer, or one object after the other takes too long, the run fails. The
-  next one goes on behind those objects, so that no member keeps a slot for long.
+  on. But where the member as a whole stays silent for longer than the run's patience, or one object after the other
+  takes too long, the run fails. The next one goes on behind those objects, so that no member keeps a slot for long.
+* A run stores what it fetched each STORE_EVERY seconds, and however it ends.
 * lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,6 +26,7 @@ from tasks.harvest.asked import CHANGES, COMPLETE, Asked
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.listing import Pages
 from tasks.harvest.outcome import STORED, Outcome, bounded, not_synchronizable
+from tasks.harvest.patience import Patience
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
@@ -32,8 +35,9 @@ from tasks.nodelist.protocol import Dates, Nodelist
 from tasks.settings import Settings
 
 PORTION = 1000
-"""How many objects a run compares with the catalog, fetches and stores at once."""
+"""How many objects a run compares with the catalog and fetches at once. It stores them sooner where they are slow."""
 BATCH_BYTES = 16 * 1024 * 1024
+STORE_EVERY = 5.0
 PROGRESS_EVERY = 100
 UNNAMED = "more objects were asked for at once than a job can name, so only what is new was fetched"
 
@@ -65,7 +69,9 @@ def harvest_member(
         if said is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
             return not_synchronizable(member_id, asked, str(reason))
-        return _Run(said, client, catalog, nodelist, fence, settings, progress, check, clock, clock()).all(asked)
+        patience = Patience(client, settings.connect_timeout)
+        run = _Run(said, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
+        return run.all(asked)
     except Exception as error:
         with suppress(SQLAlchemyError, Superseded):
             catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
@@ -84,6 +90,7 @@ class _Run:
     check: Callable[[], object]
     clock: Callable[[], datetime]
     began: datetime
+    patience: Patience
     fetcher: Fetcher = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     done: int = 0
@@ -99,10 +106,10 @@ class _Run:
     def all(self, asked: Asked) -> Outcome:
         """First the pids: somebody waits for each of them."""
         if asked.pids:
-            with Fetcher(self.client, self.settings) as self.fetcher:  # its own, since it may be Stalled
+            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:  # its own, since it may be Stalled
                 self.these(asked.pids)
         if asked.kind is not None:
-            with Fetcher(self.client, self.settings) as self.fetcher:
+            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
                 outcome = self.everything(asked.kind)
             return outcome.model_copy(update={"reason": UNNAMED}) if asked.unnamed else outcome
         if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
@@ -123,7 +130,7 @@ class _Run:
         self.counts = Counter()
         started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
-        for page in Pages(self.client, self._since(kind, started_from), until, self.settings.page_size):
+        for page in Pages(self.client, self._since(kind, started_from), until, self.settings.page_size, self.patience):
             self.check()
             self.total = max(self.total, self.done + page.total)
             self._page(page.entries, Cursor(kind, started_from, page.cursor))
@@ -178,28 +185,35 @@ class _Run:
             self._save(wanted, cursor)
 
     def _save(self, wanted: Sequence[Wanted], cursor: Cursor | None) -> None:
-        """Fetch and store, in one transaction unless the documents are too large for the memory."""
+        """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
+
+        The cursor stands before the page, so that it may be stored with any part of the page.
+        """
         fetched: list[Fetched] = []
         failed: list[Failed] = []
-        held = 0
+        held, stored_at = 0, time.monotonic()
         try:
             for one in self.fetcher.fetch(wanted):
                 if isinstance(one, Failed):
                     failed.append(one)
-                else:
+                elif one is not None:
                     fetched.append(one)
                     held += len(one.metadata.document)
-                self.done += 1
-                if self.done % PROGRESS_EVERY == 0:
-                    self.progress(min(self.done, self.total), self.total)
-                if held > BATCH_BYTES:
+                self._step(one is not None)
+                if held > BATCH_BYTES or (time.monotonic() - stored_at > STORE_EVERY and (fetched or failed)):
                     self._store(fetched, failed, cursor)
-                    fetched, failed, held = [], [], 0
-        except Stalled:
-            self._store(fetched, failed, None)  # the next run goes on behind these
+                    fetched, failed, held, stored_at = [], [], 0, time.monotonic()
+        except BaseException:
+            with suppress(Exception):  # such as that of a lost lease, with which nothing may be stored
+                self._store(fetched, failed, cursor)
             raise
         self._store(fetched, failed, cursor)
         self.progress(min(self.done, self.total), self.total)
+
+    def _step(self, arrived: bool) -> None:
+        self.done += arrived
+        if arrived and self.done % PROGRESS_EVERY == 0:
+            self.progress(min(self.done, self.total), self.total)
 
     def _store(self, fetched: Sequence[Fetched], failed: Sequence[Failed], cursor: Cursor | None) -> None:
         self.check()

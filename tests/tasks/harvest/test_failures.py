@@ -110,7 +110,8 @@ def test_a_member_that_dies_under_a_harvest_ends_it_and_is_not_blamed_on_its_obj
     federation.server.hook = die
     with pytest.raises(Failing, match="monitor/ping"):
         federation.harvest()
-    assert federation.catalog.summary(federation.member_id)[:2] == (100, 0)
+    stored, failed = federation.catalog.summary(federation.member_id)[:2]
+    assert (stored > 120, failed) == (True, 0)  # those of the page that was not complete, too
     federation.server.hook = lambda request: None
     federation.harvest()
     assert federation.harvested == federation.server.pids
