@@ -17,7 +17,7 @@ from tasks.service import service
 coordinator.schedule_source(entries)
 
 
-@app.task(name=SYNC)
+@app.task(name=SYNC, throws=(MemberNodeError,))  # a member's error is one line in the log, and no traceback
 def sync_member_node(
     member_id: str, pids: list[str] | None = None, complete: bool = False, asked: Sequence[str] | None = ()
 ) -> dict[str, JsonValue]:

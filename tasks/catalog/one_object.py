@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import failures, objects
@@ -24,3 +24,13 @@ def read(catalog: Catalog, member: str, pid: str) -> Found:
         fence = connection.execute(stored).scalar()
         failure = connection.execute(failed).first()
     return Found(fence, None if failure is None else failure.reason, None if failure is None else failure.failed_at)
+
+
+def forget(catalog: Catalog, member: str, pid: str) -> bool:
+    """Take the object from the failures, so that no later run tries it. False where it is none of them.
+
+    A run that is trying it now may note it again.
+    """
+    with catalog.engine.begin() as connection:
+        done = connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid == pid))
+    return done.rowcount > 0

@@ -12,6 +12,7 @@ from coordinator.cli.session import json_option
 from coordinator.scheduler.entries import next_tick
 from coordinator.store.times import moment
 from tasks.app import coordinator
+from tasks.catalog import one_object
 from tasks.cli.errors import one_line, unknown
 from tasks.member_node import instants
 from tasks.member_node.check import Check, look
@@ -178,6 +179,17 @@ def reset(member: str, why: str) -> None:
     except KeyError:
         raise unknown(member) from None
     _tell(nodelist, f"{member} will be harvested from its beginning", far)
+
+
+@members.command()
+@click.argument("member")
+@click.argument("pid")
+@one_line()
+def forget(member: str, pid: str) -> None:
+    """Take PID from the failures of MEMBER, such as a mistyped one: no run tries it again unless somebody asks."""
+    if not one_object.forget(service().catalog, member, pid):
+        raise click.ClickException(f"{pid} is no failed object of {member}: coordinator catalog {member} --failed")
+    click.echo(f"{member}: {pid} is forgotten; it comes back if the member lists it or somebody asks for it")
 
 
 def _reason(act: str, why: str) -> str:

@@ -23,13 +23,14 @@ LOOK = 0.1
 @click.command()
 @click.argument("member")
 @click.option("--pid", metavar="PID", help="Only this object, whatever its date.")
+@click.option("--complete", is_flag=True, help="All objects from the member's beginning that the catalog lacks.")
 @click.option("--reason", help="The reason, kept with the request.")
 @click.option("--wait", is_flag=True, help="Wait and show the progress; exit status 0 if it succeeds.")
 @one_line()
-def refresh(member: str, pid: str | None, reason: str | None, wait: bool) -> None:
+def refresh(member: str, pid: str | None, complete: bool, reason: str | None, wait: bool) -> None:
     """Synchronize MEMBER now."""
     _refuse_what_nodes_would(member)
-    job_id = requests.refresh(member, pid, reason)
+    job_id = requests.refresh(member, pid, reason, complete=complete)
     if not wait:
         click.echo(f"asked for {member}. To wait for it: coordinator wait {job_id}")
         if not coordinator.nodes():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -9,10 +10,10 @@ from threading import Event
 import pytest
 from celery import signature
 
-from tasks.local.member_server import MemberServer, Request
+from tasks.local.member_server import MemberServer, Request, failure
 from tasks.member_node import instants
 from tests.fleet.tasks.service import Service
-from tests.harness.command import told
+from tests.harness.command import refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -82,20 +83,15 @@ def test_who_asks_for_an_object_hears_that_it_is_stored_though_the_increment_bes
         if request.path[0] == "object":
             raise ConnectionAbortedError  # the server closes the connection
 
-    lock = service.coordinator.lock(LANE)
-    with lock:
+    pool = ThreadPoolExecutor(1)
+    with service.coordinator.lock(LANE):
         service.ask(json.dumps({"node": A, "id": "every"}))
-        service.ask(json.dumps({"node": A, "id": "some", "pid": "old"}))
-        wait_until(lambda: service.known("every") and service.known("some"))
+        wait_until(lambda: service.known("every"))
+        done = pool.submit(service.call, "refresh", A, "--pid", "old", "--wait")
+        wait_until(lambda: "pid old" in service.coordinator.job("every").kwargs["asked"], 30)
         member.hook = no_listing
-    assert service.ended("some").id == service.ended("every").id
-    assert service.ended("some").state == "failed"
-    assert "old" in service.pids(A)
-    code = (
-        "from tasks.cli.refresh import _in_catalog; from tasks.app import coordinator;"
-        f"print(_in_catalog({A!r}, 'old', coordinator.job('some')))"
-    )
-    assert service.shell(code) == "stored"
+    assert service.ended("every").state == "failed"
+    assert told(done.result()) == f"{A}: old is stored"
 
 
 def test_a_job_that_waits_since_the_version_before_does_what_it_meant(service: Service, member: MemberServer) -> None:
@@ -114,3 +110,23 @@ def test_a_job_that_waits_since_the_version_before_does_what_it_meant(service: S
     assert kinds[0][::2] == ("succeeded", 5)
     assert kinds[1:] == [("succeeded", False, 1, {"old": "stored"}), ("succeeded", True, 9, {})]
     assert service.pids(A) == member.pids
+
+
+def test_a_complete_pass_can_be_asked_for_and_a_mistyped_pid_forgotten(service: Service, member: MemberServer) -> None:
+    assert told(service.call("refresh", A, "--complete", "--wait")) == (
+        f"{A}: succeeded: 6 listed, 1 stored, 5 unchanged, 0 failed"
+    )
+    assert service.pids(A) == member.pids
+    assert service.call("refresh", A, "--pid", "mistyped", "--wait").returncode == 1
+    assert told(service.call("members", "forget", A, "mistyped")).startswith(f"{A}: mistyped is forgotten")
+    assert service.catalog.failed(A) == []
+    assert "mistyped is no failed object" in refused(service.call("members", "forget", A, "mistyped"))
+
+
+def test_an_error_of_a_member_is_one_line_in_the_log(service: Service, member: MemberServer) -> None:
+    member.hook = lambda request: failure(401, "NotAuthorized", "you may not list")
+    service.ask(json.dumps({"node": A, "id": "refused"}))
+    assert "you may not list" in str(service.ended("refused").error)
+    wait_until(lambda: "you may not list" in service.log("one"))
+    assert len([line for line in service.log("one").splitlines() if "you may not list" in line]) == 1
+    assert "Traceback" not in service.log("one")
