@@ -12,7 +12,7 @@ import redis
 
 NAMES = (
     "keyed", "submits", "latency", "stages", "locks", "contended", "size", "many", "fairness", "placement", "idle",
-    "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "replicas", "nodelist", "moves",
+    "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "neighbours", "replicas", "nodelist", "moves",
 )  # fmt: skip
 
 ASIDE = ("peers",)

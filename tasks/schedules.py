@@ -8,7 +8,7 @@ from functools import cache
 from coordinator.jobs.options import Options
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.quartz import Quartz, QuartzError
-from tasks.harvest.asked import texts
+from tasks.harvest.asked import TICK
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import Nodelist
 from tasks.service import service
@@ -49,7 +49,7 @@ def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
             _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")
         name = lane_of(member.identifier)
         # A tick during a running sync adds at most one more sync, of every change.
-        asked: Options = {"unite": {"asked": texts()}}
+        asked: Options = {"unite": {"asked": [TICK]}}
         yield Entry(name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit=asked)
 
 

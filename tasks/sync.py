@@ -8,7 +8,8 @@ from coordinator import Locked, Submission, current_job
 from tasks.app import app, coordinator
 from tasks.harvest.asked import COMPLETE, INCREMENT, Asked, texts
 from tasks.harvest.harvest import harvest_member
-from tasks.harvest.outcome import not_synchronizable
+from tasks.harvest.outcome import Outcome, not_synchronizable
+from tasks.harvest.silence import silence
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode, MemberNodeError
 from tasks.schedules import SYNC, entries, lane_of
@@ -52,6 +53,9 @@ def _synchronize(
     member = here.nodelist.member(member_id)
     if member is None:
         return not_synchronizable(member_id, asked, "it is not in the nodelist").model_dump(mode="json")
+    silent = None if asked.by_hand else silence(here.catalog, member_id)
+    if silent is not None and silent.until > instants.now():
+        return Outcome(member=member_id, outcome="left alone", reason=str(silent)).model_dump(mode="json")
     try:
         client = MemberNode(member, here.settings)
     except MemberNodeError as error:

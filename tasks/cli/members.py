@@ -14,6 +14,7 @@ from coordinator.store.times import moment
 from tasks.app import coordinator
 from tasks.catalog import one_object
 from tasks.cli.errors import one_line, unknown
+from tasks.harvest.silence import silence
 from tasks.member_node import instants
 from tasks.member_node.check import Check, look
 from tasks.member_node.member import Member
@@ -26,7 +27,10 @@ from tasks.service import Service, service
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of one member. `failures`: failed objects by reason. `unscheduled`: why it has no ticks."""
+    """The condition of one member. `failures`: failed objects by reason. `unscheduled`: why it has no ticks.
+
+    `left_alone_until`: ticks do nothing until then, since it did not answer.
+    """
 
     member: str
     approved: bool
@@ -37,6 +41,7 @@ class Condition:
     failures: dict[str, int]
     next_tick: datetime | None
     unscheduled: str | None
+    left_alone_until: datetime | None
     last_run: datetime | None
     outcome: str | None
     error: str | None
@@ -45,6 +50,7 @@ class Condition:
 def _condition(listed: Listed, here: Service) -> Condition:
     member, catalog = listed.member, here.catalog
     summary = catalog.summary(member.identifier)
+    silent = silence(catalog, member.identifier)
     lane = coordinator.lane(lane_of(member.identifier), 1)
     reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
     obstacle = member.obstacle if listed.approved else "it is not approved"
@@ -59,6 +65,7 @@ def _condition(listed: Listed, here: Service) -> Condition:
         failures=dict(reasons.most_common()),
         next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member.identifier)),
         unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
+        left_alone_until=silent.until if silent and silent.until > instants.now() else None,
         last_run=summary.ran_at,
         outcome=summary.outcome,
         error=summary.error,
@@ -90,6 +97,7 @@ def _last_run(one: Condition) -> str | None:
 
 def _wrong(one: Condition) -> str:
     found = [f"not scheduled: {one.unscheduled}"] if one.unscheduled else []
+    found += [f"left alone until {moment(one.left_alone_until)}"] if one.left_alone_until else []
     found += [one.error] if one.error else [f"{count} × {reason}" for reason, count in list(one.failures.items())[:3]]
     return "; ".join(found)
 

@@ -33,6 +33,8 @@ def refresh(member: str, pid: str | None, complete: bool, reason: str | None, wa
     job_id = requests.refresh(member, pid, reason, complete=complete)
     if not wait:
         click.echo(f"asked for {member}. To wait for it: coordinator wait {job_id}")
+        if pid is not None:
+            click.echo(f"the job's result says under pids what became of {pid}")
         if not coordinator.nodes():
             click.echo(f"no node is alive now: the request waits in the queue {requests.QUEUE}", err=True)
         return

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple
 
+TICK = "tick"
+"""An increment, unless the member is left alone: nobody waits for it."""
 INCREMENT: Literal["increment"] = "increment"
 COMPLETE: Literal["complete"] = "complete"
 _PID = "pid "
@@ -11,11 +13,13 @@ _PID = "pid "
 class Asked(NamedTuple):
     """`kind`: the pass, if any. A complete pass finds all that an increment finds. `pids`: fetched whatever their date.
 
-    `unnamed`: more was asked for than a job can name. Then a complete pass runs, and the pids are not known any more.
+    `by_hand`: by somebody, and not just by a tick. `unnamed`: more was asked for than a job can name. Then a complete
+    pass runs, and the pids are not known any more.
     """
 
     kind: Literal["increment", "complete"] | None = INCREMENT
     pids: tuple[str, ...] = ()
+    by_hand: bool = True
     unnamed: bool = False
 
     @classmethod
@@ -24,8 +28,9 @@ class Asked(NamedTuple):
         if texts is None:
             return cls(COMPLETE, unnamed=True)
         given = set(texts)
-        kind = COMPLETE if COMPLETE in given else INCREMENT if INCREMENT in given else None
-        return cls(kind, tuple(sorted(text.removeprefix(_PID) for text in given if text.startswith(_PID))))
+        kind = COMPLETE if COMPLETE in given else INCREMENT if given & {INCREMENT, TICK} else None
+        pids = sorted(text.removeprefix(_PID) for text in given if text.startswith(_PID))
+        return cls(kind, tuple(pids), by_hand=given != {TICK})
 
 
 CHANGES = Asked()

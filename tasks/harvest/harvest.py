@@ -7,6 +7,7 @@
 * A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
   on. But where the member as a whole stays silent for longer than the run's patience, or one object after the other
   takes too long, the run fails. The next one goes on behind those objects, so that no member keeps a slot for long.
+* A run begins with a ping. Where the member does not answer at all, its ticks leave it alone for a while (silence.py).
 * A run stores what it fetched each STORE_EVERY seconds, and however it ends.
 * lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
 """
@@ -22,6 +23,7 @@ from typing import Literal
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.harvest import silence
 from tasks.harvest.asked import CHANGES, COMPLETE, Asked
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.listing import Pages
@@ -63,19 +65,23 @@ def harvest_member(
     Raises MemberNodeError, Superseded, and the errors of `check`.
     """
     member_id = member.identifier
+    patience = Patience(client, settings.connect_timeout)
     try:
         said = nodelist.member(member_id)
         reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
         if said is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
             return not_synchronizable(member_id, asked, str(reason))
-        patience = Patience(client, settings.connect_timeout)
         run = _Run(said, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
-        return run.all(asked)
+        patience.begin()
+        outcome = run.all(asked)
+        silence.end(catalog, member_id, fence=fence)
     except Exception as error:
         with suppress(SQLAlchemyError, Superseded):
+            silence.after(error, patience.ever, catalog, member_id, fence=fence, now=clock(), settings=settings)
             catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
         raise
+    return outcome
 
 
 @dataclass

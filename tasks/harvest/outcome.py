@@ -19,7 +19,7 @@ class Outcome(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     member: str
-    outcome: Literal["succeeded", "not synchronizable", "reset meanwhile"]
+    outcome: Literal["succeeded", "not synchronizable", "left alone", "reset meanwhile"]
     reason: str | None = None
     complete: bool = False
     listed: int = 0

@@ -28,12 +28,23 @@ class Patience:
         self._left = MOST
         self._delivered: float | None = None
         """When it delivered last; None: not since its last silence."""
+        self.ever = False
+        """It has delivered something within this run."""
 
     def delivered(self) -> None:
         now = time.monotonic()
         if self._delivered is not None:
             self._left = min(MOST, self._left + now - self._delivered)
         self._delivered = now
+        self.ever = True
+
+    def begin(self) -> None:
+        """Ask the cheapest question, with little time for the answer. Raises MemberNodeError where there is none."""
+        try:
+            self._client.ping(self._within)
+        except MemberNodeError as error:
+            if error.status is None:
+                raise
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """Ask, and once more after each silence that the member breaks in time. Raises MemberNodeError."""

@@ -19,7 +19,7 @@ import httpx
 from lxml import etree
 from pydantic import ValidationError
 
-from tasks.member_node import instants, safe_xml
+from tasks.member_node import instants, safe_xml, tls
 from tasks.member_node.member import Member
 from tasks.member_node.objects import Listing, SystemMetadata, read_listing, read_system_metadata
 from tasks.member_node.safe_xml import Unreadable
@@ -78,9 +78,9 @@ class MemberNode:
         self._settings = settings
         self._base = f"{member.base_url}/{member.api}"
         self._closed = Event()
-        tls, proxy = self._access(settings.access_to(member.identifier))
+        context, proxy = self._access(settings.access_to(member.identifier))
         self._http = httpx.Client(
-            verify=tls,
+            verify=context,
             proxy=proxy,
             trust_env=False,
             follow_redirects=True,
@@ -96,7 +96,7 @@ class MemberNode:
     def _access(self, access: Access) -> tuple[ssl.SSLContext, httpx.Proxy | None]:
         """Raises MemberUnreachable where the member's proxy, or a file in its TASKS_ACCESS, cannot be used."""
         try:
-            return _tls(access), None if access.proxy is None else httpx.Proxy(access.proxy)
+            return tls.context(access), None if access.proxy is None else httpx.Proxy(access.proxy)
         except (OSError, ValueError, httpx.InvalidURL) as error:
             files = access.model_dump(include={"ca_bundle", "client_cert", "client_key"}, exclude_none=True)
             named = ", ".join(f"{name} {path}" for name, path in files.items()) or "its proxy"
@@ -244,13 +244,6 @@ class MemberNode:
             ) from error
         except Unreadable as error:
             raise Malformed(f"answers with something unreadable: {error}", member_id, url, 200) from error
-
-
-def _tls(access: Access) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=access.ca_bundle)
-    if access.client_cert is not None:
-        context.load_cert_chain(access.client_cert, access.client_key)
-    return context
 
 
 def _segment(pid: str) -> str:
