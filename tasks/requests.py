@@ -16,7 +16,9 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
 class Request(BaseModel):
-    """`pid`: just this object, else every change. `id`: the id of the job, by which it can be found and waited for.
+    """`pid`: just this object, else every change. `complete`: everything from the member's beginning.
+
+    `id`: the id of the job, by which it can be found and waited for.
 
     A message calls the member `node`; it may also say `member`.
     """
@@ -25,6 +27,7 @@ class Request(BaseModel):
 
     member: Annotated[Text, Field(validation_alias=AliasChoices("node", "member"), serialization_alias="node")]
     pid: Text | None = None
+    complete: bool = False
     id: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     reason: Annotated[str, Field(max_length=2000)] | None = None
 
@@ -36,18 +39,19 @@ def handle(request: Request) -> None:
         raise Refused(f"unknown member {request.member}: it is not in the nodelist")
     if found.obstacle is not None:
         raise Refused(f"{request.member}: {found.obstacle}")
-    synchronize(request.member, [request.pid] if request.pid else None, job_id=request.id)
+    pids = [request.pid] if request.pid else []
+    synchronize(request.member, pids, complete=request.complete, job_id=request.id)
 
 
-def refresh(member_id: str, pid: str | None = None, reason: str | None = None) -> str:
+def refresh(member_id: str, pid: str | None = None, reason: str | None = None, *, complete: bool = False) -> str:
     """Ask for a member's sync now. Returns the id of its job, for `coordinator.wait(id)`.
 
     The request is a message. The job exists as soon as a node has taken the message in.
     """
-    request = Request(member=member_id, pid=pid, id=str(uuid.uuid4()), reason=reason)
+    request = Request(member=member_id, pid=pid, complete=complete, id=str(uuid.uuid4()), reason=reason)
     with app.producer_pool.acquire(block=True, timeout=5) as producer:
         producer.publish(
-            request.model_dump(by_alias=True, exclude_none=True),
+            request.model_dump(by_alias=True, exclude_defaults=True),
             serializer="json",
             exchange="",
             routing_key=QUEUE,

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from functools import cache
 
+from coordinator.jobs.options import Options
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.quartz import Quartz, QuartzError
 from tasks.app import NODELIST_LABEL
+from tasks.harvest.asked import TICK
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import Nodelist
 from tasks.service import service
@@ -48,15 +50,8 @@ def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
             _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")
         name = lane_of(member.identifier)
         # A tick during a running sync adds at most one more sync, of every change.
-        yield Entry(
-            name,
-            schedule,
-            SYNC,
-            (member.identifier,),
-            key=name,
-            when_busy="defer",
-            submit={"unite": {"pids": None}, "needs": [NODELIST_LABEL]},
-        )
+        asked: Options = {"unite": {"asked": [TICK]}, "needs": [NODELIST_LABEL]}
+        yield Entry(name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit=asked)
 
 
 @cache

@@ -80,7 +80,9 @@ class Settings(BaseModel):
     page_size: int = Field(1000, ge=1, description="number of objects on one page of a member's listing")
     connections: int = Field(8, ge=1, le=100, description="number of connections to one member at most")
 
-    connect_timeout: float = Field(5, gt=0, description="longest time to open a connection to a member, in seconds")
+    connect_timeout: float = Field(
+        5, gt=0, description="longest time to open a connection to a member, and to answer a ping, in seconds"
+    )
     read_timeout: float = Field(30, gt=0, description="longest silence within an answer, in seconds")
     request_timeout: float = Field(120, gt=0, description="longest time for an answer as a whole, in seconds")
     retry_after_limit: float = Field(

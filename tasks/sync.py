@@ -1,13 +1,16 @@
 """The tasks: synchronize one member; start the complete pass of every member."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from pydantic import JsonValue
 
 from coordinator import Locked, StoreUnavailable, Submission, current_job
 from tasks.app import NODELIST_LABEL, app, coordinator
+from tasks.harvest.asked import COMPLETE, INCREMENT, Asked, texts
 from tasks.harvest.harvest import harvest_member
+from tasks.harvest.outcome import Outcome, not_synchronizable
+from tasks.harvest.silence import silence
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode, MemberNodeError
 from tasks.schedules import SYNC, entries, lane_of
@@ -18,29 +21,33 @@ PAUSE = 0.1
 coordinator.schedule_source(entries)
 
 
-@app.task(name=SYNC)
-def sync_member_node(member_id: str, pids: list[str] | None = None, complete: bool = False) -> dict[str, JsonValue]:
+@app.task(name=SYNC, throws=(MemberNodeError,))  # a member's error is one line in the log, and no traceback
+def sync_member_node(
+    member_id: str, pids: list[str] | None = None, complete: bool = False, asked: Sequence[str] | None = ()
+) -> dict[str, JsonValue]:
     """Harvest a member's changes, and as the last action write its dates to the nodelist.
 
-    `pids`: just these objects. `complete`: everything from the member's beginning.
+    `asked`: what several submits asked for together, as `tasks.harvest.asked` reads it. A plain call names `pids`, just
+    these objects, or `complete`, everything from the member's beginning.
 
     A job of the member's lane uses its own lease. A plain call takes the lock itself; where the member is locked, the
     call ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
     """
+    kind = None if pids is not None else COMPLETE if complete else INCREMENT
+    wanted = Asked(kind, tuple(pids or ())) if asked == () else Asked.of(asked)
     job = current_job()
     if job and lane_of(member_id) in job.keys:
-        return _synchronize(member_id, pids, complete, job.fence, job.check, job.progress)
+        return _synchronize(member_id, wanted, job.fence, job.check, job.progress)
     try:
         with coordinator.lock(lane_of(member_id)) as lease:
-            return _synchronize(member_id, pids, complete, lease.fence, lease.check, lambda done, total: None)
+            return _synchronize(member_id, wanted, lease.fence, lease.check, lambda done, total: None)
     except Locked as held:
         return {"member": member_id, "outcome": "locked", "reason": str(held)}
 
 
 def _synchronize(
     member_id: str,
-    pids: list[str] | None,
-    complete: bool,
+    asked: Asked,
     fence: int,
     check: Callable[[], None],
     progress: Callable[[int, int], None],
@@ -62,7 +69,10 @@ def _synchronize(
     checked()
     member = here.nodelist.member(member_id)
     if member is None:
-        return {"member": member_id, "outcome": "not synchronizable", "reason": "it is not in the nodelist"}
+        return not_synchronizable(member_id, asked, "it is not in the nodelist").model_dump(mode="json")
+    silent = None if asked.by_hand else silence(here.catalog, member_id)
+    if silent is not None and silent.until > instants.now():
+        return Outcome(member=member_id, outcome="left alone", reason=str(silent)).model_dump(mode="json")
     try:
         client = MemberNode(member, here.settings)
     except MemberNodeError as error:
@@ -76,8 +86,7 @@ def _synchronize(
             nodelist=here.nodelist,
             fence=fence,
             settings=here.settings,
-            pids=pids,
-            complete=complete,
+            asked=asked,
             progress=progress,
             check=checked,
         )
@@ -85,12 +94,16 @@ def _synchronize(
 
 
 def synchronize(
-    member_id: str, pids: Collection[str] | None = None, *, complete: bool = False, job_id: str | None = None
+    member_id: str, pids: Collection[str] = (), *, complete: bool = False, job_id: str | None = None
 ) -> Submission:
-    """Ask for a member's sync now. Behind a running sync at most one more waits, and it does all that was asked for."""
-    signature = sync_member_node.s(member_id, complete=True) if complete else sync_member_node.s(member_id)
+    """Ask for a member's sync now: its changes, unless `pids` or a complete pass is asked for.
+
+    Behind a running sync at most one more waits, and it does all that was asked for.
+    """
+    asked = {"asked": texts(pids, complete=complete)}
+    signature = sync_member_node.s(member_id)
     return coordinator.submit(
-        lane_of(member_id), signature, when_busy="defer", unite={"pids": pids}, needs=[NODELIST_LABEL], job_id=job_id
+        lane_of(member_id), signature, when_busy="defer", unite=asked, needs=[NODELIST_LABEL], job_id=job_id
     )
 
 

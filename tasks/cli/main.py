@@ -1,27 +1,18 @@
 """The service's own commands of `coordinator`. `up` and `demo` import their modules only when they are called."""
 
-import sys
-import time
 from pathlib import Path
 
 import click
 
-from coordinator import Job, UnknownJob
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
-from tasks import requests
 from tasks.app import coordinator
 from tasks.catalog.sightings import Sightings
 from tasks.cli.errors import one_line, unknown
 from tasks.cli.members import members
-from tasks.cli.nodelist import nodelist, still_lacking
-from tasks.database import ForeignHost, NewerDatabase
-from tasks.nodelist.protocol import WRITTEN
-from tasks.nodelist.xml_file import NodelistUnreadable
+from tasks.cli.nodelist import nodelist
+from tasks.cli.refresh import refresh
 from tasks.service import service
-
-TAKEN_IN = 10.0  # seconds to wait until a node takes the request in
-LOOK = 0.1
 
 
 @click.command()
@@ -77,71 +68,6 @@ def demo(data: Path | None, seconds: float | None, objects: int, flower_port: in
 
     if not here.run(data, port(flower_port, no_flower), objects, seconds):
         raise click.exceptions.Exit(1)
-
-
-@click.command()
-@click.argument("member")
-@click.option("--pid", metavar="PID", help="Only this object.")
-@click.option("--reason", help="The reason, kept with the request.")
-@click.option("--wait", is_flag=True, help="Wait and show the progress; exit status 0 if it succeeds.")
-@one_line()
-def refresh(member: str, pid: str | None, reason: str | None, wait: bool) -> None:
-    """Synchronize MEMBER now."""
-    _refuse_what_nodes_would(member)
-    job_id = requests.refresh(member, pid, reason)
-    if not wait:
-        click.echo(f"asked for {member}. To wait for it: coordinator wait {job_id}")
-        if not coordinator.nodes():
-            click.echo(f"no node is alive now: the request waits in the queue {requests.QUEUE}", err=True)
-        return
-    job = _watch(job_id)
-    if job.state != "succeeded":
-        raise click.ClickException(f"{member}: {job.state}: {(job.error or {}).get('message', 'no reason was kept')}")
-    result = job.result or {}
-    counts = ", ".join(
-        f"{result[name]} {name}" for name in ("listed", "stored", "unchanged", "failed") if name in result
-    )
-    click.echo(f"{member}: {result.get('outcome', job.state)}: {result.get('reason') or counts}")
-    if result.get("store", WRITTEN) not in (None, WRITTEN) and (why := still_lacking(member)):
-        click.echo(f"the nodelist's permanent store lacks the new dates yet: {why}", err=True)
-
-
-def _refuse_what_nodes_would(member: str) -> None:
-    """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
-    try:
-        listed = service().nodelist.listed().get(member)
-    except (NodelistUnreadable, ForeignHost, NewerDatabase):
-        return
-    if listed is None:
-        raise unknown(member)
-    if obstacle := listed.member.obstacle if listed.approved else "it is not approved":
-        raise click.ClickException(f"{member} cannot be synchronized: {obstacle}")
-
-
-def _watch(job_id: str) -> Job:
-    """Wait for the end of the job. Stderr shows its progress: a live line on a terminal, else a line per state."""
-    live, told = sys.stderr.isatty(), ""
-    deadline = time.monotonic() + TAKEN_IN
-    while True:
-        try:
-            job = coordinator.job(job_id)
-        except UnknownJob:
-            if time.monotonic() > deadline:
-                raise click.ClickException(
-                    f"no node took the request within {TAKEN_IN:g} s. It still waits in the queue {requests.QUEUE} "
-                    f"(is a node alive? coordinator nodes), or a node refused it ({requests.QUEUE}.dead says why)"
-                ) from None
-            time.sleep(LOOK)
-            continue
-        done, total = job.progress or (0, 0)
-        line = f"{job.state} {done}/{total}" if live and job.progress else job.state
-        line += f" on {job.node}" if job.node else ""
-        if line != told:
-            click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or job.over)
-            told = line
-        if job.over:
-            return job
-        time.sleep(LOOK)
 
 
 @click.command()

@@ -12,7 +12,9 @@ from coordinator.cli.session import json_option
 from coordinator.scheduler.entries import next_tick
 from coordinator.store.times import moment
 from tasks.app import coordinator
+from tasks.catalog import one_object
 from tasks.cli.errors import one_line, unknown
+from tasks.harvest.silence import silence
 from tasks.member_node import instants
 from tasks.member_node.check import Check, look
 from tasks.member_node.member import Member
@@ -27,7 +29,8 @@ from tasks.service import Service, service
 class Condition:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
-    `failures`: failed objects by reason. `unscheduled`: why it has no ticks.
+    `failures`: failed objects by reason. `unscheduled`: why it has no ticks. `left_alone_until`: ticks do nothing until
+    then, since it did not answer.
     """
 
     member: str
@@ -40,6 +43,7 @@ class Condition:
     failures: dict[str, int]
     next_tick: datetime | None
     unscheduled: str | None
+    left_alone_until: datetime | None
     last_run: datetime | None
     outcome: str | None
     error: str | None
@@ -48,6 +52,7 @@ class Condition:
 def _condition(listed: Listed, here: Service) -> Condition:
     member, catalog = listed.member, here.catalog
     summary = catalog.summary(member.identifier)
+    silent = silence(catalog, member.identifier)
     lane = coordinator.lane(lane_of(member.identifier), 1)
     reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
     obstacle = member.obstacle if listed.approved else "it is not approved"
@@ -63,6 +68,7 @@ def _condition(listed: Listed, here: Service) -> Condition:
         failures=dict(reasons.most_common()),
         next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member.identifier)),
         unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
+        left_alone_until=silent.until if silent and silent.until > instants.now() else None,
         last_run=summary.ran_at,
         outcome=summary.outcome,
         error=summary.error,
@@ -94,6 +100,7 @@ def _last_run(one: Condition) -> str | None:
 
 def _wrong(one: Condition) -> str:
     found = [f"not scheduled: {one.unscheduled}"] if one.unscheduled else []
+    found += [f"left alone until {moment(one.left_alone_until)}"] if one.left_alone_until else []
     found += [one.error] if one.error else [f"{count} × {reason}" for reason, count in list(one.failures.items())[:3]]
     return "; ".join(found)
 
@@ -183,6 +190,17 @@ def reset(member: str, why: str) -> None:
     except KeyError:
         raise unknown(member) from None
     _tell(nodelist, f"{member} will be harvested from its beginning", far)
+
+
+@members.command()
+@click.argument("member")
+@click.argument("pid")
+@one_line()
+def forget(member: str, pid: str) -> None:
+    """Take PID from the failures of MEMBER, such as a mistyped one: no run tries it again unless somebody asks."""
+    if not one_object.forget(service().catalog, member, pid):
+        raise click.ClickException(f"{pid} is no failed object of {member}: coordinator catalog {member} --failed")
+    click.echo(f"{member}: {pid} is forgotten; it comes back if the member lists it or somebody asks for it")
 
 
 def _reason(act: str, why: str) -> str:

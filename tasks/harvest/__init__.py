@@ -1,5 +1,7 @@
 """Synchronize one member: list its objects, fetch their metadata, store them."""
 
-from tasks.harvest.harvest import Outcome, harvest_member
+from tasks.harvest.asked import Asked
+from tasks.harvest.harvest import harvest_member
+from tasks.harvest.outcome import Outcome
 
-__all__ = ["Outcome", "harvest_member"]
+__all__ = ["Asked", "Outcome", "harvest_member"]

@@ -1,16 +1,35 @@
 """Fetch the system metadata of many objects at once. A bounded number is in progress; each is tried a few times."""
 
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
-from typing import Self
+from typing import NamedTuple, Self
 
 from tasks.catalog.catalog import Failed, Fetched, Wanted
-from tasks.member_node.client import BUSY_TRIES, Busy, MemberNode, MemberNodeError, MemberTimedOut
+from tasks.harvest.patience import DOUBTFUL, Patience
+from tasks.member_node.client import (
+    BUSY_TRIES,
+    Busy,
+    MemberNode,
+    MemberNodeError,
+    MemberTimedOut,
+    MemberUnreachable,
+)
 from tasks.settings import Settings
 
 AHEAD = 4
 """How many objects are in progress for each connection."""
+COMEBACKS = 2
+"""How often one object is fetched again after a silence: an object may be the reason why the member falls silent."""
+A_WHILE = 1.0
+
+
+class Arrival(NamedTuple):
+    wanted: Wanted
+    found: Fetched | Exception
+    at: float
 
 
 class Stalled(MemberNodeError):
@@ -18,15 +37,24 @@ class Stalled(MemberNodeError):
 
 
 class Fetcher:
-    """Serves one run. `first_error` is the error of the first object whose last try failed."""
+    """Serves one run. `first_error` is that of the first listed object whose last try failed.
 
-    def __init__(self, client: MemberNode, settings: Settings) -> None:
-        self._client, self._settings = client, settings
+    `first_asked_error`: that of the first object that was asked for by its pid.
+    """
+
+    def __init__(self, client: MemberNode, settings: Settings, patience: Patience) -> None:
+        self._client, self._settings, self._patience = client, settings, patience
         self._pool = ThreadPoolExecutor(settings.connections, thread_name_prefix=client.member.identifier)
-        self._arrived: SimpleQueue[tuple[Wanted, Fetched | Exception]] = SimpleQueue()
+        self._arrived: SimpleQueue[Arrival] = SimpleQueue()
+        self._arrived_at = 0.0
+        self._back_at = 0.0  # the member answered again after a silence
+        self._again: list[Wanted] = []
+        self._comebacks: Counter[Wanted] = Counter()
+        self._doubted: list[tuple[Wanted, MemberNodeError]] = []  # failures since the last object that was fetched
         self._in_a_row = 0
         self._timeouts = 0  # in a row
         self.first_error: MemberNodeError | None = None
+        self.first_asked_error: MemberNodeError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -34,28 +62,37 @@ class Fetcher:
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def fetch(self, wanted: Iterable[Wanted]) -> Iterator[Fetched | Failed]:
-        """Yield the results as they arrive.
+    def fetch(self, wanted: Iterable[Wanted]) -> Iterator[Fetched | Failed | None]:
+        """Yield the results as they arrive, and None where nothing arrived for a while.
 
-        Raises MemberNodeError where the member as a whole fails, rather than one of its objects. Raises Stalled, which
-        is a MemberNodeError, after `give_up_after` objects in a row that took too long.
+        An object that failed while the member fell silent is no Failed: it is fetched again. Raises MemberNodeError
+        where the member as a whole fails, rather than one of its objects. Raises Stalled, which is a MemberNodeError,
+        after `give_up_after` objects in a row that took too long.
         """
-        in_progress = 0
-        for one in wanted:
-            if in_progress == AHEAD * self._settings.connections:
-                yield self._next()
+        source, in_progress, self._arrived_at = iter(wanted), 0, time.monotonic()
+        while True:
+            while in_progress < AHEAD * self._settings.connections and (one := self._following(source)):
+                self._pool.submit(self._work, one)
+                in_progress += 1
+            if not in_progress and not self._doubted:
+                return
+            if not in_progress:
+                yield from self._judge()
+            elif (arrived := self._arrive()) is None:
+                yield None
+            else:
                 in_progress -= 1
-            self._pool.submit(self._work, one)
-            in_progress += 1
-        for _ in range(in_progress):
-            yield self._next()
+                yield from self._sort(arrived)
+
+    def _following(self, source: Iterator[Wanted]) -> Wanted | None:
+        return self._again.pop() if self._again else next(source, None)
 
     def _work(self, wanted: Wanted) -> None:
         """Runs in a thread of the pool, and always delivers a result or an error."""
         try:
-            self._arrived.put((wanted, self._try(wanted)))
+            self._arrived.put(Arrival(wanted, self._try(wanted), time.monotonic()))
         except Exception as error:
-            self._arrived.put((wanted, error))
+            self._arrived.put(Arrival(wanted, error, time.monotonic()))
 
     def _try(self, wanted: Wanted) -> Fetched:
         pause = self._settings.try_pause
@@ -67,28 +104,63 @@ class Fetcher:
                 pause *= 2
         return Fetched(wanted, self._client.system_metadata(wanted.pid))
 
-    def _next(self) -> Fetched | Failed:
-        if self._timeouts >= self._settings.give_up_after:
-            member = self._client.member
-            raise Stalled(f"took too long for {self._timeouts} objects in a row", member.identifier, member.base_url)
-        wanted, found = self._arrive()
+    def _sort(self, arrived: Arrival) -> Iterator[Fetched | Failed]:
+        wanted, found, at = arrived
         if isinstance(found, Fetched):
+            self._patience.delivered()
             self._in_a_row = self._timeouts = 0
-            return found
+            yield from self._settle((MemberUnreachable,))
+            yield found
+            return
         if not isinstance(found, MemberNodeError):
             raise found
+        self._doubted.append((wanted, found))
+        if at <= self._back_at:
+            yield from self._settle(DOUBTFUL)
+            return
         self._in_a_row += 1
         self._timeouts = self._timeouts + 1 if isinstance(found, MemberTimedOut | Busy) else 0
         if self._in_a_row % self._settings.give_up_after == 0:
-            self._client.ping()
-        self.first_error = self.first_error or found
-        return Failed(wanted, str(found), found.status)
-
-    def _arrive(self) -> tuple[Wanted, Fetched | Exception]:
-        settings = self._settings
-        patience = settings.tries * BUSY_TRIES * (settings.request_timeout + settings.retry_after_limit)
-        try:
-            return self._arrived.get(timeout=patience)
-        except Empty:
+            yield from self._judge()
+        if self._timeouts >= self._settings.give_up_after:
+            yield from self._settle()
             member = self._client.member
-            raise MemberTimedOut(f"did not answer within {patience:g} s", member.identifier, member.base_url) from None
+            raise Stalled(f"took too long for {self._timeouts} objects in a row", member.identifier, member.base_url)
+
+    def _judge(self) -> Iterator[Failed]:
+        """Are the last failures those of the objects? Where the member was silent meanwhile, they are not."""
+        doubtful = [error for _, error in self._doubted if isinstance(error, DOUBTFUL)]
+        if doubtful and self._patience.outlast(doubtful[-1]):
+            self._in_a_row, self._timeouts, self._back_at = 0, 0, time.monotonic()
+            yield from self._settle(DOUBTFUL)
+        else:
+            yield from self._settle()
+
+    def _settle(self, excused: tuple[type[MemberNodeError], ...] = ()) -> Iterator[Failed]:
+        """Fetch the objects whose error is excused again, each COMEBACKS times at most. The others have failed."""
+        doubted, self._doubted = self._doubted, []
+        for wanted, error in doubted:
+            if isinstance(error, excused) and self._comebacks[wanted] < COMEBACKS:
+                self._comebacks[wanted] += 1
+                self._again.append(wanted)
+                continue
+            if wanted.listed is None:
+                self.first_asked_error = self.first_asked_error or error
+            else:
+                self.first_error = self.first_error or error
+            yield Failed(wanted, str(error), error.status)
+
+    def _arrive(self) -> Arrival | None:
+        """Raises MemberTimedOut where the member sends its answers too slowly for any of the client's limits."""
+        settings = self._settings
+        longest = settings.tries * BUSY_TRIES * (settings.request_timeout + settings.retry_after_limit)
+        try:
+            arrived = self._arrived.get(timeout=min(A_WHILE, longest))
+        except Empty:
+            if time.monotonic() - self._arrived_at > longest:
+                member = self._client.member
+                message = f"did not answer within {longest:g} s"
+                raise MemberTimedOut(message, member.identifier, member.base_url) from None
+            return None
+        self._arrived_at = time.monotonic()
+        return arrived

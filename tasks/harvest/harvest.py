@@ -5,28 +5,34 @@
 * The catalog stores each page with its cursor. A failed run resumes at the cursor if the nodelist has the same date as
   when the pass began. Otherwise an operator has reset the member, and the nodelist is right.
 * A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
-  on. But where the member as a whole does not answer, or one object after the other takes too long, the run fails. The
-  next one goes on behind those objects, so that no member keeps a slot for long.
-* A complete pass notes what it saw, and asks the member for the objects that it did not see (tasks/harvest/gone.py).
+  on. But where the member as a whole stays silent for longer than the run's patience, or one object after the other
+  takes too long, the run fails. The next one goes on behind those objects, so that no member keeps a slot for long.
+* A run begins with a ping. Where the member does not answer at all, its ticks leave it alone for a while (silence.py).
+* A run stores what it fetched each STORE_EVERY seconds, and however it ends.
+* A complete pass notes what it saw, and asks the member for the objects that it did not see (gone.py).
 * lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
 from tasks.catalog.sightings import Sightings
+from tasks.harvest import silence
+from tasks.harvest.asked import CHANGES, COMPLETE, Asked
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.gone import Search
 from tasks.harvest.listing import Pages
+from tasks.harvest.outcome import STORED, Outcome, bounded, not_synchronizable
+from tasks.harvest.patience import Patience
 from tasks.member_node import instants
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
@@ -35,32 +41,11 @@ from tasks.nodelist.protocol import Dates, Nodelist
 from tasks.settings import Settings
 
 PORTION = 1000
-"""How many objects a run compares with the catalog, fetches and stores at once."""
+"""How many objects a run compares with the catalog and fetches at once. It stores them sooner where they are slow."""
 BATCH_BYTES = 16 * 1024 * 1024
+STORE_EVERY = 5.0
 PROGRESS_EVERY = 100
-
-
-class Outcome(BaseModel):
-    """How a run ended. `unchanged`: already stored. `postponed`: failed before, and left to a later run.
-
-    `gone`: a complete pass found that the member has them no more.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    member: str
-    outcome: Literal["succeeded", "not synchronizable", "reset meanwhile"]
-    reason: str | None = None
-    complete: bool = False
-    listed: int = 0
-    stored: int = 0
-    unchanged: int = 0
-    postponed: int = 0
-    failed: int = 0
-    gone: int = 0
-    last_harvested: datetime | None = None
-    store: str | None = None
-    """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
+UNNAMED = "more objects were asked for at once than a job can name, so only what is new was fetched"
 
 
 def harvest_member(
@@ -71,30 +56,36 @@ def harvest_member(
     nodelist: Nodelist,
     fence: int,
     settings: Settings,
-    pids: Iterable[str] | None = None,
-    complete: bool = False,
+    asked: Asked = CHANGES,
     progress: Callable[[int, int], object] = lambda done, total: None,
     check: Callable[[], object] = lambda: None,
     clock: Callable[[], datetime] = instants.now,
 ) -> Outcome:
-    """Harvest every change, or just `pids`. Before each write the run calls `check`, which raises for a lost lease.
+    """Fetch the pids that were asked for, whatever their date, then run the pass.
+
+    A pid that fails is no failure of the pass. Where there is no pass, the run fails if none of the pids could be had.
+    Before each write the run calls `check`, which raises for a lost lease.
 
     Raises MemberNodeError, Superseded, and the errors of `check`.
     """
     member_id = member.identifier
+    patience = Patience(client, settings.connect_timeout)
     try:
         said = nodelist.member(member_id)
         reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
         if said is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
-            return Outcome(member=member_id, outcome="not synchronizable", reason=reason)
-        with Fetcher(client, settings) as fetcher:
-            run = _Run(said, client, catalog, nodelist, fence, settings, fetcher, progress, check, clock, clock())
-            return run.everything(complete) if pids is None else run.these(pids)
+            return not_synchronizable(member_id, asked, str(reason))
+        run = _Run(said, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
+        patience.begin()
+        outcome = run.all(asked)
+        silence.end(catalog, member_id, fence=fence)
     except Exception as error:
         with suppress(SQLAlchemyError, Superseded):
+            silence.after(error, patience.ever, catalog, member_id, fence=fence, now=clock(), settings=settings)
             catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
         raise
+    return outcome
 
 
 @dataclass
@@ -105,15 +96,18 @@ class _Run:
     nodelist: Nodelist
     fence: int
     settings: Settings
-    fetcher: Fetcher
     progress: Callable[[int, int], object]
     check: Callable[[], object]
     clock: Callable[[], datetime]
     began: datetime
+    patience: Patience
+    fetcher: Fetcher = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     done: int = 0
     total: int = 0
     reports: int = 0
+    ends: dict[str, str] = field(default_factory=dict)
+    """The end of each pid that was asked for."""
 
     @property
     def member_id(self) -> str:
@@ -123,18 +117,35 @@ class _Run:
     def sightings(self) -> Sightings:
         return Sightings(self.catalog.engine)
 
-    def these(self, pids: Iterable[str]) -> Outcome:
-        wanted = [Wanted(pid, None) for pid in dict.fromkeys(pids)]
-        self.total = self.counts["listed"] = len(wanted)
-        self._save(wanted, None)
+    def all(self, asked: Asked) -> Outcome:
+        """First the pids: somebody waits for each of them."""
+        if asked.pids:
+            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:  # its own, since it may be Stalled
+                self.these(asked.pids)
+        if asked.kind is not None:
+            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
+                outcome = self.everything(asked.kind)
+            return outcome.model_copy(update={"reason": UNNAMED}) if asked.unnamed else outcome
+        if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
+            raise self.fetcher.first_asked_error
         return self._end(self.said.last_harvested)
 
-    def everything(self, complete: bool) -> Outcome:
-        kind = "complete" if complete else "increment"
+    def these(self, pids: Sequence[str]) -> None:
+        self.ends = dict.fromkeys(pids, "")
+        self.total = self.counts["listed"] = len(self.ends)
+        try:
+            self._save([Wanted(pid, None) for pid in self.ends], None)
+        except Stalled as error:
+            self.ends = {pid: end or str(error) for pid, end in self.ends.items()}
+
+    def everything(self, kind: Literal["increment", "complete"]) -> Outcome:
+        complete = kind == COMPLETE
+        before = self.counts
+        self.counts = Counter()
         started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
         since, began = self._since(kind, started_from)
-        for page in Pages(self.client, since, until, self.settings.page_size):
+        for page in Pages(self.client, since, until, self.settings.page_size, self.patience):
             self.check()
             self.total = max(self.total, self.done + page.total)
             self._page(page.entries, Cursor(kind, started_from, page.cursor, began))
@@ -150,6 +161,8 @@ class _Run:
             self.counts["gone"] = search.gone(began, until)
         self.catalog.finish(self.member_id, kind, fence=self.fence)
         newest = self._newest(until)
+        self._fail_for_nothing()
+        self.counts.update(before)
         outcome = self._end(newest, complete)
         written = self.nodelist.harvested(
             self.member_id,
@@ -195,28 +208,35 @@ class _Run:
             self._save(wanted, cursor)
 
     def _save(self, wanted: Sequence[Wanted], cursor: Cursor | None) -> None:
-        """Fetch and store, in one transaction unless the documents are too large for the memory."""
+        """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
+
+        The cursor stands before the page, so that it may be stored with any part of the page.
+        """
         fetched: list[Fetched] = []
         failed: list[Failed] = []
-        held = 0
+        held, stored_at = 0, time.monotonic()
         try:
             for one in self.fetcher.fetch(wanted):
                 if isinstance(one, Failed):
                     failed.append(one)
-                else:
+                elif one is not None:
                     fetched.append(one)
                     held += len(one.metadata.document)
-                self.done += 1
-                if self.done % PROGRESS_EVERY == 0:
-                    self.progress(min(self.done, self.total), self.total)
-                if held > BATCH_BYTES:
+                self._step(one is not None)
+                if held > BATCH_BYTES or (time.monotonic() - stored_at > STORE_EVERY and (fetched or failed)):
                     self._store(fetched, failed, cursor)
-                    fetched, failed, held = [], [], 0
-        except Stalled:
-            self._store(fetched, failed, None)  # the next run goes on behind these
+                    fetched, failed, held, stored_at = [], [], 0, time.monotonic()
+        except BaseException:
+            with suppress(Exception):  # such as that of a lost lease, with which nothing may be stored
+                self._store(fetched, failed, cursor)
             raise
         self._store(fetched, failed, cursor)
         self.progress(min(self.done, self.total), self.total)
+
+    def _step(self, arrived: bool) -> None:
+        self.done += arrived
+        if arrived and self.done % PROGRESS_EVERY == 0:
+            self.progress(min(self.done, self.total), self.total)
 
     def _store(self, fetched: Sequence[Fetched], failed: Sequence[Failed], cursor: Cursor | None) -> None:
         self.check()
@@ -224,18 +244,20 @@ class _Run:
             self.member_id, fence=self.fence, fetched=fetched, failed=failed, cursor=cursor, now=self.clock()
         )
         self.counts.update(stored=len(fetched), failed=len(failed))
+        self.ends |= {one.wanted.pid: STORED for one in fetched if one.wanted.pid in self.ends}
+        self.ends |= {one.wanted.pid: one.reason for one in failed if one.wanted.pid in self.ends}
         for one in new[: self.settings.report_limit - self.reports]:
             if not self.client.report_error(one.wanted.pid, one.reason):
                 self.reports = self.settings.report_limit  # the member refuses reports
                 return
             self.reports += 1
 
-    def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
-        """Note the end of the run. A run that stored nothing and met an error fails with that error."""
-        counts = self.counts
-        if self.fetcher.first_error is not None and not counts["stored"] and not counts["unchanged"]:
+    def _fail_for_nothing(self) -> None:
+        """A pass that stored nothing and met an error fails with that error."""
+        if self.fetcher.first_error is not None and not self.counts["stored"] and not self.counts["unchanged"]:
             raise self.fetcher.first_error
+
+    def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
         self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded")
-        return Outcome.model_validate(
-            {"member": self.member_id, "outcome": "succeeded", "complete": complete, "last_harvested": newest, **counts}
-        )
+        told = {"complete": complete, "last_harvested": newest, "pids": bounded(self.ends)}
+        return Outcome.model_validate({"member": self.member_id, "outcome": "succeeded", **told, **self.counts})

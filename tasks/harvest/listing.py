@@ -18,6 +18,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
+from tasks.harvest.patience import Patience
 from tasks.member_node.client import Failing, Malformed, MemberNode, MemberNodeError, MemberRefused
 from tasks.member_node.instants import TICK, floor
 from tasks.member_node.objects import ListedObject, Listing
@@ -44,8 +45,8 @@ class Step(NamedTuple):
 class Pages:
     """To be iterated once. Raises MemberNodeError."""
 
-    def __init__(self, client: MemberNode, since: datetime, until: datetime, size: int) -> None:
-        self._client, self._size = client, size
+    def __init__(self, client: MemberNode, since: datetime, until: datetime, size: int, patience: Patience) -> None:
+        self._client, self._size, self._patience = client, size, patience
         self._windows = [(floor(since), floor(until))] if floor(since) < floor(until) else []  # the last is next
         self._sliced = True
         self._by_date = True
@@ -96,9 +97,10 @@ class Pages:
 
     def _ask(self, low: datetime, high: datetime, start: int, count: int | None = None) -> Listing:
         if not self._sliced:
-            return self._client.objects(low)
+            return self._patience.ask(lambda: self._client.objects(low))
+        size = self._size if count is None else count
         try:
-            return self._client.objects(low, high, start, self._size if count is None else count)
+            return self._patience.ask(lambda: self._client.objects(low, high, start, size))
         except (MemberRefused, Failing) as error:
             if start or error.status not in (400, 501):
                 raise

@@ -141,8 +141,9 @@ class MemberNode:
         with self._naming(url):
             return read_system_metadata(b"".join(self._chunks(url, self._settings.metadata_limit)), pid)
 
-    def ping(self) -> None:
-        self._body("/monitor/ping")
+    def ping(self, within: float | None = None) -> None:
+        """`within`: so many seconds in place of those in the settings; then nobody waits for a busy member, either."""
+        self._body("/monitor/ping", within=within)
 
     def describe(self) -> Member:
         """The member as it describes itself."""
@@ -176,14 +177,15 @@ class MemberNode:
     def _url(self, path: str, params: Mapping[str, str] | None = None) -> str:
         return str(httpx.URL(self._base + path, params=params)) if params else self._base + path
 
-    def _body(self, path: str, limit: int = SMALL) -> bytes:
+    def _body(self, path: str, limit: int = SMALL, within: float | None = None) -> bytes:
         url = self._url(path)
         with self._naming(url):
-            return b"".join(self._chunks(url, limit))
+            return b"".join(self._chunks(url, limit, within))
 
-    def _chunks(self, url: str, limit: int) -> Generator[bytes, None, None]:
-        deadline = time.monotonic() + self._settings.request_timeout
-        response = self._send("GET", url)
+    def _chunks(self, url: str, limit: int, within: float | None = None) -> Generator[bytes, None, None]:
+        most = within or self._settings.request_timeout
+        deadline = time.monotonic() + most
+        response = self._send("GET", url, within=within)
         try:
             # Raw headers: a look-up by name would decode all of them, for each of a hundred thousand answers.
             if any(
@@ -196,15 +198,17 @@ class MemberNode:
                 if size > limit:
                     raise TooLarge(f"answers with more than {limit} bytes", self.member.identifier, url, 200)
                 if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout(f"the answer was not complete after {self._settings.request_timeout:g} s")
+                    raise httpx.ReadTimeout(f"the answer was not complete after {most:g} s")
                 yield chunk
         finally:
             self._let_go(response)
 
-    def _send(self, method: str, url: str, files: Files | None = None) -> httpx.Response:
+    def _send(self, method: str, url: str, files: Files | None = None, within: float | None = None) -> httpx.Response:
         """An answer of 2xx, to be read and closed. Where a member is busy and says for how long, ask it again."""
-        for tries_left in reversed(range(BUSY_TRIES)):
-            response = self._http.send(self._http.build_request(method, url, files=files), stream=True)
+        timeout = httpx.USE_CLIENT_DEFAULT if within is None else httpx.Timeout(within)
+        for tries_left in reversed(range(BUSY_TRIES if within is None else 1)):
+            request = self._http.build_request(method, url, files=files, timeout=timeout)
+            response = self._http.send(request, stream=True)
             if response.is_success:
                 return response
             try:

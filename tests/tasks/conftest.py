@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.catalog.catalog import Catalog
-from tasks.harvest.harvest import Outcome, harvest_member
+from tasks.harvest import Asked, Outcome, harvest_member
 from tasks.local.member_server import MemberServer
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
@@ -79,9 +79,12 @@ class Federation:
     def with_settings(self, **changed: Any) -> "Federation":
         return replace(self, settings=self.settings.model_copy(update=changed))
 
-    def harvest(self, **given: Any) -> Outcome:
+    def harvest(self, pids: Sequence[str] | None = None, complete: bool = False, **given: Any) -> Outcome:
+        """Of every change, unless `pids`, `complete` or `asked` says otherwise."""
         settings = given.setdefault("settings", self.settings)
         given.setdefault("fence", next(self.fences))
+        if pids is not None or complete:
+            given["asked"] = Asked(None if not complete else "complete", tuple(pids or ()))
         with MemberNode(self.server.member, settings) as client:
             return harvest_member(
                 self.server.member, client=client, catalog=self.catalog, nodelist=self.nodelist, **given

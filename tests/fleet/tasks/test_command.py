@@ -54,4 +54,4 @@ def test_a_refresh_is_watched_to_its_end_and_what_it_did_can_be_seen(terminal: R
     assert told(terminal("members", "reset", member_id)).startswith(member_id)
     assert json.loads(told(terminal("members", "--json")))[0]["last_harvested"] is None
     pid = objects[0]["pid"]
-    assert "1 listed, 1 stored" in told(terminal("refresh", member_id, "--pid", pid, "--wait"))
+    assert told(terminal("refresh", member_id, "--pid", pid, "--wait")) == f"{member_id}: {pid} is stored"

@@ -95,7 +95,10 @@ def test_whatever_is_asked_while_a_sync_runs_makes_exactly_one_more_run(
     go.set()
     more = [service.ended(f"more{number}") for number in range(12)]
     assert {job.id for job in more} == {more[0].id}
-    assert (more[0].state, more[0].kwargs) == ("succeeded", {"pids": None})
+    pids = {f"doi:10.5/{number:06d}" for number in range(12) if number != 7}
+    asked = ["increment", *(f"pid {pid}" for pid in pids)]
+    assert (more[0].state, sorted(more[0].kwargs["asked"])) == ("succeeded", sorted(asked))
+    assert more[0].result["pids"] == dict.fromkeys(pids, "stored")
     assert service.coordinator.lane(f"sync/{A}").length == 0
 
 

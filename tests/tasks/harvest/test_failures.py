@@ -110,10 +110,29 @@ def test_a_member_that_dies_under_a_harvest_ends_it_and_is_not_blamed_on_its_obj
     federation.server.hook = die
     with pytest.raises(Failing, match="monitor/ping"):
         federation.harvest()
-    assert federation.catalog.summary(federation.member_id)[:2] == (100, 0)
+    stored, failed = federation.catalog.summary(federation.member_id)[:2]
+    assert (stored > 120, failed) == (True, 0)  # those of the page that was not complete, too
     federation.server.hook = lambda request: None
     federation.harvest()
     assert federation.harvested == federation.server.pids
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_listing_that_is_refused_fails_in_the_members_words_and_moves_nothing(
+    federation: Federation, complete: bool
+) -> None:
+    federation.server.fill(30, first=at(0))
+    federation.harvest()
+    before = federation.catalog.objects(federation.member_id), federation.member
+    federation.server.hook = lambda request: (
+        failure(401, "NotAuthorized", "you may not list") if request.path[0] == "object" else None
+    )
+    with pytest.raises(MemberRefused, match="answers 401 NotAuthorized: you may not list"):
+        federation.harvest(complete=complete)
+    assert (federation.catalog.objects(federation.member_id), federation.member) == before
+    assert federation.catalog.failed(federation.member_id) == []
+    assert federation.catalog.cursor(federation.member_id, "complete" if complete else "increment") is None
+    assert federation.catalog.summary(federation.member_id).outcome == "failed"
 
 
 def test_many_broken_objects_in_a_row_do_not_stop_those_behind_them(federation: Federation) -> None:

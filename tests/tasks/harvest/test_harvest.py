@@ -8,6 +8,7 @@ import pytest
 
 from tasks.catalog.catalog import Wanted
 from tasks.harvest.fetcher import AHEAD, Fetcher
+from tasks.harvest.patience import Patience
 from tasks.local.member_server import Reply, Request, system_metadata
 from tasks.member_node import instants
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
@@ -210,10 +211,10 @@ def test_only_a_bounded_number_of_objects_is_in_hand_at_once(federation: Federat
     federation.server.fill(1)
     with (
         MemberNode(federation.server.member, federation.settings) as client,
-        Fetcher(client, federation.settings) as fetcher,
+        Fetcher(client, federation.settings, Patience(client, 1.0)) as fetcher,
     ):
         next(fetcher.fetch(endless()))
-    assert len(asked) == AHEAD * federation.settings.connections + 1
+    assert len(asked) == AHEAD * federation.settings.connections
 
 
 def test_documents_too_large_to_be_held_at_once_are_stored_in_parts(federation: Federation) -> None:

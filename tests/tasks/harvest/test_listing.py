@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tasks.harvest.listing import Page, Pages
+from tasks.harvest.patience import Patience
 from tasks.local import member_server
 from tasks.local.member_server import MemberServer, Reply, Request, failure
 from tasks.member_node import instants
@@ -20,7 +21,7 @@ MS = timedelta(milliseconds=1)
 
 def pages(server: MemberServer, settings: Settings, size: int = 100) -> Iterator[Page]:
     with MemberNode(server.member, settings) as client:
-        yield from Pages(client, at(-10), at(100_000), size)
+        yield from Pages(client, at(-10), at(100_000), size, Patience(client, 1.0))
 
 
 def pids(pages: Iterator[Page]) -> set[str]:
@@ -252,6 +253,10 @@ def test_the_first_refusal_is_the_one_that_is_told(server: MemberServer, setting
 def test_a_window_without_length_asks_nothing(server: MemberServer, settings: Settings) -> None:
     seen = changes_before_each_listing(server, lambda number: None)
     with MemberNode(server.member, settings) as client:
-        assert list(Pages(client, at(5), at(5), 100)) == list(Pages(client, at(6), at(5), 100)) == []
-        assert [page.total for page in Pages(client, at(5), at(5) + MS, 100)] == [0]
+
+        def made(since: datetime, until: datetime) -> Pages:
+            return Pages(client, since, until, 100, Patience(client, 1.0))
+
+        assert list(made(at(5), at(5))) == list(made(at(6), at(5))) == []
+        assert [page.total for page in made(at(5), at(5) + MS)] == [0]
     assert len(seen) == 1

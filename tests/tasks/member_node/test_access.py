@@ -98,6 +98,9 @@ def test_a_member_has_its_own_authority_and_its_own_client_certificate(
         unknown = settings.model_copy(update={"access": {"*": access}})
         with MemberNode(member, unknown) as client, pytest.raises(MemberUnreachable):
             client.ping()
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")  # a file that was replaced counts at once
+    with MemberNode(member, known) as client, pytest.raises(MemberUnreachable):
+        client.ping()
 
 
 def test_what_cannot_be_used_to_reach_a_member_is_an_error_of_that_member(

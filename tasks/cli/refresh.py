@@ -1,0 +1,122 @@
+"""`coordinator refresh`: ask for a member's synchronization, and watch it."""
+
+import sys
+import time
+
+import click
+
+from coordinator import Job, UnknownJob
+from tasks import requests
+from tasks.app import coordinator
+from tasks.catalog import one_object
+from tasks.cli.errors import one_line, unknown
+from tasks.cli.nodelist import still_lacking
+from tasks.database import ForeignHost, NewerDatabase
+from tasks.harvest.outcome import STORED
+from tasks.nodelist.protocol import WRITTEN
+from tasks.nodelist.xml_file import NodelistUnreadable
+from tasks.service import service
+
+TAKEN_IN = 10.0  # seconds to wait until a node takes the request in
+LOOK = 0.1
+
+
+@click.command()
+@click.argument("member")
+@click.option("--pid", metavar="PID", help="Only this object, whatever its date.")
+@click.option("--complete", is_flag=True, help="All objects from the member's beginning that the catalog lacks.")
+@click.option("--reason", help="The reason, kept with the request.")
+@click.option("--wait", is_flag=True, help="Wait and show the progress; exit status 0 if it succeeds.")
+@one_line()
+def refresh(member: str, pid: str | None, complete: bool, reason: str | None, wait: bool) -> None:
+    """Synchronize MEMBER now."""
+    _refuse_what_nodes_would(member)
+    job_id = requests.refresh(member, pid, reason, complete=complete)
+    if not wait:
+        click.echo(f"asked for {member}. To wait for it: coordinator wait {job_id}")
+        if pid is not None:
+            click.echo(f"the job's result says under pids what became of {pid}")
+        if not coordinator.nodes():
+            click.echo(f"no node is alive now: the request waits in the queue {requests.QUEUE}", err=True)
+        return
+    job = _watch(job_id)
+    if pid is not None:
+        _tell_of_object(member, pid, job)
+    else:
+        _tell(member, job)
+
+
+def _tell(member: str, job: Job) -> None:
+    """Say how the run ended. Ends the command with 1 where it did not succeed."""
+    if job.state != "succeeded":
+        raise click.ClickException(f"{member}: {job.state}: {_words(job)}")
+    result = job.result or {}
+    if result.get("outcome") == "not synchronizable":
+        raise click.ClickException(f"{member}: {result['outcome']}: {result.get('reason')}")
+    counts = ", ".join(
+        f"{result[name]} {name}" for name in ("listed", "stored", "unchanged", "failed") if name in result
+    )
+    click.echo(f"{member}: {result.get('outcome', job.state)}: {result.get('reason') or counts}")
+    if result.get("store", WRITTEN) not in (None, WRITTEN) and (why := still_lacking(member)):
+        click.echo(f"the nodelist's permanent store lacks the new dates yet: {why}", err=True)
+
+
+def _tell_of_object(member: str, pid: str, job: Job) -> None:
+    """Say what became of one object, however the run ended that others asked for, too."""
+    end = (job.result or {}).get("pids", {}).get(pid) or _in_catalog(member, pid, job)
+    if end != STORED:
+        raise click.ClickException(f"{member}: {pid} is not stored: {end}")
+    click.echo(f"{member}: {pid} is stored")
+
+
+def _in_catalog(member: str, pid: str, job: Job) -> str:
+    """The run failed, or its result had no room for the object: what did the run note in the catalog?"""
+    found = one_object.read(service().catalog, member, pid)
+    if job.fence is not None and found.fence is not None and found.fence >= job.fence:
+        return STORED
+    if found.failed_at is not None and job.taken is not None and found.failed_at >= job.taken:
+        return str(found.reason)
+    return _words(job)
+
+
+def _words(job: Job) -> str:
+    said = (job.error or {}).get("message") or (job.result or {}).get("reason")
+    return str(said or f"its job {job.state}, and no reason was kept")
+
+
+def _refuse_what_nodes_would(member: str) -> None:
+    """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
+    try:
+        listed = service().nodelist.listed().get(member)
+    except (NodelistUnreadable, ForeignHost, NewerDatabase):
+        return
+    if listed is None:
+        raise unknown(member)
+    if obstacle := listed.member.obstacle if listed.approved else "it is not approved":
+        raise click.ClickException(f"{member} cannot be synchronized: {obstacle}")
+
+
+def _watch(job_id: str) -> Job:
+    """Wait for the end of the job. Stderr shows its progress: a live line on a terminal, else a line per state."""
+    live, told = sys.stderr.isatty(), ""
+    deadline = time.monotonic() + TAKEN_IN
+    while True:
+        try:
+            job = coordinator.job(job_id)
+        except UnknownJob:
+            if time.monotonic() > deadline:
+                raise click.ClickException(
+                    f"no node took the request within {TAKEN_IN:g} s. It still waits in the queue {requests.QUEUE} "
+                    f"(is a node alive? coordinator nodes), or a node refused it ({requests.QUEUE}.dead says why)"
+                ) from None
+            time.sleep(LOOK)
+            continue
+        done, total = job.progress or (0, 0)
+        line = f"{job.state} {done}/{total}" if live and job.progress else job.state
+        line += f" on {job.node}" if job.node else ""
+        if line != told:
+            click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or job.over)
+            told = line
+        if job.over:
+            return job
+        time.sleep(LOOK)

@@ -1,0 +1,55 @@
+"""How a run ended, as the result of its job."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.harvest.asked import Asked
+
+STORED = "stored"
+_WORDS = 300
+_BYTES = 64 * 1024
+
+
+class Outcome(BaseModel):
+    """`unchanged`: already stored. `postponed`: failed before, and left to a later run.
+
+    `gone`: a complete pass found that the member has them no more.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    member: str
+    outcome: Literal["succeeded", "not synchronizable", "left alone", "reset meanwhile"]
+    reason: str | None = None
+    complete: bool = False
+    listed: int = 0
+    stored: int = 0
+    unchanged: int = 0
+    postponed: int = 0
+    failed: int = 0
+    gone: int = 0
+    last_harvested: datetime | None = None
+    store: str | None = None
+    """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
+    pids: Mapping[str, str] = {}
+    """For each pid that was asked for: STORED, or why not. The catalog knows of those that did not fit in here."""
+
+
+def not_synchronizable(member: str, asked: Asked, reason: str) -> Outcome:
+    ends = bounded(dict.fromkeys(asked.pids, reason))
+    return Outcome(member=member, outcome="not synchronizable", reason=reason, pids=ends)
+
+
+def bounded(ends: Mapping[str, str]) -> dict[str, str]:
+    """The failed ones first, since nobody waits long for the others; at most 64 KiB."""
+    told: dict[str, str] = {}
+    size = 0
+    for pid, end in sorted(ends.items(), key=lambda item: item[1] == STORED):
+        size += len(pid.encode()) + len(end[:_WORDS].encode())
+        if size > _BYTES:
+            break
+        told[pid] = end[:_WORDS]
+    return told

@@ -1,0 +1,116 @@
+"""One bad member never delays another."""
+
+import json
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from celery import signature
+
+from tasks.local.member_server import EVERY_TEN_SECONDS, MemberServer, Request
+from tasks.member_node.member import Member
+from tests.fleet.tasks.service import Service, beat
+from tests.harness.command import told
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+A, LANE = "urn:node:mnA", "sync/urn:node:mnA"
+PERIOD = 10.0
+
+
+class Named:
+    """A member that another server stands for."""
+
+    def __init__(self, member: Member, name: str, **changed: str) -> None:
+        self.member = member.model_copy(update={"identifier": f"urn:node:{name}", **changed})
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def hanging(stack: ExitStack) -> str:
+    """The address of a member that accepts connections and never answers."""
+    server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
+    return f"http://127.0.0.1:{server.getsockname()[1]}/mn"
+
+
+def drop(request: Request) -> None:
+    raise ConnectionAbortedError
+
+
+def test_a_tick_leaves_a_silent_member_alone_and_a_request_by_hand_does_not(
+    own_redis: RedisServer, tmp_path: Path, stack: ExitStack
+) -> None:
+    member = stack.enter_context(MemberServer(A, hook=drop))
+    service = stack.enter_context(Service(own_redis, tmp_path, [member]))
+    service.node("one")
+    sync = signature("tasks.sync.sync_member_node", (A,))
+
+    def tick(name: str) -> str:
+        options = {"when_busy": "defer", "unite": {"asked": ["tick"]}, "job_id": name}
+        service.coordinator.submit(LANE, sync, **options)  # type: ignore[arg-type]
+        job = service.ended(name)
+        return f"{job.state} {(job.result or {}).get('outcome')}"
+
+    assert tick("first") == "failed None"
+    member.hook = lambda request: None
+    member.fill(3)
+    assert tick("second") == "succeeded left alone"
+    reason = service.coordinator.job("second").result["reason"]
+    assert "has not answered since" in reason
+    (shown,) = json.loads(told(service.call("members", "--json")))
+    until = datetime.fromisoformat(shown["left_alone_until"])
+    assert until.isoformat(" ", "seconds") in reason
+    assert "left alone until 20" in told(service.call("members"))
+    assert "3 stored" in told(service.call("refresh", A, "--wait"))
+    (shown,) = json.loads(told(service.call("members", "--json")))
+    assert shown["left_alone_until"] is None
+    assert tick("third") == "succeeded succeeded"
+
+
+def test_the_well_members_keep_their_ticks_beside_those_that_hang_drop_and_flap(
+    own_redis: RedisServer, tmp_path: Path, stack: ExitStack
+) -> None:
+    begun = time.monotonic()
+
+    def flap(request: Request) -> None:
+        if (time.monotonic() - begun) % 7 > 4:
+            raise ConnectionAbortedError
+
+    well = stack.enter_context(MemberServer(schedule=EVERY_TEN_SECONDS))
+    well.fill(3)
+    dropping, flapping = (stack.enter_context(MemberServer(hook=hook)) for hook in (drop, flap))
+    flapping.fill(3)
+    names = [f"mnWell{number}" for number in range(48)]
+    members = [
+        *(Named(well.member, f"mnHangs{number}", base_url=hanging(stack)) for number in range(6)),
+        *(Named(dropping.member, f"mnDrops{number}") for number in range(3)),
+        *(Named(flapping.member, f"mnFlaps{number}") for number in range(3)),
+        *(Named(well.member, name) for name in names),
+    ]
+    quick = {"TASKS_CONNECT_TIMEOUT": "2"}
+    service = stack.enter_context(Service(own_redis, tmp_path, members, **quick))  # type: ignore[arg-type]
+    service.node("one", 4)
+    stack.enter_context(beat(service, "beat"))
+    runs: dict[str, list[datetime]] = defaultdict(list)
+
+    def seen() -> bool:
+        for name in names:
+            ran = service.catalog.summary(f"urn:node:{name}").ran_at
+            if ran is not None and (not runs[name] or runs[name][-1] != ran):
+                runs[name].append(ran)
+        return all(len(runs[name]) >= 4 for name in names)
+
+    wait_until(seen, 120, lambda: str({name: len(found) for name, found in runs.items()}))
+    gaps = [(later - one).total_seconds() for found in runs.values() for one, later in pairwise(found)]
+    assert max(gaps) < 2 * PERIOD, sorted(gaps)[-10:]
+    assert {service.catalog.summary(f"urn:node:{name}").outcome for name in names} == {"succeeded"}

@@ -1,0 +1,160 @@
+"""A member that comes and goes makes progress within one run; one that is gone keeps no slot."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from tasks.local.member_server import Request
+from tasks.member_node.client import MemberTimedOut, MemberUnreachable
+from tests.harness.waiting import wait_until, within
+from tests.tasks.conftest import Federation, at
+
+
+class Flapping:
+    """A hook: the member closes all connections for `down` seconds, each time after it delivered `up` objects."""
+
+    def __init__(self, up: int, down: float) -> None:
+        self.up, self.down = up, down
+        self.silences = 0
+        self.seen: Counter[str] = Counter()
+        self._delivered = 0
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Request) -> None:
+        with self._lock:
+            if time.monotonic() < self._until:
+                raise ConnectionAbortedError
+            self.seen["/".join(request.path)] += 1
+            self._delivered += request.path[0] == "meta"
+            if self._delivered > self.up:
+                self.silences, self._delivered, self._until = self.silences + 1, 0, time.monotonic() + self.down
+                raise ConnectionAbortedError
+
+
+def test_a_member_that_comes_and_goes_is_harvested_by_one_run_and_no_object_is_blamed(federation: Federation) -> None:
+    federation.server.fill(300, first=at(0))
+    flapping = federation.server.hook = Flapping(70, 0.4)
+    outcome = federation.harvest()
+    assert (outcome.outcome, outcome.stored, outcome.failed) == ("succeeded", 300, 0)
+    assert flapping.silences >= 4
+    assert federation.harvested == federation.server.pids
+    assert federation.server.errors == []
+
+
+def test_a_page_that_is_interrupted_is_asked_for_again(federation: Federation) -> None:
+    federation.server.fill(450, first=at(0))
+    listings: list[Request] = []
+
+    def interrupt(request: Request) -> None:
+        if request.path[0] == "object":
+            listings.append(request)
+            if len(listings) == 3:
+                raise ConnectionAbortedError
+
+    federation.server.hook = interrupt
+    assert federation.harvest().stored == 450
+    assert listings[2] == listings[3]
+
+
+def test_a_member_that_does_not_answer_from_the_beginning_is_waited_for_no_longer(federation: Federation) -> None:
+    federation.server.fill(50, first=at(0))
+    federation.server.hook = Flapping(-1, 60)
+    with within(2), pytest.raises(MemberUnreachable):
+        federation.harvest()
+
+
+def test_a_member_that_delivers_nothing_between_two_silences_is_waited_for_once(federation: Federation) -> None:
+    federation.server.fill(100, first=at(0))
+    delivered: list[str] = []
+    silent, back = [0.0], [0.0]
+
+    def hook(request: Request) -> None:
+        if len(delivered) < 40:
+            delivered.extend(request.path[1:])
+            return
+        silent[0] = silent[0] or time.monotonic()
+        if back[0] or request.path[0] == "meta" or time.monotonic() < silent[0] + 0.5:
+            raise ConnectionAbortedError
+        back[0] = time.monotonic()  # one ping is answered, and nothing after it
+
+    federation.server.hook = hook
+    with pytest.raises(MemberUnreachable):
+        federation.harvest()
+    assert time.monotonic() - back[0] < 3
+    assert federation.catalog.summary(federation.member_id)[:2] == (40, 0)
+
+
+def test_an_object_that_silences_the_member_has_failed_in_the_end(federation: Federation) -> None:
+    federation.server.fill(40, first=at(0))
+    poison, until = "doi:10.5/000020", [0.0]
+
+    def hook(request: Request) -> None:
+        if request.path[-1] == poison:
+            until[0] = time.monotonic() + 0.2
+        if time.monotonic() < until[0]:
+            raise ConnectionAbortedError
+
+    federation.server.hook = hook
+    federation.harvest()
+    assert poison in {one.pid for one in federation.catalog.failed(federation.member_id)}
+    due = max(one.next_try for one in federation.catalog.failed(federation.member_id))
+    federation.server.hook = lambda request: None
+    federation.harvest(clock=lambda: due)
+    assert federation.harvested == federation.server.pids
+
+
+def test_what_was_fetched_is_stored_within_seconds_while_the_member_hangs(federation: Federation) -> None:
+    federation = federation.with_settings(read_timeout=60, request_timeout=60)
+    federation.server.fill(60, first=at(0))
+    over = threading.Event()
+
+    def hang(request: Request) -> None:
+        if request.path == ("meta", "doi:10.5/000030"):
+            over.wait(40)
+
+    federation.server.hook = hang
+    run = threading.Thread(target=federation.harvest)
+    run.start()
+    wait_until(lambda: len(federation.harvested) == 59, 15, lambda: f"{len(federation.harvested)} are stored")
+    cursor = federation.catalog.cursor(federation.member_id, "increment")
+    over.set()
+    run.join(30)
+    assert cursor
+    assert federation.harvested == federation.server.pids
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, RuntimeError])
+def test_however_a_run_ends_what_it_fetched_is_stored(federation: Federation, error: type[BaseException]) -> None:
+    federation = federation.with_settings(page_size=300)
+    federation.server.fill(300, first=at(0))
+
+    def end(done: int, total: int) -> None:
+        raise error
+
+    with pytest.raises(error):
+        federation.harvest(progress=end)
+    assert len(federation.harvested) == 100
+    assert federation.catalog.cursor(federation.member_id, "increment")
+    assert federation.harvest().stored == 200
+
+
+def test_a_ping_that_hangs_ends_the_wait_in_time(federation: Federation) -> None:
+    federation = federation.with_settings(connect_timeout=0.5, read_timeout=30, request_timeout=60)
+    federation.server.fill(200, first=at(0))
+    dead = threading.Event()
+
+    def die(request: Request) -> None:
+        if request.path == ("meta", "doi:10.5/000150"):
+            dead.set()
+        if dead.is_set() and request.path[0] == "monitor":
+            time.sleep(20)  # the member's own
+        if dead.is_set():
+            raise ConnectionAbortedError
+
+    federation.server.hook = die
+    with within(12), pytest.raises(MemberTimedOut):
+        federation.harvest()
+    assert federation.catalog.summary(federation.member_id).failed == 0
