@@ -256,7 +256,7 @@ def test_two_thousand_members_are_taken_in_and_looked_through_in_bounded_time(
     slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    are_taken_in(slapd, redis_server, prefix, tmp_path, 2_000, 18)
+    are_taken_in(slapd, redis_server, prefix, tmp_path, 2_000, 60)
 
 
 def are_taken_in(
