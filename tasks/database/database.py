@@ -20,6 +20,7 @@ from sqlite3 import Connection as SqliteConnection
 from typing import NamedTuple
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Engine,
@@ -42,6 +43,18 @@ from tasks.database.columns import upsert
 ADVISORY_LOCK = 7240731
 DDL_PATIENCE = "30s"
 """How long a migration waits for the tables of a PostgreSQL, while those who come later wait behind it."""
+
+SILENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""After so long without a sign of life a PostgreSQL counts as away: libpq's own words, in seconds, the last in ms.
+
+Without them, a process would wait for hours for a server that is cut off. The database's address may say otherwise.
+"""
 
 meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
 
@@ -96,7 +109,7 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
 
     `may_be_newer`: for the processes of a node that runs since before the tables became newer.
     """
-    engine = create_engine(url, poolclass=NullPool)
+    engine = create_engine(url, poolclass=NullPool, connect_args=_patience(make_url(url)))
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
@@ -119,6 +132,12 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
             _claim(connection, str(path), host)
             _update_tables(connection, group, may_be_newer)
     return engine
+
+
+def _patience(url: URL) -> dict[str, int]:
+    if url.get_dialect().driver not in ("psycopg", "psycopg2"):  # those that are made of libpq
+        return {}
+    return {name: value for name, value in SILENCE.items() if name not in url.query}
 
 
 def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> None:

@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from tasks.catalog.catalog import Catalog, Cursor
 from tasks.catalog.schema import CATALOG, metadata
@@ -21,6 +22,8 @@ from tasks.database import Group, NewerDatabase, database, open_database
 from tasks.database.migrate import configuration
 from tasks.service import refuse_what_cannot_be_used
 from tasks.settings import Settings
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import within
 from tests.tasks.catalog.test_catalog import M, fetched
 from tests.tasks.conftest import IN_BOTH, SAMPLES, at
 
@@ -205,3 +208,21 @@ def test_no_node_or_beat_of_an_older_version_starts_on_a_newer_database(
     monkeypatch.setenv("TASKS_DATABASE_URL", settings.database)
     with pytest.raises(SystemExit, match="newer than this program: its tables of the catalog have version 9999"):
         refuse_what_cannot_be_used()
+
+
+@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+def test_a_postgresql_that_falls_silent_is_given_up(
+    settings: Settings, group: Group, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(group).connect() as connection:
+        used = connection.connection.dbapi_connection.info.get_parameters()
+    assert {name: used[name] for name in database.SILENCE} == {name: str(n) for name, n in database.SILENCE.items()}
+    monkeypatch.setitem(database.SILENCE, "connect_timeout", 2)
+    url = make_url(settings.database)
+    with Proxy(url.port or 0) as proxy:
+        proxy.swallow()
+        with within(30), pytest.raises(OperationalError, match="timeout"):
+            open_database(url.set(port=proxy.port).render_as_string(), "cn1", group)
+    patient = open_database(f"{settings.database}?keepalives_idle=77", "cn1", group)
+    with patient.connect() as connection:
+        assert connection.connection.dbapi_connection.info.get_parameters()["keepalives_idle"] == "77"
