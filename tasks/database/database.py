@@ -112,6 +112,8 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
     engine = create_engine(url, poolclass=NullPool, connect_args=_patience(make_url(url)))
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
+            if _is_current(connection, group, {}):
+                return engine
             connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
             _update_tables(connection, group, may_be_newer)
         return engine
@@ -125,6 +127,8 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
         fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait for a lock when it changes to a write-ahead log
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            if _is_current(connection, group, {"host": host, "boot": _boot()}):
+                return engine
         with engine.begin() as connection:
             # Python's sqlite3 begins no transaction before DDL, so begin one here.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -140,20 +144,29 @@ def _patience(url: URL) -> dict[str, int]:
     return {name: value for name, value in SILENCE.items() if name not in url.query}
 
 
+def _is_current(connection: Connection, group: Group, claimed: Mapping[str, str]) -> bool:
+    """Whether nothing has to change. Then a process that starts waits for no lock."""
+    return _version(connection, group) == group.versions()[-1] and claimed.items() <= _noted(connection).items()
+
+
+def _version(connection: Connection, group: Group) -> str | None:
+    """The number of the group's last migration there; None where there was none."""
+    if not inspect(connection).has_table(group.version_table):
+        return None
+    found: str | None = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
+    return found
+
+
 def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> None:
     """Run the migrations that are missing, within the connection's transaction and under the database's lock."""
     *_, newest = versions = group.versions()
-    tables = inspect(connection)
-    found = None
-    if tables.has_table(group.version_table):
-        found = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
+    found = _version(connection, group)
     if found == newest:
         return
     if found is not None and found not in versions:
         if may_be_newer:
             return
-        noted = _noted(connection) if tables.has_table(meta.name) else {}
-        made_by = noted.get(f"{group.name} made by", "an unknown version")
+        made_by = _noted(connection).get(f"{group.name} made by", "an unknown version")
         shown = connection.engine.url.render_as_string(hide_password=True)
         raise NewerDatabase(shown, group.name, found, newest, made_by)
     if connection.dialect.name == "postgresql":
@@ -185,4 +198,6 @@ def _claim(connection: Connection, database: str, host: str) -> None:
 
 
 def _noted(connection: Connection) -> Mapping[str, str]:
+    if not inspect(connection).has_table(meta.name):
+        return {}
     return {row.name: row.value for row in connection.execute(select(meta))}

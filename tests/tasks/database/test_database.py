@@ -137,6 +137,17 @@ def test_a_process_that_dies_within_a_migration_leaves_what_was_there(
 
 
 @IN_BOTH
+def test_a_database_that_is_up_to_date_is_opened_though_others_hold_its_locks(
+    settings: Settings, catalog: Catalog
+) -> None:
+    with catalog.engine.begin() as connection:
+        lock = f"SELECT pg_advisory_xact_lock({database.ADVISORY_LOCK})"
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if catalog.engine.dialect.name == "sqlite" else lock)
+        with within(20):
+            assert Catalog(settings).objects(M) == []
+
+
+@IN_BOTH
 def test_groups_of_tables_share_a_database_and_know_nothing_of_each_other(
     settings: Settings, group: Group, opened: Opened, catalog: Catalog
 ) -> None:
