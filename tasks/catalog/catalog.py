@@ -5,6 +5,7 @@ writer's fence: a writer with a smaller fence than the greatest one seen writes 
 together with the cursor behind them. So every object before the cursor is stored.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -15,6 +16,11 @@ from tasks.catalog.schema import CATALOG, cursors, failures, gone, members, obje
 from tasks.database import Value, insert, open_database, portions, upsert
 from tasks.member_node.objects import SystemMetadata
 from tasks.settings import Settings
+
+LONGEST_PID = 800
+"""In characters, as the federation's schema has it. PostgreSQL keeps no much longer key."""
+
+logger = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
@@ -95,7 +101,12 @@ class Catalog:
         cursor: Cursor | None = None,
         now: datetime,
     ) -> list[Failed]:
-        """Store all of it or nothing. Returns the failures that are new. Raises Superseded."""
+        """Store all of it or nothing. Returns the failures that are new. Raises Superseded.
+
+        It leaves out what no catalog can keep: an identifier that the federation's schema forbids.
+        """
+        fetched = [one for one in fetched if storable(member, one.wanted.pid)]
+        failed = [one for one in failed if storable(member, one.wanted.pid)]
         rows = [_object_row(member, one, fence) for one in fetched]
         with self.engine.begin() as connection:
             guard(connection, member, fence)
@@ -218,6 +229,20 @@ class Catalog:
             )
         upsert(connection, failures, rows)
         return tries
+
+
+def storable(member: str, pid: str) -> bool:
+    """Whether the schema allows this identifier; else the log has a warning."""
+    try:
+        pid.encode()
+        fits = len(pid) <= LONGEST_PID and "\0" not in pid
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        logger.warning(
+            "%s: an object cannot be kept: its identifier of %s characters is %a…", member, len(pid), pid[:60]
+        )
+    return fits
 
 
 def is_gone() -> Exists:

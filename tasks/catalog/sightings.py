@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, exists, func, literal, or_, select
 
-from tasks.catalog.catalog import guard, is_gone
+from tasks.catalog.catalog import guard, is_gone, storable
 from tasks.catalog.schema import failures, gone, objects, sightings
 from tasks.database import Instant, Value, insert, portions, upsert
 
@@ -80,7 +80,9 @@ class Sightings:
 
 
 def _note(connection: Connection, member: str, pids: Collection[str], began: datetime) -> None:
-    upsert(connection, sightings, [{"member": member, "pid": pid, "seen": began} for pid in pids])
+    upsert(
+        connection, sightings, [{"member": member, "pid": pid, "seen": began} for pid in pids if storable(member, pid)]
+    )
 
 
 def _same(table: Table) -> ColumnElement[bool]:

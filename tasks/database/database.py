@@ -20,6 +20,7 @@ from sqlite3 import Connection as SqliteConnection
 from typing import NamedTuple
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Engine,
@@ -42,6 +43,18 @@ from tasks.database.columns import upsert
 ADVISORY_LOCK = 7240731
 DDL_PATIENCE = "30s"
 """How long a migration waits for the tables of a PostgreSQL, while those who come later wait behind it."""
+
+SILENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""After so long without a sign of life a PostgreSQL counts as away: libpq's own words, in seconds, the last in ms.
+
+Without them, a process would wait for hours for a server that is cut off. The database's address may say otherwise.
+"""
 
 meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
 
@@ -96,9 +109,11 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
 
     `may_be_newer`: for the processes of a node that runs since before the tables became newer.
     """
-    engine = create_engine(url, poolclass=NullPool)
+    engine = create_engine(url, poolclass=NullPool, connect_args=_patience(make_url(url)))
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
+            if _is_current(connection, group, {}):
+                return engine
             connection.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
             _update_tables(connection, group, may_be_newer)
         return engine
@@ -112,6 +127,8 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
         fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait for a lock when it changes to a write-ahead log
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            if _is_current(connection, group, {"host": host, "boot": _boot()}):
+                return engine
         with engine.begin() as connection:
             # Python's sqlite3 begins no transaction before DDL, so begin one here.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -121,20 +138,35 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
     return engine
 
 
+def _patience(url: URL) -> dict[str, int]:
+    if url.get_dialect().driver not in ("psycopg", "psycopg2"):  # those that are made of libpq
+        return {}
+    return {name: value for name, value in SILENCE.items() if name not in url.query}
+
+
+def _is_current(connection: Connection, group: Group, claimed: Mapping[str, str]) -> bool:
+    """Whether nothing has to change. Then a process that starts waits for no lock."""
+    return _version(connection, group) == group.versions()[-1] and claimed.items() <= _noted(connection).items()
+
+
+def _version(connection: Connection, group: Group) -> str | None:
+    """The number of the group's last migration there; None where there was none."""
+    if not inspect(connection).has_table(group.version_table):
+        return None
+    found: str | None = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
+    return found
+
+
 def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> None:
     """Run the migrations that are missing, within the connection's transaction and under the database's lock."""
     *_, newest = versions = group.versions()
-    tables = inspect(connection)
-    found = None
-    if tables.has_table(group.version_table):
-        found = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
+    found = _version(connection, group)
     if found == newest:
         return
     if found is not None and found not in versions:
         if may_be_newer:
             return
-        noted = _noted(connection) if tables.has_table(meta.name) else {}
-        made_by = noted.get(f"{group.name} made by", "an unknown version")
+        made_by = _noted(connection).get(f"{group.name} made by", "an unknown version")
         shown = connection.engine.url.render_as_string(hide_password=True)
         raise NewerDatabase(shown, group.name, found, newest, made_by)
     if connection.dialect.name == "postgresql":
@@ -166,4 +198,6 @@ def _claim(connection: Connection, database: str, host: str) -> None:
 
 
 def _noted(connection: Connection) -> Mapping[str, str]:
+    if not inspect(connection).has_table(meta.name):
+        return {}
     return {row.name: row.value for row in connection.execute(select(meta))}

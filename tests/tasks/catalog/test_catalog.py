@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import DataError
 
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.catalog.sightings import Sightings
 from tasks.local.member_server import system_metadata
 from tasks.member_node.objects import read_system_metadata
 from tasks.settings import Settings
@@ -138,3 +139,19 @@ def test_of_two_holders_at_once_the_greater_fence_has_the_last_word(catalog: Cat
         thread.join()
     assert catalog.known(M, ["a"]) == {"a": {at(3019)}}
     assert 3 not in refused
+
+
+def test_one_identifier_that_cannot_be_kept_takes_nothing_with_it(
+    catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    [good] = fetched(["good"])
+    digits = "".join(str(number**3) for number in range(1, 1000))
+    bad = [digits[:3000], digits[:9000], "a\0b", "\udcff"]
+    strange = [good._replace(wanted=Wanted(pid, at(0)), metadata=good.metadata._replace(pid=pid)) for pid in bad]
+    position = Cursor("complete", at(0), at(1), at(2))
+    catalog.store(M, fence=1, fetched=[good, *strange], failed=[failed(pid) for pid in bad], cursor=position, now=at(9))
+    Sightings(catalog.engine).saw(M, ["good", *bad], at(2), fence=1)
+    assert [row["pid"] for row in catalog.objects(M)] == ["good"]
+    assert (catalog.failed(M), catalog.cursor(M, "complete")) == ([], position)
+    assert Sightings(catalog.engine).seen(M, at(2)) == 1
+    assert "cannot be kept: its identifier of 3000 characters" in caplog.text

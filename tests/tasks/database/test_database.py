@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from tasks.catalog.catalog import Catalog, Cursor
 from tasks.catalog.schema import CATALOG, metadata
@@ -21,6 +22,8 @@ from tasks.database import Group, NewerDatabase, database, open_database
 from tasks.database.migrate import configuration
 from tasks.service import refuse_what_cannot_be_used
 from tasks.settings import Settings
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import within
 from tests.tasks.catalog.test_catalog import M, fetched
 from tests.tasks.conftest import IN_BOTH, SAMPLES, at
 
@@ -134,6 +137,17 @@ def test_a_process_that_dies_within_a_migration_leaves_what_was_there(
 
 
 @IN_BOTH
+def test_a_database_that_is_up_to_date_is_opened_though_others_hold_its_locks(
+    settings: Settings, catalog: Catalog
+) -> None:
+    with catalog.engine.begin() as connection:
+        lock = f"SELECT pg_advisory_xact_lock({database.ADVISORY_LOCK})"
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if catalog.engine.dialect.name == "sqlite" else lock)
+        with within(20):
+            assert Catalog(settings).objects(M) == []
+
+
+@IN_BOTH
 def test_groups_of_tables_share_a_database_and_know_nothing_of_each_other(
     settings: Settings, group: Group, opened: Opened, catalog: Catalog
 ) -> None:
@@ -205,3 +219,21 @@ def test_no_node_or_beat_of_an_older_version_starts_on_a_newer_database(
     monkeypatch.setenv("TASKS_DATABASE_URL", settings.database)
     with pytest.raises(SystemExit, match="newer than this program: its tables of the catalog have version 9999"):
         refuse_what_cannot_be_used()
+
+
+@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+def test_a_postgresql_that_falls_silent_is_given_up(
+    settings: Settings, group: Group, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(group).connect() as connection:
+        used = connection.connection.dbapi_connection.info.get_parameters()
+    assert {name: used[name] for name in database.SILENCE} == {name: str(n) for name, n in database.SILENCE.items()}
+    monkeypatch.setitem(database.SILENCE, "connect_timeout", 2)
+    url = make_url(settings.database)
+    with Proxy(url.port or 0) as proxy:
+        proxy.swallow()
+        with within(30), pytest.raises(OperationalError, match="timeout"):
+            open_database(url.set(port=proxy.port).render_as_string(), "cn1", group)
+    patient = open_database(f"{settings.database}?keepalives_idle=77", "cn1", group)
+    with patient.connect() as connection:
+        assert connection.connection.dbapi_connection.info.get_parameters()["keepalives_idle"] == "77"
