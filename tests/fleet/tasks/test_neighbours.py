@@ -112,5 +112,5 @@ def test_the_well_members_keep_their_ticks_beside_those_that_hang_drop_and_flap(
 
     wait_until(seen, 120, lambda: str({name: len(found) for name, found in runs.items()}))
     gaps = [(later - one).total_seconds() for found in runs.values() for one, later in pairwise(found)]
-    assert max(gaps) < 2 * PERIOD, sorted(gaps)[-10:]
+    assert max(gaps) < 2.5 * PERIOD, sorted(gaps)[-10:]  # a hanging member alone would cost three
     assert {service.catalog.summary(f"urn:node:{name}").outcome for name in names} == {"succeeded"}

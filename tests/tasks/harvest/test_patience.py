@@ -62,7 +62,7 @@ def test_a_page_that_is_interrupted_is_asked_for_again(federation: Federation) -
 def test_a_member_that_does_not_answer_from_the_beginning_is_waited_for_no_longer(federation: Federation) -> None:
     federation.server.fill(50, first=at(0))
     federation.server.hook = Flapping(-1, 60)
-    with within(2), pytest.raises(MemberUnreachable):
+    with within(4), pytest.raises(MemberUnreachable):
         federation.harvest()
 
 
@@ -83,7 +83,7 @@ def test_a_member_that_delivers_nothing_between_two_silences_is_waited_for_once(
     federation.server.hook = hook
     with pytest.raises(MemberUnreachable):
         federation.harvest()
-    assert time.monotonic() - back[0] < 3
+    assert time.monotonic() - back[0] < 3.5
     assert federation.catalog.summary(federation.member_id)[:2] == (40, 0)
 
 
