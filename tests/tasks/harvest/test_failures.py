@@ -30,7 +30,9 @@ def test_a_page_that_fails_keeps_the_pages_before_it(
     summary = federation.catalog.summary(federation.member_id)
     assert (summary.outcome, summary.error) == ("failed", str(failed.value))
     asked: list[str] = []
-    federation.server.hook = lambda request: asked.append(request.query.get("fromDate", ""))
+    federation.server.hook = lambda request: asked.extend(
+        request.query["fromDate"] for part in request.path if part == "object"
+    )
     federation.harvest()
     assert asked[0] == "2024-05-14T09:01:39.000Z"
     assert federation.harvested == federation.server.pids

@@ -73,7 +73,7 @@ def test_a_member_that_delivers_nothing_between_two_silences_is_waited_for_once(
 
     def hook(request: Request) -> None:
         if len(delivered) < 40:
-            delivered.extend(request.path[1:])
+            delivered.extend(request.path[1:] if request.path[0] == "meta" else ())
             return
         silent[0] = silent[0] or time.monotonic()
         if back[0] or request.path[0] == "meta" or time.monotonic() < silent[0] + 0.5:
