@@ -12,7 +12,7 @@ import redis
 
 NAMES = (
     "keyed", "submits", "latency", "stages", "locks", "contended", "size", "many", "fairness", "placement", "idle",
-    "idle_cpu", "routing", "speeds", "resume", "harvest", "replicas", "nodelist", "members", "moves",
+    "idle_cpu", "routing", "speeds", "resume", "harvest", "replicas", "nodelist", "members", "level", "moves",
 )  # fmt: skip
 
 ASIDE = ("peers",)
