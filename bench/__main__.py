@@ -13,7 +13,7 @@ import redis
 NAMES = (
     "keyed", "submits", "latency", "stages", "locks", "contended", "size", "many", "fairness", "placement", "idle",
     "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "neighbours", "replicas", "nodelist", "members",
-    "moves",
+    "level", "moves",
 )  # fmt: skip
 
 ASIDE = ("peers",)

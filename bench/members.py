@@ -28,6 +28,7 @@ from tasks.catalog.schema import members as runs
 from tasks.local.machine import Machine, Wanted
 from tasks.member_node import instants
 from tasks.member_node.member import Member, Schedule
+from tasks.nodelist.entries import DATED
 from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
 from tests.harness.slapd import DEPLOY, SlapdServer, ldif_of
@@ -101,16 +102,19 @@ def begin(here: Machine, data: Path, seconds: float) -> None:
 
 
 def report(store: str, here: Machine, data: Path, needed: float, seconds: float) -> None:
-    began, before = instants.now(), spent()
+    document = here.coordinator.documents[NODELIST]
+    began, dates, before = instants.now(), document.fetch().entries(DATED), spent()
     stay(here, seconds)
     took, after = (instants.now() - began).total_seconds(), spent()
+    moved = sum(value != dates[entry] for entry, value in document.fetch().entries(DATED).items()) / took
     used = {role: (after[role] - before[role]) / took for role in after}
     rate = ran(data, began) / took
-    waiting = len(here.coordinator.documents[NODELIST].behind())
+    waiting = len(document.behind())
     total = sum(used.values())
+    each = total / rate if rate else 0.0
     print(
-        f"{store:5} {rate:5.1f} harvests/s of {needed:.1f}   {total:.2f} cores   "
-        f"{total / rate * 1000 if rate else 0:.0f} ms each: {total / rate * needed if rate else 0:.2f} cores for all   "
+        f"{store:5} {rate:5.1f} harvests/s of {needed:.1f}, new dates {moved:.1f}/s   {total:.2f} cores   "
+        f"{each * 1000:.0f} ms for each: {each * needed:.2f} cores for all   "
         f"the store lacks {waiting}"
     )
     print("      cores: " + ", ".join(f"{role} {one:.2f}" for role, one in sorted(used.items())), flush=True)

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from pydantic import JsonValue
 
 from coordinator import Locked, StoreUnavailable, Submission, current_job
+from coordinator.documents.document import Document
 from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.harvest.asked import COMPLETE, INCREMENT, Asked, texts
 from tasks.harvest.harvest import harvest_member
@@ -53,19 +55,7 @@ def _synchronize(
     progress: Callable[[int, int], None],
 ) -> dict[str, JsonValue]:
     here = service()
-
-    def checked() -> None:
-        """A node that is out of the nodelist's replica set writes nothing: its list may be older than elsewhere.
-
-        While Redis is away, `check` waits until the lease must be over.
-        """
-        while True:
-            check()
-            try:
-                return here.nodelist.document.check()
-            except StoreUnavailable:
-                time.sleep(PAUSE)
-
+    checked = partial(_check, check, here.nodelist.document)
     checked()
     member = here.nodelist.member(member_id)
     if member is None:
@@ -91,6 +81,19 @@ def _synchronize(
             check=checked,
         )
     return outcome.model_dump(mode="json")
+
+
+def _check(lease: Callable[[], None], nodelist: Document) -> None:
+    """Raise where the lease is lost, and where this node's nodelist may be older than elsewhere: it writes nothing.
+
+    While Redis is away, `lease` waits until the lease must be over.
+    """
+    while True:
+        lease()
+        try:
+            return nodelist.check()
+        except StoreUnavailable:
+            time.sleep(PAUSE)
 
 
 def synchronize(

@@ -1,6 +1,7 @@
 """A node writes to the permanent store what syncs have committed; the syncs do not wait for that."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from tasks.nodelist import xml_file
 from tasks.nodelist.follower import AWAY, PAUSE, Follower
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
-from tasks.nodelist.store_notes import lacking
-from tasks.nodelist.xml_format import write_nodelist
+from tasks.nodelist.store_notes import intending, lacking
+from tasks.nodelist.stores import Listed
+from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer
 from tests.tasks.conftest import RIVER, day, river_with
@@ -25,6 +27,11 @@ A, B = RIVER.identifier, "urn:node:other"
 
 def commit(nodelist: ReplicatedNodelist, number: int, *names: str) -> list[str | None]:
     return [nodelist.harvested(name, Dates(day(number), None), fence=number) for name in names]
+
+
+def in_store(lists: Lists, member_id: str) -> datetime | None:
+    state = lists.nodelist.store.read_one(member_id)
+    return state.listed.member.last_harvested if state else None
 
 
 def fail(*args: object, **given: object) -> None:
@@ -130,13 +137,50 @@ def test_after_a_crash_at_any_step_of_a_follower_the_next_one_has_the_store_as_c
                 dead.reconciler.follow_some([A, B])
             except InterruptedError:
                 crashed += 1
-        lists.nodelist.reset(B)  # what the dead one wrote is not taken for an edit that came later
+        assert lists.nodelist.reset(B) == WRITTEN  # what the dead one wrote is not taken for an edit that came later
+        assert in_store(lists, B) == instants.NEVER, number
         lists.writer(f"next{number}", "two").reconciler.follow_some([A, B])
         lists.nodelist.refresh()
         assert lists.listed(A).member == river_with(description=f"by hand {number}", last_harvested=day(number)), number
         assert lists.dates(B).last_harvested == instants.NEVER, number
         lists.agree()
     assert crashed > 12
+
+
+def test_a_refresh_mends_what_a_late_write_has_spoilt_though_the_one_before_died_at_it(lists: Lists) -> None:
+    lists.sync(day(1), 1, A)
+    document, run = lists.document, lists.document.run()
+    late = Listed(member=river_with(last_harvested=day(9)))
+    document.note(A, note := document.stored_of(A), intending(note, late, run))
+    lists.outside(A, last_harvested=day(9))  # a writer of ours that was stopped for long
+    dead = lists.writer("dead", "two")
+    with pytest.MonkeyPatch.context() as patch:
+        Crash(patch, 0, calls(dead, "", "write"))
+        with pytest.raises(InterruptedError):
+            dead.refresh()
+    assert in_store(lists, A) == day(9)
+    assert lists.nodelist.refresh() == []
+    assert lists.dates(A).last_harvested == day(1)
+    lists.agree()
+
+
+def test_a_document_that_could_not_be_written_gets_all_the_next_time(
+    many: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, follower = sorted(many.nodelist.listed()), Follower(many.nodelist, "one")
+    commit(many.nodelist, 1, *names)
+    follower.step()
+
+    def full(path: Path, body: bytes) -> None:
+        raise OSError("no space left on device")
+
+    commit(many.nodelist, 2, names[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(xml_file, "replace", full)
+        assert follower.step() == AWAY
+    many.nodelist.refresh()
+    found = parse_nodelist((tmp_path / "nodelist.xml").read_bytes()).dates
+    assert [found[name].last_harvested for name in names[:2]] == [day(2), day(1)]
 
 
 def test_an_edit_beside_syncs_is_found_and_merged(lists: Lists) -> None:
