@@ -13,6 +13,7 @@ database, with the processes that it still starts. A node, beat or command of an
 """
 
 import fcntl
+import logging
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -172,6 +173,7 @@ def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> 
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{DDL_PATIENCE}'"))
     meta.create(connection, checkfirst=True)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of its own start
     import_module("tasks.database.migrate").migrate(connection, group)  # Alembic costs each process a quarter second
     upsert(connection, meta, [{"name": f"{group.name} made by", "value": f"celery-coordinator {VERSION}"}])
 

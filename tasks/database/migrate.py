@@ -1,6 +1,5 @@
 """Run a group's migrations with Alembic, within the transaction of a connection."""
 
-import logging
 from pathlib import Path
 
 from alembic import command
@@ -10,8 +9,6 @@ from sqlalchemy import Connection
 from tasks.database.database import Group
 
 ENVIRONMENT = Path(__file__).parent / "alembic"
-
-logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of its own start
 
 
 def configuration(connection: Connection, group: Group) -> Config:
