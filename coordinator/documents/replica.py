@@ -108,6 +108,7 @@ class Replica(StoppableThread):
                 logger.exception("replica of %s on %s", self.document.name, self.name)
                 self._rest()
         self._withdraw("")
+        self._silence()
         self._unlock()
         self.store.close()
 

@@ -1,5 +1,6 @@
 """Tasks that end in the worst ways, and processes killed at each point of an attempt: right state, count and order."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -68,6 +69,8 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
     after = [f"behind{i} {what}" for i in range(2) for what in ("begin", "end")]
     assert [mark for mark in marks(fleet) if mark != "job noted"] == calls + after
     owed: Any = store.key("unsent", "shop")
+    with suppress(AssertionError):  # by the process that ran the job, if it lives: it sends within milliseconds
+        wait_until(lambda: not store.client.exists(owed), 1)
     store.client.zadd(owed, {job.job_id: 1}, xx=True)
     wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
     wait_until(lambda: not store.client.exists(owed), 10)

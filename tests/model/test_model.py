@@ -33,6 +33,8 @@ APART = {
     "fence_next": DOCUMENTS,
 }
 
+GRABS = {"grab_take", "grab_end", "grab_look"}  # a machine of their own drives them: grabbing.py
+
 BOUNDED = settings(
     max_examples=70,  # tests/soak/test_model.py has more, and longer ones
     stateful_step_count=60,
@@ -57,7 +59,7 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
             super().teardown()
 
     run_state_machine_as_test(Here, settings=BOUNDED)  # type: ignore[no-untyped-call]
-    assert used | {"counts_read"} == NAMES - set(APART) | {"counts_read"}
+    assert used | {"counts_read"} == NAMES - set(APART) - GRABS | {"counts_read"}
 
 
 def test_every_step_is_driven_by_the_machine_or_named_with_a_reason() -> None:

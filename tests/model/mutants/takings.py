@@ -145,9 +145,9 @@ MUTATIONS = [
         "job.class == class then", seldom=True,
     ),
     Mutation(
-        "lock", "a lock goes before those in line",
-        "if redis.call('EXISTS', name, members, c.P .. 'lock:' .. key) == 0 then",
-        "if redis.call('EXISTS', name, c.P .. 'lock:' .. key) == 0 then",
+        "held", "a lock goes before those in line",
+        "if redis.call('EXISTS', name, members, c.P .. 'lock:' .. key) > 0 then",
+        "if redis.call('EXISTS', name, c.P .. 'lock:' .. key) > 0 then",
     ),
     Mutation(
         "lock", "a lock waited for begins with what is left of its lease",
@@ -155,7 +155,7 @@ MUTATIONS = [
         "job.slots, ttl)\n", seldom=True,
     ),
     Mutation(
-        "lock", "a lock is released by anybody",
+        "held", "a lock is released by anybody",
         "  if held_by ~= token then return 'lost' end\n",
         "",
     ),
