@@ -20,6 +20,8 @@ members = Table(
     Column("ran_at", Instant),
     Column("outcome", Text),
     Column("error", Text),
+    Column("silent_since", Instant),  # it does not answer, and its ticks leave it alone for a while
+    Column("alone_until", Instant),
 )
 
 objects = Table(

@@ -1,20 +1,21 @@
 """The service leaves a member that does not answer at all alone, for longer and longer, unless somebody asks for it.
 
-So a member that is dead or hangs keeps a slot for a few seconds now and then, and delays no other. The catalog keeps a
-silence beside the cursors of the passes, under their fence: `started_from` is its beginning, and ticks before
-`position` do nothing.
+So a member that is dead or hangs keeps a slot for a few seconds now and then, and delays no other. The catalog notes
+the beginning of the silence, and the instant before which ticks do nothing.
 """
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tasks.catalog.catalog import Catalog, Cursor
+from sqlalchemy import select, update
+
+from tasks.catalog.catalog import Catalog, guard
+from tasks.catalog.schema import members
 from tasks.member_node.client import MemberTimedOut, MemberUnreachable
 from tasks.settings import Settings
 
 LONGEST = timedelta(minutes=15)
 UNANSWERED = (MemberTimedOut, MemberUnreachable)
-_KIND = "silence"
 
 
 class Silence(NamedTuple):
@@ -28,8 +29,10 @@ class Silence(NamedTuple):
 
 def silence(catalog: Catalog, member: str) -> Silence | None:
     """The last silence, though its `until` may have passed. None where the member answered at its last run."""
-    found = catalog.cursor(member, _KIND)
-    return None if found is None else Silence(found.started_from, found.position)
+    query = select(members.c.silent_since, members.c.alone_until).where(members.c.member == member)
+    with catalog.engine.connect() as connection:
+        row = connection.execute(query).first()
+    return None if row is None or row.silent_since is None else Silence(row.silent_since, row.alone_until)
 
 
 def after(
@@ -45,9 +48,17 @@ def after(
         known = silence(catalog, member)
         since = known.since if known else now
         until = now + min(LONGEST, now - since + timedelta(seconds=settings.failure_delay / 2))
-        catalog.store(member, fence=fence, cursor=Cursor(_KIND, since, until), now=now)
+        _note(catalog, member, fence, since, until)
 
 
 def end(catalog: Catalog, member: str, *, fence: int) -> None:
     if silence(catalog, member) is not None:
-        catalog.finish(member, _KIND, fence=fence)
+        _note(catalog, member, fence, None, None)
+
+
+def _note(catalog: Catalog, member: str, fence: int, since: datetime | None, until: datetime | None) -> None:
+    """Raises Superseded."""
+    with catalog.engine.begin() as connection:
+        guard(connection, member, fence)
+        values = {"silent_since": since, "alone_until": until}
+        connection.execute(update(members).where(members.c.member == member).values(values))
