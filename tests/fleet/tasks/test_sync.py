@@ -68,7 +68,7 @@ def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodeli
     assert service.pids(A) == members[0].pids
     newest = instants.floor(max(date for date, _ in members[0].entries(instants.NEVER, instants.now())))
     wait_until(lambda: harvested(service, A) == newest, 10, lambda: service.log("one"))
-    assert instants.brief(newest) in service.settings.nodelist.read_text()
+    wait_until(lambda: instants.brief(newest) in service.settings.nodelist.read_text(), 10, "its dates follow the rows")
     assert service.pids(B) == set()
     assert A in service.settings.nodelist.read_text()
 
