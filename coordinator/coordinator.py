@@ -101,11 +101,15 @@ class Coordinator(Steering):
 
     @cached_property
     def _locks(self) -> Locks:
-        return Locks(self.store, self.core)
+        return Locks(self.store, self.core, self._renewer)
+
+    @cached_property
+    def _renewer(self) -> Renewer:
+        return Renewer(self.store)
 
     @cached_property
     def _grabber(self) -> Grabber:
-        return Grabber(self.store, Renewer(self.store), self.core.holds, lambda: self.documents.node, _is_in_task)
+        return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
     def _sorters(self) -> Sorters:

@@ -23,7 +23,7 @@ from kombu.utils.json import dumps
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
 from coordinator.jobs.validation import GRABS
 from coordinator.lanes.grabs import Grabbed, OnLosing, State, Winner, all_of, checked, found, lane_of, listening, look
-from coordinator.lanes.leases import Lease, Renewer, holding
+from coordinator.lanes.leases import Lease, Renewer, holding, insist
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
@@ -267,12 +267,4 @@ class Grab:
             self._lease = None
 
     def _insist(self, name: str, *args: str | int) -> Any:
-        """A lost reply leaves it unknown whether it was done: ask again, the same, for a while."""
-        deadline = time.monotonic() + _INSIST
-        while True:
-            try:
-                return self._grabber.store.step(name, *args)
-            except StoreUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.05)
+        return insist(lambda: self._grabber.store.step(name, *args), time.monotonic() + _INSIST)

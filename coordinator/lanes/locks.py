@@ -10,21 +10,20 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from coordinator.errors import InvalidJob, LeaseLost, Locked, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
 from coordinator.jobs.current import current_job
 from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.leases import Lease, Renewer, holders, holding, would_deadlock
+from coordinator.lanes.leases import Lease, Renewer, holders, holding, insist, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _AWAY = (StoreUnavailable, StoreRefused)
 
 
@@ -55,10 +54,10 @@ class _Ask(NamedTuple):
 
 
 class Locks:
-    def __init__(self, store: Store, lanes: Lanes) -> None:
+    def __init__(self, store: Store, lanes: Lanes, renewer: Renewer | None = None) -> None:
         self.store = store
         self.lanes = lanes
-        self._renewer = Renewer(store)
+        self._renewer = renewer or Renewer(store)
 
     @contextmanager
     def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> Iterator[Lease]:
@@ -111,7 +110,7 @@ class Locks:
         lifetime = milliseconds(self.store.settings.max_lifetime)
         others = [part for pair in holders() for part in pair]
         args = (asked.id, asked.key, "queue" if asked.waits else "skip", asked.token, milliseconds(asked.ttl), lifetime)
-        outcome, _, other, fence = self._insist(lambda: self.store.step("lock_take", *args, *others), deadline)
+        outcome, _, other, fence = insist(lambda: self.store.step("lock_take", *args, *others), deadline)
         if outcome == b"deadlock":
             raise would_deadlock(other.decode())
         if fence:
@@ -119,19 +118,6 @@ class Locks:
         if not asked.waits:
             return None, since, other.decode() if outcome == b"skipped" else ""
         return self._turn(asked.id, deadline)
-
-    def _insist(self, ask: Callable[[], T], deadline: float) -> T:
-        """A lost reply leaves it unknown whether we hold it: ask again, the same, before giving up."""
-        try:
-            return ask()
-        except StoreUnavailable:
-            while True:
-                time.sleep(0.05)
-                try:
-                    return ask()
-                except StoreUnavailable:
-                    if time.monotonic() >= deadline:
-                        raise
 
     def _turn(self, job_id: str, deadline: float) -> tuple[bytes | None, float, str | None]:
         """Wait until Redis says that it is our turn, also while Redis is away for a time. As `_ask`."""
@@ -170,7 +156,7 @@ class Locks:
             return not lease.lost.is_set()
 
     def _release(self, job_id: str, token: str) -> bool:
-        state = self._insist(lambda: self.store.step("lock_release", job_id, token), time.monotonic() + 2.0)
+        state = insist(lambda: self.store.step("lock_release", job_id, token), time.monotonic() + 2.0)
         return bool(state == b"released")
 
     def _holder(self, key: str) -> str | None:

@@ -19,6 +19,7 @@ Left out is all that needs time, processes or a broker:
 - There are no nodes: queues, labels, drains and turns between groups have no effect, and no running job is stopped.
   A job that is cancelled at work ends as cancelled after its attempt.
 - No result backend is written.
+- A grab goes to Redis here, too, and raises StoreUnavailable where there is none.
 - A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile. One that
   its own code holds up raises WouldDeadlock, as on a fleet.
 
