@@ -34,7 +34,8 @@ from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Lease, Renewer
 from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorter, Sorters, Sorting
-from coordinator.scheduler.entries import Source
+from coordinator.scheduler.sources import Source
+from coordinator.scheduler.timetable import Entries
 from coordinator.settings import Settings
 from coordinator.steering import Steering
 from coordinator.store.client import Store
@@ -65,6 +66,7 @@ class Coordinator(Steering):
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
         self.documents = Documents(self)
+        self.entries = Entries(lambda: self.store, lambda: self.requests)
         self.commands: list[click.Command] = []
         Settings.load(settings, {}, {})
         if app is not None:
@@ -116,7 +118,7 @@ class Coordinator(Steering):
         return Sorters(self.store)
 
     @cached_property
-    def _requests(self) -> Requests:
+    def requests(self) -> Requests:
         return Requests(self.settings, target_of(self.app, self.core, self._fair_by))
 
     @property
@@ -149,7 +151,7 @@ class Coordinator(Steering):
     def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        return self._requests.make(keys, signature, options)
+        return self.requests.make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.

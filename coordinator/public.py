@@ -18,6 +18,7 @@ from coordinator.errors import (
     StoreRefused,
     StoreUnavailable,
     TimedOut,
+    UnknownEntry,
     UnknownJob,
     UpdatePending,
     WaitTimeout,
@@ -32,6 +33,9 @@ from coordinator.lanes.grabs import Grabbed, Winner
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
+from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.history import Happening
+from coordinator.scheduler.timetable import Scheduled
 from coordinator.settings import Settings
 
 __all__ = [
@@ -42,8 +46,10 @@ __all__ = [
     "CoordinatorError",
     "CurrentJob",
     "DuplicateOrder",
+    "Entry",
     "Grab",
     "Grabbed",
+    "Happening",
     "InvalidJob",
     "Job",
     "Lane",
@@ -56,6 +62,7 @@ __all__ = [
     "NotInReplicaSet",
     "Options",
     "OrderOptions",
+    "Scheduled",
     "Settings",
     "SettingsError",
     "ShuttingDown",
@@ -66,6 +73,7 @@ __all__ = [
     "StoreUnavailable",
     "Submission",
     "TimedOut",
+    "UnknownEntry",
     "UnknownJob",
     "UpdatePending",
     "WaitTimeout",

@@ -80,7 +80,7 @@ def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Ca
     type=click.Choice(WHEN_BUSY),
     default=WHEN_BUSY[0],
     show_default=True,
-    help="If the lane has jobs: stand in line, do nothing, or melt into an equal waiting job.",
+    help="If the lane has jobs: stand in line, do nothing, melt into an equal waiting job, or cancel the one at work.",
 )
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job is over. Exit status 0 when it succeeded.")
 @json_option
@@ -92,7 +92,7 @@ def submit(
     arguments: list[Json],
     kwargs: dict[str, Json],
     job_id: str | None,
-    when_busy: Literal["queue", "skip", "defer"],
+    when_busy: Literal["queue", "skip", "defer", "replace"],
     waits: bool,
     as_json_: bool,
 ) -> None:

@@ -12,6 +12,7 @@ import click
 
 from coordinator.cli import actions
 from coordinator.cli.format import as_json, pairs, table, text
+from coordinator.cli.schedule import schedule
 from coordinator.cli.session import Commands, json_option, with_coordinator
 from coordinator.cli.show import drained, job_text, progress, told
 from coordinator.coordinator import Coordinator
@@ -239,7 +240,7 @@ def job(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(job) if as_json_ else job_text(job))
 
 
-for command in actions.COMMANDS:
+for command in (*actions.COMMANDS, schedule):
     cli.add_command(command)
 
 

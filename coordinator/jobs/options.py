@@ -63,11 +63,12 @@ class Options(OrderOptions, total=False):
 
     * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
       of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
+      `replace` cancels the jobs at work in its lanes, and those that wait there to replace them, and stands in line.
     * job_id: the job's id; a new one is made where it is not named.
     * max_waiting: LaneFull is raised where so many jobs wait in one of the lanes.
     """
 
-    when_busy: Literal["queue", "skip", "defer"]
+    when_busy: Literal["queue", "skip", "defer", "replace"]
     job_id: str | None
     max_waiting: int | None
 

@@ -18,7 +18,7 @@ from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
 
-WHEN_BUSY = ("queue", "skip", "defer")
+WHEN_BUSY = ("queue", "skip", "defer", "replace")
 ON_FAILURE = ("release", "hold")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
@@ -186,6 +186,8 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg
         fields += ["hold", 1]
     if (weight := options.get("weight", 1)) != 1:
         fields += ["weight", validation.weight(weight)]
+    if options.get("when_busy") == "replace":
+        fields += ["replaces", 1]
     if "expires" in own:
         fields += ["expires", validation.start("expires", own["expires"])]
     if job := working.get():

@@ -40,6 +40,7 @@ function settle.finish(c, id, job, state, ...)
   if job.class then
     heard = count(c, id, state)
   end
+  if job.tick then ticks.ended(c, job.tick, state) end
   local app = job.tell and record.app_of(c, job) or ''
   local owed = app ~= ''
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end

@@ -74,6 +74,7 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
     local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
     if verdict then return answer(c, verdict, keys[1], of) end
+    if when_busy == 'replace' then cancel.replace(c, keys, id) end
   end
 
   if fields.class then classes.count(c, fields.class) end
@@ -102,6 +103,12 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
   local admitted = redis.call('HMGET', name, 'state', 'fence')
   if admitted[1] == 'waiting' then return answer(c, 'queued', keys[1], id) end
   return {'started', 0, id, admitted[2] or ''}
+end
+
+-- The arguments of job_submit from the place `from` of those of another step.
+function submit.asked(c, args, from)
+  local id, keys_text, when_busy, priority, not_before, room = unpack(args, from, from + 5)
+  return submit.job(c, id, keys_text, when_busy, priority, not_before, room, args, from + 6)
 end
 
 return submit

@@ -2,8 +2,8 @@
 
 -- job_submit: writes a job, puts it into its lines, admits it when it stands in front.
 -- args id keys when_busy priority not_before room fields…
---   keys: joined by newlines; when_busy: queue | skip | defer; not_before: ms since the epoch, '+<ms>' = so
---   long after this step, 0 = now
+--   keys: joined by newlines; when_busy: queue | skip | defer | replace; not_before: ms since the epoch,
+--   '+<ms>' = so long after this step, 0 = now
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
 --   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and
@@ -18,28 +18,7 @@ end)
 -- returns the state after the call, '' = no such job; asked again: the same
 step.define('job_cancel', {'allow-oom'}, function(c, args)
   local id, why, by = unpack(args)
-  id = record.resolve(c, id)
-  local job = record.read(c, id)
-  if not job then return '' end
-  if states.TERMINAL[job.state] then return job.state end
-  local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
-  -- Nobody has begun it. One that a cancel caused goes on: that cancel may only be asked again.
-  local unbegun = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
-  if unbegun and job.ends ~= 'cancelled' then
-    ready.drop(c, id, job)
-    job.hold = nil
-    return settle.give_up(c, id, job, 'cancelled', 'error', detail)
-  end
-  if job.phase == 'rollback' then return 'rolling_back' end
-  if job.state == 'running' and job.class then
-    if not job.stop then record.note(c, id, 'stop', 'cancelled', 'error', detail) end -- the first cause is kept
-    if redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
-      redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. id)
-    end
-    return 'running'
-  end
-  if job.state == 'ready' then ready.drop(c, id, job) end
-  return settle.give_up(c, id, job, 'cancelled', 'error', detail)
+  return cancel.job(c, record.resolve(c, id), why, by)
 end)
 
 -- All attempts and losses are before the job once more; what was undone is done again from the first step.
