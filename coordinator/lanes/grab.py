@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import wraps
 from types import TracebackType
-from typing import Any, ParamSpec, Self
+from typing import Any, Literal, ParamSpec, Self
 
 from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
+from coordinator.jobs.instances import Grabbed, Instance, State, Winner, checked, found, lane_of
 from coordinator.jobs.validation import GRABS
-from coordinator.lanes.grabs import Grabbed, OnLosing, State, Winner, all_of, checked, found, lane_of, listening, look
+from coordinator.lanes.grabs import all_of, listening, look
 from coordinator.lanes.leases import Lease, Renewer, holding, insist
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
@@ -31,7 +31,8 @@ from coordinator.store.values import Json
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-Named = str | int | datetime | Callable[..., str | int | datetime]
+Named = Instance | Callable[..., Instance]
+OnLosing = Literal["incomplete", "complete", "wait"]
 _LOSER: dict[OnLosing, State] = {"incomplete": "incomplete", "complete": "complete", "wait": "waiting"}
 _INSIST = 2.0  # seconds for which a lost reply is asked for again
 _POLL = 1.0
@@ -206,7 +207,7 @@ class Grab:
         lane, lifetime = lane_of(self.key, self.instance), milliseconds(grabber.store.settings.max_lifetime)
         for _ in range(10):
             job_id, token, since = f"{GRABS}{os.urandom(12).hex()}", os.urandom(16).hex(), time.monotonic()
-            args = (lane, self.key, self.instance, job_id, token, milliseconds(self._ttl), lifetime)
+            args = (lane, job_id, token, milliseconds(self._ttl), lifetime)
             try:
                 reply = self._insist("grab_take", *args, milliseconds(self._keep), about)
             except BaseException:
@@ -231,9 +232,8 @@ class Grab:
     def _see(self, seen: Grabbed) -> None:
         """Note the winner, for a loser, and log it once."""
         if seen.winner and seen.winner != self.winner:
-            logger.info(
-                "grab %s %s: %s lost to %s (%s, pid %d)", self.key, self.instance, self.identifier, *seen.winner[:3]
-            )
+            winner, place = seen.winner.identifier, seen.winner.place
+            logger.info("grab %s %s: %s lost to %s (%s)", self.key, self.instance, self.identifier, winner, place)
         self.winner, self.attempt, self.fence = seen.winner or self.winner, seen.attempt, seen.fence
         if seen.state == "complete":
             self.state, self.result = "complete", seen.value
@@ -249,8 +249,7 @@ class Grab:
 
     def _end(self, state: State, value: Json) -> None:
         lease, text = self._ours(), dumps(value)
-        names = (lease.key, self.key, self.instance, lease.job_id, lease.token)
-        told = self._insist("grab_end", *names, state, milliseconds(self._keep), text)
+        told = self._insist("grab_end", lease.key, lease.job_id, lease.token, state, milliseconds(self._keep), text)
         self._let_go()
         if told != b"ended":
             lease.lost.set()

@@ -16,8 +16,8 @@ from coordinator.errors import SettingsError
 
 # Bottom up: each file names only tables of files before it. A file of rules returns its one table, named as it is.
 RULES = (
-    "redis", "base", "record", "sorters", "states", "retention", "line", "locks", "classes", "ready", "pace",
-    "doorbells", "coalesce", "admit", "rings", "settle", "claim", "nodes", "versions", "submit", "held", "step",
+    "redis", "base", "record", "sorters", "states", "grabs", "retention", "line", "locks", "classes", "ready", "pace",
+    "doorbells", "coalesce", "admit", "rings", "settle", "claim", "nodes", "versions", "held", "submit", "step",
 )  # fmt: skip
 STEPS = ("clock", "job", "runner", "parked", "lock", "grab", "lane", "node", "sweep", "sorter", "schedule", "document")
 

@@ -40,4 +40,21 @@ function held.give_up(c, id, token)
   return 'released'
 end
 
+-- The grab of a lane as it is. One that runs is abandoned where neither its process nor its job is there any more. The
+-- end of a job that a node of an earlier version has run is noted now.
+function held.grab(c, lane)
+  local grab = grabs.read(c, lane)
+  if grab.state ~= 'running' then return grab end
+  if grab.token ~= '' then settle.end_lapsed(c, lane) end
+  local job = record.read(c, grab.job)
+  if job and grab.token == '' and states.TERMINAL[job.state] then
+    grabs.end_job(c, lane, grab.job, redis.call('HGET', job.name, 'grab'), job.state, 0)
+    return grabs.read(c, lane)
+  end
+  if not job or grab.token ~= '' and (job.state ~= 'running' or job.token ~= grab.token) then
+    grab.state = 'abandoned'
+  end
+  return grab
+end
+
 return held
