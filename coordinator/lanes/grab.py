@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self
 
@@ -84,6 +84,11 @@ class Grabber:
         return decorated
 
 
+@lru_cache(maxsize=100)
+def _told(winner: Winner) -> str:
+    return json.dumps(winner._asdict())
+
+
 class Grab:
     """One process's part in an instance. `won`: it is ours to work on; then `fence` goes with our writes.
 
@@ -115,7 +120,7 @@ class Grab:
         self._grabber, self._ttl, self._keep, self._on_losing = grabber, ttl, keep, on_losing
         self._lease: Lease | None = None
         self._pid = os.getpid()
-        self._stopped = threading.Event()
+        self._stopped = False
 
     def check(self) -> None:
         """Raises LeaseLost where the instance is no longer ours, StoreUnavailable where nobody can say."""
@@ -148,7 +153,7 @@ class Grab:
                 left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
                 if left <= 0:
                     raise WaitTimeout(f"{self.key} {self.instance}", "running")
-                if self._stopped.is_set():
+                if self._stopped:
                     return "stopped"
                 listen(left)
         return said
@@ -160,7 +165,7 @@ class Grab:
 
     def stop(self) -> None:
         """End a wait of another thread, within a second."""
-        self._stopped.set()
+        self._stopped = True
 
     def __enter__(self) -> Self:
         if not self.won and self._on_losing == "wait":
@@ -203,7 +208,8 @@ class Grab:
 
     def _take(self) -> None:
         grabber = self._grabber
-        about = dumps(Winner(self.identifier, socket.gethostname(), os.getpid(), grabber.node())._asdict())
+        winner = Winner(self.identifier, socket.gethostname(), os.getpid(), grabber.node())
+        about = _told(winner)
         lane, lifetime = lane_of(self.key, self.instance), milliseconds(grabber.store.settings.max_lifetime)
         for _ in range(10):
             job_id, token, since = f"{GRABS}{os.urandom(12).hex()}", os.urandom(16).hex(), time.monotonic()
@@ -222,10 +228,9 @@ class Grab:
         if reply[0] != b"won":
             self._see(found(self.key, self.instance, reply))
             return
-        seen = found(self.key, self.instance, [b"running", *reply[1:]])
-        self.won, self.state, self.winner = True, "running", seen.winner
-        self.attempt, self.fence = seen.attempt, seen.fence
-        self._lease = Lease(lane, job_id, token, seen.fence, grabber.holds)
+        self.won, self.state, self.winner = True, "running", winner
+        self.fence, self.attempt = int(reply[1]), int(reply[2])
+        self._lease = Lease(lane, job_id, token, self.fence, grabber.holds)
         grabber.renewer.add(self._lease, self._ttl, since)
         holding.set((*holding.get(), self._lease))
 
@@ -248,7 +253,7 @@ class Grab:
         return self._lease
 
     def _end(self, state: State, value: Json) -> None:
-        lease, text = self._ours(), dumps(value)
+        lease, text = self._ours(), "null" if value is None else dumps(value)
         told = self._insist("grab_end", lease.key, lease.job_id, lease.token, state, milliseconds(self._keep), text)
         self._let_go()
         if told != b"ended":

@@ -165,7 +165,8 @@ class Grabbing(Stepping):
         elif one.state != "running" or not job or job.over or not self.model.is_locked(job):
             expected = "lost"
         else:
-            self.model.leave(self.model.jobs[part.job], "succeeded")
+            self.model.leave(job, "succeeded")
+            del self.model.jobs[part.job]
             one.state, one.value, one.ended = state, value, str(self.model.wall)
             one.till, expected = self.model.wall + KEEP, "ended"
         args = (part.job, part.token, state, KEEP, value)

@@ -35,7 +35,7 @@ MUTATIONS = [
     ),
     Mutation(
         "grab", "the completion of one whose lease is over counts",
-        " or locks.is_lapsed(c, {keys = lane, token = token})",
+        " or not held.is_ours(c, lane, token)",
         "",
     ),
     Mutation(
@@ -45,7 +45,7 @@ MUTATIONS = [
     ),
     Mutation(
         "grab", "the lane of an instance stays held when it has ended",
-        "  held.give_up(c, id, token)\n",
+        "  held.drop(c, id, lane, token)\n",
         "",
     ),
     Mutation(

@@ -20,7 +20,11 @@ function grabs.told(verdict, grab)
     grab.value or ''}
 end
 
-local function names_of(lane) return string.match(lane, '^[^\31]*\31([^\31]*)\31(.*)$') end
+local function names_of(lane)
+  local first = string.find(lane, '\31', 1, true)
+  local second = string.find(lane, '\31', first + 1, true)
+  return string.sub(lane, first + 1, second - 1), string.sub(lane, second + 1)
+end
 
 local function forget_old(c, list) redis.call('ZREMRANGEBYSCORE', list, '-inf', base.text_of(c.wall)) end
 

@@ -29,8 +29,8 @@ step.define('grab_end', {'allow-oom'}, function(c, args)
   local grab = grabs.read(c, lane)
   if grab.token ~= token then return 'lost' end
   if grab.state == state then return 'ended' end
-  if grab.state ~= 'running' or locks.is_lapsed(c, {keys = lane, token = token}) then return 'lost' end
-  held.give_up(c, id, token)
+  if grab.state ~= 'running' or not held.is_ours(c, lane, token) then return 'lost' end
+  held.drop(c, id, lane, token)
   grabs.end_code(c, lane, grab, state, keep, value)
   return 'ended'
 end)
