@@ -30,9 +30,9 @@ settings
 app
 member_node
 database
-catalog
+catalog batches
 nodelist
-harvest nodelist.ldap service
+components harvest nodelist.ldap service
 nodelist_refresh schedules
 sync
 requests
