@@ -33,7 +33,7 @@ database
 catalog batches
 nodelist
 components harvest nodelist.ldap service
-nodelist_refresh schedules
+nodelist_refresh schedules pipeline
 sync
 requests
 local

@@ -53,7 +53,7 @@ def handles_in(value: object) -> Handles | None:
     for one in flat:
         if isinstance(one, AsyncResult) and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
             raise _mute(one.id)
-    return {"ids": [one and one.id for one in flat], "one": isinstance(value, AsyncResult)}
+    return {"ids": [None if one is None else one.id for one in flat], "one": isinstance(value, AsyncResult)}
 
 
 def flattened(found: Sequence[object]) -> Iterator[AsyncResult | JobHandle | None]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from coordinator import Backoff, CurrentJob
 from tasks.batches import Failure, Item, Wanted
@@ -56,6 +57,27 @@ class Work:
     def say(self, text: str) -> None:
         """The text of the report. A later call replaces it."""
         self.text = text
+
+
+class Words(TypedDict, total=False):
+    """The words of a declaration that have a default: as in Component."""
+
+    past: Sequence[str]
+    past_failed: Sequence[str]
+    future: Sequence[str]
+    old: Sequence[str]
+    types: Sequence[str]
+    simultaneous_processes: int
+    work_queue: int
+    max_results: int
+    time_limit: float | None
+    max_losses: int
+    max_attempts: int
+    retry_delay: float | Sequence[float] | Backoff | None
+    infrastructure: Sequence[type[BaseException]]
+    every: float
+    top_up: bool
+    max_lifetime: float
 
 
 Function = Callable[[Work], Iterable[Failure] | None]
