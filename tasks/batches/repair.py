@@ -62,7 +62,7 @@ class Repair:
             self._note(connection, item, kind, success)
 
     def stop(self, item: str) -> bool:
-        """No component begins work on the item any more. What runs ends. False: it was stopped before."""
+        """No component begins work on the item any more; a job that runs goes on. False: it was stopped before."""
         with self.items.engine.begin() as connection:
             lock(connection, item)
             if STOPPED in newest(events_of(connection, item)):

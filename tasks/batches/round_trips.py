@@ -14,7 +14,7 @@ from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, Conflict,
 from tasks.member_node import instants
 
 Outcomes = dict[str, str]
-"""What became of each round trip that was changed."""
+"""For each round trip that was changed: approved, failed, or failed and stopped."""
 
 
 def deliver(items: Items, item: str, *, directory: str, identity: str, type: str = "batch") -> str:

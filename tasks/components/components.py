@@ -56,6 +56,7 @@ class Components(Registry):
         def record(name: str, item: str) -> child.Told:
             return child.record(self, name, item)
 
-        self.app.task(run, name=POLL)
-        self.app.task(work, name=WORK, bind=True)
-        self.app.task(record, name=RECORD)
+        # Celery would share them with all apps of the process, which have components of their own.
+        self.app.task(run, name=POLL, shared=False)
+        self.app.task(work, name=WORK, bind=True, shared=False)
+        self.app.task(record, name=RECORD, shared=False)

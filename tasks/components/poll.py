@@ -74,7 +74,7 @@ def _child(here: Registry, component: Component, item: Item) -> dict[str, object
 def _options(here: Registry, component: Component, item: Item, run: str) -> Options:
     options: Options = {
         "when_busy": {component.lane_of(item.id): "skip", component.name: "queue"},
-        "priority": 0 if item.priority is None else NO_PRIORITY - item.priority,
+        "priority": priority_of(item.priority),
         "max_losses": component.max_losses,
         "max_lifetime": component.max_lifetime,
         "time_limit": component.time_limit,
@@ -83,6 +83,11 @@ def _options(here: Registry, component: Component, item: Item, run: str) -> Opti
     if run:  # a run that was lost and is begun again finds the children that it has
         options["job_id"] = child_id(run, item.id)
     return options
+
+
+def priority_of(priority: int | None) -> int:
+    """A job's, for an item's: 1 goes first."""
+    return 0 if priority is None else NO_PRIORITY - priority
 
 
 def child_id(run: str, item: str) -> str:

@@ -10,6 +10,8 @@ from celery import Celery
 
 from coordinator import Coordinator, current_job
 from tasks.batches import Failure
+from tasks.cli.components import components_command
+from tasks.cli.items import items_command
 from tasks.components import Components, NotYet, Work
 
 app = Celery("press", broker=os.environ["TEST_BROKER"])
@@ -17,6 +19,7 @@ app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX
 app.conf.worker_hijack_root_logger = False
 coordinator = Coordinator(app)
 components = Components(coordinator, infrastructure=(TimeoutError,))
+coordinator.commands += [items_command(components), components_command(components)]
 
 _name = os.environ["TEST_PREFIX"]
 _log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
