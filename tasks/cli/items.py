@@ -1,8 +1,11 @@
 """`coordinator items …`: the items, their events, and the repairs of an operator."""
 
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from getpass import getuser
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +14,7 @@ from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.session import json_option
 from coordinator.store.times import moment
 from tasks.batches import Event, Wanted
+from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.batches.round_trips import approve as approve_batch
 from tasks.cli.errors import one_line
@@ -177,4 +181,22 @@ def _acts(here: Registry) -> list[click.Command]:
         for item, outcome in approve_batch(here.items, batch, by=getuser(), why=why).items():
             click.echo(f"{item} {outcome}")
 
-    return [stop, prioritise, approve]
+    return [stop, prioritise, approve, _watch(here)]
+
+
+def _watch(here: Registry) -> click.Command:
+    @click.command()
+    @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+    @click.option("--type", "kind", default="batch", show_default=True, help="The type of the items.")
+    @click.option(
+        "--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds to each look."
+    )
+    @one_line()
+    def watch(directory: Path, kind: str, poll: float) -> None:
+        """Take in deliveries, until Ctrl-C: directories <batch>-RT<n> that hold the file transfer_acknowledged."""
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        Deliveries(here.items, directory, kind).watch(poll, stop)
+
+    return watch
