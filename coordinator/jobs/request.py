@@ -28,7 +28,10 @@ _HONOURED = SignatureOptions.__annotations__.keys()
 
 @dataclass(slots=True)  # not frozen: one is made for each submit
 class JobRequest:
-    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`."""
+    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`.
+
+    `when_busy`: `skip` looks at all keys; `skip 1 3` at the first and the third only.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -37,6 +40,14 @@ class JobRequest:
     not_before: Arg
     room: Arg
     fields: tuple[Arg, ...]
+
+    @property
+    def skip_keys(self) -> tuple[str, ...]:
+        """The keys of which none may be busy."""
+        skip, *places = self.when_busy.split()
+        if skip != "skip":
+            return ()
+        return tuple(self.keys[int(place) - 1] for place in places) or self.keys
 
     def step_args(self) -> tuple[Arg, ...]:
         return (
@@ -67,7 +78,7 @@ class Requests:
         check_options(options)
         signature, own = check_signature(given)
         found, of_grab = self._place(keys, options)
-        when_busy, start = _when(options, own)
+        when_busy, start = _when(options, own, found)
         plan = chain.plan(signature, own, self._target, options)
         unite = _unite(options, plan.spec)
         text = _encode(signature["task"], _spec(plan.spec, own, options), self._most)
@@ -136,11 +147,10 @@ def check_signature(given: Mapping[str, object]) -> tuple[Signature, SignatureOp
     return signature, cast(SignatureOptions, options)
 
 
-def _when(options: Options, own: SignatureOptions) -> tuple[str, Arg]:
+def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...]) -> tuple[str, Arg]:
     """`when_busy`, and when the job may start (`validation.start`), 0 = now."""
-    when_busy = options.get("when_busy", "queue")
-    if when_busy != "queue":
-        validation.one_of("when_busy", when_busy, WHEN_BUSY)
+    given = options.get("when_busy", "queue")
+    when_busy = given if given == "queue" else _when_busy(given, keys)
     named = options.get("not_before")
     if named is not None:
         start: Arg = validation.epoch_ms(named)
@@ -153,6 +163,20 @@ def _when(options: Options, own: SignatureOptions) -> tuple[str, Arg]:
     if when_busy != "queue":
         raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
     return when_busy, start
+
+
+def _when_busy(given: object, keys: tuple[str, ...]) -> str:
+    """As JobRequest has it."""
+    if not isinstance(given, Mapping):
+        return validation.one_of("when_busy", cast(str, given), WHEN_BUSY)
+    if set(given) != set(keys):
+        raise InvalidJob(f"when_busy names {sorted(map(str, given))}: name each key of the job, and no other")
+    for one in given.values():
+        validation.one_of("when_busy of a key", one, WHEN_BUSY[:2])
+    places = [str(place) for place, key in enumerate(keys, 1) if given[key] == "skip"]
+    if len(places) in (0, len(keys)):
+        return "skip" if places else "queue"
+    return " ".join(["skip", *places])
 
 
 def _id(options: Options, own: SignatureOptions) -> str:
