@@ -26,7 +26,9 @@ from coordinator.fleet.nodes import Node, Nodes
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job, Submission
-from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.request import Call, JobRequest, Requests
+from coordinator.jobs.spec import Signature
+from coordinator.keyed_task import KeyedTasks, install_arrivals, own_keys
 from coordinator.lanes.grab import Grab, Grabber, Named, P
 from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
 from coordinator.lanes.lane import Lane
@@ -43,7 +45,8 @@ from coordinator.task_defaults import target_of
 from coordinator.worker import bootstep
 from coordinator.worker.errands import WardenPlugin
 
-Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
+Keys = str | Sequence[str] | None
+Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
 
 
 class Coordinator(Steering):
@@ -68,6 +71,7 @@ class Coordinator(Steering):
         self.documents = Documents(self)
         self.entries = Entries(lambda: self.store, lambda: self.requests)
         self.commands: list[click.Command] = []
+        self.keyed_tasks: KeyedTasks | None = None
         Settings.load(settings, {}, {})
         if app is not None:
             if not app.main:
@@ -127,12 +131,11 @@ class Coordinator(Steering):
             raise SettingsError("this coordinator is a plain client: it has no Celery app")
         return self.app
 
-    def submit(
-        self, keys: str | Sequence[str], signature: Mapping[str, object], **options: Unpack[Options]
-    ) -> Submission:
+    def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[Options]) -> Submission:
         """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.
 
-        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean.
+        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean. Where
+        `keys` is None, those of the task's own option `coordinate` count.
 
         A repeated call with the same `job_id` writes nothing and gives the outcome `duplicate`, as long as Redis keeps
         the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
@@ -148,10 +151,15 @@ class Coordinator(Steering):
         """
         return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
 
-    def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
+    def _request(self, keys: Keys, signature: Mapping[str, object], options: Options) -> JobRequest:
+        self._check_open()
+        if keys is None:
+            keys, options = own_keys(self.keyed_tasks, signature, options)
+        return self.requests.make(keys, signature, options)
+
+    def _check_open(self) -> None:
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        return self.requests.make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
@@ -275,6 +283,13 @@ class Coordinator(Steering):
         install_runner(app, self._place)
         bootstep.bind(app)
         tell_parents(app, lambda: self.core, lambda: self.incarnation)
+        self.keyed_tasks = KeyedTasks(app, self._submit_call)
+        self.keyed_tasks.install()
+        install_arrivals(app, self.keyed_tasks)
+
+    def _submit_call(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission:
+        self._check_open()
+        return self.core.submit(self.requests.make(keys, signature, options, call))
 
 
 def _is_in_task() -> bool:

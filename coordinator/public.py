@@ -26,7 +26,7 @@ from coordinator.errors import (
 )
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
-from coordinator.jobs.options import Backoff, Options, OrderOptions
+from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
 from coordinator.jobs.record import Job, Submission
 from coordinator.lanes.grab import Grab
 from coordinator.lanes.grabs import Grabbed, Winner
@@ -42,6 +42,7 @@ __all__ = [
     "Backoff",
     "Changed",
     "Conflict",
+    "Coordinate",
     "Coordinator",
     "CoordinatorError",
     "CurrentJob",

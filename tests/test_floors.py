@@ -20,6 +20,7 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
+keyed_task
 task_defaults clock worker steering
 coordinator
 public

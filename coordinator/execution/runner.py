@@ -171,23 +171,25 @@ class Runner:
         if verdict == b"deadlock":
             error = would_deadlock(state.decode())
             return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
-        if verdict == b"accepted":
-            self._tell(claim, outcome, state.decode())
+        if verdict in (b"accepted", b"shared"):
+            self._tell(claim, outcome, state.decode(), verdict == b"shared")
         else:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())
         if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
             os.kill(os.getpid(), signal.SIGKILL)
         return given
 
-    def _tell(self, claim: Claim, outcome: Outcome, state: str) -> None:
+    def _tell(self, claim: Claim, outcome: Outcome, state: str, shared: bool) -> None:
+        """`shared`: calls were skipped for the job, or melted into it, under ids for which somebody waits."""
         self._events.ended(claim, outcome, state)
         if claim.undoing and outcome.error is not None:
             log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
-        if state not in TERMINAL or not claim.tell:
+        if state not in TERMINAL or not (claim.tell or shared):
             return
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
-        end = JobEnd(job, claim.spec, error, outcome.traceback, claim.tell == TELL_MELTED)
+        melts = shared or claim.tell == TELL_MELTED
+        end = JobEnd(job, claim.spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:

@@ -33,11 +33,13 @@ class Submission:
 
     `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
     waiting job it melted into), duplicate, collected (by a sorter). `position`: 0 = in front, -1 = not in line (yet).
+    `of`: the job that it was skipped for or melted into, '' = none.
     """
 
     job_id: str
     outcome: str
     position: int
+    of: str = field(default="", compare=False)
 
     @property
     def accepted(self) -> bool:
@@ -243,6 +245,12 @@ def standing(store: Store, job_id: str) -> Standing:
     place = chain.number_of(back) if phase == "rollback" else None
     tries = max(0, attempt - losses - forgiven - 1)
     return Standing(keys.partition("\n")[0], task, loads(spec or "{}"), step, tries, place, cause_of(error))
+
+
+def callers(store: Store, ids: Sequence[str]) -> list[tuple[str, str, Spec]]:
+    """Id, task and spec of each of these calls; of a submit that melted, the task is '' and the spec is empty."""
+    found = zip(ids, fields_of_many(store, ids, "task", *_SPEC), strict=True) if ids else ()
+    return [(one, task, loads("".join(spec) or "{}")) for one, (task, *spec) in found]
 
 
 def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -62,10 +62,10 @@ class Lanes:
             return Submission(request.id, "duplicate", -1)
 
     def job(self, job_id: str) -> Job:
-        """Raises UnknownJob. The id of a coalesced submit shows the job it melted into."""
+        """Raises UnknownJob. The id of a submit that melted, or of a call that was skipped, shows the other job."""
         found = record.read(self.store, job_id)
-        if b"alias" in found:
-            job_id = found[b"alias"].decode()
+        if other := found.get(b"alias") or found.get(b"skipped"):
+            job_id = other.decode()
             found = record.read(self.store, job_id)
         return record.parse(job_id, found)
 
@@ -210,7 +210,8 @@ def _submitted(request: JobRequest, reply: Any) -> Submission:
     outcome, position, found, _fence = reply
     if outcome == b"full":
         raise LaneFull(found.decode(), position, request.id)
-    return Submission(request.id, outcome.decode(), position)
+    turned_away = outcome in (b"skipped", b"coalesced")
+    return Submission(request.id, outcome.decode(), position, found.decode() if turned_away else "")
 
 
 def check_limit(limit: int) -> int:
