@@ -82,6 +82,18 @@ def fail(text: Any = "no", lane: str = "usual") -> None:
     raise ValueError(text)
 
 
+@app.task(name="keyed.failing", coordinate=QUEUE)
+def failing(text: str, lane: str = "usual") -> None:
+    stamp(text, "begin")
+    _wait_for(text)
+    raise ValueError(text)
+
+
+@app.task(name="keyed.tell")
+def tell(value: Any) -> Any:
+    return value
+
+
 @app.task(bind=True, name="keyed.again", coordinate=QUEUE, max_retries=3)
 def again(self: Task, x: int, lane: str = "usual") -> int:
     """Fails twice, and retries itself at once."""
