@@ -28,6 +28,7 @@ from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import Call, JobRequest, Requests
 from coordinator.jobs.spec import Signature
+from coordinator.jobs.states import LaneState, Sorted
 from coordinator.keyed_task import KeyedTasks, install_arrivals, own_keys
 from coordinator.lanes.grab import Grab, Grabber, Named, P
 from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
@@ -38,7 +39,7 @@ from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorter, Sorters, Sorting
 from coordinator.scheduler.sources import Source
 from coordinator.scheduler.timetable import Entries
-from coordinator.settings import Settings
+from coordinator.settings import GivenSettings, Settings
 from coordinator.steering import Steering
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
@@ -58,8 +59,9 @@ class Coordinator(Steering):
     """
 
     def __init__(
-        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None, **settings: object
-    ) -> None:
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None,
+        **settings: Unpack[GivenSettings],
+    ) -> None:  # fmt: skip
         self.app = app
         self._fair_by = fair_by
         self._given = settings
@@ -191,7 +193,7 @@ class Coordinator(Steering):
         """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
         return self.core.lane(key, most)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.
 
         A lane is there while it is not empty, is paused, or has a limit of its own. `state`: only lanes whose first job
@@ -239,7 +241,7 @@ class Coordinator(Steering):
         return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
-        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
     ) -> Sorter:
         """Make a sorter. It holds orders until no new one came for `idle_timeout` s, or for `max_wait` s at most.
         A warden then puts them in line, sorted by their ids; `order`: `alphabetical`, or `natural` (2 before 10). All

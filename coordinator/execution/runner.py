@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from celery import Celery, signals
 from celery.app.task import Task
@@ -42,6 +42,7 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_MELTED
+from coordinator.jobs.states import State
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import would_deadlock
 from coordinator.store.client import Store
@@ -239,7 +240,7 @@ def undoing_of(claim: Claim) -> Undoing | None:
 def _ended(claim: Claim, outcome: Outcome, state: str, node: str) -> Job:
     error = loads(outcome.detail) if outcome.error else None
     return Job(
-        id=claim.id, keys=claim.keys, state=state, task=claim.task, args=claim.args, kwargs=claim.kwargs,
+        id=claim.id, keys=claim.keys, state=cast(State, state), task=claim.task, args=claim.args, kwargs=claim.kwargs,
         attempt=claim.attempt, losses=claim.losses, node=node, fence=claim.fence,
         submitted=None, taken=None, started=None, ended=datetime.now(UTC),
         result=outcome.value, error=claim.error if claim.undoing else error, progress=None,

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.spec import Cause, Spec, StepSpec
+from coordinator.jobs.states import Answer, Over, State
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 from coordinator.store.values import Act
@@ -24,7 +25,7 @@ _PAGE = 500
 _SPEC = ("spec", *(f"spec{number}" for number in range(1, 8)))
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
-TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
+TERMINAL = frozenset(get_args(Over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Submission:
     """
 
     job_id: str
-    outcome: str
+    outcome: Answer
     position: int
     of: str = field(default="", compare=False)
 
@@ -57,7 +58,7 @@ class Job:
 
     id: str
     keys: tuple[str, ...]
-    state: str
+    state: State
     task: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -134,10 +135,10 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     )
 
 
-def state_of(record: Mapping[str, str]) -> str:
+def state_of(record: Mapping[str, str]) -> State:
     """A job whose rollback is ready, runs or is parked is being rolled back."""
     rolling = record.get("phase") == "rollback" and record["state"] in ("ready", "running", "parked")
-    return "rolling_back" if rolling else record["state"]
+    return cast(State, "rolling_back" if rolling else record["state"])
 
 
 def _unfaded(record: dict[str, str]) -> dict[str, str]:

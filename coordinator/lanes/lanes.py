@@ -19,6 +19,7 @@ from coordinator.jobs import record, validation
 from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
+from coordinator.jobs.states import End, LaneState, State
 from coordinator.lanes import lane
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import holders, would_deadlock
@@ -113,23 +114,23 @@ class Lanes:
                 with suppress(StoreUnavailable, StoreRefused):
                     self.store.step("job_await", "", *others)
 
-    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
+    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> State:
         """End a job; its state after the call. A running one (`running`) ends once its process was stopped.
 
         A job that was started is rolled back, where it has a rollback.
         """
         return self._acted("job_cancel", job_id, why, by)
 
-    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
         """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front
         of those of its priority. Its state after the call.
         """
         return self._acted("job_retry", job_id, why, by, validation.one_of("to", to, ENDS))
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str = "",
         token: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> State:  # fmt: skip
         """Give a job that was not started another place in all its lines: back or front of those of its priority.
 
         Its state after the call. Raises InvalidJob where it was started, or stands in no line. Asked again with the
@@ -143,7 +144,7 @@ class Lanes:
             raise UnknownJob(job_id)
         if not moved:
             raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
-        return cast(str, state.decode())
+        return cast(State, state.decode())
 
     def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
         """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
@@ -152,11 +153,11 @@ class Lanes:
         """
         return int(self.store.step("lane_limit", validation.check_keys(key)[0], check_limit(limit), why, by))
 
-    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> str:
+    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> State:
         state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)
-        return cast(str, state.decode())
+        return cast(State, state.decode())
 
     def release(self, key: str, *, why: str, by: str = "", holder: str = "") -> str | None:
         """Take the lane from the job that was started, which ends as cancelled, without rollback; the next goes on.
@@ -185,7 +186,7 @@ class Lanes:
     def lane(self, key: str, most: int = 100) -> Lane:
         return lane.look(self.store, validation.check_keys(key), most)[0]
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Lanes not empty, paused, or with a limit of their own, by key, which begins with `prefix`.
 
         `state`: of the first job in line. `after`: the last key of the page before.
@@ -211,7 +212,8 @@ def _submitted(request: JobRequest, reply: Any) -> Submission:
     if outcome == b"full":
         raise LaneFull(found.decode(), position, request.id)
     turned_away = outcome in (b"skipped", b"coalesced")
-    return Submission(request.id, outcome.decode(), position, found.decode() if turned_away else "")
+    other = found.decode() if turned_away else ""
+    return Submission(request.id, outcome.decode(), position, "" if other == request.id else other)
 
 
 def check_limit(limit: int) -> int:

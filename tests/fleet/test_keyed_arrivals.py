@@ -59,9 +59,7 @@ def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: An
     assert keyed.coordinator.counts()["created"] == 1
 
 
-def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(
-    fleet: Fleet, keyed: Any, stranger: Celery
-) -> None:
+def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
     fleet.worker(app="keyed")
     late = stranger.send_task("keyed.add", (1, 2), countdown=3600)
     wait_until(lambda: keyed.coordinator.counts()["scheduled"] == 1, 20, fleet.logs)
@@ -69,7 +67,8 @@ def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(
     bad = stranger.send_task("keyed.both", (None, 1))
     wrong = stranger.send_task("keyed.both", (1,))
     past = stranger.send_task("keyed.both", (1, 2), headers={"coordinate": False})
-    for one, said in ((late, r"revoked|cancelled"), (bad, r"\{x\} is None"), (wrong, "missing a required argument: 'y'")):
+    ends = ((late, r"revoked|cancelled"), (bad, r"\{x\} is None"), (wrong, "missing a required argument: 'y'"))
+    for one, said in ends:
         with pytest.raises(Exception, match=said):
             one.get(timeout=20)
     assert past.get(timeout=20) == []
