@@ -26,10 +26,9 @@ from coordinator.fleet.nodes import Node, Nodes
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job, Submission
-from coordinator.jobs.request import Call, JobRequest, Requests
-from coordinator.jobs.spec import Signature
+from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
-from coordinator.keyed_task import KeyedTasks, install_arrivals, own_keys
+from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
 from coordinator.lanes.grab import Grab, Grabber, Named, P
 from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
 from coordinator.lanes.lane import Lane
@@ -43,6 +42,7 @@ from coordinator.settings import GivenSettings, Settings
 from coordinator.steering import Steering
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
+from coordinator.transactions import Transactions
 from coordinator.worker import bootstep
 from coordinator.worker.errands import WardenPlugin
 
@@ -50,7 +50,7 @@ Keys = str | Sequence[str] | None
 Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
 
 
-class Coordinator(Steering):
+class Coordinator(Steering, Transactions):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -154,12 +154,13 @@ class Coordinator(Steering):
         return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
 
     def _request(self, keys: Keys, signature: Mapping[str, object], options: Options) -> JobRequest:
-        self._check_open()
+        self.check_open()
         if keys is None:
             keys, options = own_keys(self.keyed_tasks, signature, options)
         return self.requests.make(keys, signature, options)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise ShuttingDown after `close`."""
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
 
@@ -285,13 +286,7 @@ class Coordinator(Steering):
         install_runner(app, self._place)
         bootstep.bind(app)
         tell_parents(app, lambda: self.core, lambda: self.incarnation)
-        self.keyed_tasks = KeyedTasks(app, self._submit_call)
-        self.keyed_tasks.install()
-        install_arrivals(app, self.keyed_tasks)
-
-    def _submit_call(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission:
-        self._check_open()
-        return self.core.submit(self.requests.make(keys, signature, options, call))
+        self.keyed_tasks = install_keyed_tasks(app, self)
 
 
 def _is_in_task() -> bool:

@@ -21,7 +21,7 @@ jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
 keyed_task
-task_defaults clock worker steering
+task_defaults clock worker steering transactions
 coordinator
 public
 __init__ cli testing

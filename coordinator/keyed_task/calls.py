@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from celery import Celery
 from celery.app.task import Task
@@ -21,20 +21,35 @@ from celery.result import AsyncResult
 
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs.options import Options
-from coordinator.jobs.request import check_signature
-from coordinator.keyed_task.lane_producer import LaneProducer, Submit
+from coordinator.jobs.record import Submission
+from coordinator.jobs.request import Call, Requests, check_signature
+from coordinator.jobs.spec import Signature
+from coordinator.keyed_task.lane_producer import LaneProducer
 from coordinator.keyed_task.message import PAST
 from coordinator.keyed_task.option import KeyedTask, read
+from coordinator.lanes.lanes import Lanes
 
 _NOT_OURS = ("celery.", "coordinator.")
+
+
+class Host(Protocol):
+    """The parts of a Coordinator that put a call in line."""
+
+    @property
+    def core(self) -> Lanes: ...
+
+    @property
+    def requests(self) -> Requests: ...
+
+    def check_open(self) -> None: ...
 
 
 class KeyedTasks:
     """The keyed tasks of one app. `install` puts them between its calls and its broker."""
 
-    def __init__(self, app: Celery, submit: Submit) -> None:
+    def __init__(self, app: Celery, host: Host) -> None:
         self._app = app
-        self.submit = submit
+        self._host = host
         self._known: dict[str, tuple[Task, KeyedTask | None]] = {}
 
     def install(self) -> None:
@@ -62,6 +77,10 @@ class KeyedTasks:
                 self.check()
 
         app.send_task, app.finalize = send_task, finalized
+
+    def submit(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission:
+        self._host.check_open()
+        return self._host.core.submit(self._host.requests.make(keys, signature, options, call))
 
     def of(self, task: Task) -> KeyedTask | None:
         """The option of a task, read once. Raises SettingsError."""

@@ -72,7 +72,7 @@ def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet
         with pytest.raises(Exception, match=said):
             one.get(timeout=20)
     assert past.get(timeout=20) == []
-    assert waiting_messages(fleet) == 0
+    wait_until(lambda: waiting_messages(fleet) == 0, 20)
 
 
 def test_a_chain_that_a_worker_without_the_library_goes_on_with_reaches_the_lane(fleet: Fleet, keyed: Any) -> None:
