@@ -24,13 +24,13 @@ from coordinator.execution.subresults import tell_parents
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.inbox.inbox import M, inbox_maker
+from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
 from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
-from coordinator.lanes.grab import Grab, Grabber, Named, P
-from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
+from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Lease, Renewer

@@ -26,10 +26,10 @@ from coordinator.errors import (
 )
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
+from coordinator.jobs.instances import Grabbed, Winner
 from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
 from coordinator.jobs.record import Job, Submission
 from coordinator.lanes.grab import Grab
-from coordinator.lanes.grabs import Grabbed, Winner
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting

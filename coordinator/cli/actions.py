@@ -83,6 +83,7 @@ def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Ca
     show_default=True,
     help="If the lane has jobs: stand in line, do nothing, melt into an equal waiting job, or cancel the one at work.",
 )
+@click.option("--instance", help="Grab this instance of the key: it is done once, and later submits lose.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job is over. Exit status 0 when it succeeded.")
 @json_option
 @with_coordinator
@@ -94,26 +95,39 @@ def submit(
     kwargs: dict[str, Json],
     job_id: str | None,
     when_busy: Literal["queue", "skip", "defer", "replace"],
+    instance: str | None,
     waits: bool,
     as_json_: bool,
 ) -> None:
     """Put a job that runs TASK in the lane KEY."""
     signature = {"task": task, "args": arguments, "kwargs": kwargs, "options": {}}
-    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy)
-    if waits and made.accepted:
+    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy, instance=instance)
+    if waits and (made.accepted or made.state == "incomplete"):
         _until_over(coordinator, made.job_id, None, as_json_)
-    elif as_json_:
-        click.echo(as_json({"id": made.job_id, "outcome": made.outcome, "position": made.position}))
-    elif not made.accepted:
-        click.echo(f"{key} is busy: nothing was submitted")
+        return
+    if as_json_:
+        click.echo(as_json(_told(made)))
     else:
-        click.echo(_submitted(made))
+        click.echo(_submitted(made, key))
     if not made.accepted:
         raise click.exceptions.Exit(1)
 
 
-def _submitted(made: Submission) -> str:
+def _told(made: Submission) -> dict[str, Json]:
+    found: dict[str, Json] = {"id": made.job_id, "outcome": made.outcome, "position": made.position}
+    if made.won is None:
+        return found
+    winner = made.winner and dict(made.winner._asdict())
+    return found | {"won": made.won, "state": made.state, "winner": winner, "result": made.result}
+
+
+def _submitted(made: Submission, key: str) -> str:
     """The outcome as a sentence."""
+    if made.outcome == "lost" and made.winner:
+        done = "has done it" if made.state == "complete" else "does it"
+        return f"{made.winner.identifier} ({made.winner.place}) {done}: nothing was submitted"
+    if not made.accepted:
+        return f"{key} is busy: nothing was submitted"
     outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
     behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""

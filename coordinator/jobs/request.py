@@ -10,7 +10,7 @@ from typing import cast
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import InvalidJob
-from coordinator.jobs import chain, validation
+from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
 from coordinator.jobs.options import Options, Target
 from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec
@@ -80,7 +80,7 @@ class Requests:
         """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
         check_options(options)
         signature, own = check_signature(given)
-        found = validation.check_keys(keys)
+        found, of_grab = self._place(keys, options)
         when_busy, start = _when(options, own, call)
         plan = chain.plan(signature, own, self._target, options)
         unite = _unite(options, plan.spec)
@@ -99,9 +99,9 @@ class Requests:
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
             fields += ["unite", _bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
-        if rare := [*_rare(options, own, plan, call), *self._group(found[0])]:
+        if rare := [*_rare(options, own, plan, call), *of_grab]:
             fields += ["seldom", 1, *rare]
-        if call and when_busy != "queue":
+        if call and when_busy in ("skip", "defer"):
             fields += ["expected", int(call.awaited)]
         if number := _priority(options, own):
             fields += ["priority", number]
@@ -118,9 +118,19 @@ class Requests:
             lifetime = milliseconds(validation.limit("max_lifetime", seconds))
         return f"{attempts} {losses} {hard} {lifetime} {self._kept}"
 
-    def _group(self, key: str) -> list[Arg]:
+    def _place(self, keys: str | Sequence[str], options: Options) -> tuple[tuple[str, ...], list[Arg]]:
+        """The keys of the lanes, and the fields that follow from them."""
         fair_by = self._target.fair_by
-        return ["group", validation.group(key, fair_by(key))] if fair_by else []
+        if options.get("instance") is None:
+            if "keep" in options:
+                raise InvalidJob("keep is for a submit with an instance")
+            found = validation.check_keys(keys)
+            return found, ["group", validation.group(found[0], fair_by(found[0]))] if fair_by else []
+        if options.get("when_busy", "queue") != "queue" or options.get("max_waiting") is not None:
+            raise InvalidJob("a submit with an instance has lost where another has it: no when_busy, no max_waiting")
+        key, lane, keep = instances.checked_submit(keys, options["instance"], options.get("keep", instances.KEEP))
+        group = validation.group(key, fair_by(key)) if fair_by else key[: max(0, key.find("/"))]
+        return (lane,), ["grab", keep, "group", group]
 
 
 def check_options(options: Mapping[str, object]) -> None:

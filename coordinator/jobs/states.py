@@ -9,6 +9,6 @@ State = Literal[
     "waiting", "ready", "running", "scheduled", "collected", "retrying", "parked", "held", "rolling_back", Over
 ]
 LaneState = Literal[State, "empty"]
-Answer = Literal["started", "queued", "skipped", "coalesced", "duplicate", "collected"]
+Answer = Literal["started", "queued", "skipped", "coalesced", "duplicate", "collected", "lost"]
 End = Literal["back", "front"]
 Sorted = Literal["alphabetical", "natural"]

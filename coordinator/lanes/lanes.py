@@ -6,7 +6,7 @@ Redis holds the truth; a doorbell only says that there is work.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, cast
@@ -16,11 +16,13 @@ from kombu.utils.json import loads
 from coordinator.errors import InvalidJob, LaneFull, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record, validation
+from coordinator.jobs.instances import found, names_in
 from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
-from coordinator.jobs.states import End, LaneState, State
+from coordinator.jobs.states import Answer, End, LaneState, State
 from coordinator.lanes import lane
+from coordinator.lanes.grabs import end_of_process
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import holders, would_deadlock
 from coordinator.store.client import Store
@@ -79,12 +81,15 @@ class Lanes:
         """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable, and
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
-        Listens for its end, and looks each second should the notice be lost.
+        Listens for its end, and looks each second should the notice be lost. The id of a process that won an instance
+        will do, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
         if job.waited_for:
             return job
+        if job_id.startswith(validation.GRABS):
+            return end_of_process(self.store, job, deadline)
         with (
             self._awaited(job.id) as look,
             self.store.call(lambda: self.store.client.pubsub(ignore_subscribe_messages=True)) as notices,
@@ -208,12 +213,24 @@ class Lanes:
 
 
 def _submitted(request: JobRequest, reply: Any) -> Submission:
-    outcome, position, found, _fence = reply
+    outcome, position, about, _fence, *grab = reply
     if outcome == b"full":
-        raise LaneFull(found.decode(), position, request.id)
-    turned_away = outcome in (b"skipped", b"coalesced")
-    other = found.decode() if turned_away else ""
-    return Submission(request.id, outcome.decode(), position, "" if other == request.id else other)
+        raise LaneFull(about.decode(), position, request.id)
+    if not grab:
+        other = about.decode() if outcome in (b"skipped", b"coalesced") else ""
+        return Submission(request.id, outcome.decode(), position, of="" if other == request.id else other)
+    told, winner = grab
+    return grab_submission(request, outcome.decode(), position, about.decode(), told, winner.decode())
+
+
+def grab_submission(
+    request: JobRequest, outcome: Answer, position: int, about: str, told: Sequence[bytes], winner: str
+) -> Submission:
+    """That of a submit with an instance. `told`: the instance; `winner`: the id that has it."""
+    grab, won = found(*names_in(request.keys[0]), told), winner == request.id
+    state = "incomplete" if not won and grab.state == "running" else grab.state
+    job_id = about if outcome == "lost" else request.id
+    return Submission(job_id, outcome, position, won, state, grab.winner, grab.value)
 
 
 def check_limit(limit: int) -> int:

@@ -41,6 +41,8 @@ class Entry:
     """One entry of the schedule.
 
     * options: Celery's (queue, expires, …). submit: further keywords of `Coordinator.submit`, with a key only.
+    * instance: each tick is a grab of its instant, an instance of the key: the job does nothing where another process
+      grabbed that instant (`Coordinator.grab`), and the other way round.
     * misfire: what becomes of instants that were missed while no beat ran. `once`: the latest of them is sent, late;
       `all`: each is sent, in order, the last `catch_up` of them; `skip`: none. None is sent that is older than the
       setting `misfire_grace`.
@@ -58,6 +60,7 @@ class Entry:
     key: str | Sequence[str] | None = None
     when_busy: Literal["queue", "skip", "defer", "replace"] = "queue"
     submit: Options = field(default_factory=Options)
+    instance: bool = False
     misfire: Misfire = "once"
     catch_up: int = 100
     jitter: float = 0.0
@@ -77,6 +80,8 @@ class Entry:
             raise ValueError(f"catch_up is a number of instants from 0 to 10000, not {self.catch_up!r}")
         if not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 86400:
             raise ValueError(f"jitter is 0 to 86400 seconds, not {self.jitter!r}")
+        if self.instance and self.key is None:
+            raise ValueError("instance is for an entry with a key")
         zone = zone_named(self.zone) if isinstance(self.zone, str) else self.zone
         own = schedule_of(self.schedule, zone)
         schedule = parse(other, zone or zone_of(own)) if other else own
@@ -137,8 +142,16 @@ class Entry:
 
 
 _DEFAULTS: dict[str, object] = {"first": None, "last": None, "zone": None, "args": (), "kwargs": {}, "options": {}}
-_DEFAULTS |= {"key": None, "when_busy": "queue", "submit": {}, "misfire": "once", "catch_up": 100, "jitter": 0.0}
-_SELDOM = ("misfire", "catch_up", "jitter")
+_DEFAULTS |= {
+    "key": None,
+    "when_busy": "queue",
+    "submit": {},
+    "misfire": "once",
+    "catch_up": 100,
+    "jitter": 0.0,
+    "instance": False,
+}
+_SELDOM = ("misfire", "catch_up", "jitter", "instance")
 
 
 def schedule_told(about: Mapping[str, Json], other: str = "") -> Schedule | None:

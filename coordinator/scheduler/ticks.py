@@ -103,7 +103,7 @@ class Ticks:
         if not due.sent:
             return self._asked(plan, due, "missed")
         try:
-            job = self._job(plan, tick_id(plan.entry.name, due.instant), str(to_ms(due.instant)))
+            job = self._job(plan, tick_id(plan.entry.name, due.instant), str(to_ms(due.instant)), due.instant)
         except (StoreUnavailable, StoreRefused):
             raise
         except Exception:
@@ -119,16 +119,20 @@ class Ticks:
             *(self.token, milliseconds(CLAIM), word, due.missed, to_ms(plan.fires(due.instant)), self._beat, self.most),
         )
 
-    def _job(self, plan: Plan, job_id: OwnId, which: str) -> tuple[Arg, ...]:
-        """The arguments of the step job_submit. A tick differs from the one before by its id alone."""
+    def _job(self, plan: Plan, job_id: OwnId, which: str, instance: datetime | str) -> tuple[Arg, ...]:
+        """The arguments of the step job_submit. A tick differs from the one before by its id alone, or its instance."""
         entry = plan.entry
-        if plan.draft is None:
+        draft = plan.draft
+        if draft is None:
             args, kwargs, options = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})
             job = self._app.signature(entry.task, args=args, kwargs=kwargs, options=options)
             asked: Options = {"when_busy": entry.when_busy, **entry.submit, "job_id": None}
+            if entry.instance:
+                asked["instance"] = instance
             assert entry.key is not None
-            plan.draft = self._requests.make(entry.key, job, asked)
-        return job_id, *plan.draft.step_args()[1:], "seldom", 1, "tick", f"{entry.name}\n{which}"
+            draft = self._requests.make(entry.key, job, asked)
+            plan.draft = None if entry.instance else draft
+        return job_id, *draft.step_args()[1:], "seldom", 1, "tick", f"{entry.name}\n{which}"
 
     def _settled(self, asked: tuple[Plan, Due], reply: Any) -> Exception | None:
         plan, due = asked
@@ -183,7 +187,7 @@ class Ticks:
         entry, word, job = plan.entry, _NO_WORD, tuple[Arg, ...]()
         if entry.key is not None:
             try:
-                job = self._job(plan, run_id(entry.name, asked), f"!{asked}")
+                job = self._job(plan, run_id(entry.name, asked), f"!{asked}", f"run:{asked}")
             except (StoreUnavailable, StoreRefused):
                 raise
             except Exception:

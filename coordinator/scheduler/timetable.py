@@ -88,6 +88,8 @@ class Entries:
         if entry.key is not None:
             signature = {"task": entry.task, "args": entry.args, "kwargs": entry.kwargs, "options": entry.options}
             asked: Options = {"when_busy": entry.when_busy, **entry.submit}
+            if entry.instance:
+                asked["instance"] = "an instant"
             self._requests_of().make(entry.key, signature, asked)
         following = plan.schedule.next(self._now())
         given = entry.name, text, plan.hash, 0 if following is None else to_ms(following), plan.about

@@ -175,3 +175,20 @@ def test_stored_entries_that_are_due_together_are_put_in_line_in_one_round_trip(
     again.tick()
     assert len(beats.ids()) == 30
     assert asked == [30]
+
+
+def test_a_tick_with_an_instance_competes_with_whoever_grabs_its_instant(beats: Beats) -> None:
+    given = entry("n", 3600, key="report", instance=True)
+    beats.coordinator.entries.put(given)
+    beat = beats.beat()
+    beat.tick()
+    hour = beats.now().replace(minute=0, second=0, microsecond=0)
+    with beats.coordinator.grab("report", hour, "server 1") as grab:
+        assert grab.won
+        beats.absent("n", hour - timedelta(seconds=1))
+        again = beats.beat()
+        again.tick()
+    assert [one.word for one in beats.coordinator.entries.history("n")] == ["lost"]
+    assert beats.coordinator.entries.run_now("n", token="t")
+    look_again(again)
+    assert {one.instance for one in beats.coordinator.grabs("report")} == {grab.instance, "run:t"}

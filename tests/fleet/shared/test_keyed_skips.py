@@ -138,3 +138,14 @@ def test_a_skip_that_is_to_start_later_is_judged_at_the_call(fleet: Fleet, keyed
     assert keyed.coordinator.job(later.id).state == "scheduled"
     fleet.go("later")
     assert later.get(timeout=20) == "later"
+
+
+def test_a_call_that_another_replaces_ends_as_revoked_and_so_does_its_canvas(fleet: Fleet, keyed: Any) -> None:
+    body = chord([keyed.newest.s("first"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
+    fleet.begun("first")
+    second = keyed.newest.delay("second")
+    with pytest.raises(Exception, match="cancelled"):
+        body.get(timeout=20)
+    fleet.begun("second")
+    fleet.go("second")
+    assert second.get(timeout=20) == "second"

@@ -70,6 +70,13 @@ def strict(lane: str = "usual") -> str:
     return "done"
 
 
+@app.task(name="keyed.newest", coordinate={"key": "lane/{lane}", "when_busy": "replace"})
+def newest(name: str, lane: str = "usual") -> str:
+    stamp(name, "begin")
+    _wait_for(name)
+    return name
+
+
 @app.task(name="keyed.late", coordinate={"key": "lane/{lane}", "when_busy": "defer"})
 def late(name: str, lane: str = "usual") -> str:
     stamp(name, "begin")

@@ -7,7 +7,8 @@
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
 --   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and
---   fence; '' once it has succeeded
+--   fence; '' once it has succeeded. With the field `grab` also the instance as grab_look tells it, and the id that won
+--   it; outcome lost: another has it, or has completed it, and nothing was written
 step.define('job_submit', {}, function(c, args)
   local id, keys, when_busy, priority, not_before, room = unpack(args, 1, 6)
   return submit.job(c, id, keys, when_busy, priority, not_before, room, args, 7)
@@ -37,8 +38,17 @@ local function begin_anew(c, id, job, act)
   redis.call('HDEL', name, 'stop', 'ends', 'rollback', 'fault', 'conflicts')
 end
 
+-- May a job that ended badly work on its instance again? Not where another does, or has completed it.
+local function regrab(c, id, job)
+  local grab = held.grab(c, job.keys)
+  if grab.state == 'running' or grab.state == 'complete' then return false end
+  grabs.begin_job(c, job.keys, grab, job.grab, id)
+  return true
+end
+
 -- A job that ended badly joins its lines again; its record is kept from now on.
 local function revive(c, id, job, to, act)
+  if job.grab and not regrab(c, id, job) then return end
   local name = job.name
   retention.undo(c, id, job)
   if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
@@ -52,7 +62,8 @@ end
 -- job_retry: a held job goes on, a retrying one at once, one that ended badly again.
 -- args id why by to
 --   to: of one that ended: back | front of those of its priority
--- returns the state after the call, '' = no such job; asked again: the state that it has then
+-- returns the state after the call, '' = no such job; the same as before where another has its instance; asked again:
+--   the state that it has then
 step.define('job_retry', {'allow-oom'}, function(c, args)
   local id, why, by, to = unpack(args)
   id = record.resolve(c, id)
