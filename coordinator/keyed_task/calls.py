@@ -83,7 +83,12 @@ class KeyedTasks:
         return self._host.core.submit(self._host.requests.make(keys, signature, options, call))
 
     def of(self, task: Task) -> KeyedTask | None:
-        """The option of a task, read once. Raises SettingsError."""
+        """The option of a task, read once. Annotations for all tasks make none of Celery's own keyed, nor of ours.
+
+        Raises SettingsError.
+        """
+        if task.name.startswith(_NOT_OURS):
+            return None
         known = self._known.get(task.name)
         if known is None or known[0] is not task:
             known = self._known[task.name] = task, read(task)
@@ -100,12 +105,11 @@ class KeyedTasks:
     def check(self) -> None:
         """Read the options of all tasks. Raises SettingsError, which names all that is wrong."""
         wrong = []
-        for name, task in list(self._app._tasks.items()):
-            if not name.startswith(_NOT_OURS):
-                try:
-                    self.of(task)
-                except SettingsError as error:
-                    wrong.append(str(error))
+        for task in list(self._app._tasks.values()):
+            try:
+                self.of(task)
+            except SettingsError as error:
+                wrong.append(str(error))
         if wrong:
             raise SettingsError("; ".join(wrong))
 

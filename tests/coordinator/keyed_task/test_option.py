@@ -146,3 +146,15 @@ def test_self_is_no_argument_and_autoretry_and_pydantic_hide_none(app: Celery) -
         option = read(task)
         assert option
         assert option.keys_of((5,), {}) == ("5",)
+
+
+def test_annotations_for_all_tasks_leave_those_of_celery_and_ours_alone(app: Celery) -> None:
+    app.conf.task_annotations = {"*": {"coordinate": {"key": "all"}}}
+
+    @app.task(name="shop.ship", shared=False)
+    def ship() -> None:
+        """Ship it."""
+
+    app.finalize()
+    keyed = [name for name, task in app.tasks.items() if app.coordinator.keyed_tasks.of(task)]
+    assert keyed == ["shop.ship"]
