@@ -6,18 +6,26 @@ Here a job is over, and its request is made anew from its record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from celery import Celery, group, states
 from celery._state import _task_stack
 from celery.app.task import Context
+from celery.backends.base import DisabledBackend
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
+from kombu.exceptions import EncodeError
 
+from coordinator.errors import LaneFull, Locked
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Signature, Spec
+
+logger = logging.getLogger(__name__)
+
+_FOR_GOOD = (TypeError, ValueError, EncodeError, LaneFull, Locked)
 
 
 class Caller(NamedTuple):
@@ -88,19 +96,40 @@ def go_on(app: Celery, request: Context, end: Ended, kept: bool) -> None:
 def _publish(app: Celery, request: Context, result: Any) -> None:
     """The links and the next step of the chain, as `celery.app.trace` publishes them."""
     about = {"parent_id": request.id, "root_id": request.root_id or request.id}
-    links = [_signature(app, link) for link in request.callbacks or ()]
-    groups = [link for link in links if isinstance(link, group)]
-    for one in groups if len(links) > 1 else ():
-        one.apply_async((result,), **about)
-    single = links if len(links) < 2 else [link for link in links if not isinstance(link, group)]
-    if single:
-        (single[0] if len(links) == 1 else group(single, app=app)).apply_async((result,), **about)
+    links = [app.signature(link) for link in request.callbacks or ()]
+    if len(links) > 1:  # the children are those that Celery would name
+        single = [link for link in links if not isinstance(link, group)]
+        links = [link for link in links if isinstance(link, group)] + ([group(single, app=app)] if single else [])
+    for link in links:
+        with _refused(app, link, []):
+            link.apply_async((result,), **about)
     if request.chain:
-        _signature(app, request.chain[-1]).apply_async((result,), chain=request.chain[:-1], **about)
+        step, rest = app.signature(request.chain[-1]), request.chain[:-1]
+        with _refused(app, step, rest):
+            step.apply_async((result,), chain=rest, **about)
 
 
-def _signature(app: Celery, given: Signature | Mapping[str, Any]) -> Any:
-    return app.signature(given)
+@contextmanager
+def _refused(app: Celery, one: Any, chain: list[Signature]) -> Iterator[None]:
+    """Nobody hears an error of a call that comes after the end of a job. Where another try would be refused again, the
+    call fails under its own id, and so does what was to follow it.
+    """
+    try:
+        yield
+    except _FOR_GOOD as error:
+        logger.exception("%s cannot be called after the end of a job", one.task)
+        options, canvas = one.options, [one] if one.subtask_type else []
+        request = Context(
+            id=options.get("task_id"), task=one.task, args=one.args, kwargs=one.kwargs, chord=options.get("chord"),
+            group=options.get("group_id"), group_index=options.get("group_index"), chain=[*canvas, *chain],
+            errbacks=options.get("link_error"), delivery_info={},
+        )  # fmt: skip
+        kept = request.id is not None and has_results(app)
+        app.backend.mark_as_failure(request.id, error, request=request, store_result=kept)
+
+
+def has_results(app: Celery) -> bool:
+    return not isinstance(app.backend, DisabledBackend)
 
 
 @contextmanager

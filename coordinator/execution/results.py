@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from celery import Celery, states
 from celery.app.task import Context
-from celery.backends.base import DisabledBackend
 from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.result import AsyncResult
 
-from coordinator.execution.canvas import Caller, ended, go_on, request_of
+from coordinator.execution.canvas import Caller, ended, go_on, has_results, request_of
 from coordinator.jobs.record import Job, callers
 from coordinator.jobs.spec import Spec
 from coordinator.lanes.lanes import Lanes
@@ -53,10 +52,6 @@ class _Stored(NamedTuple):
     key: str
     value: str
     expires: float | None
-
-
-def has_results(app: Celery) -> bool:
-    return not isinstance(app.backend, DisabledBackend)
 
 
 def is_ignored(app: Celery, task: str, spec: Spec) -> bool:

@@ -17,8 +17,7 @@ from kombu.messaging import Producer
 
 from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
-from coordinator.execution.canvas import Caller, Ended, go_on, request_of
-from coordinator.execution.results import has_results
+from coordinator.execution.canvas import Caller, Ended, go_on, has_results, request_of
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Submission
 from coordinator.jobs.request import Call

@@ -9,6 +9,7 @@ from celery import chain, chord, group
 from celery.canvas import Signature, _chain
 from celery.result import AsyncResult, GroupResult
 
+from coordinator import InvalidJob
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
@@ -112,6 +113,22 @@ def test_a_canvas_succeeds_as_without_the_option_one_at_a_time(fleet: Fleet, key
     assert with_it == outcome(fleet, past(SUCCEEDING[name](keyed)), notes)
     assert set(with_it["states"]) == {"SUCCESS"}
     assert keyed.coordinator.counts()["created"] == jobs > 0
+
+
+def test_a_next_step_that_is_refused_ends_its_chain_and_its_chord_and_not_the_step_before(
+    fleet: Fleet, keyed: Any
+) -> None:
+    steps = chain(keyed.nothing.s(), keyed.both.s(1), keyed.tell.s()).on_error(keyed.note.si("refused")).apply_async()
+    with pytest.raises(InvalidJob, match=r"keyed\.both: .*\{x\} is None"):
+        steps.get(timeout=20)
+    wait_until(lambda: [part.state for part in tree(steps)] == ["FAILURE", "FAILURE", "SUCCESS"], 20)
+    fleet.begun("note/refused")
+    header = [chain(keyed.nothing.s(), keyed.both.s(1)), keyed.plain.s(1)]
+    with pytest.raises(Exception, match=r"\{x\} is None"):
+        chord(header, keyed.tell.s()).apply_async().get(timeout=20)
+    wrong = keyed.nothing.apply_async(link=keyed.plain.s(1, 2, 3))
+    assert wrong.get(timeout=20) is None
+    wait_until(lambda: fleet.logs().count("cannot be called after the end of a job") == 3, 20, fleet.logs)
 
 
 @pytest.mark.parametrize("name", FAILING)

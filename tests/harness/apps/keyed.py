@@ -96,6 +96,11 @@ def failing(text: str, lane: str = "usual") -> None:
     raise ValueError(text)
 
 
+@app.task(name="keyed.nothing", coordinate=QUEUE)
+def nothing(lane: str = "usual") -> None:
+    """Gives nothing that could be in a key."""
+
+
 @app.task(name="keyed.tell")
 def tell(value: Any) -> Any:
     return value
