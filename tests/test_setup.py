@@ -66,7 +66,7 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
         assert not no_cluster.exists()
     else:
         assert done.returncode != 0
-        assert "The tests need: redis-server slapd postgresql lua-check gcc" in done.stderr
+        assert "The tests need: redis-server slapd postgresql lua-check libfaketime gcc" in done.stderr
         assert "Install them yourself or with: make system" in done.stderr
         assert not (tmp_path / "asked").exists()
 
