@@ -28,6 +28,8 @@ from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job, Submission
 from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.states import LaneState, Sorted
+from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
 from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import Lanes
@@ -36,17 +38,19 @@ from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorter, Sorters, Sorting
 from coordinator.scheduler.sources import Source
 from coordinator.scheduler.timetable import Entries
-from coordinator.settings import Settings
+from coordinator.settings import GivenSettings, Settings
 from coordinator.steering import Steering
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
+from coordinator.transactions import Transactions
 from coordinator.worker import bootstep
 from coordinator.worker.errands import WardenPlugin
 
-Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
+Keys = str | Sequence[str] | None
+Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
 
 
-class Coordinator(Steering):
+class Coordinator(Steering, Transactions):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -55,8 +59,9 @@ class Coordinator(Steering):
     """
 
     def __init__(
-        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None, **settings: object
-    ) -> None:
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None,
+        **settings: Unpack[GivenSettings],
+    ) -> None:  # fmt: skip
         self.app = app
         self._fair_by = fair_by
         self._given = settings
@@ -68,6 +73,7 @@ class Coordinator(Steering):
         self.documents = Documents(self)
         self.entries = Entries(lambda: self.store, lambda: self.requests)
         self.commands: list[click.Command] = []
+        self.keyed_tasks: KeyedTasks | None = None
         Settings.load(settings, {}, {})
         if app is not None:
             if not app.main:
@@ -127,12 +133,11 @@ class Coordinator(Steering):
             raise SettingsError("this coordinator is a plain client: it has no Celery app")
         return self.app
 
-    def submit(
-        self, keys: str | Sequence[str], signature: Mapping[str, object], **options: Unpack[Options]
-    ) -> Submission:
+    def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[Options]) -> Submission:
         """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.
 
-        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean.
+        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean. Where
+        `keys` is None, those of the task's own option `coordinate` count.
 
         A repeated call with the same `job_id` writes nothing and gives the outcome `duplicate`, as long as Redis keeps
         the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
@@ -148,10 +153,16 @@ class Coordinator(Steering):
         """
         return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
 
-    def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
+    def _request(self, keys: Keys, signature: Mapping[str, object], options: Options) -> JobRequest:
+        self.check_open()
+        if keys is None:
+            keys, options = own_keys(self.keyed_tasks, signature, options)
+        return self.requests.make(keys, signature, options)
+
+    def check_open(self) -> None:
+        """Raise ShuttingDown after `close`."""
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        return self.requests.make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
@@ -183,7 +194,7 @@ class Coordinator(Steering):
         """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
         return self.core.lane(key, most)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.
 
         A lane is there while it is not empty, is paused, or has a limit of its own. `state`: only lanes whose first job
@@ -231,7 +242,7 @@ class Coordinator(Steering):
         return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
-        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
     ) -> Sorter:
         """Make a sorter. It holds orders until no new one came for `idle_timeout` s, or for `max_wait` s at most.
         A warden then puts them in line, sorted by their ids; `order`: `alphabetical`, or `natural` (2 before 10). All
@@ -275,6 +286,7 @@ class Coordinator(Steering):
         install_runner(app, self._place)
         bootstep.bind(app)
         tell_parents(app, lambda: self.core, lambda: self.incarnation)
+        self.keyed_tasks = install_keyed_tasks(app, self)
 
 
 def _is_in_task() -> bool:

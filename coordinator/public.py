@@ -27,7 +27,7 @@ from coordinator.errors import (
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.instances import Grabbed, Winner
-from coordinator.jobs.options import Backoff, Options, OrderOptions
+from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
 from coordinator.jobs.record import Job, Submission
 from coordinator.lanes.grab import Grab
 from coordinator.lanes.lane import Lane
@@ -42,6 +42,7 @@ __all__ = [
     "Backoff",
     "Changed",
     "Conflict",
+    "Coordinate",
     "Coordinator",
     "CoordinatorError",
     "CurrentJob",

@@ -14,7 +14,7 @@ from celery import Celery
 from celery.app.task import Task
 
 from coordinator.errors import InvalidJob
-from coordinator.execution.results import has_results
+from coordinator.execution.canvas import has_results
 from coordinator.jobs.options import Target, TaskDefault
 from coordinator.jobs.spec import Signature
 from coordinator.lanes.lanes import Lanes

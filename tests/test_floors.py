@@ -20,7 +20,8 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
-task_defaults clock worker steering
+keyed_task
+task_defaults clock worker steering transactions
 coordinator
 public
 __init__ cli testing

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Literal, Required, TypedDict
 
 from coordinator.jobs.spec import Signature
 
 WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
+KeyOption = str | Callable[..., str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,12 @@ class Backoff:
     jitter: bool = True
 
 
-class OrderOptions(TypedDict, total=False):
-    """How a job is to be treated. Each option may be left out; times are seconds.
+class TaskOptions(TypedDict, total=False):
+    """How a job is to be treated, whenever it is submitted. Each option may be left out; times are seconds.
 
     * priority: -255 to 255, 0 where it is not named. A greater one goes first.
     * weight: 1, or "all": in a lane with a limit above 1 the job runs alone.
     * needs: the labels that a node must have to run the job. A step may need more: `step.set(needs=[…])`.
-    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
-    * start_at: the number of the step with which a chain begins, from 0.
     * unite: {argument: texts or None}. Where a job melts into another, the texts are united; None means everything.
     * max_attempts: how many calls may raise; 0 and 1 mean one call. Where it is not named, one, or the `max_retries` of
       a task that retries itself.
@@ -46,8 +45,6 @@ class OrderOptions(TypedDict, total=False):
     priority: int | None
     weight: Literal[1, "all"]
     needs: Collection[str]
-    not_before: datetime | None
-    start_at: int
     unite: Mapping[str, Collection[str] | None]
     max_attempts: int | None
     max_losses: int | None
@@ -58,6 +55,17 @@ class OrderOptions(TypedDict, total=False):
     time_limit: float | None
     soft_time_limit: float | None
     max_lifetime: float | None
+
+
+class OrderOptions(TaskOptions, total=False):
+    """Those of `TaskOptions`, and two that are of one submit.
+
+    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
+    * start_at: the number of the step with which a chain begins, from 0.
+    """
+
+    not_before: datetime | None
+    start_at: int
 
 
 class Options(OrderOptions, total=False):
@@ -79,6 +87,20 @@ class Options(OrderOptions, total=False):
     max_waiting: int | None
     instance: str | int | datetime | None
     keep: float
+
+
+class Coordinate(TaskOptions, total=False):
+    """The option `coordinate` of a keyed task: `@app.task(coordinate={"key": "order/{order_id}"})`.
+
+    * key: a text over the task's own arguments, or a function of them that gives one key or several; or a list of such.
+    * when_busy, max_waiting: as in `Options`.
+    * on_skip: the call that was skipped gives the `result` of the job it was skipped for, or has Locked `raise`d.
+    """
+
+    key: Required[KeyOption | Sequence[KeyOption]]
+    when_busy: Literal["queue", "skip", "defer", "replace"]
+    on_skip: Literal["result", "raise"]
+    max_waiting: int | None
 
 
 @dataclass(frozen=True, slots=True)
