@@ -1,8 +1,7 @@
 """One attempt at a job: Celery's own tracer runs its task, and the attempt tells how it ended.
 
 The tracer sends the task's signals and calls its handlers (`on_success`, `on_failure`, …) as a worker does. It stores
-nothing and publishes nothing: `ignore_result` and `is_eager` in the request see to it, the latter also that
-`self.retry` and `autoretry_for` raise instead of sending a message.
+nothing and publishes nothing: `ignore_result` in the request sees to the former, `as_job` to the latter.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from kombu.utils.json import dumps
 
 from coordinator.errors import Conflict, NoRetry, TimedOut
 from coordinator.execution import subresults
+from coordinator.execution.as_job import Replaced, adopt
 from coordinator.execution.claim import Claim
 from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
@@ -55,11 +55,15 @@ class Outcome:
 
 
 class Tracers:
-    """Celery's tracer for each task, built once."""
+    """Celery's tracer for each task, built once. `in_place`: the process that submits calls the task, as a test does.
 
-    def __init__(self, app: Celery, hostname: str) -> None:
+    Such a request is eager, as that of Celery's `task_always_eager`.
+    """
+
+    def __init__(self, app: Celery, hostname: str, in_place: bool = False) -> None:
         self._app = app
         self._hostname = hostname
+        self._in_place = in_place
         self._tracers: dict[str, Tracer] = {}
 
     def attempt(self, claim: Claim, retry_delay: float) -> Outcome:
@@ -81,6 +85,8 @@ class Tracers:
             return failed(claim, late, runtime, retry_delay)
         if info is None:
             return self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
+        if isinstance(info.retval, Replaced):
+            return Outcome("parked", dumps({"ids": [info.retval.handle.id], "one": True}), runtime=runtime)
         if info.state == states.IGNORED:
             return Outcome("succeeded", "null", runtime=runtime)
         return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
@@ -101,6 +107,8 @@ class Tracers:
     def _tracer(self, name: str) -> Tracer:
         if name not in self._tracers:
             task = self._app.tasks[name]
+            if not self._in_place:
+                adopt(task)
             self._tracers[name] = build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
 
@@ -117,7 +125,7 @@ class Tracers:
             "task": claim.task,
             "lang": "py",
             "retries": claim.tries,
-            "is_eager": True,
+            "is_eager": self._in_place,
             "ignore_result": True,
             "hostname": self._hostname,
             "correlation_id": claim.id,

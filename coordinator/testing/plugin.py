@@ -79,7 +79,7 @@ class InPlace(Memory):
     def __init__(self, app: Celery) -> None:
         super().__init__()
         self._app = app
-        self._tracers = Tracers(app, NODE)
+        self._tracers = Tracers(app, NODE, in_place=True)
         self._handles: dict[str, list[AsyncResult | None]] = {}
         self._raised: dict[str, tuple[BaseException, str]] = {}
 
