@@ -9,14 +9,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from celery import Celery
 from celery.app.task import Task
 
 from coordinator.errors import InvalidJob
 from coordinator.execution.results import has_results
-from coordinator.jobs.options import Target, TaskDefault
-from coordinator.jobs.spec import Signature
+from coordinator.jobs.options import Arguments, Target, TaskDefault
+from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.lanes.lanes import Lanes
 
 _NOT_OWN = ("celery.", "coordinator.")
@@ -53,7 +54,10 @@ class TaskDefaults:
         hard, soft = (getattr(task, name, None) or conf[f"task_{name}"] for name in ("time_limit", "soft_time_limit"))
         queue = getattr(task, "queue", None) or ("" if conf.task_routes else conf.task_default_queue)
         ignored = getattr(task, "ignore_result", conf.task_ignore_result)
-        return TaskDefault(queue, hard, soft, result=has_results(self._app) and not ignored)
+        result = has_results(self._app) and not ignored
+        if task is None:
+            return TaskDefault(queue, hard, soft, result)
+        return TaskDefault(queue, hard, soft, result, _own_options(task), partial(_checked, task))
 
     def _routed(self, name: str, signature: Signature) -> str:
         app = self._app
@@ -78,6 +82,34 @@ class TaskDefaults:
             return
         if living is not None or _has_own(app):
             raise InvalidJob(f"unknown task {name!r}: neither the app {app.main!r} nor a living node of it has it")
+
+
+def _own_options(task: Task) -> SignatureOptions:
+    """Raises InvalidJob for a rate limit: a worker keeps it when it takes a message, and a job comes as none."""
+    if task.rate_limit:
+        raise InvalidJob(
+            f"{task.name} has the rate limit {task.rate_limit}, which no job keeps: have a limit on its lane "
+            "(set_limit), or submit a task without a rate_limit that calls it"
+        )
+    options: SignatureOptions = {}
+    if (priority := getattr(task, "priority", None)) is not None:
+        options["priority"] = priority
+    if (expires := getattr(task, "expires", None)) is not None:
+        options["expires"] = expires
+    return options
+
+
+def _checked(task: Task, given: Arguments, before: int) -> Arguments:
+    """As `apply_async` checks them, and dumps the models among them of a task with `pydantic=True`."""
+    args, kwargs = [*(None,) * before, *given[0]], given[1]
+    if task.typing and (header := getattr(task, "__header__", None)):
+        try:
+            header(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidJob(f"{task.name}: {error}") from error
+    if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
+        args, kwargs = dump(args, kwargs)
+    return list(args)[before:], dict(kwargs)
 
 
 def _has_own(app: Celery) -> bool:

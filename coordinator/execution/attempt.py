@@ -6,6 +6,7 @@ nothing and publishes nothing: `ignore_result` in the request sees to the former
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import threading
@@ -32,6 +33,8 @@ from coordinator.execution.as_job import Replaced, adopt
 from coordinator.execution.claim import Claim
 from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
+
+logger = logging.getLogger(__name__)
 
 Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
 
@@ -109,6 +112,8 @@ class Tracers:
             task = self._app.tasks[name]
             if not self._in_place:
                 adopt(task)
+            if task.rate_limit:
+                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, task.rate_limit)
             self._tracers[name] = build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
 

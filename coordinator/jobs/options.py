@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from coordinator.jobs.spec import Signature
+from coordinator.jobs.spec import Signature, SignatureOptions
+
+Arguments = tuple[list[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,18 @@ class Options(OrderOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TaskDefault:
-    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result."""
+    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result.
+
+    `options`: those of a job of this task alone. `checked` gives the arguments as they are kept, after so many that the
+    step before puts in front; it raises InvalidJob where the task does not take them. None: its process lacks the task.
+    """
 
     queue: str
     time_limit: float | None = None
     soft_time_limit: float | None = None
     result: bool = False
+    options: SignatureOptions = field(default_factory=SignatureOptions)
+    checked: Callable[[Arguments, int], Arguments] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Requests:
         found = validation.check_keys(keys)
         when_busy, start = _when(options, own)
         plan = chain.plan(signature, own, self._target, options)
+        own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
         text = _encode(signature["task"], _spec(plan.spec, own, options), self._most)
         first = plan.first

@@ -23,8 +23,7 @@ from select import PIPE_BUF
 from typing import ClassVar
 
 from celery import Celery, bootsteps, signals
-from celery.utils.collections import AttributeDict
-from celery.worker import WorkController, consumer, control, state
+from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry, Timer
 from kombu.connection import Connection
 
@@ -37,6 +36,7 @@ from coordinator.fleet.nodes import About, Nodes
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
 from coordinator.version import VERSION
+from coordinator.worker import remote_control
 from coordinator.worker.unacked import note
 
 logger = logging.getLogger(__name__)
@@ -204,6 +204,7 @@ class WardenStep(bootsteps.StartStopStep):
 
 def bind(app: Celery) -> None:
     """Put the worker's part into `app`."""
+    remote_control.install()
     step = type("WardenStep", (WardenStep,), {"coordinated": app, "__module__": __name__})
     app.steps["consumer"].add(step)
 
@@ -267,19 +268,3 @@ def forget_cancelled(timer: Timer) -> None:
     timer.clear()
     for one in live:
         timer.enter_at(one.entry, one.eta, one.priority)
-
-
-_revoke = control.Panel.data["revoke"]
-
-
-@control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
-def revoke(
-    state: AttributeDict, task_id: str | list[str], terminate: bool = False, signal: str | None = None, **kwargs: object
-) -> dict[str, str]:
-    """Revoke tasks by id; for the id of a job it means `cancel`."""
-    step = getattr(state.consumer, "coordinator_step", None)
-    for one in [task_id] if isinstance(task_id, str) else task_id or []:
-        if step is not None:
-            step.cancel(one)
-    reply: dict[str, str] = _revoke(state, task_id, terminate, signal, **kwargs)
-    return reply

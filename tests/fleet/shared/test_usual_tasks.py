@@ -59,3 +59,12 @@ def test_a_replacement_that_stores_no_result_and_a_retry_that_raises_nothing_are
         "self.retry(throw=False); a job is tried again only where its task raises",
     ]
     assert len(fleet.stamps("once", "begin")) == 1
+
+
+def test_the_remote_control_says_that_limits_change_nothing_for_jobs(fleet: Fleet, usual: Any) -> None:
+    control, name = fleet.shop.app.control, fleet.shop.add.name
+    replies = [control.time_limit(name, 9, 8, reply=True), control.rate_limit(name, "9/m", reply=True)]
+    assert [next(iter(reply[0].values()))["ok"].partition(", ")[2] for reply in replies] == [
+        "for messages; jobs keep the limits of their submit"
+    ] * 2
+    control.rate_limit(name, 0, reply=True)
