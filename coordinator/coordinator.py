@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Unpack
@@ -16,17 +17,19 @@ from coordinator.broker.doorbells import Doorbells
 from coordinator.broker.transport import merge_transport, settings_of
 from coordinator.diagnosis.why import Look, causes_of
 from coordinator.documents.registry import Documents
-from coordinator.errors import SettingsError, ShuttingDown
+from coordinator.errors import JobFailed, SettingsError, ShuttingDown
 from coordinator.execution.parked import Parked
-from coordinator.execution.results import Results
+from coordinator.execution.results import Results, recorded_error
 from coordinator.execution.runner import Place, install_runner
 from coordinator.execution.subresults import tell_parents
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.inbox.inbox import M, inbox_maker
+from coordinator.jobs import validation
 from coordinator.jobs.options import Options
-from coordinator.jobs.record import Job, Submission
-from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.record import Job
+from coordinator.jobs.request import UNKNOWN, JobRequest, Requests
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab, Grabber, Named, P
 from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
 from coordinator.lanes.lane import Lane
@@ -119,6 +122,11 @@ class Coordinator(Steering):
     def _requests(self) -> Requests:
         return Requests(self.settings, target_of(self.app, self.core, self._fair_by))
 
+    @cached_property
+    def _trusting(self) -> Requests:
+        """These take a task that nobody has."""
+        return Requests(self.settings, target_of(self.app, self.core, self._fair_by, waits=True))
+
     @property
     def _bound(self) -> Celery:
         if self.app is None:
@@ -136,7 +144,7 @@ class Coordinator(Steering):
         the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
         written. StoreUnavailable: nobody knows; ask again with the error's `job_id`.
         """
-        return self.core.submit(self._request(keys, signature, options))
+        return replace(self.core.submit(self._request(keys, signature, options)), _host=self)
 
     def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
         """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip.
@@ -144,12 +152,14 @@ class Coordinator(Steering):
         All jobs are checked before any is written. An error of Redis ends the call, and its `job_ids` has the ids of
         all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
         """
-        return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
+        asked = [self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs]
+        return [replace(made, _host=self) for made in self.core.submit_many(asked)]
 
     def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        return self._requests.make(keys, signature, options)
+        waits = validation.one_of("unknown", options.get("unknown", UNKNOWN[0]), UNKNOWN) == "wait"
+        return (self._trusting if waits else self._requests).make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
@@ -168,6 +178,11 @@ class Coordinator(Steering):
         Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob, StoreUnavailable. A repeated call waits on.
         """
         return self.core.wait(job_id, timeout)
+
+    def error_of(self, job: Job) -> BaseException:
+        """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
+        own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
+        return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
 
     def why(self, job_id: str) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""

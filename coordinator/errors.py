@@ -18,6 +18,7 @@ CoordinatorError
 ├── WouldDeadlock         a job or a lock would wait for itself; the text names the ring
 ├── ShuttingDown          a submit in a process whose shutdown has begun
 ├── WaitTimeout           the job was not over in time; it goes on
+├── JobFailed             the job whose result was asked for did not succeed, and its own error cannot be raised here
 └── TimedOut              an attempt exceeded its `time_limit`
 """
 
@@ -171,6 +172,15 @@ class WaitTimeout(CoordinatorError, TimeoutError):
 
     def __init__(self, job_id: str, state: str) -> None:
         super().__init__(f"job {job_id} is still {state}")
+        self.job_id = job_id
+        self.state = state
+
+
+class JobFailed(CoordinatorError):
+    """Raised by `Submission.get` where a job did not succeed, and this process cannot raise the error of its task."""
+
+    def __init__(self, job_id: str, state: str, why: str = "") -> None:
+        super().__init__(f"job {job_id} is {state}{f': {why}' if why else ''}")
         self.job_id = job_id
         self.state = state
 

@@ -7,6 +7,7 @@ from coordinator.errors import (
     CoordinatorError,
     DuplicateOrder,
     InvalidJob,
+    JobFailed,
     LaneFull,
     LeaseLost,
     Locked,
@@ -26,7 +27,8 @@ from coordinator.errors import (
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.options import Backoff, Options, OrderOptions
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.record import Job
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab
 from coordinator.lanes.grabs import Grabbed, Winner
 from coordinator.lanes.lane import Lane
@@ -46,6 +48,7 @@ __all__ = [
     "Grabbed",
     "InvalidJob",
     "Job",
+    "JobFailed",
     "Lane",
     "LaneFull",
     "Lease",

@@ -20,7 +20,8 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
-task_defaults clock worker steering
+task_defaults
+clock worker steering
 coordinator
 public
 __init__ cli testing

@@ -139,7 +139,8 @@ def _step(
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{one['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
     queue = validation.text("queue", options.get("queue") or default.queue)
-    kind = "\n".join((target.app, queue, *_needs(options, needs)))
+    app = target.app if default.app is None else default.app
+    kind = "\n".join((app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
     if is_canvas(one):
         for part in inner(one):

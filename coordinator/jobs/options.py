@@ -35,6 +35,7 @@ class OrderOptions(TypedDict, total=False):
     * max_losses: how many runs may be lost with their process; the setting `max_losses` where it is not named.
     * retry_delay: seconds between attempts, a list of them (the last one repeats), or a `Backoff`.
     * retry_on: types of exceptions that are optimistic conflicts, as `Conflict` is.
+    * unknown: `refuse` a task that nobody has, or `wait` for a node that has it.
     * rollback: a signature, also of a chain or group. It runs once when a job that was started will not succeed.
     * on_failure: `release` the lane, or `hold` it until an operator decides.
     * time_limit: the attempt's process is stopped after so long.
@@ -53,6 +54,7 @@ class OrderOptions(TypedDict, total=False):
     max_losses: int | None
     retry_delay: float | Sequence[float] | Backoff | None
     retry_on: Collection[type[BaseException]]
+    unknown: Literal["refuse", "wait"]
     rollback: Mapping[str, object] | None
     on_failure: Literal["release", "hold"]
     time_limit: float | None
@@ -80,6 +82,7 @@ class TaskDefault:
 
     `options`: those of a job of this task alone. `checked` gives the arguments as they are kept, after so many that the
     step before puts in front; it raises InvalidJob where the task does not take them. None: its process lacks the task.
+    `app`: that of the nodes which have the task, None = the submitter's own.
     """
 
     queue: str
@@ -88,6 +91,7 @@ class TaskDefault:
     result: bool = False
     options: SignatureOptions = field(default_factory=SignatureOptions)
     checked: Callable[[Arguments, int], Arguments] | None = None
+    app: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,23 +28,6 @@ TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "can
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """The outcome of a submit. `accepted`: Redis keeps work under `job_id` (all outcomes but `skipped`).
-
-    `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
-    waiting job it melted into), duplicate, collected (by a sorter). `position`: 0 = in front, -1 = not in line (yet).
-    """
-
-    job_id: str
-    outcome: str
-    position: int
-
-    @property
-    def accepted(self) -> bool:
-        return self.outcome != "skipped"
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
 

@@ -20,6 +20,7 @@ from coordinator.store.wire import Arg
 
 WHEN_BUSY = ("queue", "skip", "defer")
 ON_FAILURE = ("release", "hold")
+UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
 _KNOWN = Options.__annotations__.keys()

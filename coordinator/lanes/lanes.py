@@ -14,11 +14,12 @@ from typing import Any, cast
 from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob, LaneFull, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
-from coordinator.fleet.nodes import Nodes
+from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record, validation
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
+from coordinator.jobs.submission import Submission
 from coordinator.lanes import lane
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import holders, would_deadlock
@@ -191,6 +192,10 @@ class Lanes:
         `state`: of the first job in line. `after`: the last key of the page before.
         """
         return lane.lanes(self.store, prefix, state, most, after)
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive, by name."""
+        return Nodes(self.store).living()
 
     def tasks_of(self, app: str) -> set[str] | None:
         """The tasks that living nodes of this app have; None: none of them lives."""

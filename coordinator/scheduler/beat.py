@@ -44,7 +44,7 @@ from kombu.messaging import Producer
 from coordinator.documents.registry import Documents
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.jobs.options import Options
-from coordinator.jobs.record import Submission
+from coordinator.jobs.submission import Submission
 from coordinator.scheduler.entries import (
     Due,
     Entry,

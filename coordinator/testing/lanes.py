@@ -11,9 +11,10 @@ from kombu.utils.json import dumps, loads
 from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
 from coordinator.execution.attempt import Outcome
 from coordinator.jobs import validation
-from coordinator.jobs.record import TERMINAL, Job, Submission, parse
+from coordinator.jobs.record import TERMINAL, Job, parse
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import ENDS, Lanes, check_limit
 from coordinator.testing.attempts import Attempts, leave_rollback, spec_of

@@ -35,6 +35,7 @@ from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About, Nodes
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
+from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
 from coordinator.worker import remote_control
 from coordinator.worker.unacked import note
@@ -129,6 +130,7 @@ class WardenStep(bootsteps.StartStopStep):
 
     def _spawn(self, c: consumer.Consumer) -> subprocess.Popen[bytes]:
         app = self.coordinated
+        tasks = [name for name in app.tasks if not name.startswith(("celery.", "coordinator."))]
         about = self._told | {
             "app": app.main,
             "load": 0,
@@ -136,6 +138,8 @@ class WardenStep(bootsteps.StartStopStep):
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": VERSION,
+            "queue": app.conf.task_default_queue,
+            "routes": json.dumps(queues_of(app, tasks)),
         }
         labels = app.coordinator.settings.labels
         queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
@@ -148,7 +152,7 @@ class WardenStep(bootsteps.StartStopStep):
             "worker": processes.identity(),
             "about": about,
             "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
-            "tasks": [CANVAS, *(name for name in app.tasks if not name.startswith(("celery.", "coordinator.")))],
+            "tasks": [CANVAS, *tasks],
         }
         process = self._start("-m", "coordinator.clock")
         assert process.stdin is not None

@@ -17,7 +17,7 @@ from tests.harness.redis import RedisServer
 def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
     """Two jobs in one lane and one in another; no node lives."""
     task = {"task": "shop.ship", "args": [42], "kwargs": {}, "options": {}}
-    ids = [coordinator.submit(key, task).job_id for key in ("order/1", "order/1", "stock/7")]
+    ids = [coordinator.submit(key, task, unknown="wait").job_id for key in ("order/1", "order/1", "stock/7")]
     yield ids
     for job_id in ids:
         coordinator.cancel(job_id)
@@ -43,7 +43,7 @@ def test_a_command_of_a_group_is_suggested_where_its_name_stands_alone(call: Cal
 
 def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, coordinator: Coordinator) -> None:
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    first, second, melted = (coordinator.submit("order/1", task, when_busy="defer") for _ in range(3))
+    first, second, melted = (coordinator.submit("order/1", task, when_busy="defer", unknown="wait") for _ in range(3))
     listed = {job["id"] for job in loaded(call("jobs", "--json"))}
     for submission in (second, first):
         coordinator.cancel(submission.job_id)
@@ -61,7 +61,7 @@ def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[
 def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
     assert loaded(call("sorters", "--json")) == []
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task)
+    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task, unknown="wait")
     (held,) = loaded(call("sorters", "--json"))
     assert (held["name"], held["collected"], held["flushing"]) == ("stock", 1, 0)
     heads, row = call("sorters").stdout.splitlines()

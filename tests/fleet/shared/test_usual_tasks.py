@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from celery import chain
 
+from coordinator import Coordinator, InvalidJob, JobFailed, WaitTimeout
 from tests.fleet.mishaps import cause, marks
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
@@ -68,3 +69,32 @@ def test_the_remote_control_says_that_limits_change_nothing_for_jobs(fleet: Flee
         "for messages; jobs keep the limits of their submit"
     ] * 2
     control.rate_limit(name, 0, reply=True)
+
+
+def test_a_submission_gives_the_result_and_raises_the_tasks_own_error(fleet: Fleet, usual: Any) -> None:
+    submit, shop = fleet.coordinator.submit, fleet.shop
+    good, bad = submit("a", shop.add.s(1, 2)), submit("b", shop.fail.s("no"))
+    assert good.get(30) == 3
+    assert good.result == 3
+    with pytest.raises(ValueError, match="no"):
+        bad.get(30)
+    assert isinstance(bad.result, ValueError)
+    (odd,) = fleet.coordinator.submit_many([("c", usual.odd.s())])
+    with pytest.raises(WaitTimeout):
+        odd.get(0)
+    assert odd.result is None
+    fleet.coordinator.cancel(odd.job_id, why="enough")
+    with pytest.raises(JobFailed, match="is cancelled: enough"):
+        odd.get(30)
+
+
+def test_a_plain_client_learns_from_a_worker_where_its_tasks_go(fleet: Fleet, usual: Any) -> None:
+    plain = Coordinator(url=fleet.environ["COORDINATOR_URL"], prefix=fleet.prefix, timeout=10)
+    (node,) = plain.nodes()
+    assert (node.queue, node.routes) == ("celery", {usual.odd.name: "odd"})
+    assert plain.submit("k", {"task": fleet.shop.add.name, "args": [1, 2]}).get(30) == 3
+    with pytest.raises(JobFailed, match="is failed: no"):
+        plain.submit("k", {"task": fleet.shop.fail.name, "args": ["no"]}).get(30)
+    with pytest.raises(InvalidJob, match=r"did you mean 'tests\.harness\.apps\.shop\.add'"):
+        plain.submit("k", {"task": "tests.harness.apps.shop.ad"})
+    plain.store.close()

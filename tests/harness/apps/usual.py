@@ -45,3 +45,11 @@ def goes_on(self: Task, name: str) -> None:
 @task(bind=True)
 def ignored(self: Task) -> None:
     raise Ignore
+
+
+app.conf.task_routes = {"tests.harness.apps.usual.odd": {"queue": "odd"}}
+
+
+@task()
+def odd() -> None:
+    """Goes to a queue that no node serves."""
