@@ -13,6 +13,7 @@ from typing import Unpack
 import click
 from celery import Celery, current_task
 
+from coordinator.at_hand import AtHand
 from coordinator.broker.doorbells import Doorbells
 from coordinator.broker.transport import merge_transport, settings_of
 from coordinator.diagnosis.why import Look, causes_of
@@ -24,6 +25,7 @@ from coordinator.execution.runner import Place, install_runner
 from coordinator.execution.subresults import tell_parents
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
+from coordinator.in_place import InPlace
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs import validation
 from coordinator.jobs.options import Options
@@ -33,13 +35,10 @@ from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab, Grabber, Named, P
 from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
 from coordinator.lanes.lane import Lane
-from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.leases import Lease, Renewer
-from coordinator.lanes.locks import Locks
-from coordinator.lanes.sorter import Sorter, Sorters, Sorting
+from coordinator.lanes.leases import Lease
+from coordinator.lanes.sorter import Sorter, Sorting
 from coordinator.scheduler.entries import Source
 from coordinator.settings import Settings
-from coordinator.steering import Steering
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
 from coordinator.worker import bootstep
@@ -48,7 +47,7 @@ from coordinator.worker.errands import WardenPlugin
 Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
 
 
-class Coordinator(Steering):
+class Coordinator(AtHand):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -91,32 +90,16 @@ class Coordinator(Steering):
         return Doorbells(self._bound)
 
     @cached_property
-    def core(self) -> Lanes:
-        return Lanes(self.store)
-
-    @cached_property
     def results(self) -> Results:
-        return Results(self.store, self.core, self._bound)
+        return Results(self.store, self._lanes, self._bound)
 
     @cached_property
     def parked(self) -> Parked:
-        return Parked(self.core, self._bound)
-
-    @cached_property
-    def _locks(self) -> Locks:
-        return Locks(self.store, self.core, self._renewer)
-
-    @cached_property
-    def _renewer(self) -> Renewer:
-        return Renewer(self.store)
+        return Parked(self._lanes, self._bound)
 
     @cached_property
     def _grabber(self) -> Grabber:
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
-
-    @cached_property
-    def _sorters(self) -> Sorters:
-        return Sorters(self.store)
 
     @cached_property
     def _requests(self) -> Requests:
@@ -186,7 +169,8 @@ class Coordinator(Steering):
 
     def why(self, job_id: str) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
-        return causes_of(Look(self.core), job_id)
+        core = self.core
+        return core.why(job_id) if isinstance(core, InPlace) else causes_of(Look(core), job_id)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
@@ -274,7 +258,7 @@ class Coordinator(Steering):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self.core, self.doorbells, self.incarnation, self.board)
+        return Place(self._lanes, self.doorbells, self.incarnation, self.board)
 
     def _install(self, app: Celery) -> None:
         app.add_defaults(
@@ -287,7 +271,7 @@ class Coordinator(Steering):
         app.on_after_configure.connect(merge_transport, weak=False)
         install_runner(app, self._place)
         bootstep.bind(app)
-        tell_parents(app, lambda: self.core, lambda: self.incarnation)
+        tell_parents(app, lambda: self._lanes, lambda: self.incarnation)
 
 
 def _is_in_task() -> bool:

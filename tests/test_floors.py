@@ -20,8 +20,9 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
-task_defaults
+task_defaults in_place
 clock worker steering
+at_hand
 coordinator
 public
 __init__ cli testing
