@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Either(Generic[T]):
-    """Of the two, the one that counts now: an app may change `task_always_eager`, and tests do.
+    """The one of two that counts now: an app may change `task_always_eager`, and tests do.
 
     It is no data descriptor: a test may put something else into an object under its name.
     """

@@ -32,7 +32,7 @@ from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
 from coordinator.execution.outbox import Outbox
 from coordinator.execution.quiet_task import QuietTask
-from coordinator.execution.results import JobEnd, recorded_error
+from coordinator.execution.results import JobEnd, is_tracked, recorded_error
 from coordinator.execution.subresults import check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
@@ -72,6 +72,7 @@ class Tools:
         self.tracers = Tracers(app, node)
         self.events = TaskEvents(app, node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
+        self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
 
     def flush(self) -> None:
         """The process ends: give what waits to be sent a moment."""
@@ -92,6 +93,7 @@ class Runner:
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
         self._pen, self._times = board.pen(self.id), board.times
+        self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
         self._alone = threading.current_thread() is threading.main_thread()
@@ -126,13 +128,15 @@ class Runner:
 
     def _attempt(self, claim: Claim) -> Outcome:
         self._events.started(claim)
+        if self._is_tracked(claim):
+            self._outbox.began(claim.id, claim.task, self.node)
         job = CurrentJob(
             claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim),
             ttl=self.store.settings.lock_ttl,
         )  # fmt: skip
         mark = working.set(job)
         usual = self.store.settings.retry_delay
-        self._pen.begin(claim.token, claim.time_limit)
+        self._pen.begin(claim.token, claim.time_limit, claim.id, claim.task)
         try:
             outcome = self._tracers.attempt(claim, usual)
         finally:
@@ -147,6 +151,13 @@ class Runner:
             except NoRetry as error:
                 return failed(claim, error, outcome.runtime, usual)
         return outcome
+
+    def _is_tracked(self, claim: Claim) -> bool:
+        """Is the backend to be told that it began?"""
+        tracked = self._tools.tracked
+        if claim.task not in tracked:
+            tracked[claim.task] = is_tracked(self.app, claim.task)
+        return tracked[claim.task] and not claim.undoing and "ignore_result" not in claim.spec
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
         """Record how the attempt ended, and take the next job with this token, '' = none."""

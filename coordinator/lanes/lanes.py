@@ -5,6 +5,7 @@ Redis holds the truth; a doorbell only says that there is work.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from coordinator.lanes.leases import holders, would_deadlock
 from coordinator.store.client import Store
 
 _CHUNK = 200
+_TOLD = 2.0  # seconds for which `wait` leaves time for a result to reach the backend
 ENDS = ("back", "front")
 MAX_LIMIT = 1000
 
@@ -79,11 +81,13 @@ class Lanes:
         """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable, and
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
-        Listens for its end, and looks each second should the notice be lost.
+        Listens for its end, and looks each second should the notice be lost. Where the app stores the job's result, the
+        backend has it by then, unless it is slower than two seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
         if job.waited_for:
+            self._until_told(job.id, deadline)
             return job
         with (
             self._awaited(job.id) as look,
@@ -96,7 +100,17 @@ class Lanes:
                     raise WaitTimeout(job_id, job.state)
                 look()
                 self.store.call(lambda left=left: notices.get_message(timeout=left))  # type: ignore[misc]
+        self._until_told(job.id, deadline)
         return job
+
+    def _until_told(self, job_id: str, deadline: float | None) -> None:
+        """Until its result and links were sent, or two seconds are over."""
+        owed, kind = record.fields(self.store, job_id, "tell", "class")
+        until = min(deadline or math.inf, time.monotonic() + _TOLD)
+        pause, unsent = 0.001, self.store.key("unsent", kind.partition("\n")[0])
+        while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
+            time.sleep(pause)
+            pause = min(0.05, pause * 2)
 
     @contextmanager
     def _awaited(self, job_id: str) -> Iterator[Callable[[], None]]:
@@ -120,6 +134,10 @@ class Lanes:
         A job that was started is rolled back, where it has a rollback.
         """
         return self._acted("job_cancel", job_id, why, by)
+
+    def revoke(self, job_id: str, *, why: str = "", by: str = "") -> str:
+        """End a job that has not begun, or waits for its retry; its state after the call. Any other goes on."""
+        return self._acted("job_cancel", job_id, why, by, "1")
 
     def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
         """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front

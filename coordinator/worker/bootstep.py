@@ -1,7 +1,8 @@
 """The coordinator adds to a Celery worker: a queue of its own, the warden beside it, a `revoke` that means cancel, and
 a consumer that survives the loss of its broker.
 
-The worker's event loop never calls Redis for us, and never blocks. Twice a second a timer looks whether the clock (the
+The worker's event loop never calls Redis for us, and never blocks, but for a remote command: Celery asks its backend
+then, too. Twice a second a timer looks whether the clock (the
 first of the warden's two processes) lives, writes what changed into its standard input, and reads from a pipe whether
 the node is registered. The clock is a new process, not a fork: no thread of ours lives in a process that forks.
 
@@ -192,12 +193,12 @@ class WardenStep(bootsteps.StartStopStep):
             return False
         return True
 
-    def cancel(self, job_id: str) -> bool:
-        """Have the clock cancel a job; False for a text that is the id of no job."""
+    def cancel(self, job_id: str, terminate: bool = True) -> bool:
+        """Have the clock cancel a job, also one that has begun if `terminate`; False for the id of no job."""
         if not validation.is_id(job_id):
             logger.warning("a revoke names no job: %s", validation.shown(job_id))
             return False
-        return self.tell({"cancel": job_id})
+        return self.tell({"cancel" if terminate else "revoke": job_id})
 
     def _drain(self, **_: object) -> None:
         """A warm shutdown began: the node gets nothing new, and its jobs may end."""

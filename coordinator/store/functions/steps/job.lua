@@ -13,19 +13,27 @@ step.define('job_submit', {}, function(c, args)
   return submit.job(c, id, keys, when_busy, priority, not_before, room, args, 7)
 end)
 
+-- Its body is at work, or was; a job that waits for its retry may be ended all the same.
+local function has_begun(job)
+  return job.state == 'running' or job.state == 'parked' or job.state == 'held' or job.phase == 'rollback'
+    or job.taken and job.state == 'ready'
+end
+
 -- job_cancel: ends a job that is not over. One that runs is marked; its node's warden stops its process first.
--- args id why by
+-- args id why by unbegun
+--   unbegun: 1 = only one that has not begun, or waits for its retry
 -- returns the state after the call, '' = no such job; asked again: the same
 step.define('job_cancel', {'allow-oom'}, function(c, args)
-  local id, why, by = unpack(args)
+  local id, why, by, unbegun = unpack(args)
   id = record.resolve(c, id)
   local job = record.read(c, id)
   if not job then return '' end
   if states.TERMINAL[job.state] then return job.state end
+  if unbegun == '1' and has_begun(job) then return job.phase == 'rollback' and 'rolling_back' or job.state end
   local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
   -- Nobody has begun it. One that a cancel caused goes on: that cancel may only be asked again.
-  local unbegun = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
-  if unbegun and job.ends ~= 'cancelled' then
+  local fresh = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
+  if fresh and job.ends ~= 'cancelled' then
     ready.drop(c, id, job)
     job.hold = nil
     return settle.give_up(c, id, job, 'cancelled', 'error', detail)
