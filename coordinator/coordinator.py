@@ -63,6 +63,7 @@ class Coordinator(AtHand):
         self._given = settings
         self.incarnation = ""  # names the life of the worker in this process, or of the one that forked it
         self.board: Board | None = None  # that worker has it too
+        self.one_each = False  # its pool counts tasks (--max-tasks-per-child): a runner takes one job
         self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
@@ -258,7 +259,7 @@ class Coordinator(AtHand):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self._lanes, self.doorbells, self.incarnation, self.board)
+        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
 
     def _install(self, app: Celery) -> None:
         app.add_defaults(

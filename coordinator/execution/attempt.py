@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 from celery import Celery, states
-from celery.app.trace import build_tracer, trace_ok_t
+from celery.app import trace
+from celery.app.trace import trace_ok_t
 from celery.exceptions import Retry, SoftTimeLimitExceeded
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
@@ -75,9 +76,9 @@ class Tracers:
         try:
             if "canvas" in claim.laid:
                 return succeeded(claim, self._publish(claim), time.monotonic() - began, retry_delay)
-            trace = self._tracer(claim.task)
+            tracer = self._tracer(claim.task)
             with soft_limit(claim.laid.get("soft")):
-                retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, self._request(claim))
+                retval, info, _, _ = tracer(claim.id, claim.args, claim.kwargs, self._request(claim))
         except Exception as error:  # the task is unknown, or one of its handlers raised
             return failed(claim, error, time.monotonic() - began, retry_delay)
         except (SystemExit, KeyboardInterrupt, CancelledError) as error:
@@ -114,7 +115,8 @@ class Tracers:
                 adopt(task)
             if task.rate_limit:
                 logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, task.rate_limit)
-            self._tracers[name] = build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
+            # An SDK puts a `build_tracer` of its own there.
+            self._tracers[name] = trace.build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
 
     def _publish(self, claim: Claim) -> AsyncResult | GroupResult:
@@ -162,7 +164,7 @@ def succeeded(claim: Claim, value: object, runtime: float, retry_delay: float) -
 def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: float) -> Outcome:
     again, cause = _retry(error)
     delay = delay_of(claim.spec, claim.tries, retry_delay) if again is None else again
-    trace = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
+    frames = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
     detail = {"type": type(cause).__name__, "module": type(cause).__module__, "message": _text(cause)}
     kind, most = "raised", None
     if isinstance(error, NoRetry):
@@ -171,7 +173,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
-    return Outcome(kind, dumps(detail | {"traceback": trace}), None, cause, trace, delay, runtime, most)
+    return Outcome(kind, dumps(detail | {"traceback": frames}), None, cause, frames, delay, runtime, most)
 
 
 def _refused(claim: Claim, error: BaseException) -> BaseException:

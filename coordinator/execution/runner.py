@@ -57,12 +57,16 @@ _LAST = 1.0  # seconds
 
 
 class Place(NamedTuple):
-    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to."""
+    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to.
+
+    `one_each`: a runner ends after one job, since the worker counts the tasks of its processes.
+    """
 
     lanes: Lanes
     doorbells: Doorbells
     incarnation: str
     board: Board
+    one_each: bool = False
 
 
 class Tools:
@@ -84,7 +88,7 @@ class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
     def __init__(self, app: Celery, place: Place, node: str, tools: Tools) -> None:
-        lanes, _, incarnation, board = place
+        lanes, _, incarnation, board, self._one_each = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
@@ -112,7 +116,7 @@ class Runner:
         return count
 
     def _work(self, bell: str) -> int:
-        until, count = time.monotonic() + self.store.settings.slice, 0
+        until, count = time.monotonic() + (0 if self._one_each else self.store.settings.slice), 0
         token = self._token()
         given = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         while given:

@@ -219,6 +219,7 @@ def bind(app: Celery) -> None:
             _check(app)
             app.coordinator.incarnation = uuid.uuid4().hex
             app.coordinator.board = Board.open()
+            app.coordinator.one_each = bool(instance.max_tasks_per_child)
             app.coordinator.documents.node = sender
             queues = app.amqp.queues
             (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
