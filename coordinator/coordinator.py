@@ -27,18 +27,18 @@ from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.in_place import InPlace
 from coordinator.inbox.inbox import M, inbox_maker
-from coordinator.jobs import validation
+from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job
-from coordinator.jobs.request import UNKNOWN, JobRequest, Requests
+from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.grab import Grab, Grabber, Named, P
-from coordinator.lanes.grabs import KEEP, Grabbed, OnLosing
+from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
-from coordinator.scheduler.entries import Source
-from coordinator.settings import Settings
+from coordinator.scheduler.sources import Source
+from coordinator.scheduler.timetable import Entries
+from coordinator.settings import Settings, without_secrets
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
 from coordinator.worker import bootstep
@@ -68,8 +68,13 @@ class Coordinator(AtHand):
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
         self.documents = Documents(self)
+        self.entries = Entries(lambda: self.store, lambda: self.requests)
         self.commands: list[click.Command] = []
         Settings.load(settings, {}, {})
+        if app is not None and not isinstance(app, Celery):
+            raise SettingsError(
+                f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
+            )
         if app is not None:
             if not app.main:
                 raise SettingsError("give the app a name, by which its nodes are known: Celery('shop', …)")
@@ -103,13 +108,10 @@ class Coordinator(AtHand):
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
-    def _requests(self) -> Requests:
-        return Requests(self.settings, target_of(self.app, self.core, self._fair_by))
-
-    @cached_property
-    def _trusting(self) -> Requests:
-        """These take a task that nobody has."""
-        return Requests(self.settings, target_of(self.app, self.core, self._fair_by, waits=True))
+    def requests(self) -> Requests:
+        return Requests(
+            self.settings, *(target_of(self.app, self.core, self._fair_by, waits) for waits in (False, True))
+        )
 
     @property
     def _bound(self) -> Celery:
@@ -142,8 +144,7 @@ class Coordinator(AtHand):
     def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        waits = validation.one_of("unknown", options.get("unknown", UNKNOWN[0]), UNKNOWN) == "wait"
-        return (self._trusting if waits else self._requests).make(keys, signature, options)
+        return self.requests.make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.

@@ -8,6 +8,7 @@ CoordinatorError
 ├── StoreUnavailable      Redis did not answer in time; it may have done what was asked
 ├── StoreRefused          Redis refused a write (out of memory, read-only); nothing was written
 ├── UnknownJob            Redis keeps no record under this id (none ever, or its retention is over)
+├── UnknownEntry          no beat knows an entry of the schedule under this name
 ├── Locked                a lock was not free within `wait`
 ├── LeaseLost             another process got the lease, or may have got it
 ├── NoRetry               raised by a task: no further attempt
@@ -62,6 +63,8 @@ class LaneFull(CoordinatorError):
 class StoreUnavailable(CoordinatorError, ConnectionError):
     """Raised when Redis is out of reach or did not answer in time.
 
+    `answered`: there is a server, which is no Redis or wants another password.
+
     Redis may have done what it was asked, or not. It is safe to ask again, under `job_id` where that is set. Where
     `submit_many` raises it, `job_ids` has the ids of all its jobs in their order: it is safe to ask again under those.
     """
@@ -70,6 +73,7 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
         super().__init__(text)
         self.job_id = job_id
         self.job_ids: tuple[str, ...] = ()
+        self.answered = False
 
 
 class StoreRefused(CoordinatorError):
@@ -94,6 +98,14 @@ class UnknownJob(CoordinatorError, KeyError):
 
     def __str__(self) -> str:
         return f"no job is kept under the id {self.job_id!r}: there never was one, or its retention is over"
+
+
+class UnknownEntry(CoordinatorError, LookupError):
+    """Raised by `coordinator.entries`: no source that a beat read, and no code that stored it, has this entry."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no entry {name!r} in the schedule; `coordinator schedule` lists those that beats know")
+        self.name = name
 
 
 class Locked(CoordinatorError):

@@ -19,6 +19,7 @@ from coordinator.errors import (
     StoreRefused,
     StoreUnavailable,
     TimedOut,
+    UnknownEntry,
     UnknownJob,
     UpdatePending,
     WaitTimeout,
@@ -26,14 +27,17 @@ from coordinator.errors import (
 )
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
+from coordinator.jobs.instances import Grabbed, Winner
 from coordinator.jobs.options import Backoff, Options, OrderOptions
 from coordinator.jobs.record import Job
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab
-from coordinator.lanes.grabs import Grabbed, Winner
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
+from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.history import Happening
+from coordinator.scheduler.timetable import Scheduled
 from coordinator.settings import Settings
 
 __all__ = [
@@ -44,8 +48,10 @@ __all__ = [
     "CoordinatorError",
     "CurrentJob",
     "DuplicateOrder",
+    "Entry",
     "Grab",
     "Grabbed",
+    "Happening",
     "InvalidJob",
     "Job",
     "JobFailed",
@@ -59,6 +65,7 @@ __all__ = [
     "NotInReplicaSet",
     "Options",
     "OrderOptions",
+    "Scheduled",
     "Settings",
     "SettingsError",
     "ShuttingDown",
@@ -69,6 +76,7 @@ __all__ = [
     "StoreUnavailable",
     "Submission",
     "TimedOut",
+    "UnknownEntry",
     "UnknownJob",
     "UpdatePending",
     "WaitTimeout",

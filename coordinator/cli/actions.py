@@ -81,7 +81,7 @@ def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Ca
     type=click.Choice(WHEN_BUSY),
     default=WHEN_BUSY[0],
     show_default=True,
-    help="If the lane has jobs: stand in line, do nothing, or melt into an equal waiting job.",
+    help="If the lane has jobs: stand in line, do nothing, melt into an equal waiting job, or cancel the one at work.",
 )
 @click.option(
     "--unknown",
@@ -90,6 +90,7 @@ def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Ca
     show_default=True,
     help="If nobody has the task: refuse it, or let the job wait for a node that has it.",
 )
+@click.option("--instance", help="Grab this instance of the key: it is done once, and later submits lose.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job is over. Exit status 0 when it succeeded.")
 @click.option("--timeout", type=float, help="With --wait: seconds. After that the command ends, and the job goes on.")
 @json_option
@@ -101,7 +102,8 @@ def submit(
     arguments: list[Json],
     kwargs: dict[str, Json],
     job_id: str | None,
-    when_busy: Literal["queue", "skip", "defer"],
+    when_busy: Literal["queue", "skip", "defer", "replace"],
+    instance: str | None,
     unknown: Literal["refuse", "wait"],
     waits: bool,
     timeout: float | None,
@@ -111,21 +113,33 @@ def submit(
     if timeout is not None and not waits:
         raise click.UsageError("--timeout is for --wait")
     signature = {"task": task, "args": arguments, "kwargs": kwargs, "options": {}}
-    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy, unknown=unknown)
-    if waits and made.accepted:
+    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy, instance=instance, unknown=unknown)
+    if waits and (made.accepted or made.state == "incomplete"):
         _until_over(coordinator, made.job_id, timeout, as_json_)
-    elif as_json_:
-        click.echo(as_json({"id": made.job_id, "outcome": made.outcome, "position": made.position}))
-    elif not made.accepted:
-        click.echo(f"{key} is busy: nothing was submitted")
+        return
+    if as_json_:
+        click.echo(as_json(_told(made)))
     else:
-        click.echo(_submitted(made))
+        click.echo(_submitted(made, key))
     if not made.accepted:
         raise click.exceptions.Exit(1)
 
 
-def _submitted(made: Submission) -> str:
+def _told(made: Submission) -> dict[str, Json]:
+    found: dict[str, Json] = {"id": made.job_id, "outcome": made.outcome, "position": made.position}
+    if made.won is None:
+        return found
+    winner = made.winner and dict(made.winner._asdict())
+    return found | {"won": made.won, "state": made.state, "winner": winner, "result": made.result}
+
+
+def _submitted(made: Submission, key: str) -> str:
     """The outcome as a sentence."""
+    if made.outcome == "lost" and made.winner:
+        done = "has done it" if made.state == "complete" else "does it"
+        return f"{made.winner.identifier} ({made.winner.place}) {done}: nothing was submitted"
+    if not made.accepted:
+        return f"{key} is busy: nothing was submitted"
     outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
     if made.outcome == "queued" and made.position == 0:

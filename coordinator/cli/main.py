@@ -12,11 +12,13 @@ import click
 
 from coordinator.cli import actions
 from coordinator.cli.format import as_json, pairs, table, text
+from coordinator.cli.schedule import schedule
 from coordinator.cli.session import Commands, json_option, with_coordinator
 from coordinator.cli.show import drained, job_text, progress, told
 from coordinator.coordinator import Coordinator
 from coordinator.diagnosis.status import Status, list_jobs, out_of_replica_sets, status_of
 from coordinator.fleet.nodes import Nodes
+from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
 from coordinator.settings import without_secrets
 from coordinator.version import VERSION
@@ -76,7 +78,10 @@ def jobs(coordinator: Coordinator, key: str, state: str | None, most: int, as_js
     found = list_jobs(coordinator.store, key=key, state=state or "", most=most)
     heads = ("id", "state", "keys", "task", "attempt", "progress", "node", "submitted")
     rows = (
-        (job.id, job.state, job.keys, job.task or "(lock)", job.attempt, progress(job), job.node, job.submitted)
+        (
+            *(job.id, job.state, tuple(map(shown_lane, job.keys)), job.task or "(lock)"),
+            *(job.attempt, progress(job), job.node, job.submitted),
+        )
         for job in found
     )
     click.echo(as_json(found) if as_json_ else table(heads, rows))
@@ -98,7 +103,7 @@ def lanes(coordinator: Coordinator, prefix: str, state: str | None, most: int, a
     heads = ("key", "state", "in line", "first", "held by", "limit", "paused")
     rows = (
         (
-            *(lane.key.replace("\x1f", " "), lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder),
+            *(shown_lane(lane.key), lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder),
             f"{lane.limit} {told(lane.limited)}" if lane.limited else None,
             told(lane.pause),
         )
@@ -115,7 +120,7 @@ def lanes(coordinator: Coordinator, prefix: str, state: str | None, most: int, a
 @json_option
 @with_coordinator
 def grabs(coordinator: Coordinator, key: str, most: int, as_json_: bool) -> None:
-    """List the instances that processes grabbed: who won each, and how it ended.
+    """List the instances that were grabbed: who won each, and how it ended.
 
     KEY: only its instances.
     """
@@ -124,7 +129,7 @@ def grabs(coordinator: Coordinator, key: str, most: int, as_json_: bool) -> None
     rows = (
         (
             *(one.key, one.instance),
-            *((one.winner.identifier, f"{one.winner.host}, pid {one.winner.pid}") if one.winner else ("", "")),
+            *((one.winner.identifier, one.winner.place) if one.winner else ("", "")),
             *(one.state, one.attempt, one.started, one.ended),
         )
         for one in found
@@ -239,7 +244,7 @@ def job(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(job) if as_json_ else job_text(job))
 
 
-for command in actions.COMMANDS:
+for command in (*actions.COMMANDS, schedule):
     cli.add_command(command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator.cli.format import pairs
 from coordinator.fleet.nodes import Choice, Node
+from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Cause
 from coordinator.store.times import instant, moment
@@ -16,7 +17,7 @@ def job_text(job: Job) -> str:
     values = [
         ("id", job.id),
         ("state", job.state),
-        ("keys", job.keys),
+        ("keys", tuple(map(shown_lane, job.keys))),
         ("task", job.task or "(lock)"),
         ("step", job.step or None),
         ("args", job.args),

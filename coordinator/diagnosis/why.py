@@ -16,6 +16,7 @@ from coordinator.documents.replica_set import label_of
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
+from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Cause
 from coordinator.lanes.lane import Lane
@@ -75,7 +76,7 @@ class Look:
             if lane.jobs and lane.jobs[0] != job.id:
                 before = before or lane.jobs[0]
                 several = f", of which {lane.limit} may run at once" if lane.limit > 1 else ""
-                said.append(f"job {job.id} waits behind job {lane.jobs[0]} in lane {lane.key!r}{several}")
+                said.append(f"job {job.id} waits behind job {lane.jobs[0]} in lane {shown_lane(lane.key)!r}{several}")
             if lane.paused:
                 said.append(_pause(lane))
             if lane.limit == 0:
@@ -187,12 +188,12 @@ class Look:
 
 def _pause(lane: Lane) -> str:
     by, at, why = _told(lane.pause)
-    return f"lane {lane.key!r} is paused by {by} since {at}: {why}"
+    return f"lane {shown_lane(lane.key)!r} is paused by {by} since {at}: {why}"
 
 
 def _closed(lane: Lane) -> str:
     by, at, why = _told(lane.limited)
-    return f"lane {lane.key!r} has the limit 0, set by {by} at {at}: {why}"
+    return f"lane {shown_lane(lane.key)!r} has the limit 0, set by {by} at {at}: {why}"
 
 
 def _told(act: Act | None) -> tuple[str, str, str]:

@@ -67,6 +67,9 @@ class Memory(Lanes):
         for key in request.keys if request.room != "" else ():
             if (waiting := rules.waiting(key)) >= int(request.room):
                 return LaneFull(key, waiting, job_id)
+        if request.when_busy == "replace":
+            for other in rules.replaced(request.keys):
+                self._end(other, f"replaced by {job_id}", "the lane")
         self._submitted_ids.append(job_id)
         if (start := rules.instant(request.not_before)) > rules.now():
             rules.write(job_id, record, "scheduled")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from coordinator.store.times import milliseconds
@@ -68,6 +68,12 @@ class Lines:
     def is_busy(self, key: str) -> bool:
         """Would one more wait?"""
         return key in self.paused or len(self.line(key)) >= self.limit(key)
+
+    def replaced(self, keys: Iterable[str]) -> list[str]:
+        """The jobs that a job of these keys replaces: those at work, and those that wait to replace them."""
+        jobs = ((job_id, self.records[job_id]) for key in keys for job_id in self.line(key))
+        found = (one for one, record in jobs if "class" in record and _gives_way(record))
+        return list(dict.fromkeys(found))
 
     def waiting(self, key: str) -> int:
         return sum(self.records[one]["state"] == "waiting" for one in self.line(key))
@@ -206,6 +212,10 @@ class Lines:
     def jobs(self) -> Iterator[tuple[str, Record]]:
         """Neither locks nor ids that melted."""
         return ((job_id, record) for job_id, record in self.records.items() if "class" in record)
+
+
+def _gives_way(record: Record) -> bool:
+    return record["state"] != "waiting" or "replaces" in record
 
 
 def keys_of(record: Record) -> list[str]:

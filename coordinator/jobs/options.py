@@ -63,17 +63,23 @@ class OrderOptions(TypedDict, total=False):
 
 
 class Options(OrderOptions, total=False):
-    """The options of `submit`: those of `OrderOptions`, and three that look at the lane as it is now.
+    """The options of `submit`: those of `OrderOptions`, and some that look at the lane as it is now.
 
     * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
       of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
+      `replace` cancels the jobs at work in its lanes, and those that wait there to replace them, and stands in line.
     * job_id: the job's id; a new one is made where it is not named.
     * max_waiting: LaneFull is raised where so many jobs wait in one of the lanes.
+    * instance: text, a number or an instant, which makes the job a grab of this instance of its one key. It is done
+      once: one job or process among all works on it, and the other submits lose. Instances wait for nobody.
+    * keep: so many seconds nobody does a completed instance again; 30 days where it is not named.
     """
 
-    when_busy: Literal["queue", "skip", "defer"]
+    when_busy: Literal["queue", "skip", "defer", "replace"]
     job_id: str | None
     max_waiting: int | None
+    instance: str | int | datetime | None
+    keep: float
 
 
 @dataclass(frozen=True, slots=True)

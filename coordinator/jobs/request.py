@@ -10,7 +10,7 @@ from typing import cast
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import InvalidJob
-from coordinator.jobs import chain, validation
+from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
 from coordinator.jobs.options import Options, Target
 from coordinator.jobs.spec import Signature, SignatureOptions, Spec
@@ -18,7 +18,7 @@ from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
 
-WHEN_BUSY = ("queue", "skip", "defer")
+WHEN_BUSY = ("queue", "skip", "defer", "replace")
 ON_FAILURE = ("release", "hold")
 UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
@@ -52,10 +52,13 @@ class JobRequest:
 
 
 class Requests:
-    """Makes the requests of one installation and app; what is the same for all of them is worked out once."""
+    """Makes the requests of one installation and app; what is the same for all of them is worked out once.
 
-    def __init__(self, settings: Settings, target: Target) -> None:
-        self._target = target
+    `trusting`: of submits that wait for a node which has their task.
+    """
+
+    def __init__(self, settings: Settings, target: Target, trusting: Target | None = None) -> None:
+        self._target, self._trusting = target, trusting or target
         self._most = settings.max_payload
         self._losses = settings.max_losses
         self._lifetime = milliseconds(settings.max_lifetime)
@@ -67,9 +70,10 @@ class Requests:
         """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
         check_options(options)
         signature, own = check_signature(given)
-        found = validation.check_keys(keys)
+        found, of_grab = self._place(keys, options)
         when_busy, start = _when(options, own)
-        plan = chain.plan(signature, own, self._target, options)
+        waits = validation.one_of("unknown", options.get("unknown", UNKNOWN[0]), UNKNOWN) == "wait"
+        plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
         own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
         text = _encode(signature["task"], _spec(plan.spec, own, options), self._most)
@@ -83,7 +87,7 @@ class Requests:
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
             fields += ["unite", _bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
-        if rare := [*_rare(options, own, plan), *self._group(found[0])]:
+        if rare := [*_rare(options, own, plan), *of_grab]:
             fields += ["seldom", 1, *rare]
         if number := _priority(options, own):
             fields += ["priority", number]
@@ -100,9 +104,19 @@ class Requests:
             lifetime = milliseconds(validation.limit("max_lifetime", seconds))
         return f"{attempts} {losses} {hard} {lifetime} {self._kept}"
 
-    def _group(self, key: str) -> list[Arg]:
+    def _place(self, keys: str | Sequence[str], options: Options) -> tuple[tuple[str, ...], list[Arg]]:
+        """The keys of the lanes, and the fields that follow from them."""
         fair_by = self._target.fair_by
-        return ["group", validation.group(key, fair_by(key))] if fair_by else []
+        if options.get("instance") is None:
+            if "keep" in options:
+                raise InvalidJob("keep is for a submit with an instance")
+            found = validation.check_keys(keys)
+            return found, ["group", validation.group(found[0], fair_by(found[0]))] if fair_by else []
+        if options.get("when_busy", "queue") != "queue" or options.get("max_waiting") is not None:
+            raise InvalidJob("a submit with an instance has lost where another has it: no when_busy, no max_waiting")
+        key, lane, keep = instances.checked_submit(keys, options["instance"], options.get("keep", instances.KEEP))
+        group = validation.group(key, fair_by(key)) if fair_by else key[: max(0, key.find("/"))]
+        return (lane,), ["grab", keep, "group", group]
 
 
 def check_options(options: Mapping[str, object]) -> None:
@@ -188,6 +202,8 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg
         fields += ["hold", 1]
     if (weight := options.get("weight", 1)) != 1:
         fields += ["weight", validation.weight(weight)]
+    if options.get("when_busy") == "replace":
+        fields += ["replaces", 1]
     if "expires" in own:
         fields += ["expires", validation.start("expires", own["expires"])]
     if job := working.get():

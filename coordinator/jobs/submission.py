@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from coordinator.errors import CoordinatorError
+from coordinator.jobs.instances import State, Winner
 from coordinator.jobs.record import Job
+from coordinator.store.values import Json
 
 
 class Host(Protocol):
@@ -21,21 +23,28 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The outcome of a submit. `accepted`: Redis keeps work under `job_id` (all outcomes but `skipped`).
+    """The outcome of a submit. `accepted`: Redis keeps work of its own for it (all outcomes but `skipped` and `lost`).
 
-    `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
-    waiting job it melted into), duplicate, collected (by a sorter). `position`: 0 = in front, -1 = not in line (yet).
-    A job in front that no living node can run yet is queued, too.
+    `outcome`: started (in front, and a living node can run it), queued, skipped, coalesced (`job_id` is an alias of the
+    waiting job it melted into), duplicate, collected (by a sorter), lost (`job_id` is that of the winner of the
+    instance). `position`: 0 = in front, -1 = not in line (yet).
+
+    A submit with an instance has also `won`; `state`: running, complete or failed, and a loser's complete or
+    incomplete; the `winner`; its `result` is that of an instance that is complete.
     """
 
     job_id: str
     outcome: str
     position: int
+    won: bool | None = None
+    state: State = ""
+    winner: Winner | None = None
+    _kept: Json = field(default=None, repr=False)
     _host: Host | None = field(default=None, repr=False, compare=False)
 
     @property
     def accepted(self) -> bool:
-        return self.outcome != "skipped"
+        return self.outcome not in ("skipped", "lost")
 
     def get(self, timeout: float | None = None) -> Any:
         """Wait until the job is over or held, as `wait` does, and give its result. Raises its error.
@@ -49,7 +58,12 @@ class Submission:
 
     @property
     def result(self) -> Any:
-        """The job's result, or its error where it ended badly; None while it is not over."""
+        """The job's result, or its error where it ended badly; None while it is not over.
+
+        With an instance: the result that Redis kept of it at the submit.
+        """
+        if self.won is not None:
+            return self._kept
         job = self._asked.job(self.job_id)
         return self._asked.error_of(job) if job.over and job.state != "succeeded" else job.result
 

@@ -16,7 +16,7 @@ MAX_KEYS = 16
 GRABS = "grab:"  # the ids of grabs will begin so
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_TICK = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z\Z")
+_TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})\Z")
 
 
 class OwnId(str):
@@ -52,8 +52,8 @@ def check_id(job_id: str) -> str:
         raise InvalidJob(f"job_id {shown(job_id)}: give 1 to 512 bytes of text without control characters")
     if is_reserved(job_id) and not isinstance(job_id, OwnId):
         raise InvalidJob(
-            f"job_id {job_id!r} is reserved: ids that end with @ and an instant are those of ticks, and ids that begin "
-            f"with {GRABS!r} are those of grabs; give another one"
+            f"job_id {job_id!r} is reserved: ids that end with @ and an instant, or with @run:…, are those of ticks, "
+            f"and ids that begin with {GRABS!r} are those of grabs; give another one"
         )
     return str(job_id)
 

@@ -5,24 +5,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from functools import wraps
+from functools import lru_cache, wraps
 from types import TracebackType
-from typing import Any, ParamSpec, Self
+from typing import Any, Literal, ParamSpec, Self
 
 from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
+from coordinator.jobs.instances import Grabbed, Instance, State, Winner, checked, found, lane_of
 from coordinator.jobs.validation import GRABS
-from coordinator.lanes.grabs import Grabbed, OnLosing, State, Winner, all_of, checked, found, lane_of, listening, look
+from coordinator.lanes.grabs import all_of, listening, look
 from coordinator.lanes.leases import Lease, Renewer, holding, insist
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
@@ -31,7 +31,8 @@ from coordinator.store.values import Json
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-Named = str | int | datetime | Callable[..., str | int | datetime]
+Named = Instance | Callable[..., Instance]
+OnLosing = Literal["incomplete", "complete", "wait"]
 _LOSER: dict[OnLosing, State] = {"incomplete": "incomplete", "complete": "complete", "wait": "waiting"}
 _INSIST = 2.0  # seconds for which a lost reply is asked for again
 _POLL = 1.0
@@ -83,6 +84,11 @@ class Grabber:
         return decorated
 
 
+@lru_cache(maxsize=100)
+def _told(winner: Winner) -> str:
+    return json.dumps(winner._asdict())
+
+
 class Grab:
     """One process's part in an instance. `won`: it is ours to work on; then `fence` goes with our writes.
 
@@ -114,7 +120,7 @@ class Grab:
         self._grabber, self._ttl, self._keep, self._on_losing = grabber, ttl, keep, on_losing
         self._lease: Lease | None = None
         self._pid = os.getpid()
-        self._stopped = threading.Event()
+        self._stopped = False
 
     def check(self) -> None:
         """Raises LeaseLost where the instance is no longer ours, StoreUnavailable where nobody can say."""
@@ -147,7 +153,7 @@ class Grab:
                 left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
                 if left <= 0:
                     raise WaitTimeout(f"{self.key} {self.instance}", "running")
-                if self._stopped.is_set():
+                if self._stopped:
                     return "stopped"
                 listen(left)
         return said
@@ -159,7 +165,7 @@ class Grab:
 
     def stop(self) -> None:
         """End a wait of another thread, within a second."""
-        self._stopped.set()
+        self._stopped = True
 
     def __enter__(self) -> Self:
         if not self.won and self._on_losing == "wait":
@@ -202,11 +208,12 @@ class Grab:
 
     def _take(self) -> None:
         grabber = self._grabber
-        about = dumps(Winner(self.identifier, socket.gethostname(), os.getpid(), grabber.node())._asdict())
+        winner = Winner(self.identifier, socket.gethostname(), os.getpid(), grabber.node())
+        about = _told(winner)
         lane, lifetime = lane_of(self.key, self.instance), milliseconds(grabber.store.settings.max_lifetime)
         for _ in range(10):
             job_id, token, since = f"{GRABS}{os.urandom(12).hex()}", os.urandom(16).hex(), time.monotonic()
-            args = (lane, self.key, self.instance, job_id, token, milliseconds(self._ttl), lifetime)
+            args = (lane, job_id, token, milliseconds(self._ttl), lifetime)
             try:
                 reply = self._insist("grab_take", *args, milliseconds(self._keep), about)
             except BaseException:
@@ -221,19 +228,17 @@ class Grab:
         if reply[0] != b"won":
             self._see(found(self.key, self.instance, reply))
             return
-        seen = found(self.key, self.instance, [b"running", *reply[1:]])
-        self.won, self.state, self.winner = True, "running", seen.winner
-        self.attempt, self.fence = seen.attempt, seen.fence
-        self._lease = Lease(lane, job_id, token, seen.fence, grabber.holds)
+        self.won, self.state, self.winner = True, "running", winner
+        self.fence, self.attempt = int(reply[1]), int(reply[2])
+        self._lease = Lease(lane, job_id, token, self.fence, grabber.holds)
         grabber.renewer.add(self._lease, self._ttl, since)
         holding.set((*holding.get(), self._lease))
 
     def _see(self, seen: Grabbed) -> None:
         """Note the winner, for a loser, and log it once."""
         if seen.winner and seen.winner != self.winner:
-            logger.info(
-                "grab %s %s: %s lost to %s (%s, pid %d)", self.key, self.instance, self.identifier, *seen.winner[:3]
-            )
+            winner, place = seen.winner.identifier, seen.winner.place
+            logger.info("grab %s %s: %s lost to %s (%s)", self.key, self.instance, self.identifier, winner, place)
         self.winner, self.attempt, self.fence = seen.winner or self.winner, seen.attempt, seen.fence
         if seen.state == "complete":
             self.state, self.result = "complete", seen.value
@@ -248,9 +253,8 @@ class Grab:
         return self._lease
 
     def _end(self, state: State, value: Json) -> None:
-        lease, text = self._ours(), dumps(value)
-        names = (lease.key, self.key, self.instance, lease.job_id, lease.token)
-        told = self._insist("grab_end", *names, state, milliseconds(self._keep), text)
+        lease, text = self._ours(), "null" if value is None else dumps(value)
+        told = self._insist("grab_end", lease.key, lease.job_id, lease.token, state, milliseconds(self._keep), text)
         self._let_go()
         if told != b"ended":
             lease.lost.set()

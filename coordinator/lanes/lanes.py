@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, cast
@@ -17,11 +17,13 @@ from kombu.utils.json import loads
 from coordinator.errors import InvalidJob, LaneFull, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record, validation
+from coordinator.jobs.instances import found, names_in
 from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.submission import Submission
 from coordinator.lanes import lane
+from coordinator.lanes.grabs import end_of_process
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import holders, would_deadlock
 from coordinator.store.client import Store
@@ -82,13 +84,16 @@ class Lanes:
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
         Listens for its end, and looks each second should the notice be lost. Where the app stores the job's result, the
-        backend has it by then, unless it is slower than two seconds.
+        backend has it by then, unless it is slower than two seconds. The id of a
+        process that won an instance will do, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
         if job.waited_for:
             self._until_told(job.id, deadline)
             return job
+        if job_id.startswith(validation.GRABS):
+            return end_of_process(self.store, job, deadline)
         with (
             self._awaited(job.id) as look,
             self.store.call(lambda: self.store.client.pubsub(ignore_subscribe_messages=True)) as notices,
@@ -230,10 +235,23 @@ class Lanes:
 
 
 def _submitted(request: JobRequest, reply: Any) -> Submission:
-    outcome, position, found, _fence = reply
+    outcome, position, about, _fence, *grab = reply
     if outcome == b"full":
-        raise LaneFull(found.decode(), position, request.id)
-    return Submission(request.id, outcome.decode(), position)
+        raise LaneFull(about.decode(), position, request.id)
+    if not grab:
+        return Submission(request.id, outcome.decode(), position)
+    told, winner = grab
+    return grab_submission(request, outcome.decode(), position, about.decode(), told, winner.decode())
+
+
+def grab_submission(
+    request: JobRequest, outcome: str, position: int, about: str, told: Sequence[bytes], winner: str
+) -> Submission:
+    """That of a submit with an instance. `told`: the instance; `winner`: the id that has it."""
+    grab, won = found(*names_in(request.keys[0]), told), winner == request.id
+    state = "incomplete" if not won and grab.state == "running" else grab.state
+    job_id = about if outcome == "lost" else request.id
+    return Submission(job_id, outcome, position, won, state, grab.winner, grab.value)
 
 
 def check_limit(limit: int) -> int:

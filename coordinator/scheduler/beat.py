@@ -1,13 +1,13 @@
 """The Celery beat scheduler: any number of beats, each tick once. `celery -A … beat -S coordinator.scheduler.Scheduler`
 
 A tick is an entry's name and an instant; the job or task that it starts has the id `<name>@<instant>`. Redis is
-authoritative. For each entry it holds the entry's hash and the last instant that a beat took: `tick:<name>` {source
-hash last next, unsent token till}. The time is the server's: its last answer, and the seconds since.
+authoritative. For each entry it holds the entry's hash and the last instant that a beat took: `tick:<name>`. The time
+is the server's: its last answer, and the seconds since.
 
-A tick is taken, sent and done. `tick_take` moves `last` and notes the instant as unsent; `tick_done` removes the note.
-When a beat dies in between, the tick stays unsent. After `CLAIM` seconds any other beat takes it over and sends it
-under the same id, and until then the entry's next instant waits. So no tick is lost, and no job is doubled, since
-Redis knows its id. An ordinary task is sent twice, under one id, if its beat dies between publishing and `tick_done`.
+One step takes a tick and puts its job in line. An ordinary task is taken, published and done: `tick_take` notes the
+instant as unsent, `tick_done` removes the note. When a beat dies in between, any other beat takes it over after `CLAIM`
+seconds, and sends it under the same id; until then the entry's next instant waits. So no tick is lost, and no job is
+doubled. An ordinary task is sent twice, under one id, if its beat dies between publishing and `tick_done`.
 
 Beats may read different versions of a source. Each second a beat stands for the version that it reads:
 
@@ -16,66 +16,45 @@ Beats may read different versions of a source. Each second a beat stands for the
   version is the current one, or until no beat has stood for the current one for `LAPSE` seconds.
 
 So two beats with two versions never take turns. One step moves a source's version and all its hashes together, and
-`tick_take` refuses beats that still have an old hash. A new or changed entry counts from that moment.
+`tick_take` refuses beats that still have an old hash. A new or changed entry counts from that moment. `tick_take` also
+sees what operators said of the entry: once their act has returned, no beat sends what they stopped.
 
-After an absence, `entries.due` says which instants are due. `tick` raises nothing. While Redis is away, the beat says
-so once, tries each second, and then catches up. A source that the beat cannot read keeps its entries. The beat names an
-entry that is wrong, and leaves it out.
+After an absence, `due` says which instants are due. `tick` raises nothing. While Redis is away, the beat says so once,
+tries each second, and then catches up. A source that the beat cannot read keeps its entries. The beat names an entry
+that is wrong, and leaves it out.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import cached_property, partial
-from math import inf
-from typing import Any, Protocol, Unpack, cast
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import chain
+from typing import Any, cast
 
 from celery import Celery, beat
 from celery.schedules import crontab
 from celery.utils.log import get_logger
 from kombu.connection import Connection
-from kombu.exceptions import OperationalError
 from kombu.messaging import Producer
 
-from coordinator.documents.registry import Documents
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.jobs.options import Options
-from coordinator.jobs.submission import Submission
-from coordinator.scheduler.entries import (
-    Due,
-    Entry,
-    Plan,
-    Reading,
-    Source,
-    schedule_of,
-    tick_id,
-)
-from coordinator.store.client import Store
+from coordinator.scheduler.agenda import Agenda
+from coordinator.scheduler.due import Due, Plan
+from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.sources import Reading, Stored
+from coordinator.scheduler.ticks import BrokerAway, Clock, Host, Ticks
 from coordinator.store.times import EPOCH, instant, milliseconds, to_ms
 
-CLAIM = 5.0  # seconds in which a beat must send the tick that it took
 LAPSE = 10.0  # seconds after which any version may replace one for which no beat stands
 ROUND = 1.0  # seconds from one look at sources and overdue senders to the next
+MOST = 1000  # ticks that a beat takes before it looks at its sources again
+MANY = 1000  # entries; above that, Redis notes fewer ticks of each
 
-_PASSING = (StoreUnavailable, StoreRefused, OperationalError, OSError)
+_PASSING = (StoreUnavailable, StoreRefused, BrokerAway, OSError)
 
 logger = get_logger(__name__)
-
-
-class Host(Protocol):
-    """The part of a Coordinator that a beat uses."""
-
-    store: Store
-    schedule_sources: Iterable[Source]
-    documents: Documents
-
-    def submit(
-        self, keys: str | Sequence[str], signature: Mapping[str, object], /, **options: Unpack[Options]
-    ) -> Submission: ...
 
 
 def configured(app: Celery) -> Iterator[Entry]:
@@ -92,7 +71,7 @@ def configured(app: Celery) -> Iterator[Entry]:
 
 
 class Scheduler(beat.Scheduler):
-    """Replaces Celery's own scheduler. `app.coordinator` gives Redis, the sources and `submit`."""
+    """Replaces Celery's own scheduler. `app.coordinator` gives Redis, the sources and the requests."""
 
     def __init__(self, app: Celery, **options: object) -> None:
         host: Host | None = getattr(app, "coordinator", None)
@@ -100,11 +79,14 @@ class Scheduler(beat.Scheduler):
             raise SettingsError(f"the app {app.main!r} has no coordinator: write coordinator = Coordinator(app)")
         self._host = host
         self._store = host.store
-        self._grace = timedelta(seconds=host.store.settings.misfire_grace)
-        self._token = uuid.uuid4().hex
+        self._clock = Clock()
+        self._ticks = Ticks(app, host, self._clock, lambda: self.producer)
         self._readings: list[Reading] = []
-        # The server's last answer in ms, and this process's monotonic seconds at that moment.
-        self._clock = round(time.time() * 1000), time.monotonic()
+        self._stored = Stored(host.store)
+        self._agenda = Agenda()
+        self._standing: list[tuple[str, str]] = []
+        self._steering = ""
+        self._others: dict[str, str] = {}  # the schedules that operators gave entries
         self._round_at = 0.0
         self._trouble = ""
         self._broker_away = False
@@ -118,12 +100,12 @@ class Scheduler(beat.Scheduler):
 
         self._store.check()
         self._host.documents.serve()
-        self._readings = [Reading("beat_schedule", table, schedule_of)]
+        self._readings = [Reading("beat_schedule", table)]
         seen: Counter[str] = Counter()
         for source in self._host.schedule_sources:
             name = f"{source.__module__}.{getattr(source, '__qualname__', type(source).__qualname__)}"
             seen[name] += 1
-            self._readings.append(Reading(f"{name}#{seen[name]}" if seen[name] > 1 else name, source, schedule_of))
+            self._readings.append(Reading(f"{name}#{seen[name]}" if seen[name] > 1 else name, source))
 
     @cached_property
     def connection(self) -> Connection:
@@ -153,131 +135,152 @@ class Scheduler(beat.Scheduler):
         if time.monotonic() >= self._round_at:
             self._round_at = time.monotonic() + ROUND
             self._round()
-        wake = min([self._round_at, *(self._attend(plan) for plan in self._current())])
-        return max(0.001, min(float(self.max_interval), wake - time.monotonic()))
+            if self._trouble:
+                logger.info("beat goes on, after: %s", self._trouble)
+            self._trouble = ""
+        left = MOST
+        while left > 0 and (plans := self._agenda.take(self._clock.now().timestamp(), left)):
+            left -= len(plans)
+            self._attend(plans)
+        wake = self._agenda.next() - self._clock.now().timestamp()
+        return max(0.001, min(float(self.max_interval), wake, self._round_at - time.monotonic()))
+
+    def _attend(self, plans: list[Plan]) -> None:
+        """Take and send what is due of these, and put each back for its next time."""
+        now = self._clock.now()
+        try:
+            self._ticks.take([(plan, due) for plan in plans if (due := plan.due(now, self._ticks.grace))])
+            if any(plan.entry.key is None for plan in plans):
+                self._broker_away = False
+        except BrokerAway as error:
+            self._rest_ordinary(error)
+        finally:
+            for plan in plans:
+                self._put(plan)
+
+    def _put(self, plan: Plan) -> None:
+        now = self._clock.now().timestamp()
+        rest = now + plan.rest_until - time.monotonic()
+        if plan.unsent:
+            self._agenda.put(max(now, rest), plan)
+        elif plan.at is not None:
+            self._agenda.put(max(plan.at.timestamp(), rest), plan)
+
+    def _rest_ordinary(self, error: BrokerAway) -> None:
+        """Ordinary tasks wait for the broker; jobs go on."""
+        if not self._broker_away:
+            logger.error("ticks wait for the broker: %s", error)
+        self._broker_away = True
+        self.close()
+        for plan in self._plans():
+            if plan.entry.key is None:
+                plan.rest_until = time.monotonic() + ROUND
+
+    def _sources(self) -> list[Reading | Stored]:
+        return [*self._readings, self._stored]
+
+    def _plans(self) -> Iterator[Plan]:
+        return chain(*(one.current.values() for one in self._sources()))
+
+    def _plan(self, name: str) -> Plan | None:
+        return next((found for one in self._sources() if (found := one.current.get(name))), None)
 
     def _round(self) -> None:
-        """Read the sources, stand for their versions, and take over the ticks that another beat left unsent."""
-        new = [reading.again() for reading in self._readings]
+        """Read the sources, stand for their versions, and do what operators and code asked for meanwhile."""
+        new = [reading.again(self._others) for reading in self._readings]
         if any(new):
             names: set[str] = set()
             for reading in self._readings:
                 reading.settle(names)
-        overdue = {name for reading in self._readings if not reading.trouble for name in self._follow(reading)}
-        for plan in self._current():
-            if plan.entry.name in overdue:
-                self._take(plan, Due(EPOCH))
+        overdue: set[str] = set()
+        for reading in self._readings:
+            names_overdue, news = self._follow(reading)
+            overdue |= set() if reading.trouble else names_overdue
+        steering, version, asked = news
+        self._read_stored(version.decode(), any(new))
+        if self._steering != steering.decode():
+            self._steer()
+            self._steering = steering.decode()
+        standing = [(reading.digest, reading.base) for reading in self._readings]
+        if any(new) or standing != self._standing:
+            self._standing = standing
+            self._fill()
+        self._do(overdue, [name.decode().partition("\n")[::2] for name in asked])
 
-    def _current(self) -> list[Plan]:
-        return [plan for reading in self._readings if reading.base == reading.digest for plan in reading.plans.values()]
-
-    def _follow(self, reading: Reading) -> set[str]:
-        """Stand for the source's version. Returns the names of its entries whose tick is overdue."""
+    def _follow(self, reading: Reading) -> tuple[set[str], Any]:
+        """Stand for the source's version. The names of its entries whose tick is overdue, and the news."""
         entries: list[str | int] = ["none"]
         if reading.base != reading.digest:
-            now = self._now()
+            now = self._clock.now()
             entries = ["all"]
             for name, plan in reading.plans.items():
-                entries += [name, plan.hash, _ms(plan.schedule.next(now))]
+                following = plan.schedule.next(now)
+                entries += [name, plan.hash, 0 if following is None else to_ms(following), plan.about]
         lapse = milliseconds(LAPSE)
         reply = self._store.step("schedule_follow", reading.name, reading.digest, reading.base, lapse, *entries)
-        verdict, now_ms, lasts, overdue = reply
-        self._heard(now_ms)
+        verdict, now_ms, lasts, overdue, news = reply
+        self._clock.heard(now_ms)
         if verdict == b"behind":
             if reading.base:
                 logger.info("schedule source %s: this beat follows another one's version", reading.name)
             reading.base = ""
-            return set()
+            return set(), news
         reading.base = reading.digest
         for plan, last in zip(reading.plans.values(), lasts, strict=False):
             plan.count_from(instant(float(last)))
-        return {name.decode() for name in overdue}
+        return {name.decode() for name in overdue}, news
 
-    def _attend(self, plan: Plan) -> float:
-        """Take and send the entry's due ticks. Returns when to look again, in monotonic seconds."""
-        while plan.rest_until <= time.monotonic():
-            now = self._now()
-            found = plan.due(now, self._grace)
-            if found is None:
-                return time.monotonic() + (plan.next - now).total_seconds() if plan.next else inf
-            self._take(plan, found)
-        return plan.rest_until
-
-    def _take(self, plan: Plan, what: Due) -> None:
-        name, at = plan.entry.name, to_ms(what.instant)
-        following = _ms(plan.schedule.next(what.instant))
-        reply = self._store.step(
-            "tick_take", name, plan.hash, at, following, self._token, milliseconds(CLAIM), int(what.sent)
-        )
-        verdict, which, last, now_ms = reply[0].decode(), *map(int, reply[1:])
-        self._heard(now_ms)
-        if verdict == "stale":  # the next round tells which version is current
-            self._round_at, plan.rest_until = 0.0, time.monotonic() + ROUND
+    def _read_stored(self, version: str, names_changed: bool) -> None:
+        """Read the entries that code stored, where there are others now."""
+        if version == self._stored.version and not names_changed:
             return
-        plan.count_from(instant(last))
-        plan.unsent = instant(which) if verdict == "taken" else None
-        if verdict == "held" and last < at:
-            plan.rest_until = time.monotonic() + ROUND / 4
-        if verdict == "passed":
-            logger.warning("tick of %s passed over: no beat ran then, and it is older than %s", name, self._grace)
-        if verdict == "taken":
-            if what.missed:
-                logger.warning("no beat ran for %d ticks of %s: this beat sends only the last one", what.missed, name)
-            self._send(plan, instant(which))
+        if names_changed:
+            self._stored.version = ""
+        former = dict(self._stored.current)
+        names = {name for reading in self._readings for name in reading.plans}
+        for name, plan in self._stored.again(names, self._others).items():
+            if name in former:
+                self._agenda.remove(former[name])
+            if plan is not None:
+                self._put(plan)
 
-    def _send(self, plan: Plan, at: datetime) -> None:
-        entry = plan.entry
-        if plan.sent != at:
-            try:
-                if self._now() - at <= self._grace:
-                    self._start(entry, tick_id(entry.name, at))
-                else:
-                    logger.warning("tick of %s at %s passed over: no beat could send it in time", entry.name, at)
-            except (StoreUnavailable, StoreRefused):
-                raise
-            except (OperationalError, OSError) as error:
-                if not self._broker_away:
-                    logger.error("ticks wait for the broker: %s", error)
-                self._broker_away = True
-                self.close()
-                for other in self._current():
-                    if other.entry.key is None:
-                        other.rest_until = time.monotonic() + ROUND
-                return
-            except Exception:
-                logger.exception("cannot send the tick of %s at %s", entry.name, at)
-            plan.sent = at
-        self._store.step("tick_done", entry.name, to_ms(at), self._token)
-        plan.unsent = None
+    def _steer(self) -> None:
+        """Read the schedules that operators gave entries instead of their own."""
+        names = [name.decode() for name in self._store.read("SMEMBERS", self._store.key("steered"))]
+        told = {name: self._store.read("HGET", self._store.key("tick", name), "other") for name in names}
+        others = {name: text.decode() for name, text in told.items() if text}
+        for one in self._sources():
+            for name in (self._others.keys() | others.keys()) & one.current.keys():
+                if (plan := one.current[name]).other != (text := others.get(name, "")):
+                    self._change(one, plan, text)
+        self._others = others
 
-    def _start(self, entry: Entry, tick: str) -> None:
-        args, kwargs, options = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})
-        if entry.key is not None:
-            job = self.app.signature(entry.task, args=args, kwargs=kwargs, options=options)
-            asked: Options = {"when_busy": entry.when_busy, **entry.submit, "job_id": tick}
-            submission = self._host.submit(entry.key, job, **asked)
-            logger.info("tick %s: %s", tick, submission.outcome)
+    def _change(self, source: Reading | Stored, plan: Plan, text: str) -> None:
+        name = plan.entry.name
+        try:
+            changed = plan.change(text)
+        except ValueError as error:
+            logger.error("schedule entry %r rests: its other schedule %r: %s", name, text, error)
             return
-        options = {"retry": False} | options | {"task_id": tick, "producer": self.producer}
-        options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True}
-        task = self.app.tasks.get(entry.task)
-        send = task.apply_async if task else partial(self.app.send_task, entry.task)
-        send(args, kwargs, **options)
-        self._broker_away = False
-        logger.info("tick %s: sent", tick)
+        changed.count_from(instant(int(self._store.read("HGET", self._store.key("tick", name), "last") or 0)))
+        source.replace(name, changed)
+        self._agenda.remove(plan)
+        self._put(changed)
 
-    def _heard(self, now_ms: bytes | int) -> None:
-        """Redis answered with its time."""
-        self._clock = int(now_ms), time.monotonic()
-        if self._trouble:
-            logger.info("beat goes on, after: %s", self._trouble)
-        self._trouble = ""
+    def _fill(self) -> None:
+        """The agenda has the plans that count."""
+        self._agenda.fill(())
+        for plan in self._plans():
+            self._put(plan)
+        self._ticks.most = 10 if len(self._agenda) > MANY else 100
 
-    def _now(self) -> datetime:
-        """The server's time, or a little less."""
-        server_ms, then = self._clock
-        return instant(server_ms) + timedelta(seconds=time.monotonic() - then)
-
-
-def _ms(at: datetime | None) -> int:
-    return 0 if at is None else to_ms(at)
+    def _do(self, overdue: set[str], asked: list[tuple[str, str]]) -> None:
+        """Take over the ticks that another beat left unsent, and start the runs that were asked for."""
+        found = [plan for name in overdue if (plan := self._plan(name))]
+        try:
+            self._ticks.take([(plan, Due(EPOCH)) for plan in found])
+            for name, token in asked:
+                if plan := self._plan(name):
+                    self._ticks.run(plan, token)
+        except BrokerAway as error:
+            self._rest_ordinary(error)

@@ -1,54 +1,55 @@
-"""Periodic entries: an entry, the instant at which it is due, and the hash by which beats see that they mean the same.
+"""Periodic entries: what an entry says, the hash by which beats see that they mean the same, and its form in Redis.
 
 An entry is a keyed job (with a `key`: the beat submits it to that lane) or an ordinary task (the beat publishes it).
-Its schedule is any object with `next(after)`, the first instant strictly after, and a `str` that tells all of it:
-`Quartz`, `Every`, `Crontab`.
-
-The first instant after the last one taken is due. A beat that lags by up to `LAG` takes one instant after the other and
-leaves no gap. Earlier instants were missed while no beat ran. The beat sends only the latest of those, late, and none
-that is older than the grace.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal
 from uuid import UUID
 
-from celery.schedules import BaseSchedule, crontab, schedule
-
+from coordinator.errors import InvalidJob
 from coordinator.jobs.options import Options
 from coordinator.jobs.validation import OwnId
-from coordinator.scheduler.quartz import Quartz
+from coordinator.scheduler.schedules import (
+    Bounded,
+    Given,
+    Schedule,
+    parse,
+    schedule_of,
+    text_of,
+    zone_name,
+    zone_named,
+    zone_of,
+)
 from coordinator.store.client import Store
-from coordinator.store.times import EPOCH, instant
+from coordinator.store.times import instant
+from coordinator.store.values import Json
 
-Source = Callable[[], tuple[str, Iterable["Entry"]]]
-"""Gives its version, and its entries, which the beat reads only when the version is new."""
-
-LAG = timedelta(seconds=10)
-_MS = timedelta(milliseconds=1)
-
-logger = logging.getLogger(__name__)
-
-
-class Schedule(Protocol):
-    def next(self, after: datetime) -> datetime | None: ...
-
-
-Given: TypeAlias = Schedule | BaseSchedule | str | float | timedelta
-"""As an author writes it: `Quartz` or its text (UTC), seconds, timedelta, Celery's `schedule` or `crontab`."""
+Misfire = Literal["once", "all", "skip"]
+MISFIRES = ("once", "all", "skip")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """`options`: Celery's (queue, expires, …). `submit`: further keywords of `Coordinator.submit`, with a key only."""
+    """One entry of the schedule.
+
+    * options: Celery's (queue, expires, …). submit: further keywords of `Coordinator.submit`, with a key only.
+    * instance: each tick is a grab of its instant, an instance of the key: the job does nothing where another process
+      grabbed that instant (`Coordinator.grab`), and the other way round.
+    * misfire: what becomes of instants that were missed while no beat ran. `once`: the latest of them is sent, late;
+      `all`: each is sent, in order, the last `catch_up` of them; `skip`: none. None is sent that is older than the
+      setting `misfire_grace`.
+    * jitter: each instant is sent up to so many seconds later; a hash of name and instant says how much.
+    * zone: the time zone of an expression that is given as text, such as "Europe/Berlin"; UTC where it is not named.
+    * first, last: no instant before or after these; without a zone, they are in UTC.
+    """
 
     name: str
     schedule: Given
@@ -57,16 +58,123 @@ class Entry:
     kwargs: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     key: str | Sequence[str] | None = None
-    when_busy: Literal["queue", "skip", "defer"] = "queue"
+    when_busy: Literal["queue", "skip", "defer", "replace"] = "queue"
     submit: Options = field(default_factory=Options)
+    instance: bool = False
+    misfire: Misfire = "once"
+    catch_up: int = 100
+    jitter: float = 0.0
+    zone: str | tzinfo | None = None
+    first: datetime | None = None
+    last: datetime | None = None
+
+    def planned(self, other: str = "") -> Schedule:
+        """Its schedule, or the one of the text `other` in its zone, within its first and last instant.
+
+        Raises TypeError or ValueError where the entry says something that cannot be.
+        """
+        check_name(self.name)
+        if self.misfire not in MISFIRES:
+            raise ValueError(f"misfire is one of {', '.join(MISFIRES)}, not {self.misfire!r}")
+        if not isinstance(self.catch_up, int) or isinstance(self.catch_up, bool) or not 0 <= self.catch_up <= 10_000:
+            raise ValueError(f"catch_up is a number of instants from 0 to 10000, not {self.catch_up!r}")
+        if not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 86400:
+            raise ValueError(f"jitter is 0 to 86400 seconds, not {self.jitter!r}")
+        if self.instance and self.key is None:
+            raise ValueError("instance is for an entry with a key")
+        zone = zone_named(self.zone) if isinstance(self.zone, str) else self.zone
+        own = schedule_of(self.schedule, zone)
+        schedule = parse(other, zone or zone_of(own)) if other else own
+        if self.first is None and self.last is None:
+            return schedule
+        return Bounded(schedule, *(_aware(at) for at in (self.first, self.last)))
 
     def hash(self, schedule: Schedule) -> str:
         """A hash of the whole entry. Raises TypeError or ValueError where a part has no JSON form."""
-        what = (self.task, self.args, self.kwargs, self.options, self.key, self.when_busy, self.submit)
-        return _digest(json.dumps((self.name, str(schedule), *what), sort_keys=True, default=_plain))
+        what = [self.task, self.args, self.kwargs, self.options, self.key, self.when_busy, self.submit]
+        if more := self._more():
+            what.append(more)
+        return digest(json.dumps((self.name, str(schedule), *what), sort_keys=True, default=_plain))
+
+    def _more(self) -> dict[str, object]:
+        """The fields that few entries name. The zone and the bounds are the schedule's."""
+        return {name: getattr(self, name) for name in _SELDOM if getattr(self, name) != _DEFAULTS[name]}
+
+    def about(self, schedule: Schedule) -> str:
+        """The JSON that people are told of it, from any process: its schedule, when, and what it starts."""
+        inner = schedule.schedule if isinstance(schedule, Bounded) else schedule
+        told: dict[str, object] = {"task": self.task, "schedule": text_of(inner) or str(inner)}
+        if not text_of(inner):
+            told["opaque"] = True
+        if (zone := zone_name(zone_of(inner))) and zone != "UTC":
+            told["zone"] = zone
+        told |= {name: _aware(at).isoformat() for name in ("first", "last") if (at := getattr(self, name))}
+        if self.key is not None:
+            told["key"] = self.key
+        if self.when_busy != "queue":
+            told["when_busy"] = self.when_busy
+        return json.dumps(told | self._more(), default=_plain)
+
+    def to_json(self) -> str:
+        """The entry as Redis keeps it. Raises InvalidJob where some of it has no such form."""
+        own = schedule_of(self.schedule, zone_named(self.zone) if isinstance(self.zone, str) else self.zone)
+        text, zone = text_of(own), zone_name(zone_of(own))
+        if text is None or zone is None:
+            raise InvalidJob(f"entry {self.name!r}: {own} has no text by which Redis could keep it; give an expression")
+        given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        given |= {"schedule": text, "zone": zone, **{name: at and _aware(at).isoformat() for name, at in _ends(self)}}
+        kept = {name: value for name, value in given.items() if value != _DEFAULTS.get(name)}
+        try:
+            text = json.dumps(kept)
+        except (TypeError, ValueError) as error:
+            raise InvalidJob(f"entry {self.name!r}: an argument or option has no JSON form: {error}") from error
+        return text
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Entry:
+        given = json.loads(text)
+        for name in ("first", "last"):
+            if given.get(name):
+                given[name] = datetime.fromisoformat(given[name])
+        if given.get("zone") == "UTC":
+            del given["zone"]
+        return cls(**given)
 
 
-def _digest(text: str) -> str:
+_DEFAULTS: dict[str, object] = {"first": None, "last": None, "zone": None, "args": (), "kwargs": {}, "options": {}}
+_DEFAULTS |= {
+    "key": None,
+    "when_busy": "queue",
+    "submit": {},
+    "misfire": "once",
+    "catch_up": 100,
+    "jitter": 0.0,
+    "instance": False,
+}
+_SELDOM = ("misfire", "catch_up", "jitter", "instance")
+
+
+def schedule_told(about: Mapping[str, Json], other: str = "") -> Schedule | None:
+    """The schedule of an entry as people are told of it; None for one of a kind of its own."""
+    if about.get("opaque") and not other:
+        return None
+    schedule = parse(other or str(about["schedule"]), zone_named(str(about.get("zone", "UTC"))))
+    first, last = (datetime.fromisoformat(str(about[name])) if name in about else None for name in ("first", "last"))
+    return Bounded(schedule, first, last) if first or last else schedule
+
+
+def _ends(entry: Entry) -> list[tuple[str, datetime | None]]:
+    return [("first", entry.first), ("last", entry.last)]
+
+
+def _aware(at: Any) -> Any:
+    """Without a zone, an instant is in UTC."""
+    if at is not None and not isinstance(at, datetime):
+        raise TypeError(f"{at!r} is no instant: give a datetime")
+    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+
+
+def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -76,171 +184,9 @@ def _plain(value: object) -> str:
     raise TypeError(f"argument {value!r} has no JSON form")
 
 
-@dataclass(frozen=True)
-class Every:
-    """An interval in seconds, counted from the epoch, so that all beats mean the same instants."""
-
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if not 0.1 <= self.seconds <= 366 * 86400 or timedelta(seconds=self.seconds) % _MS:
-            raise ValueError(f"an interval of {self.seconds} s: give 0.1 s to 366 days, in whole milliseconds")
-
-    def next(self, after: datetime) -> datetime | None:
-        step = timedelta(seconds=self.seconds)
-        return EPOCH + ((after - EPOCH) // step + 1) * step
-
-
-class Crontab:
-    """Celery's crontab: day of month *and* day of week (0 = Sunday) must fit."""
-
-    def __init__(
-        self,
-        minutes: Collection[int],
-        hours: Collection[int],
-        mdays: Collection[int],
-        months: Collection[int],
-        wdays: Collection[int],
-        tz: tzinfo = UTC,
-    ) -> None:
-        minute, hour, mday, month = (",".join(map(str, sorted(values))) for values in (minutes, hours, mdays, months))
-        self._quartz = Quartz(f"0 {minute} {hour} {mday} {month} ? *", tz)
-        self._wdays = frozenset(wdays)
-
-    def __str__(self) -> str:
-        return f"crontab {self._quartz!r} {sorted(self._wdays)}"
-
-    def next(self, after: datetime) -> datetime | None:
-        at = self._quartz.next(after)
-        while at is not None:
-            local = at.astimezone(self._quartz.tz)
-            if local.isoweekday() % 7 in self._wdays:
-                break
-            at = self._quartz.next(local.replace(hour=23, minute=59, second=59))
-        return at
-
-
-def schedule_of(given: Given) -> Schedule:
-    """Raises TypeError, or ValueError (QuartzError), for anything that is no schedule."""
-    if isinstance(given, Quartz | Every | Crontab):
-        return given
-    if isinstance(given, str):
-        return Quartz(given)
-    if isinstance(given, crontab):
-        days = given.day_of_month, given.month_of_year, given.day_of_week
-        return Crontab(given.minute, given.hour, *days, tz=given.tz)
-    if type(given) is schedule:
-        periodic: schedule = given
-        given = periodic if periodic.relative else periodic.run_every
-    if isinstance(given, timedelta):
-        given = given.total_seconds()
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return Every(float(given))
-    raise TypeError(f"{given!r} is no schedule: give Quartz text, seconds, a timedelta, schedule or crontab")
-
-
-@dataclass(frozen=True)
-class Due:
-    """An instant to take. Not `sent`: the beat only passes over it. `missed`: how many earlier ones it stands for."""
-
-    instant: datetime
-    sent: bool = True
-    missed: int = 0
-
-
-def due(schedule: Schedule, last: datetime, now: datetime, grace: timedelta) -> Due | None:
-    first = schedule.next(last)
-    if first is None or first > now:
-        return None
-    if now - first <= LAG:
-        return Due(first)
-    latest, count = schedule.next(max(last, now - grace - _MS)), 0
-    if latest is None or latest > now:
-        return Due(now - grace, sent=False)
-    while (later := schedule.next(latest)) is not None and later <= now:
-        latest, count = later, count + 1
-    return Due(latest, missed=count)
-
-
-class Plan:
-    """An entry as this beat works on it. `unsent`: the tick that it took and has not done; `sent`: its last tick."""
-
-    def __init__(self, entry: Entry, schedule: Schedule) -> None:
-        check_name(entry.name)
-        self.entry = entry
-        self.schedule = schedule
-        self.hash = entry.hash(schedule)
-        self.unsent: datetime | None = None
-        self.sent: datetime | None = None
-        self.rest_until = 0.0
-        self.count_from(EPOCH)
-
-    def count_from(self, last: datetime) -> None:
-        self.last, self.next = last, self.schedule.next(last)
-
-    def due(self, now: datetime, grace: timedelta) -> Due | None:
-        if self.unsent:
-            return Due(EPOCH)
-        return due(self.schedule, self.last, now, grace) if self.next and self.next <= now else None
-
-
-@dataclass
-class Reading:
-    """A source as this beat last read it.
-
-    `found`: all its entries; `plans`: those whose names no earlier source has; `digest`: a hash of `plans`.
-    `base`: the digest for which this beat stands in Redis. While `base` and `digest` differ, the source's entries rest.
-    """
-
-    name: str
-    read: Source
-    schedule_of: Callable[[Given], Schedule]
-    version: str | None = None
-    found: dict[str, Plan] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)
-    digest: str = ""
-    base: str = ""
-    trouble: str = ""
-
-    def again(self) -> bool:
-        """Read the source; True when its version is new. An error changes nothing, and the beat logs it once."""
-        try:
-            version, entries = self.read()
-            found = {} if version == self.version else self._planned(entries)
-        except Exception as error:
-            if self.trouble != repr(error):
-                logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.found))
-            self.trouble = repr(error)
-            return False
-        self.trouble = ""
-        if version == self.version:
-            return False
-        for name in found.keys() & self.found.keys():
-            found[name].unsent, found[name].sent = self.found[name].unsent, self.found[name].sent
-        self.version, self.found = version, found
-        return True
-
-    def settle(self, names: set[str]) -> None:
-        """Plan the entries whose names are not among `names`, and add their names to it."""
-        for name in self.found.keys() & names:
-            logger.error("schedule entry %r of %s is left out: another source has that name", name, self.name)
-        self.plans = {name: plan for name, plan in self.found.items() if name not in names}
-        self.digest = _digest(" ".join(sorted(plan.hash for plan in self.plans.values())))
-        names.update(self.plans)
-
-    def _planned(self, entries: Iterable[Entry]) -> dict[str, Plan]:
-        plans = {}
-        for entry in entries:
-            try:
-                plans[entry.name] = Plan(entry, self.schedule_of(entry.schedule))
-            except (AttributeError, TypeError, ValueError) as error:
-                logger.error("schedule entry %r is left out: %s", getattr(entry, "name", entry), error)
-        return plans
-
-
 def check_name(name: str) -> None:
     """A name is part of a job's id. Raises ValueError."""
-    if not (0 < len(name.encode()) <= 400 and name.isprintable()):
+    if not (isinstance(name, str) and 0 < len(name.encode()) <= 400 and name.isprintable()):
         raise ValueError("a name is 1 to 400 bytes of printable text")
 
 
@@ -248,6 +194,11 @@ def tick_id(name: str, at: datetime) -> OwnId:
     """The id of the job or task of one tick, the same in every beat. `submit` refuses it to everybody else."""
     precision = "milliseconds" if at.microsecond else "seconds"
     return OwnId(f"{name}@{at.astimezone(UTC).isoformat(timespec=precision).replace('+00:00', 'Z')}")
+
+
+def run_id(name: str, token: str) -> OwnId:
+    """The id of the job or task of a run that somebody asked for."""
+    return OwnId(f"{name}@run:{token}")
 
 
 def next_tick(store: Store, name: str) -> datetime | None:

@@ -16,10 +16,14 @@ from coordinator.errors import SettingsError
 
 # Bottom up: each file names only tables of files before it. A file of rules returns its one table, named as it is.
 RULES = (
-    "redis", "base", "record", "sorters", "states", "retention", "line", "locks", "classes", "ready", "pace",
-    "doorbells", "coalesce", "admit", "rings", "settle", "claim", "nodes", "versions", "submit", "held", "step",
+    "redis", "base", "record", "sorters", "states", "ticks", "grabs", "retention", "line", "locks", "classes", "ready",
+    "pace", "doorbells", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes", "versions", "held",
+    "submit", "step",
 )  # fmt: skip
-STEPS = ("clock", "job", "runner", "parked", "lock", "grab", "lane", "node", "sweep", "sorter", "schedule", "document")
+STEPS = (
+    "clock", "job", "runner", "parked", "lock", "grab", "lane", "node", "sweep", "sorter", "schedule", "entry",
+    "document",
+)  # fmt: skip
 
 # The server looks up a global anew at each use, through two tables; that was a fifth of a step. While the library is
 # loaded there are none, so the first call makes locals of them: functions/rules/step.lua.

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from select import PIPE_BUF
 from typing import ClassVar
 
@@ -28,24 +27,23 @@ from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry, Timer
 from kombu.connection import Connection
 
-from coordinator.broker.doorbells import TASK, queue_of
+from coordinator.broker.doorbells import TASK, add_queue, queue_of
 from coordinator.broker.transport import is_redis
-from coordinator.errors import CoordinatorError, SettingsError
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
-from coordinator.fleet.nodes import About, Nodes
+from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
 from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
 from coordinator.worker import remote_control
+from coordinator.worker.fitness import check, hindrance, is_taken, locate
 from coordinator.worker.unacked import note
 
 logger = logging.getLogger(__name__)
 
 _MOST_TIMERS = 1000
 CONSUMER = "coordinator.worker:Consumer"
-_NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only refer to the app
 
 
 class Consumer(consumer.Consumer):
@@ -72,6 +70,7 @@ class WardenStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.consumer:Tasks",)
     coordinated: ClassVar[Celery]
+    hindered: ClassVar[bool] = False  # the worker can run no jobs
 
     def __init__(self, parent: consumer.Consumer, **kwargs: object) -> None:
         super().__init__(parent, **kwargs)
@@ -80,9 +79,12 @@ class WardenStep(bootsteps.StartStopStep):
         self._timer: Entry | None = None
         self._told: About = {}
         self._draining = False
+        self._wrong = ""  # the last error, which is not told again and again
         signals.worker_shutting_down.connect(self._drain, weak=False)
 
     def start(self, c: consumer.Consumer) -> None:
+        if self.hindered:
+            return
         c.coordinator_step = self
         self._look(c)
         self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
@@ -109,8 +111,11 @@ class WardenStep(bootsteps.StartStopStep):
             changed = {name: value for name, value in now.items() if self._told.get(name) != value}
             if changed and self.tell(changed):
                 self._told = now
-        except Exception:
-            logger.exception("cannot look after the clock")
+            self._wrong = ""
+        except Exception as error:
+            again = self._wrong == str(error)
+            logger.log(logging.DEBUG if again else logging.ERROR, "cannot look after the clock", exc_info=True)
+            self._wrong = str(error)
 
     def _hear(self, c: consumer.Consumer) -> None:
         """Consume the own queue while this worker is the one that is registered under its name."""
@@ -216,44 +221,18 @@ def bind(app: Celery) -> None:
     def begin(sender: str, instance: WorkController, **_: object) -> None:
         """Runs before the worker forks its pool, so that each process of it knows its worker."""
         if instance.app is app:
-            _check(app)
+            if why := hindrance(app):
+                step.hindered = True  # type: ignore[attr-defined]
+                logger.error("this worker runs no jobs: %s", why)
+                return
+            check(app)
             app.coordinator.incarnation = uuid.uuid4().hex
             app.coordinator.board = Board.open()
             app.coordinator.one_each = bool(instance.max_tasks_per_child)
             app.coordinator.documents.node = sender
-            queues = app.amqp.queues
-            (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
+            add_queue(app, sender, consumed=not is_taken(app, sender))
 
     signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
-
-
-def _check(app: Celery) -> None:
-    """End the worker whose Redis is too old."""
-    with closing(app.coordinator.store) as store:
-        try:
-            store.check()
-        except SettingsError as error:
-            raise SystemExit(str(error)) from error
-
-
-def _is_taken(app: Celery, node: str) -> bool:
-    """Whether a living worker has this name. If Redis cannot say, the worker does not wait for an answer."""
-    with suppress(CoordinatorError), closing(app.coordinator.store) as store:
-        return Nodes(store).is_alive(node)
-    return False
-
-
-def locate(app: Celery) -> str:
-    """Where a new process finds this app: `module:attribute`, or `path.py:attribute` when it is the main program."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _NOT_HOME:
-            continue
-        for attribute, value in list(vars(module).items()) if hasattr(module, "__dict__") else ():
-            if value is app and not attribute.startswith("_"):
-                place = getattr(module, "__file__", "") or "" if name == "__main__" else name
-                spec = getattr(module, "__spec__", None) if name == "__main__" else None
-                return f"{spec.name if spec else place}:{attribute}"
-    raise SettingsError(f"the Celery app {app.main!r} is no attribute of any module: its errands could not find it")
 
 
 def _sends_task_events(c: consumer.Consumer) -> bool:

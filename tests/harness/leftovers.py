@@ -80,8 +80,10 @@ def _escaped(prefix: str) -> str:
 def _owned(store: Store, name: str) -> bool:
     client = store.client
     kind = name.partition(":")[0]
-    if name.startswith((*_LASTING, *_OF_NODES, *_OF_DOCUMENTS, "tick:", "schedule")):
+    if name.startswith((*_LASTING, *_OF_NODES, *_OF_DOCUMENTS, "tick:", "schedule", "entries", "steer")):
         return True
+    if kind in ("ticks", "runs"):
+        return bool(client.exists(store.key("tick", name.partition(":")[2])))
     if kind == "job":
         state, alias = client.hmget(store.prefix + name, "state", "alias")
         return bool(alias) or (state or b"").decode() not in TERMINAL

@@ -102,8 +102,9 @@ class Ask:
             max_waiting=asked.get("room"),
             unite={"what": asked["unite"]} if "unite" in asked else {},
         )
+        wanted |= asked.get("grab", {})
         target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
-        return Requests(_SETTINGS, target).make(list(self.keys), signature, wanted)
+        return Requests(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
 
     def _undo(self) -> dict[str, Any]:
         queues = self.asked.get("back", "celery")

@@ -1,7 +1,7 @@
 """The library on a clock of the test's own, its text changed in memory where a mutation asks for it.
 
-TIME, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what ends
-by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
+TIME, PTTL, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what
+ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
 """
 
 from functools import cache
@@ -19,6 +19,10 @@ local redis = (function()
   local at, ends
   local function call(command, ...)
     if command == 'TIME' then return {string.format('%.0f', math.floor(at / 1000)), tostring(at % 1000 * 1000)} end
+    if command == 'PTTL' then
+      local till = server().call('EXISTS', (...)) == 1 and server().call('ZSCORE', ends, (...))
+      return till and till - at or -2
+    end
     if command ~= 'SET' and command ~= 'PEXPIRE' then return server().call(command, ...) end
     local words, number, ms, free = {...}, select('#', ...), nil, {}
     local function later(i) ms, words[i] = words[i], words[i] + 86400000 end

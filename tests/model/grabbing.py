@@ -1,6 +1,7 @@
 """Grabs on a real Redis beside a plain model: processes that win, end, lapse, are replaced, and ask twice."""
 
 from dataclasses import dataclass
+from json import loads
 from random import Random
 from typing import Any
 
@@ -28,10 +29,23 @@ class Instance:
     ended: str = ""
     value: str = ""
     till: int = 0
+    taken: int = 0  # of a job: its takings so far
 
     def told(self, state: str) -> list[str]:
         attempt = str(self.attempt) if self.attempt else ""
         return [state, self.fence, attempt, self.about, self.started, self.ended, self.value]
+
+
+ANY = '"any"'
+
+
+def parsed(told: list[str]) -> list[Any]:
+    """The winner is told as JSON, and so is the error of a job that an operator ended, which may be ANY."""
+    return [*told[:3], loads(told[3] or "null"), *told[4:6], ANY if told[6] == ANY else loads(told[6] or "null")]
+
+
+def told_alike(told: list[str], expected: list[str]) -> bool:
+    return parsed([*told[:6], ANY if expected[6] == ANY else told[6]]) == parsed(expected)
 
 
 @dataclass(frozen=True)
@@ -78,21 +92,22 @@ class Grabbing(Stepping):
         there = {lane_of(*names): one for names, one in self.instances.items() if one.till > wall}
         held = {lane: (one["state"], one["token"], one["attempt"]) for lane, one in dump.under("grab").items()}
         assert held == {lane: (one.state, one.token, str(one.attempt)) for lane, one in there.items()}
-        listed = {
-            (key, instance): till for key, all_ in dump.under("grabs").items() for instance, till in all_ if till > wall
-        }
-        assert listed == {names: one.till for names, one in self.instances.items() if one.till > wall}
-        keys = {key: till for key, till in dump.scores("grabs").items() if till > wall}
-        assert keys == {key: max(till for (of, _), till in listed.items() if of == key) for key, _ in listed}
+        listed = {(key, name): till for key, all_ in dump.under("grabs").items() for name, till in all_}
+        keys = dump.scores("grabs")
+        for (key, name), one in self.instances.items():
+            assert one.till <= wall or one.till <= min(listed[key, name], keys[key]), (
+                "it is listed as long as it is kept"
+            )
 
     def read(self, key: str, instance: str) -> tuple[Instance, str]:
         """The record, and how the instance is."""
         one = self.instances.get((key, instance))
         if one is None or one.till <= self.model.wall:
             one = self.instances[key, instance] = Instance()
-        self.model.end_lapsed(lane_of(key, instance))
+        if one.state == "running" and one.token:
+            self.model.end_lapsed(lane_of(key, instance))
         job = self.model.jobs.get(one.job)
-        holds = job and job.state == "running" and job.token == one.token
+        holds = job and (not one.token or (job.state == "running" and job.token == one.token))
         return one, one.state if one.state != "running" or holds else "abandoned"
 
     def part(self, pick: int) -> Part:
@@ -120,10 +135,12 @@ class Grabbing(Stepping):
             expected[0] = "won"
         elif state not in ("running", "complete"):
             expected = self._won(part, lane, about, one)
-        args = (lane, part.key, part.instance, part.job, part.token, TTL, asks.LIFETIME, KEEP, about)
-        assert self.on.call("grab_take", *args) == expected
+        args = (lane, part.job, part.token, TTL, asks.LIFETIME, KEEP, about)
+        answer = self.on.call("grab_take", *args)
+        assert told_alike(answer, expected), f"should be {expected}, is {answer}"
 
     def _won(self, part: Part, lane: str, about: str, one: Instance) -> list[str]:
+        self.model.end_lapsed(lane)
         if self.model.busy((lane,)) or part.job in self.model.jobs:
             return Instance().told("busy")
         _, job = asks.lock(part.job, lane, TTL)
@@ -139,24 +156,27 @@ class Grabbing(Stepping):
     @act(5, pick=PICK, state=["complete", "failed"], value=['"done"', "null"])
     def end(self, pick: int, state: str, value: str) -> None:
         part = self.part(pick)
-        one, now = self.read(part.key, part.instance)
-        if one.token != part.token:
+        one = self.instances.get((part.key, part.instance), Instance())
+        job = self.model.jobs.get(part.job)
+        if one.till <= self.model.wall or one.token != part.token:
             expected = "lost"
-        elif now == state:
+        elif one.state == state:
             expected = "ended"
-        elif now != "running":
+        elif one.state != "running" or not job or job.over or not self.model.is_locked(job):
             expected = "lost"
         else:
-            self.model.leave(self.model.jobs[part.job], "succeeded")
+            self.model.leave(job, "succeeded")
+            del self.model.jobs[part.job]
             one.state, one.value, one.ended = state, value, str(self.model.wall)
             one.till, expected = self.model.wall + KEEP, "ended"
-        args = (part.key, part.instance, part.job, part.token, state, KEEP, value)
+        args = (part.job, part.token, state, KEEP, value)
         assert self.on.call("grab_end", lane_of(part.key, part.instance), *args) == expected
 
     @act(2, names=INSTANCES)
     def look(self, names: tuple[str, str]) -> None:
         one, state = self.read(*names)
-        assert self.on.call("grab_look", lane_of(*names)) == one.told(state)
+        answer = self.on.call("grab_look", lane_of(*names))
+        assert told_alike(answer, one.told(state)), f"should be {one.told(state)}, is {answer}"
 
     @act(3, pick=PICK)
     def renew(self, pick: int) -> None:

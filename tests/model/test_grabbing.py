@@ -8,22 +8,25 @@ from coordinator.store.library import text_of
 from tests.harness.redis import RedisServer
 from tests.model.clock import Mutation, library
 from tests.model.grabbing import Grabbing
-from tests.model.mutants.grabs import MUTATIONS
+from tests.model.grabbing_jobs import GrabbingJobs
+from tests.model.mutants.grabs import MUTATIONS, OF_JOBS
 
-COURSES, STEPS, MOST = 60, 40, 200
+STEPS, MOST = 40, 200
+ALL = [(Grabbing, one) for one in MUTATIONS] + [(GrabbingJobs, one) for one in OF_JOBS]
 
 
-def test_grabs_are_as_the_model_says(redis_server: RedisServer) -> None:
-    class Whole(Grabbing):
+@pytest.mark.parametrize(("machine", "courses"), [(Grabbing, 60), (GrabbingJobs, 30)])
+def test_grabs_are_as_the_model_says(redis_server: RedisServer, machine: type[Grabbing], courses: int) -> None:
+    class Whole(machine):  # type: ignore[misc,valid-type]
         url = redis_server.url(9)
 
-    for number in range(COURSES):
+    for number in range(courses):
         Whole.course(number, STEPS)
 
 
-@pytest.mark.parametrize("mutant", MUTATIONS, ids=lambda one: one.why)
-def test_the_model_sees_that(mutant: Mutation, redis_server: RedisServer) -> None:
-    class Faulty(Grabbing):
+@pytest.mark.parametrize(("machine", "mutant"), ALL, ids=lambda one: getattr(one, "why", ""))
+def test_the_model_sees_that(machine: type[Grabbing], mutant: Mutation, redis_server: RedisServer) -> None:
+    class Faulty(machine):  # type: ignore[misc,valid-type]
         url, mutation = redis_server.url(9), mutant
 
     assert text_of(mutant.file).count(mutant.old) == 1

@@ -24,6 +24,15 @@ APART = {
     "tick_take": SCHEDULES,
     "tick_done": SCHEDULES,
     "schedule_follow": SCHEDULES,
+    "run_take": SCHEDULES,
+    "entry_put": SCHEDULES,
+    "entry_remove": SCHEDULES,
+    "entries_read": SCHEDULES,
+    "entry_pause": SCHEDULES,
+    "entry_resume": SCHEDULES,
+    "entry_omit": SCHEDULES,
+    "entry_change": SCHEDULES,
+    "entry_run": SCHEDULES,
     "document_ask": DOCUMENTS,
     "document_report": DOCUMENTS,
     "document_leave": DOCUMENTS,
@@ -73,8 +82,9 @@ def test_every_step_is_driven_by_the_machine_or_named_with_a_reason() -> None:
 @pytest.mark.parametrize("file", sorted({step.file for step in ALL if step.name in set(APART) - {"counts_read"}}))
 def test_a_step_that_is_not_driven_touches_no_lane_and_no_job(file: str) -> None:
     assert {step.name for step in ALL if step.file == file} <= set(APART)
-    assert tables_in(text_of(file)) <= {"redis", "step", "versions", "locks"}
+    assert tables_in(text_of(file)) <= {"redis", "step", "versions", "locks", "ticks", "submit"}
     text = text_of(file) + text_of("versions")
+    assert set(re.findall(r"submit\.(\w+)", text)) <= {"asked"}, "the machine drives that as job_submit"
     assert set(re.findall(r"locks\.(\w+)", text)) <= {"next_fence"}
     kinds = ("line", "lanes", "job", "lock", "slot", "ready", "group", "leases", "locks", "due", "expiry", "sorters")
     assert not [kind for kind in kinds if f"'{kind}'" in text or f"'{kind}:'" in text]

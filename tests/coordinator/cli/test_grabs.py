@@ -1,9 +1,11 @@
 """`coordinator grabs`: the instances, the same from any server."""
 
 import json
+import threading
 
 from coordinator import Coordinator
-from tests.harness.command import Call, told
+from tests.harness.command import Call, loaded, told
+from tests.harness.hand_node import Puppet
 
 
 def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinator) -> None:
@@ -22,3 +24,24 @@ def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinat
         assert "grab nightly b" in lanes
         assert running.won
     assert told(call("grabs", "nobody")).count("\n") == 0
+
+
+def test_a_submit_with_an_instance_says_who_has_it_and_waits_for_the_end(
+    call: Call, coordinator: Coordinator, node: Puppet
+) -> None:
+    made = loaded(call("submit", "nightly", "shop.work", "--instance", "a", "--id", "one", "--json"))
+    assert (made["won"], made["state"], made["winner"]["identifier"]) == (True, "running", "one")
+    asked = ("submit", "nightly", "shop.work", "--instance", "a")
+    lost = call(*asked)
+    assert (lost.exit_code, lost.stdout) == (1, "one (no node yet) does it: nothing was submitted\n")
+    assert "grab nightly a" in told(call("job", "one"))
+    assert "grab nightly a" in told(call("jobs"))
+    assert node.order() == ["one"]
+    assert call(*asked).stdout == "one (one, pid 0) has done it: nothing was submitted\n"
+    assert loaded(call("grabs", "nightly", "--json"))[0]["state"] == "complete"
+    grab = coordinator.grab("nightly", "b", "server 1")
+    ending = threading.Timer(0.3, lambda: grab.complete({"rows": 3}))
+    ending.start()
+    found = loaded(call("submit", "nightly", "shop.work", "--instance", "b", "--wait", "--json"))
+    assert (found["state"], found["result"]) == ("succeeded", {"rows": 3})
+    ending.join()

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, SettingsError
 from coordinator.local.redis import free_port
 from tests.harness.command import Call, loaded, refused
 from tests.harness.redis import RedisServer
@@ -174,7 +176,7 @@ def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
 APP = """
 import click
 from celery import Celery
-from coordinator import Coordinator
+from coordinator import Coordinator, SettingsError
 
 app = Celery("depot")
 coordinator = Coordinator(app)
@@ -202,3 +204,41 @@ def test_an_apps_commands_stand_beside_the_librarys(tmp_path: Path) -> None:
     assert "What is there." in help_text
     assert "status" in help_text
     assert run("-A", "depot", "shelf").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("localhost:6379", "setting url (environment): the URL must begin with redis://, rediss:// or unix://"),
+        ("http://localhost:6379", "setting url (environment): the URL must begin with redis://, rediss:// or unix://"),
+        ("redis://localhost:port", "the URL has no port"),
+        ("redis://localhost:{http}", "a server answers there that is no Redis. COORDINATOR_URL names it"),
+        ("redis://localhost:{locked}", "it wants a password: redis://:PASSWORD@HOST. COORDINATOR_URL names it"),
+        ("redis://:wrong@localhost:{locked}", "it does not take this user and password. COORDINATOR_URL names it"),
+        ("redis://localhost:1", "Is it running? COORDINATOR_URL names it"),
+    ],
+)
+def test_a_wrong_address_is_told_in_one_line_with_the_way_out(
+    call: Call, strangers: dict[str, int], url: str, says: str
+) -> None:
+    assert says in refused(call("status", COORDINATOR_URL=url.format(**strangers)))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """A server that is no Redis, and a Redis with a password; their ports."""
+    http = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    with RedisServer(tmp_path_factory.mktemp("locked")) as locked:
+        with locked.client() as client:
+            client.config_set("requirepass", "secret")
+        yield {"http": http.server_port, "locked": locked.port}
+    http.shutdown()
+    http.server_close()
+    thread.join(5)
+
+
+def test_a_url_in_the_place_of_the_app_is_refused_with_the_way_out() -> None:
+    with pytest.raises(SettingsError, match=r"no Celery app; .* Coordinator\(url='redis://\*\*\*@localhost'\)"):
+        Coordinator("redis://:secret@localhost")  # type: ignore[arg-type]

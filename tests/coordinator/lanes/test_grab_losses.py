@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTimeout
-from coordinator.lanes.grabs import lane_of
+from coordinator.jobs.instances import lane_of
 from tests.harness.command import ROOT
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer

@@ -13,7 +13,7 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator, Grab, InvalidJob
-from coordinator.lanes.grabs import lane_of
+from coordinator.jobs.instances import lane_of
 from tests.harness.command import ROOT
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until

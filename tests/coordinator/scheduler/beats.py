@@ -63,7 +63,9 @@ class Beats:
 
     def take(self, name: str, instant: datetime, claim: int, token: str = "dead") -> Any:
         """What a beat does before it dies: it takes a tick."""
-        return self.store.step("tick_take", name, self.tick(name)["hash"], to_ms(instant), 0, token, claim, 1)
+        at = to_ms(instant)
+        given = name, self.tick(name)["hash"], self.tick(name).get("other", ""), at, 0, token, claim
+        return self.store.step("tick_take", *given, "", 0, at, "dead beat", 100)
 
     def now(self) -> datetime:
         seconds, micros = self.client.time()

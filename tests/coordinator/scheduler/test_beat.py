@@ -2,17 +2,19 @@
 
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from celery import Celery
-from celery.schedules import crontab, schedule
+from celery.schedules import schedule
 
 from coordinator import SettingsError
-from coordinator.scheduler.beat import CLAIM, LAPSE, Scheduler
-from coordinator.scheduler.entries import Crontab, Every, next_tick, schedule_of, tick_id
-from coordinator.scheduler.quartz import Quartz, QuartzError
+from coordinator.scheduler.beat import LAPSE, Scheduler
+from coordinator.scheduler.entries import next_tick, tick_id
+from coordinator.scheduler.quartz import Quartz
+from coordinator.scheduler.schedules import Every
+from coordinator.scheduler.ticks import CLAIM
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source, without_gap
 from tests.harness.redis import RedisServer
@@ -53,7 +55,7 @@ def test_a_tick_that_a_dead_beat_took_and_did_not_send_is_sent_by_another(beats:
     assert beats.ids() == []
     beats.client.zadd(beats.store.key("schedule-unsent"), {"n": 1})
     beats.client.hset(beats.store.key("tick", "n"), "till", 1)
-    beat._grace = timedelta(days=1)
+    beat._ticks.grace = timedelta(days=1)
     look_again(beat)
     assert beats.ids() == [tick_id("n", noon)]
     assert "unsent" not in beats.tick("n")
@@ -93,9 +95,9 @@ def test_a_beat_that_was_overtaken_strikes_out_nothing_of_its_successors(beats: 
     beats.absent("n", hour - timedelta(seconds=1))
     beats.take("n", hour, claim=0)
     assert beats.take("n", hour, claim=60_000, token="successor")[0] == b"taken"
-    assert beats.store.step("tick_done", "n", to_ms(hour), "dead") == 0
+    assert beats.store.step("tick_done", "n", to_ms(hour), "dead", "sent", 0, 0, "b", 100) == 0
     assert beats.tick("n")["token"] == "successor"
-    assert beats.store.step("tick_done", "n", to_ms(hour), "successor") == 1
+    assert beats.store.step("tick_done", "n", to_ms(hour), "successor", "sent", 0, 0, "b", 100) == 1
 
 
 def test_a_script_asked_again_after_a_lost_reply_answers_the_same(beats: Beats) -> None:
@@ -105,11 +107,17 @@ def test_a_script_asked_again_after_a_lost_reply_answers_the_same(beats: Beats) 
     beats.absent("n", hour - timedelta(seconds=1))
     assert beats.take("n", hour, claim=60_000)[:3] == beats.take("n", hour, claim=60_000)[:3]
     assert beats.take("n", hour, 60_000, token="other")[0] == b"held"
-    assert [beats.store.step("tick_done", "n", to_ms(hour), "dead") for _ in range(2)] == [1, 0]
+    assert [beats.store.step("tick_done", "n", to_ms(hour), "dead", "sent", 0, 0, "b", 100) for _ in range(2)] == [1, 0]
     assert beats.take("n", hour, claim=60_000)[0] == b"over"
     assert beats.take("n", beats.now() + timedelta(seconds=5), claim=60_000)[0] == b"early"
-    assert beats.store.step("tick_take", "n", "outdated", to_ms(beats.now()), 0, "t", 1, 1)[0] == b"stale"
-    assert beats.store.step("tick_take", "unknown", "hash", to_ms(beats.now()), 0, "t", 1, 1)[0] == b"stale"
+    assert (
+        beats.store.step("tick_take", "n", "outdated", "", to_ms(beats.now()), 0, "t", 1, "", 0, 0, "b", 1)[0]
+        == b"stale"
+    )
+    assert (
+        beats.store.step("tick_take", "unknown", "hash", "", to_ms(beats.now()), 0, "t", 1, "", 0, 0, "b", 1)[0]
+        == b"stale"
+    )
 
 
 def test_an_ordinary_entry_is_published_under_the_ticks_id(beats: Beats) -> None:
@@ -139,9 +147,10 @@ def test_what_was_sent_is_not_sent_again_when_only_striking_it_out_failed(beats:
     beat.tick()
     hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
     beats.absent("n", hour - timedelta(seconds=1))
-    beats.take("n", hour, claim=60_000, token=beat._token)
+    beats.take("n", hour, claim=60_000, token=beat._ticks.token)
     (plan,) = beat._readings[1].plans.values()
     plan.unsent = plan.sent = hour
+    beat._put(plan)
     beat.tick()
     assert beats.messages() == []
     assert "unsent" not in beats.tick("n")
@@ -247,16 +256,17 @@ class Pausing(list[int]):
         return super().__iter__()
 
 
-def test_a_tick_taken_just_before_redis_went_away_is_sent_when_it_is_back(
+def test_a_job_whose_beat_lost_redis_before_it_asked_is_put_in_line_when_redis_is_back(
     own_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     beats = Beats(own_redis, "coord", timeout=0.2)
     beat = beats.beat(source(entry(args=Pausing(own_redis))))
     run(beat, until=lambda: "beat waits" in caplog.text)
     own_redis.resume()
-    taken = beats.tick("n")["unsent"]
+    due = Every(FAST).next(instant(int(beats.tick("n")["last"])))
+    assert due is not None
     run(beat, until=lambda: len(beats.ids()) >= 3)
-    assert beats.ids()[0] == tick_id("n", instant(int(taken)))
+    assert beats.ids()[0] == tick_id("n", due)
     assert without_gap(beats.ids())
     assert "broker" not in caplog.text
 
@@ -279,21 +289,6 @@ def test_the_banner_connects_to_nothing_and_shows_no_password(own_redis: RedisSe
 def test_an_app_without_a_coordinator_is_told_what_to_write() -> None:
     with pytest.raises(SettingsError, match="coordinator = Coordinator"):
         Scheduler(Celery("shop", set_as_current=False))
-
-
-def test_schedules_of_celery_are_understood_where_they_name_instants() -> None:
-    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    assert schedule_of(schedule(timedelta(minutes=1))) == schedule_of(60) == Every(60.0)
-    tuesday = schedule_of(crontab(minute="30", hour="7", day_of_week="tue", app=Celery(set_as_current=False)))
-    assert isinstance(tuesday, Crontab)
-    assert tuesday.next(noon) == datetime(2026, 11, 24, 7, 30, tzinfo=UTC)
-    berlin = Celery(set_as_current=False, timezone="Europe/Berlin")
-    assert schedule_of(crontab("30", "7", app=berlin)).next(noon) == datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
-    for refused in (schedule(60, relative=True), True, object()):
-        with pytest.raises(TypeError, match="is no schedule"):
-            schedule_of(refused)
-    with pytest.raises(QuartzError):
-        schedule_of("*/5 * * * *")
 
 
 def test_a_dead_beats_tick_is_taken_over_before_a_lag_becomes_a_gap() -> None:

@@ -9,19 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduler.entries import (
-    LAG,
-    Crontab,
-    Due,
-    Entry,
-    Every,
-    Plan,
-    Reading,
-    Schedule,
-    due,
-    tick_id,
-)
+from coordinator.scheduler.due import LAG, Due, Plan, due
+from coordinator.scheduler.entries import Entry, tick_id
 from coordinator.scheduler.quartz import Quartz
+from coordinator.scheduler.schedules import Crontab, Every, Schedule
+from coordinator.scheduler.sources import Reading
 from coordinator.store.times import EPOCH, instant, to_ms
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -142,14 +134,8 @@ def test_milliseconds_keep_an_instant(naive: datetime) -> None:
     assert instant(to_ms(at)) == at
 
 
-def as_it_is(schedule: Any) -> Schedule:
-    if not isinstance(schedule, Quartz | Every):
-        raise TypeError("no schedule")
-    return schedule
-
-
 def reading(*entries: Entry) -> Reading:
-    return Reading("source", lambda: ("1", entries), as_it_is)
+    return Reading("source", lambda: ("1", entries))
 
 
 @pytest.mark.parametrize(
@@ -179,14 +165,14 @@ def test_the_entries_of_a_source_are_gone_through_when_its_version_is_new() -> N
         version = versions.pop(0)
         return version, (gone_through.append(version) or entry for entry in [Entry("n", Every(2), "t")])  # type: ignore[func-returns-value]
 
-    source = Reading("source", read, as_it_is)
+    source = Reading("source", read)
     assert [source.again() for _ in range(3)] == [True, False, True]
     assert gone_through == ["1", "2"]
 
 
 def test_a_source_that_fails_keeps_its_entries_and_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     answers: list[Any] = [("1", [Entry("n", Every(2), "t")]), None, None]
-    source = Reading("source", lambda: answers.pop(0), as_it_is)
+    source = Reading("source", lambda: answers.pop(0))
     assert source.again()
     assert [source.again(), source.again()] == [False, False]
     assert list(source.found) == ["n"]
@@ -219,7 +205,7 @@ def test_what_a_beat_sent_is_remembered_when_its_entry_changes() -> None:
 
 
 def test_a_plan_is_due_when_its_next_instant_has_come() -> None:
-    plan = Plan(Entry("n", Every(60), "t"), Every(60))
+    plan = Plan(Entry("n", Every(60), "t"))
     plan.count_from(NOON)
     assert plan.due(NOON + seconds(59), HOUR) is None
     assert plan.due(NOON + seconds(60), HOUR) == Due(NOON + seconds(60))

@@ -17,8 +17,9 @@ from tests.harness.hand_node import TASKS, Puppet
 # They add something new: a full Redis refuses them. All others go on there, so that what began can end.
 REFUSED_WHEN_FULL = {
     "job_submit", "lock_take", "grab_take", "sorter_add", "document_ask", "fence_next", "schedule_follow", "tick_take",
+    "run_take", "entry_put",
 }  # fmt: skip
-ONLY_READ = {"counts_read"}
+ONLY_READ = {"counts_read", "entries_read"}
 WRITES = re.compile(r"'(?:[HLRSZ]?(?:ADD|PUSH|REM|POP|SET|DEL|MOVE)|H?INCR(?:BY)?|HSETNX|P?EXPIRE|PERSIST|RENAME)'")
 
 

@@ -215,17 +215,17 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "job", "a running job that was cancelled goes on",
+        "cancel", "a running job that was cancelled goes on",
         "'stop', 'cancelled', ",
         "",
     ),
     Mutation(
-        "job", "a rollback is cancelled",
+        "cancel", "a rollback is cancelled",
         "  if job.phase == 'rollback' then return 'rolling_back' end\n",
         "", seldom=True,
     ),
     Mutation(
-        "job", "a cancelled job is still ready",
+        "cancel", "a cancelled job is still ready",
         "if job.state == 'ready' then ready.drop(c, id, job) end\n",
         "",
     ),
@@ -255,7 +255,7 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "job", "a rollback is cancelled between two of its steps",
+        "cancel", "a rollback is cancelled between two of its steps",
         " and record.back_of(job) == 0\n",
         "\n", seldom=True,
     ),

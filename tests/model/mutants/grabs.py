@@ -9,23 +9,23 @@ MUTATIONS = [
         " then",
     ),
     Mutation(
-        "grab", "an instance is abandoned while its winner lives",
-        "if state ~= 'running' or token ~= grab.token then",
-        "if true then",
+        "held", "an instance is abandoned while its winner lives",
+        "  if not job or grab.token ~= '' and (job.state ~= 'running' or job.token ~= grab.token) then",
+        "  if true then",
     ),
     Mutation(
-        "grab", "the winner that is gone is not replaced",
-        "if state ~= 'running' or token ~= grab.token then",
-        "if token ~= grab.token then",
+        "held", "the winner that is gone is not replaced",
+        "(job.state ~= 'running' or job.token ~= grab.token)",
+        "job.token ~= grab.token",
     ),
     Mutation(
-        "grab", "a lapsed lease is not ended where somebody looks",
-        "  settle.end_lapsed(c, lane)\n  local grab",
-        "  local grab",
+        "held", "a lapsed lease is not ended where somebody looks",
+        "  if grab.token ~= '' then settle.end_lapsed(c, lane) end\n",
+        "",
     ),
     Mutation(
         "grab", "a lost reply makes the winner a loser",
-        "  if grab.state == 'running' and grab.token == token then return told('won', grab) end\n",
+        "  if grab.state == 'running' and grab.token == token then return grabs.told('won', grab) end\n",
         "",
     ),
     Mutation(
@@ -35,7 +35,7 @@ MUTATIONS = [
     ),
     Mutation(
         "grab", "the completion of one whose lease is over counts",
-        "  if grab.state ~= 'running' then return 'lost' end\n",
+        " or not held.is_ours(c, lane, token)",
         "",
     ),
     Mutation(
@@ -45,27 +45,80 @@ MUTATIONS = [
     ),
     Mutation(
         "grab", "the lane of an instance stays held when it has ended",
-        "  held.give_up(c, id, token)\n",
+        "  held.drop(c, id, lane, token)\n",
         "",
     ),
     Mutation(
-        "grab", "attempts are not counted",
+        "grabs", "attempts are not counted",
         "(tonumber(grab.attempt) or 0) + 1",
         "1",
     ),
     Mutation(
-        "grab", "the next attempt shows the end of the one before",
-        "  redis.call('HDEL', grab.name, 'ended', 'value')\n",
+        "grabs", "the next attempt shows the end of the one before",
+        "  if grab.ended then redis.call('HDEL', grab.name, 'ended', 'value') end\n",
         "",
     ),
     Mutation(
-        "grab", "a finished record is dropped with its lease",
-        "keep_for(c, lane, key, instance, tonumber(keep))",
-        "keep_for(c, lane, key, instance, 60000)",
+        "grabs", "a finished record is dropped with its lease",
+        "  redis.call('PEXPIRE', grab, keep)\n",
+        "  redis.call('PEXPIRE', grab, 60000)\n",
     ),
     Mutation(
-        "grab", "a key is forgotten before its last instance",
-        "redis.call('ZADD', keys, last, key)",
-        "redis.call('ZADD', keys, c.wall + ms, key)",
+        "grabs", "a list is forgotten before its last entry",
+        "  if redis.call('PTTL', list) >= ms then return false end\n",
+        "  if redis.call('PTTL', list) > 0 then return false end\n",
+    ),
+]  # fmt: skip
+
+OF_JOBS = [
+    Mutation(
+        "submit", "a job is done though another has its instance",
+        "    if before.state == 'running' or before.state == 'complete' then\n",
+        "    if before.state == 'complete' then\n",
+    ),
+    Mutation(
+        "submit", "a completed instance is done again by a job",
+        "    if before.state == 'running' or before.state == 'complete' then\n",
+        "    if before.state == 'running' then\n",
+    ),
+    Mutation(
+        "submit", "a submit asked again while its job is known wins once more",
+        "  if redis.call('EXISTS', c.P .. 'job:' .. id) == 0 then\n    if before",
+        "  if true then\n    if before",
+    ),
+    Mutation(
+        "settle", "the end of a job does not end its instance",
+        "  if job.grab then grabs.end_job(",
+        "  if job.grab and state ~= 'cancelled' then grabs.end_job(",
+    ),
+    Mutation(
+        "grabs", "a job that failed has completed its instance",
+        "  local well = state == 'succeeded'\n",
+        "  local well = state ~= 'cancelled'\n",
+    ),
+    Mutation(
+        "claim", "the record does not say which node has the job",
+        "  if job.grab then grabs.take_job(c, job.keys, id, node, runner, fence) end\n",
+        "",
+    ),
+    Mutation(
+        "job", "an operator has an instance done twice",
+        "  if job.grab and not regrab(c, id, job) then return end\n",
+        "",
+    ),
+    Mutation(
+        "job", "an operator's retry takes a completed instance",
+        "  if grab.state == 'running' or grab.state == 'complete' then return false end\n",
+        "  if grab.state == 'running' then return false end\n",
+    ),
+    Mutation(
+        "grabs", "a record is forgotten while its job waits",
+        "keep + AGES",
+        "keep + 0",
+    ),
+    Mutation(
+        "record", "a job does not know that it grabs",
+        "'parent', 'slots', 'group', 'grab')",
+        "'parent', 'slots', 'group')",
     ),
 ]  # fmt: skip

@@ -26,6 +26,7 @@ local function start(c, id, job, node, runner, token, ttl)
   redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.expires then states.started(c, id, job.expires) end
+  if job.grab then grabs.take_job(c, job.keys, id, node, runner, fence) end
   local spec = record.spec_of(job.name, job.spec, job.spec1)
   return {id, job.keys, job.task, spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
     job.class, job.tell or false,

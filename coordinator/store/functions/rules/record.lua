@@ -55,7 +55,7 @@ end
 -- Only a job with `seldom` has these: there is more to look at than of a job that simply runs.
 function record.fill_rare(job)
   return record.fill(job, 'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'back',
-    'hold', 'forgiven', 'conflicts', 'parent', 'slots', 'group')
+    'hold', 'forgiven', 'conflicts', 'parent', 'slots', 'group', 'tick', 'grab')
 end
 
 -- nil: no such job.

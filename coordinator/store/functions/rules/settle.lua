@@ -40,10 +40,12 @@ function settle.finish(c, id, job, state, ...)
   if job.class then
     heard = count(c, id, state)
   end
+  if job.tick then ticks.ended(c, job.tick, state) end
   local app = job.tell and record.app_of(c, job) or ''
   local owed = app ~= ''
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
+  if job.grab then grabs.end_job(c, job.keys, id, job.grab, state, record.limits_of(job.limits)[4]) end
   retention.begin(c, id, job, state, heard, owed)
   make_way(c, keys)
   return state

@@ -62,10 +62,8 @@ local function write(name, keys, state, at, ...)
   redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
 end
 
--- keys_text: joined by newlines; list: names and values of the record's fields, from its place `from`. Answers as
--- job_submit.
-function submit.job(c, id, keys_text, when_busy, priority, not_before, room, list, from)
-  local name, keys, fields = c.P .. 'job:' .. id, record.keys_of(keys_text), submit.by_name(c, list, from)
+local function stand(c, id, keys_text, fields, when_busy, priority, not_before, room, list, from)
+  local name, keys = c.P .. 'job:' .. id, record.keys_of(keys_text)
   if redis.call('EXISTS', name) == 1 then
     local known = redis.call('HMGET', name, 'alias', 'fence')
     return answer(c, 'duplicate', keys[1], known[1] or id, known[2])
@@ -79,6 +77,7 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
     local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
     if verdict then return answer(c, verdict, keys[1], of) end
+    if when_busy == 'replace' then cancel.replace(c, keys, id) end
   end
 
   if fields.class then classes.count(c, fields.class) end
@@ -107,6 +106,34 @@ function submit.job(c, id, keys_text, when_busy, priority, not_before, room, lis
   local admitted = redis.call('HMGET', name, 'state', 'fence')
   if admitted[1] == 'waiting' then return answer(c, 'queued', keys[1], id) end
   return {in_front(c, fields.class, fields.task), 0, id, admitted[2] or ''}
+end
+
+-- A job that was submitted with an instance grabs it, or has lost.
+local function grab(c, id, lane, fields, ...)
+  local before, reply = held.grab(c, lane), nil
+  if redis.call('EXISTS', c.P .. 'job:' .. id) == 0 then
+    if before.state == 'running' or before.state == 'complete' then
+      reply = {before.job == id and 'duplicate' or 'lost', -1, before.job, before.fence}
+    else
+      grabs.begin_job(c, lane, before, fields.grab, id)
+    end
+  end
+  reply = reply or stand(c, id, lane, fields, ...)
+  reply[5], reply[6] = grabs.told(before.state, before), before.job or ''
+  return reply
+end
+
+-- keys_text: joined by newlines; list: names and values of the record's fields, from its place `from`. Answers as
+-- job_submit.
+function submit.job(c, id, keys_text, when_busy, priority, not_before, room, list, from)
+  local fields = submit.by_name(c, list, from)
+  return (fields.grab and grab or stand)(c, id, keys_text, fields, when_busy, priority, not_before, room, list, from)
+end
+
+-- The arguments of job_submit from the place `from` of those of another step.
+function submit.asked(c, args, from)
+  local id, keys_text, when_busy, priority, not_before, room = unpack(args, from, from + 5)
+  return submit.job(c, id, keys_text, when_busy, priority, not_before, room, args, from + 6)
 end
 
 return submit

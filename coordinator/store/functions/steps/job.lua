@@ -2,22 +2,17 @@
 
 -- job_submit: writes a job, puts it into its lines, admits it when it stands in front.
 -- args id keys when_busy priority not_before room fields…
---   keys: joined by newlines; when_busy: queue | skip | defer; not_before: ms since the epoch, '+<ms>' = so
---   long after this step, 0 = now
+--   keys: joined by newlines; when_busy: queue | skip | defer | replace; not_before: ms since the epoch,
+--   '+<ms>' = so long after this step, 0 = now
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
 --   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and
---   fence; '' once it has succeeded
+--   fence; '' once it has succeeded. With the field `grab` also the instance as grab_look tells it, and the id that won
+--   it; outcome lost: another has it, or has completed it, and nothing was written
 step.define('job_submit', {}, function(c, args)
   local id, keys, when_busy, priority, not_before, room = unpack(args, 1, 6)
   return submit.job(c, id, keys, when_busy, priority, not_before, room, args, 7)
 end)
-
--- Its body is at work, or was; a job that waits for its retry may be ended all the same.
-local function has_begun(job)
-  return job.state == 'running' or job.state == 'parked' or job.state == 'held' or job.phase == 'rollback'
-    or job.taken and job.state == 'ready'
-end
 
 -- job_cancel: ends a job that is not over. One that runs is marked; its node's warden stops its process first.
 -- args id why by unbegun
@@ -25,29 +20,7 @@ end
 -- returns the state after the call, '' = no such job; asked again: the same
 step.define('job_cancel', {'allow-oom'}, function(c, args)
   local id, why, by, unbegun = unpack(args)
-  id = record.resolve(c, id)
-  local job = record.read(c, id)
-  if not job then return '' end
-  if states.TERMINAL[job.state] then return job.state end
-  if unbegun == '1' and has_begun(job) then return job.phase == 'rollback' and 'rolling_back' or job.state end
-  local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
-  -- Nobody has begun it. One that a cancel caused goes on: that cancel may only be asked again.
-  local fresh = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
-  if fresh and job.ends ~= 'cancelled' then
-    ready.drop(c, id, job)
-    job.hold = nil
-    return settle.give_up(c, id, job, 'cancelled', 'error', detail)
-  end
-  if job.phase == 'rollback' then return 'rolling_back' end
-  if job.state == 'running' and job.class then
-    if not job.stop then record.note(c, id, 'stop', 'cancelled', 'error', detail) end -- the first cause is kept
-    if redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
-      redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. id)
-    end
-    return 'running'
-  end
-  if job.state == 'ready' then ready.drop(c, id, job) end
-  return settle.give_up(c, id, job, 'cancelled', 'error', detail)
+  return cancel.job(c, record.resolve(c, id), why, by, unbegun == '1')
 end)
 
 -- All attempts and losses are before the job once more; what was undone is done again from the first step.
@@ -66,8 +39,17 @@ local function begin_anew(c, id, job, act)
   redis.call('HDEL', name, 'stop', 'ends', 'rollback', 'fault', 'conflicts')
 end
 
+-- May a job that ended badly work on its instance again? Not where another does, or has completed it.
+local function regrab(c, id, job)
+  local grab = held.grab(c, job.keys)
+  if grab.state == 'running' or grab.state == 'complete' then return false end
+  grabs.begin_job(c, job.keys, grab, job.grab, id)
+  return true
+end
+
 -- A job that ended badly joins its lines again; its record is kept from now on.
 local function revive(c, id, job, to, act)
+  if job.grab and not regrab(c, id, job) then return end
   local name = job.name
   retention.undo(c, id, job)
   if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
@@ -81,7 +63,8 @@ end
 -- job_retry: a held job goes on, a retrying one at once, one that ended badly again.
 -- args id why by to
 --   to: of one that ended: back | front of those of its priority
--- returns the state after the call, '' = no such job; asked again: the state that it has then
+-- returns the state after the call, '' = no such job; the same as before where another has its instance; asked again:
+--   the state that it has then
 step.define('job_retry', {'allow-oom'}, function(c, args)
   local id, why, by, to = unpack(args)
   id = record.resolve(c, id)

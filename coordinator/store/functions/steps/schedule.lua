@@ -1,101 +1,141 @@
 -- Schedules: beats agree on the entries of a source, and send each instant of an entry once. People named these
 -- instants, so the wall clock tells them; the spans in which a beat must act go by the installation's clock.
 
-local function ms_text(number) return string.format('%.0f', number) end
-
--- One entry of a source as its beat has it: when it was sent last. A new or changed one counts from now.
-local function follow(c, source, name, hash, next)
-  local tick = c.P .. 'tick:' .. name
-  local known, last = unpack(redis.call('HMGET', tick, 'hash', 'last'))
-  if known ~= hash then
-    last = ms_text(c.wall)
-    redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
-  end
-  redis.call('HSET', tick, 'source', source)
-  redis.call('SADD', c.P .. 'schedule-entries:' .. source, name)
-  return last
-end
-
 -- Entries that the source has no more are forgotten, unless another source has them since.
 local function forget_others(c, source, kept)
   local names = c.P .. 'schedule-entries:' .. source
   for _, name in ipairs(redis.call('SMEMBERS', names)) do
     if not kept[name] then
       redis.call('SREM', names, name)
-      if redis.call('HGET', c.P .. 'tick:' .. name, 'source') == source then
-        redis.call('DEL', c.P .. 'tick:' .. name)
-        redis.call('ZREM', c.P .. 'schedule-unsent', name)
-      end
+      if redis.call('HGET', c.P .. 'tick:' .. name, 'source') == source then ticks.forget(c, name) end
     end
   end
 end
 
+-- The news from operators and code: how often an entry got another schedule, the version of the stored entries, and the
+-- runs that somebody asked for, name and token in turns.
+local function news(c)
+  local found = redis.call('MGET', c.P .. 'steering', c.P .. 'entries-version')
+  local asked = redis.call('EXISTS', c.P .. 'schedule-asked') == 1
+    and redis.call('HRANDFIELD', c.P .. 'schedule-asked', 64) or {}
+  return {found[1] or '0', found[2] or '0', asked}
+end
+
 -- schedule_follow: stands for the version of a source that is current, or makes another current.
--- args source version before lapse entries triples…
+-- args source version before lapse entries fours…
 --   before: the version that the caller stood for until now, '' = none; lapse: ms after which nobody stands for one
---   entries: 'none' to stand only, else 'all'; triples: name, hash, next of each: a new or changed one counts from now
--- returns {verdict, now by the wall clock, lasts of the entries, names whose sender is overdue}; verdict: current |
---   behind. behind: another version is current, and the caller has not seen that one change; asked again: the same
+--   entries: 'none' to stand only, else 'all'; fours: name, hash, next of each, and what people read of it: a new or
+--   changed one counts from now
+-- returns {verdict, now by the wall clock, lasts of the entries, names whose sender is overdue, news}; verdict:
+--   current | behind; news: {steering, version of the stored entries, runs that are asked for}
+--   behind: another version is current, and the caller has not seen that one change; asked again: the same
 step.define('schedule_follow', {}, function(c, args)
   local source, version, before, lapse, entries = unpack(args, 1, 5)
-  local name, now = c.P .. 'schedule:' .. source, ms_text(c.now)
+  local name = c.P .. 'schedule:' .. source
+  local now, wall = ticks.ms_text(c.now), ticks.ms_text(c.wall)
   local current, seen = unpack(redis.call('HMGET', name, 'version', 'seen'))
   local free = not current or current == before or c.now - seen > tonumber(lapse)
-  if current ~= version and (entries == 'none' or not free) then return {'behind', ms_text(c.wall), {}, {}} end
+  if current ~= version and (entries == 'none' or not free) then return {'behind', wall, {}, {}, news(c)} end
 
   local lasts, kept = {}, {}
-  for i = 6, #args, 3 do
+  for i = 6, #args, 4 do
     kept[args[i]] = true
-    lasts[#lasts + 1] = follow(c, source, args[i], args[i + 1], args[i + 2])
+    lasts[#lasts + 1] = ticks.follow(c, source, unpack(args, i, i + 3))
   end
-  if entries == 'all' then forget_others(c, source, kept) end
+  if entries == 'all' then
+    redis.call('SADD', c.P .. 'schedule-sources', source)
+    forget_others(c, source, kept)
+  end
   redis.call('HSET', name, 'version', version, 'seen', now)
   local overdue = redis.call('ZRANGEBYSCORE', c.P .. 'schedule-unsent', '-inf', now, 'LIMIT', 0, 64)
-  return {'current', ms_text(c.wall), lasts, overdue}
+  return {'current', wall, lasts, overdue, news(c)}
 end)
 
--- tick_take: one instant of an entry for the beat that will send it; or one that a beat took and left unsent.
--- args name hash instant next token lease send
---   hash: the entry as the caller knows it; instant, next: ms since the epoch, instant 0 = only what was left unsent;
---   token: the beat's; lease: ms in which it must have been sent; send: '0' = too old, pass it over
--- returns {verdict, instant, last, now by the wall clock}; asked again with the same token: the same, until tick_done
---   verdict: taken | passed | stale (another hash is current) | held (another beat sends) | over | early
+-- The word of a tick that operators keep from being sent; nil: none does.
+local function kept_back(tick, instant)
+  if tick.paused then return 'paused' end
+  if tick.omit == instant then return 'omitted' end
+end
+
+-- tick_take: one instant of an entry. A job is put in line in this very step; an ordinary task is left to the beat,
+-- which must send it; so is an instant that another beat left unsent.
+-- args name hash other instant next token lease word missed due beat most job…
+--   hash: the entry as the caller knows it; other: the schedule that it got instead of its own, '' = none
+--   instant, next: ms since the epoch, instant 0 = only what was left unsent; token: the beat's; lease: ms in which
+--   it must be sent; word: '' = send it, else pass it over and note the word; missed: how many instants nobody sends;
+--   due: when it was to be sent; beat: its name for people; most: so many ticks are noted; job: the arguments of
+--   job_submit, none for an ordinary task
+-- returns {verdict, instant, last, now by the wall clock, outcome of the job or ''}; asked again with the same token:
+--   the same until tick_done, or over
+--   verdict: sent | taken | passed | stale (another hash or schedule is current) | held (another beat sends) | over |
+--   early
 step.define('tick_take', {}, function(c, args)
-  local name, hash, instant, next, token, lease, send = unpack(args)
-  local tick = c.P .. 'tick:' .. name
-  local known, last, unsent, owner, till =
-    unpack(redis.call('HMGET', tick, 'hash', 'last', 'unsent', 'token', 'till'))
+  local name, hash, other, instant, next, token, lease, word, missed, due, beat, most = unpack(args, 1, 12)
+  local tick, keyed = ticks.read(c, name) or {}, #args > 12
+  local wall = ticks.ms_text(c.wall)
+  local function answer(verdict, which, outcome) return {verdict, which, tick.last or '0', wall, outcome or ''} end
 
-  local function answer(verdict, which) return {verdict, which, last or '0', ms_text(c.wall)} end
-  local function take(which)
-    till = ms_text(c.now + lease)
-    redis.call('HSET', tick, 'unsent', which, 'token', token, 'till', till)
-    redis.call('ZADD', c.P .. 'schedule-unsent', till, name)
-    return answer('taken', which)
+  if tick.hash ~= hash or (tick.other or '') ~= other then return answer('stale', instant) end
+  if tick.unsent then
+    if tick.token ~= token and tonumber(tick.till) > c.now then return answer('held', tick.unsent) end
+    keyed = keyed and instant == tick.unsent
+    instant = tick.unsent
+  elseif tonumber(instant) <= tonumber(tick.last) then
+    return answer('over', instant)
+  elseif tonumber(instant) > c.wall then
+    return answer('early', instant)
+  else
+    tick.last = instant
+    redis.call('HSET', tick.name, 'last', instant, 'next', next)
+    if tick.omit and tonumber(tick.omit) <= tonumber(instant) then redis.call('HDEL', tick.name, 'omit', 'omitted') end
   end
 
-  if known ~= hash then return answer('stale', instant) end
-  if unsent then
-    if owner ~= token and tonumber(till) > c.now then return answer('held', unsent) end
-    return take(unsent)
+  word = kept_back(tick, instant) or word
+  if word == '' and not keyed then
+    ticks.hold(c, tick, name, instant, token, tonumber(lease))
+    return answer('taken', instant)
   end
-  if tonumber(instant) <= tonumber(last) then return answer('over', instant) end
-  if tonumber(instant) > c.wall then return answer('early', instant) end
-  last = instant
-  redis.call('HSET', tick, 'last', instant, 'next', next)
-  if send == '0' then return answer('passed', instant) end
-  return take(instant)
+  local verdict = word == '' and 'sent' or 'passed'
+  if verdict == 'sent' then word = submit.asked(c, args, 13)[1] end
+  ticks.strike_out(c, tick, name)
+  if word ~= 'paused' then ticks.note(c, name, instant, word, missed, due, beat, most) end
+  return answer(verdict, instant, word)
 end)
 
 -- tick_done: the instant taken was sent, or never can be; the next one may be taken.
--- args name instant token
+-- args name instant token word missed due beat most
+--   word: sent | failed | missed; the others as in tick_take
 -- returns 1, or 0 when another beat had taken it over; asked again: 0, and nothing changes
 step.define('tick_done', {'allow-oom'}, function(c, args)
-  local name, instant, token = unpack(args)
-  local tick = c.P .. 'tick:' .. name
-  local unsent, owner = unpack(redis.call('HMGET', tick, 'unsent', 'token'))
-  if unsent ~= instant or owner ~= token then return 0 end
-  redis.call('HDEL', tick, 'unsent', 'token', 'till')
-  redis.call('ZREM', c.P .. 'schedule-unsent', name)
+  local name, instant, token, word, missed, due, beat, most = unpack(args)
+  local tick = ticks.read(c, name)
+  if not tick or tick.unsent ~= instant or tick.token ~= token then return 0 end
+  ticks.strike_out(c, tick, name)
+  ticks.note(c, name, instant, word, missed, due, beat, most)
   return 1
+end)
+
+-- run_take: a run that somebody asked for. A job is put in line in this very step; an ordinary task is left to the
+-- beat.
+-- args name asked token lease word beat most job…
+--   asked: the run's own token; token, lease, beat, most, job: as in tick_take; word: '' = send it, else the run was
+--   sent, or cannot be, and is noted with this word
+-- returns {verdict, outcome of the job or ''}; verdict: sent | taken | noted | held | over; asked again: over
+step.define('run_take', {}, function(c, args)
+  local name, asked, token, lease, word, beat, most = unpack(args, 1, 7)
+  local runs, field, wall = c.P .. 'schedule-asked', name .. '\n' .. asked, ticks.ms_text(c.wall)
+  local found = redis.call('HGET', runs, field)
+  if not found then return {'over', ''} end
+  local act = cjson.decode(found)
+  if act.token ~= token and (act.till or 0) > c.now then return {'held', ''} end
+  local verdict = word == '' and 'sent' or 'noted'
+  if verdict == 'sent' and #args == 7 then
+    act.token, act.till = token, c.now + lease
+    redis.call('HSET', runs, field, cjson.encode(act))
+    return {'taken', ''}
+  end
+  if verdict == 'sent' then word = submit.asked(c, args, 8)[1] end
+  redis.call('HDEL', runs, field)
+  ticks.log(c, name, most, '!' .. asked, wall, word, beat, act.by .. ': ' .. act.why)
+  return {verdict, word}
 end)

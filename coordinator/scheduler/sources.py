@@ -1,0 +1,136 @@
+"""Where entries come from: functions that beats read each second, and the entries that code stored in Redis."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from coordinator.scheduler.due import Plan
+from coordinator.scheduler.entries import Entry, digest
+from coordinator.store.client import Store
+from coordinator.store.times import instant
+
+Source = Callable[[], tuple[str, Iterable[Entry]]]
+"""Gives its version, and its entries, which the beat reads only when the version is new."""
+
+NONE: Mapping[str, str] = {}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Reading:
+    """A source as this beat last read it.
+
+    `found`: all its entries; `plans`: those whose names no earlier source has; `digest`: a hash of `plans`.
+    `base`: the digest for which this beat stands in Redis. While `base` and `digest` differ, the source's entries rest.
+    """
+
+    name: str
+    read: Source
+    version: str | None = None
+    found: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    digest: str = ""
+    base: str = ""
+    trouble: str = ""
+
+    @property
+    def current(self) -> dict[str, Plan]:
+        return self.plans if self.base == self.digest else {}
+
+    def again(self, others: Mapping[str, str] = NONE) -> bool:
+        """Read the source; True when its version is new. An error changes nothing, and the beat logs it once.
+
+        `others`: the schedules that operators gave entries instead of their own.
+        """
+        try:
+            version, entries = self.read()
+            found = {} if version == self.version else _planned(entries, others)
+        except Exception as error:
+            if self.trouble != repr(error):
+                logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.found))
+            self.trouble = repr(error)
+            return False
+        self.trouble = ""
+        if version == self.version:
+            return False
+        for name in found.keys() & self.found.keys():
+            found[name].unsent, found[name].sent = self.found[name].unsent, self.found[name].sent
+        self.version, self.found = version, found
+        return True
+
+    def settle(self, names: set[str]) -> None:
+        """Plan the entries whose names are not among `names`, and add their names to it."""
+        for name in self.found.keys() & names:
+            logger.error("schedule entry %r of %s is left out: another source has that name", name, self.name)
+        self.plans = {name: plan for name, plan in self.found.items() if name not in names}
+        self.digest = digest(" ".join(sorted(plan.hash for plan in self.plans.values())))
+        names.update(self.plans)
+
+    def replace(self, name: str, plan: Plan) -> None:
+        self.found[name] = self.plans[name] = plan
+
+
+class Stored:
+    """The entries that code stored by `coordinator.entries.put`. Redis has one version: beats read its changes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.version = ""  # '' = nothing was read
+        self.current: dict[str, Plan] = {}
+
+    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, Plan | None]:
+        """Read what changed; the plans that changed by name, None for one that is no more. `names`: taken by others."""
+        changed: dict[str, Plan | None] = {}
+        version, cursor, *entries = self._store.step("entries_read", self.version, "0")
+        if self.version == "" or cursor == b"":
+            changed = dict.fromkeys(self.current)
+            version, entries = self._all()
+        for name, text, last in entries:
+            changed[name.decode()] = self._plan(name.decode(), text, float(last), names, others)
+        for name, plan in changed.items():
+            if plan is None:
+                self.current.pop(name, None)
+            else:
+                self.current[name] = plan
+        self.version = version.decode()
+        return changed
+
+    def _all(self) -> tuple[bytes, list[list[bytes]]]:
+        """The version is that of the first page: the beat reads again what changes meanwhile."""
+        first, cursor, *entries = self._store.step("entries_read", "", "0")
+        while cursor != b"0":
+            _, cursor, *more = self._store.step("entries_read", "", cursor)
+            entries += more
+        return first, entries
+
+    def _plan(self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]) -> Plan | None:
+        if not text:
+            return None
+        if name in names:
+            logger.error("the stored schedule entry %r is left out: another source has that name", name)
+            return None
+        try:
+            plan = Plan(Entry.from_json(text), others.get(name, ""))
+        except (TypeError, ValueError, KeyError) as error:
+            logger.error("the stored schedule entry %r is left out: %s", name, error)
+            return None
+        if (former := self.current.get(name)) is not None and former.hash == plan.hash:
+            plan.unsent, plan.sent = former.unsent, former.sent
+        plan.count_from(instant(last))
+        return plan
+
+    def replace(self, name: str, plan: Plan) -> None:
+        self.current[name] = plan
+
+
+def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, Plan]:
+    plans = {}
+    for entry in entries:
+        try:
+            plans[entry.name] = Plan(entry, others.get(entry.name, ""))
+        except (AttributeError, TypeError, ValueError) as error:
+            logger.error("schedule entry %r is left out: %s", getattr(entry, "name", entry), error)
+    return plans

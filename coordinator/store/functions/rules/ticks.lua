@@ -1,0 +1,76 @@
+-- Ticks: the entries of schedules. tick:<name> = a periodic entry: what beats agree on, and how operators steer it;
+-- ticks:<name> = what became of its last ticks, a line each:
+--   <instant> <ms late> <word> <missed> <beat> a tick. word: the outcome of its submit, `sent`, `failed`, `omitted`
+--                                              or `missed`; missed: how many instants nobody sends
+--   !<token> <wall> <word> <beat> <by>: <why>  a run that somebody asked for
+--   =<tick> <state> <wall>                     how a job ended; tick: its instant or !<token>
+--   ~<wall> <act> <by>: <why>                  an operator's act
+local ticks = {}
+
+ticks.ACTS = {'paused', 'omit', 'omitted', 'other', 'changed'}
+local FIELDS = {'source', 'hash', 'last', 'unsent', 'token', 'till', 'paused', 'omit', 'other'}
+local WIDE = 200 -- bytes of a line at most
+
+function ticks.ms_text(number) return string.format('%.0f', number) end
+
+-- nil: no beat knows such an entry.
+function ticks.read(c, name)
+  local tick = {name = c.P .. 'tick:' .. name}
+  for i, value in ipairs(redis.call('HMGET', tick.name, unpack(FIELDS))) do tick[FIELDS[i]] = value or nil end
+  return tick.source and tick
+end
+
+-- most: so many ticks are kept, each with its end.
+function ticks.log(c, name, most, ...)
+  local log = c.P .. 'ticks:' .. name
+  redis.call('RPUSH', log, string.sub(table.concat({...}, ' '), 1, WIDE))
+  redis.call('LTRIM', log, -2 * most, -1)
+end
+
+-- A tick was sent, or passed over.
+function ticks.note(c, name, instant, word, missed, due, beat, most)
+  ticks.log(c, name, most, instant, ticks.ms_text(math.max(0, c.wall - due)), word, missed, beat)
+end
+
+-- tick: the entry's name and the instant or !<token>. An entry that is gone since has no log.
+function ticks.ended(c, tick, state)
+  local name, which = string.match(tick, '^(.*)\n(.*)$')
+  redis.call('RPUSHX', c.P .. 'ticks:' .. name, '=' .. which .. ' ' .. state .. ' ' .. ticks.ms_text(c.wall))
+end
+
+-- A beat must send the instant within the lease.
+function ticks.hold(c, tick, name, instant, token, lease)
+  local till = ticks.ms_text(c.now + lease)
+  redis.call('HSET', tick.name, 'unsent', instant, 'token', token, 'till', till)
+  redis.call('ZADD', c.P .. 'schedule-unsent', till, name)
+end
+
+function ticks.strike_out(c, tick, name)
+  if not tick.unsent then return end
+  redis.call('HDEL', tick.name, 'unsent', 'token', 'till')
+  redis.call('ZREM', c.P .. 'schedule-unsent', name)
+end
+
+-- No source has the entry any more. The words of operators stay, should it come back.
+function ticks.forget(c, name)
+  redis.call('HDEL', c.P .. 'tick:' .. name, 'source', 'hash', 'last', 'next', 'about', 'unsent', 'token', 'till')
+  redis.call('ZREM', c.P .. 'schedule-unsent', name)
+  redis.call('DEL', c.P .. 'ticks:' .. name, c.P .. 'runs:' .. name)
+  if redis.call('EXISTS', c.P .. 'tick:' .. name) == 0 then redis.call('SREM', c.P .. 'steered', name) end
+end
+
+-- One entry of a source as its author has it. A new or changed one counts from now. When it was taken last.
+function ticks.follow(c, source, name, hash, next, about)
+  local tick = c.P .. 'tick:' .. name
+  local known, last, told = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))
+  if known ~= hash then
+    last = ticks.ms_text(c.wall)
+    redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
+  end
+  if known ~= hash or not told then redis.call('HSET', tick, 'about', about) end
+  redis.call('HSET', tick, 'source', source)
+  redis.call('SADD', c.P .. 'schedule-entries:' .. source, name)
+  return last
+end
+
+return ticks

@@ -1,0 +1,170 @@
+-- Entries of the schedule: code stores and removes them, and operators steer them, whatever their source.
+
+local STORED = 'entries' -- the source of those that are stored here
+local CHANGES = 10000 -- the last changes of them that are remembered
+local RUNS = 1000 -- the last runs of an entry whose tokens are remembered
+
+local function note_change(c, name)
+  redis.call('RPUSH', c.P .. 'entries-log', name)
+  redis.call('LTRIM', c.P .. 'entries-log', -CHANGES, -1)
+  return redis.call('INCR', c.P .. 'entries-version')
+end
+
+-- entry_put: stores an entry, or another one under its name. A new or changed one counts from now.
+-- args name text hash next about
+--   text: the entry for beats; hash, next, about: as in schedule_follow
+-- returns {1} = stored, {0} = it is as it was, {-1, source} = another source has that name; asked again: {0}
+step.define('entry_put', {}, function(c, args)
+  local name, text, hash, next, about = unpack(args)
+  local tick = ticks.read(c, name)
+  if tick and tick.source ~= STORED then return {-1, tick.source} end
+  if tick and tick.hash == hash then return {0} end
+  if tick then ticks.strike_out(c, tick, name) end
+  redis.call('HSET', c.P .. 'entries', name, text)
+  redis.call('SADD', c.P .. 'schedule-sources', STORED)
+  ticks.follow(c, STORED, name, hash, next, about)
+  redis.call('HSET', c.P .. 'tick:' .. name, 'about', about)
+  note_change(c, name)
+  return {1}
+end)
+
+-- entry_remove: a stored entry is no more; no beat fires it from here.
+-- args name
+-- returns {1} = removed, {0} = there is none, {-1, source} = another source has that name; asked again: {0}
+step.define('entry_remove', {'allow-oom'}, function(c, args)
+  local name = args[1]
+  local tick = ticks.read(c, name)
+  if tick and tick.source ~= STORED then return {-1, tick.source} end
+  if redis.call('HDEL', c.P .. 'entries', name) == 0 then return {0} end
+  redis.call('SREM', c.P .. 'schedule-entries:' .. STORED, name)
+  ticks.forget(c, name)
+  note_change(c, name)
+  return {1}
+end)
+
+-- A stored entry for a beat: its name, text ('' = it is no more) and last instant.
+local function told(c, name, text)
+  return {name, text or '', redis.call('HGET', c.P .. 'tick:' .. name, 'last') or '0'}
+end
+
+-- entries_read: the stored entries that changed since a version, or a page of all.
+-- args since cursor
+--   since: a version, '' = read all, in pages; cursor: '0' at first
+-- returns {version, cursor, {name, text, last}…}; cursor: '' = too much changed since, read all; '0' = that is all;
+--   asked again: the same
+step.define('entries_read', {'no-writes'}, function(c, args)
+  local since, cursor = unpack(args)
+  local version = redis.call('GET', c.P .. 'entries-version') or '0'
+  local found = {version, '0'}
+  if since == '' then
+    local page = redis.call('HSCAN', c.P .. 'entries', cursor, 'COUNT', 500)
+    found[2] = page[1]
+    for i = 1, #page[2], 2 do found[#found + 1] = told(c, page[2][i], page[2][i + 1]) end
+    return found
+  end
+  local behind = version - since
+  if behind < 0 or behind > CHANGES then return {version, ''} end
+  local seen = {}
+  for _, name in ipairs(behind > 0 and redis.call('LRANGE', c.P .. 'entries-log', -behind, -1) or {}) do
+    if not seen[name] then found[#found + 1] = told(c, name, redis.call('HGET', c.P .. 'entries', name)) end
+    seen[name] = true
+  end
+  return found
+end)
+
+-- An operator's act on an entry; the name joins or leaves the set of those that are steered.
+local function note_act(c, name, act, why, by)
+  local tick = c.P .. 'tick:' .. name
+  local steered = redis.call('HMGET', tick, unpack(ticks.ACTS))
+  local any = false
+  for i = 1, #ticks.ACTS do any = any or steered[i] end
+  redis.call(any and 'SADD' or 'SREM', c.P .. 'steered', name)
+  ticks.log(c, name, 100, '~' .. ticks.ms_text(c.wall), act, by .. ': ' .. why)
+end
+
+local function act_of(c, why, by) return cjson.encode({why = why, by = by, at = c.wall}) end
+
+-- From here on no earlier instant is due.
+local function count_from_now(c, tick, next)
+  if tonumber(tick.last) < c.wall then redis.call('HSET', tick.name, 'last', ticks.ms_text(c.wall)) end
+  redis.call('HSET', tick.name, 'next', next)
+end
+
+-- entry_pause: no instant of the entry is sent any more.
+-- args name why by
+-- returns {new, ms}, new: 0 = it was paused already, -1 = no such entry; ms: so long a beat may still send an ordinary
+--   task that it took before; asked again: {0, ms}
+step.define('entry_pause', {'allow-oom'}, function(c, args)
+  local name, why, by = unpack(args)
+  local tick = ticks.read(c, name)
+  if not tick then return {-1, 0} end
+  local left = tick.unsent and math.max(0, tick.till - c.now) or 0
+  if tick.unsent and left == 0 then ticks.strike_out(c, tick, name) end
+  if tick.paused then return {0, left} end
+  redis.call('HSET', tick.name, 'paused', act_of(c, why, by))
+  note_act(c, name, 'paused', why, by)
+  return {1, left}
+end)
+
+-- entry_resume: instants are sent again. Those of the pause were not missed.
+-- args name next why by
+--   next: the first instant after now
+-- returns 1, 0 = it was not paused, -1 = no such entry; asked again: 0
+step.define('entry_resume', {'allow-oom'}, function(c, args)
+  local name, next, why, by = unpack(args)
+  local tick = c.P .. 'tick:' .. name
+  if redis.call('HDEL', tick, 'paused') == 0 then return redis.call('EXISTS', tick) - 1 end
+  local found = ticks.read(c, name)
+  if found then count_from_now(c, found, next) end
+  note_act(c, name, 'resumed', why, by)
+  return 1
+end)
+
+-- entry_omit: an instant that is to come will not be sent.
+-- args name instant why by
+-- returns 1, 0 = it was omitted already, -1 = no such entry, -2 = it was taken already; asked again: 0
+step.define('entry_omit', {'allow-oom'}, function(c, args)
+  local name, instant, why, by = unpack(args)
+  local tick = ticks.read(c, name)
+  if not tick then return -1 end
+  if tick.omit == instant then return 0 end
+  if tonumber(instant) <= tonumber(tick.last) then return -2 end
+  redis.call('HSET', tick.name, 'omit', instant, 'omitted', act_of(c, why, by))
+  note_act(c, name, 'omits ' .. instant, why, by)
+  return 1
+end)
+
+-- entry_change: the entry has another schedule until it is taken back. It counts from now.
+-- args name other next why by
+--   other: '' = its own again; next: the first instant after now
+-- returns 1, 0 = it has that schedule already, -1 = no such entry; asked again: 0
+step.define('entry_change', {'allow-oom'}, function(c, args)
+  local name, other, next, why, by = unpack(args)
+  local tick = ticks.read(c, name)
+  if not tick then return -1 end
+  if (tick.other or '') == other then return 0 end
+  if other == '' then
+    redis.call('HDEL', tick.name, 'other', 'changed')
+  else
+    redis.call('HSET', tick.name, 'other', other, 'changed', act_of(c, why, by))
+  end
+  redis.call('HDEL', tick.name, 'omit', 'omitted')
+  count_from_now(c, tick, next)
+  redis.call('INCR', c.P .. 'steering')
+  note_act(c, name, other == '' and 'restored' or 'changed to ' .. other, why, by)
+  return 1
+end)
+
+-- entry_run: a run out of turn is asked for.
+-- args name asked why by
+--   asked: the run's token
+-- returns 1, 0 = it was asked for before, -1 = no such entry; asked again: 0
+step.define('entry_run', {'allow-oom'}, function(c, args)
+  local name, asked, why, by = unpack(args)
+  if not ticks.read(c, name) then return -1 end
+  local runs = c.P .. 'runs:' .. name
+  if redis.call('ZADD', runs, 'NX', ticks.ms_text(c.wall), asked) == 0 then return 0 end
+  redis.call('ZREMRANGEBYRANK', runs, 0, -RUNS - 1)
+  redis.call('HSET', c.P .. 'schedule-asked', name .. '\n' .. asked, act_of(c, why, by))
+  return 1
+end)

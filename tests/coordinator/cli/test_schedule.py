@@ -1,0 +1,57 @@
+"""`coordinator schedule`: the entries in words, what became of their ticks, and acts on them."""
+
+import json
+
+from coordinator import Coordinator, Entry
+from tests.coordinator.scheduler.beats import Beats, look_again
+from tests.harness.command import Call, refused, told
+from tests.harness.redis import RedisServer
+
+
+def test_schedule_lists_entries_in_words_and_shows_one_with_its_future_and_past(
+    call: Call, coordinator: Coordinator, redis_server: RedisServer, prefix: str
+) -> None:
+    coordinator.entries.put(Entry("nightly", "0 0 3 ? * 2-6 *", "sync", key="night", zone="Europe/Berlin"))
+    coordinator.entries.put(Entry("often", 60, "sync", key="often", misfire="skip"))
+    lines = told(call("schedule")).splitlines()
+    assert lines[0].split() == ["ENTRY", "WHEN", "NEXT", "STARTS", "LANE", "STEERED"]
+    assert "At 03:00, Monday through Friday (Europe/Berlin)" in lines[1]
+    assert [one["name"] for one in json.loads(told(call("schedule", "--json", "--prefix", "n")))] == ["nightly"]
+    beat = Beats(redis_server, prefix).beat()
+    told(call("schedule", "run", "often", "--why", "by hand", "--by", "ann"))
+    look_again(beat)
+    shown = told(call("schedule", "often"))
+    assert shown.count("\nthen") == 9
+    assert "run now: started" in shown
+    assert "ann: by hand" in shown
+    assert ["misfire", "skip"] in [line.split() for line in shown.splitlines()]
+    as_json = json.loads(told(call("schedule", "show", "often", "--json")))
+    assert len(as_json["upcoming"]) == 10
+    assert as_json["history"][0]["kind"] == "run"
+
+
+def test_acts_say_what_they_did_by_whom_and_what_they_found(call: Call, coordinator: Coordinator) -> None:
+    coordinator.entries.put(Entry("often", 3600, "sync", key="often"))
+    why = ("--why", "holiday", "--by", "ann")
+    assert told(call("schedule", "pause", "often", *why)).strip() == "often is paused"
+    assert told(call("schedule", "pause", "often", *why)).strip() == "often was paused already"
+    assert "paused by ann" in told(call("schedule"))
+    assert "holiday" in told(call("schedule", "often"))
+    assert told(call("schedule", "resume", "often", *why)).strip() == "often goes on"
+    assert "will not be sent at" in told(call("schedule", "skip", "often", *why))
+    assert "omitted" in told(call("schedule", "often"))
+    assert told(call("schedule", "change", "often", "0 0 1 * * ?", *why)).strip() == "often: At 01:00 (UTC)"
+    assert told(call("schedule", "change", "often", "every 30", *why)).strip() == "often: Every 30 seconds"
+    assert told(call("schedule", "restore", "often", *why)).strip() == "Every hour"
+    assert "had its own schedule" in told(call("schedule", "restore", "often", *why))
+    acts = [one["word"] for one in json.loads(told(call("schedule", "show", "often", "--json")))["history"]]
+    assert [act.split()[0] for act in acts] == ["paused", "resumed", "omits", "changed", "changed", "restored"]
+
+
+def test_wrong_input_is_named_with_the_way_out(call: Call, coordinator: Coordinator) -> None:
+    coordinator.entries.put(Entry("often", 3600, "sync", key="often"))
+    assert "no entry 'nobody' in the schedule" in refused(call("schedule", "nobody"))
+    assert "no entry 'nobody' in the schedule" in refused(call("schedule", "pause", "nobody", "--why", "x"))
+    assert "write sec min hour" in refused(call("schedule", "change", "often", "weekly", "--why", "x"))
+    assert "--why" in call("schedule", "pause", "often").stderr
+    assert told(call("schedule", "show", "often"))

@@ -1,0 +1,100 @@
+"""`when_busy="replace"`: a job takes the place of the one at work."""
+
+from collections.abc import Callable
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator, InvalidJob
+from coordinator.in_place import InPlace
+from coordinator.local.redis import free_port
+from tests.harness.hand_node import Puppet
+
+
+def test_the_job_at_work_is_stopped_and_then_the_one_that_replaces_it_runs(node: Puppet) -> None:
+    first = node.submit("a")
+    taken = node.must_take()
+    second = node.submit("a", when_busy="replace")
+    assert (second.outcome, second.position) == ("queued", 1)
+    assert node.take() is None, "it waits until the process of the other was stopped"
+    node.finish(taken)
+    found = node.lanes.job(first.job_id)
+    assert found.state == "cancelled"
+    assert found.error is not None
+    assert found.error["message"] == f"replaced by {second.job_id}"
+    assert node.must_take().id == second.job_id
+
+
+def test_a_ready_job_is_replaced_at_once(node: Puppet) -> None:
+    first = node.submit("a")
+    second = node.submit("a", when_busy="replace")
+    assert node.lanes.job(first.job_id).state == "cancelled"
+    assert second.outcome == "started"
+    assert node.must_take().id == second.job_id
+
+
+def test_of_jobs_that_wait_to_replace_one_the_latest_is_left(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    waiting = [node.submit("a", when_busy="replace").job_id for _ in range(3)]
+    assert [node.lanes.job(job_id).state for job_id in waiting] == ["cancelled", "cancelled", "waiting"]
+    node.finish(taken)
+    assert node.must_take().id == waiting[-1]
+
+
+def test_jobs_that_stand_in_line_keep_their_places_before_it(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    queued = node.submit("a").job_id
+    last = node.submit("a", when_busy="replace").job_id
+    node.finish(taken)
+    assert node.order() == [queued, last]
+
+
+def test_in_an_idle_lane_it_simply_starts_and_a_repeated_submit_replaces_nothing(node: Puppet) -> None:
+    first = node.submit("a", when_busy="replace", job_id="j1")
+    assert first.outcome == "started"
+    taken = node.must_take()
+    assert node.submit("a", when_busy="replace", job_id="j1").outcome == "duplicate"
+    node.finish(taken)
+    assert node.lanes.job("j1").state == "succeeded"
+
+
+def test_a_job_of_several_keys_replaces_what_is_at_work_in_each_of_them(node: Puppet) -> None:
+    ids = [node.submit(key).job_id for key in ("a", "b")]
+    both = node.submit(["a", "b"], when_busy="replace")
+    assert {node.lanes.job(job_id).state for job_id in ids} == {"cancelled"}
+    assert node.must_take().id == both.job_id
+
+
+def test_a_lock_in_plain_code_is_waited_for(coordinator: Coordinator) -> None:
+    with coordinator.lock("a") as lease:
+        made = coordinator.submit("a", {"task": "t"}, when_busy="replace")
+        assert made.outcome == "queued"
+        lease.check()
+    assert coordinator.job(made.job_id).state == "ready"
+
+
+def test_it_looks_at_the_lane_now(coordinator: Coordinator) -> None:
+    with pytest.raises(InvalidJob, match="looks at the lane now"):
+        coordinator.submit("a", {"task": "t", "options": {"countdown": 5}}, when_busy="replace")
+
+
+app = Celery("replacing", broker=f"redis://127.0.0.1:{free_port()}/0", set_as_current=False)
+in_place = Coordinator(app)
+
+
+@app.task(name="replacing.note", shared=False)
+def note() -> None:
+    pass
+
+
+def test_the_fixture_for_users_suites_replaces_in_the_same_way(
+    coordinator_jobs: Callable[[Coordinator], InPlace],
+) -> None:
+    coordinator_jobs(in_place)
+    in_place.pause("a")
+    queued = in_place.submit("a", note.s()).job_id
+    replacing = [in_place.submit("a", note.s(), when_busy="replace").job_id for _ in range(2)]
+    in_place.resume("a")
+    assert [in_place.job(job_id).state for job_id in (queued, *replacing)] == ["succeeded", "cancelled", "succeeded"]

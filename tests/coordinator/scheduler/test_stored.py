@@ -1,0 +1,194 @@
+"""Entries that code stores in Redis while beats run."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery.schedules import crontab
+
+from coordinator import Entry, InvalidJob
+from coordinator.scheduler.beat import Scheduler
+from coordinator.scheduler.entries import tick_id
+from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
+from tests.harness.redis import RedisServer
+
+
+@pytest.fixture
+def beats(redis_server: RedisServer, prefix: str) -> Beats:
+    return Beats(redis_server, prefix)
+
+
+def names(beats: Beats) -> set[str]:
+    return {job_id.partition("@")[0] for job_id in beats.ids()}
+
+
+def test_a_stored_entry_is_sent_by_beats_that_run_and_by_those_that_start_later(beats: Beats) -> None:
+    beat = beats.beat(source(entry("table", FAST)))
+    run(beat, until=beats.ids)
+    assert beats.coordinator.entries.put(entry("mine", FAST, args=[1]))
+    assert not beats.coordinator.entries.put(entry("mine", FAST, args=[1]))
+    run(beat, until=lambda: names(beats) == {"table", "mine"})
+    later = beats.beat()
+    count = len(beats.ids())
+    run(later, until=lambda: len(beats.ids()) > count)
+    assert beats.ids()[-1].startswith("mine@")
+
+
+def test_once_an_entry_is_removed_no_beat_sends_it(beats: Beats) -> None:
+    beats.coordinator.entries.put(entry("mine", FAST))
+    several = [beats.beat() for _ in range(2)]
+    run(*several, until=beats.ids)
+    assert beats.coordinator.entries.remove("mine")
+    assert not beats.coordinator.entries.remove("mine")
+    before = beats.ids()
+    until = beats.now() + timedelta(seconds=4 * FAST)
+    run(*several, until=lambda: beats.now() > until)
+    assert beats.ids() == before
+    assert beats.coordinator.entries.all() == []
+
+
+def test_a_changed_entry_counts_from_the_change_in_all_beats(beats: Beats) -> None:
+    beats.coordinator.entries.put(entry("mine", 3600))
+    several = [beats.beat() for _ in range(2)]
+    for beat in several:
+        beat.tick()
+    beats.absent("mine", beats.now() - timedelta(hours=3))
+    beats.coordinator.entries.put(entry("mine", 1800, args=[2]))
+    for beat in several * 2:
+        look_again(beat)
+    assert beats.ids() == []
+    beats.absent("mine", beats.now() - timedelta(minutes=40))
+    several.append(beats.beat())
+    for beat in several:
+        look_again(beat)
+    (only,) = beats.ids()
+    assert beats.coordinator.job(only).args == (2,)
+
+
+def test_a_beat_that_did_not_hear_of_a_change_sends_nothing_of_the_old_entry(beats: Beats) -> None:
+    beats.coordinator.entries.put(entry("mine", FAST))
+    beat = beats.beat()
+    run(beat, until=beats.ids)
+    beats.coordinator.entries.put(entry("mine", 3600))
+    before = beats.ids()
+    beat._round_at += 60
+    until = beats.now() + timedelta(seconds=2 * FAST)
+    run(until=lambda: beats.now() > until)
+    beat.tick()
+    assert beats.ids() == before
+
+
+def test_a_name_of_another_source_is_refused_and_stays_with_it(beats: Beats) -> None:
+    beat = beats.beat(source(entry("table", FAST)))
+    run(beat, until=beats.ids)
+    for act in (
+        lambda: beats.coordinator.entries.put(entry("table", 60)),
+        lambda: beats.coordinator.entries.remove("table"),
+    ):
+        with pytest.raises(InvalidJob, match="entry 'table' is one of"):
+            act()
+    assert beats.coordinator.entries.entry("table").words == f"Every {FAST} seconds"
+
+
+ENTRIES: list[dict[str, Any]] = [
+    {"schedule": "0 0 3 ? * 2-6 *", "zone": "Europe/Berlin"},
+    {"schedule": crontab(minute="*/5", hour="7-9", day_of_week="mon")},
+    {"schedule": timedelta(minutes=5), "jitter": 30.0, "misfire": "all", "catch_up": 3},
+    {"schedule": 60, "first": datetime(2027, 1, 1, tzinfo=UTC), "last": datetime(2028, 1, 1, 12)},
+    {"schedule": 60, "key": ["a", "b"], "when_busy": "replace", "submit": {"priority": 3}, "args": (1, "x")},
+    {"schedule": 60, "key": None, "options": {"queue": "q"}, "kwargs": {"deep": [{"a": None}]}},
+]
+
+
+@pytest.mark.parametrize("given", ENTRIES, ids=str)
+def test_an_entry_that_comes_back_from_redis_is_the_same(given: dict[str, Any]) -> None:
+    one = Entry("n", task="t", **({"key": "n"} | given))
+    back = Entry.from_json(one.to_json())
+    assert back.to_json() == one.to_json()
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    schedules = [found.planned() for found in (one, back)]
+    for _ in range(10):
+        first, second = (schedule.next(now) for schedule in schedules)
+        assert first == second
+        assert first is not None
+        now = first
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"schedule": "never"}, "never"),
+    ({"schedule": object()}, "no schedule"),
+    ({"schedule": 60, "zone": "Europe/Berlin"}, "no use for a zone"),
+    ({"schedule": "0 0 3 * * ?", "zone": "Mars/Base"}, "no time zone 'Mars/Base'"),
+    ({"misfire": "never"}, "misfire is one of"),
+    ({"catch_up": -1}, "catch_up"),
+    ({"jitter": -1}, "jitter"),
+    ({"first": "tomorrow"}, "no instant"),
+    ({"args": [object()]}, "no JSON form"),
+    ({"when_busy": "never"}, "when_busy"),
+    ({"submit": {"prio": 1}}, "prio"),
+    ({"name": "a\nb"}, "printable"),
+    ({"key": ["a", "a"]}, "twice"),
+]
+
+
+@pytest.mark.parametrize(("bad", "said"), BAD, ids=str)
+def test_an_entry_that_cannot_be_is_refused_by_name_and_nothing_is_stored(
+    beats: Beats, bad: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidJob, match=said):
+        beats.coordinator.entries.put(Entry(**({"name": "n", "schedule": 60, "task": "sync", "key": "n"} | bad)))
+    assert beats.coordinator.entries.all() == []
+
+
+def test_more_changes_than_redis_remembers_are_read_as_a_whole(beats: Beats) -> None:
+    beats.coordinator.entries.put(entry("gone", FAST))
+    beat = beats.beat()
+    run(beat, until=beats.ids)
+    beats.coordinator.entries.remove("gone")
+    beats.coordinator.entries.put(entry("mine", FAST))
+    beats.client.incrby(beats.store.key("entries-version"), 20_000)
+    run(beat, until=lambda: "mine" in names(beats))
+    assert set(beat._stored.current) == {"mine"}
+
+
+def test_many_stored_entries_are_read_in_pages(beats: Beats) -> None:
+    for number in range(1200):
+        beats.coordinator.entries.put(entry(f"m{number}", 3600))
+    beat: Scheduler = beats.beat()
+    beat.tick()
+    assert len(beat._stored.current) == 1200
+    assert len(beats.coordinator.entries.all("m11", most=50)) == 50
+
+
+def test_stored_entries_that_are_due_together_are_put_in_line_in_one_round_trip(beats: Beats) -> None:
+    for number in range(30):
+        beats.coordinator.entries.put(entry(f"m{number}", 3600))
+    beat = beats.beat()
+    beat.tick()
+    hour = instant_of(tick_id("n", beats.now().replace(minute=0, second=0, microsecond=0)))
+    for number in range(30):
+        beats.absent(f"m{number}", hour - timedelta(seconds=1))
+    asked: list[int] = []
+    again = beats.beat()
+    plain = again._store.step_many
+    again._store.step_many = lambda name, calls: (asked.append(len(calls)), plain(name, calls))[1]  # type: ignore[assignment, method-assign, func-returns-value, arg-type]
+    again.tick()
+    assert len(beats.ids()) == 30
+    assert asked == [30]
+
+
+def test_a_tick_with_an_instance_competes_with_whoever_grabs_its_instant(beats: Beats) -> None:
+    given = entry("n", 3600, key="report", instance=True)
+    beats.coordinator.entries.put(given)
+    beat = beats.beat()
+    beat.tick()
+    hour = beats.now().replace(minute=0, second=0, microsecond=0)
+    with beats.coordinator.grab("report", hour, "server 1") as grab:
+        assert grab.won
+        beats.absent("n", hour - timedelta(seconds=1))
+        again = beats.beat()
+        again.tick()
+    assert [one.word for one in beats.coordinator.entries.history("n")] == ["lost"]
+    assert beats.coordinator.entries.run_now("n", token="t")
+    look_again(again)
+    assert {one.instance for one in beats.coordinator.grabs("report")} == {grab.instance, "run:t"}
