@@ -25,7 +25,7 @@ from coordinator.execution.runner import Place, install_runner
 from coordinator.execution.subresults import tell_parents
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
-from coordinator.in_place import InPlace
+from coordinator.in_place import GrabberInPlace, InPlace
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
@@ -34,7 +34,7 @@ from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
-from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
+from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P, grabbed
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
@@ -109,8 +109,15 @@ class Coordinator(AtHand, Transactions):
     def parked(self) -> Parked:
         return Parked(self._lanes, self._bound)
 
-    @cached_property
+    @property
     def _grabber(self) -> Grabber:
+        core = self.core
+        if isinstance(core, InPlace):
+            return GrabberInPlace(core, self.settings, lambda: self.documents.node, _is_in_task)
+        return self._grabber_in_redis
+
+    @cached_property
+    def _grabber_in_redis(self) -> Grabber:
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
@@ -238,7 +245,7 @@ class Coordinator(AtHand, Transactions):
         `key` and `instance` are texts, or functions of the call's arguments. In a Celery task, a call gives the dict
         {won, winner, state, result} instead, as JSON has it. The identifier is "<host>:<pid>" where you name none.
         """
-        return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
+        return grabbed(lambda: self._grabber, key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
         self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
