@@ -59,7 +59,7 @@ events = Table(
     Column("removed_by", Text),
     Column("removed_why", Text),
     UniqueConstraint("component", "item", "attempt"),
-    Index("events_of_items", "item", "type", "number"),
+    Index("events_of_items", "item", "type", "number", "removed", "success", "revision"),  # queries read no more
     sqlite_autoincrement=True,
 )
 

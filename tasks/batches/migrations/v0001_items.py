@@ -80,4 +80,5 @@ def _create_events() -> None:
         sa.UniqueConstraint("component", "item", "attempt"),
         sqlite_autoincrement=True,
     )
-    op.create_index("events_of_items", "events", ["item", "type", "number"])
+    read = ["item", "type", "number", "removed", "success", "revision"]
+    op.create_index("events_of_items", "events", read)
