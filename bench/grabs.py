@@ -49,7 +49,8 @@ def main(rounds: int = 5) -> None:
         taken = sorted(take_over(coordinator, f"{url}/0", number) for number in range(KILLS))
         middle = statistics.median(taken)
         print(
-            f"taken over after a kill, leases of {TTL:g} s: median {middle:.2f} s, at most {taken[-1]:.2f} s, {KILLS} kills"
+            f"taken over after a kill, leases of {TTL:g} s: "
+            f"median {middle:.2f} s, at most {taken[-1]:.2f} s, {KILLS} kills"
         )
 
 

@@ -1,4 +1,4 @@
-"""The errands look at parked jobs. When all sub-results of one have ended, it goes on as if its attempt ended now.
+"""The errands look at parked jobs: once all sub-results of one have ended, it goes on as if its attempt ended now.
 
 They look once after a job parked, at once when a worker tells the end of a sub-task, and else slowly. A job stays
 parked as long as one of its sub-tasks runs, also where another failed: two attempts never overlap.

@@ -1,4 +1,4 @@
-"""A doorbell starts a runner. It claims ready jobs that its node may run, one after the other, for one slice.
+"""A doorbell starts a runner, which claims ready jobs that its node may run, one after the other, for one slice.
 
     claim ─► attempt ─► finish and claim (one round trip) ─► attempt …
                           └─► result and links: into the outbox

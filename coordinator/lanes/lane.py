@@ -1,4 +1,4 @@
-"""Lines as they stand at one moment. Nothing here writes."""
+"""Lanes as people see them: line, limit, holder and marks at one moment. Nothing here writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's own commands of `coordinator`. `up` and `demo` import their modules only when they are called."""
+"""The service's own commands of `coordinator`: `up` and `demo` import their modules only when they are called."""
 
 from pathlib import Path
 
