@@ -159,3 +159,9 @@ def test_annotations_for_all_tasks_leave_those_of_celery_and_ours_alone(app: Cel
     keyed = [name for name, task in app.tasks.items() if app.coordinator.keyed_tasks.of(task)]
     assert "shop.ship" in keyed
     assert not [name for name in keyed if name.startswith(("celery.", "coordinator."))]
+
+
+def test_a_send_task_that_an_sdk_wraps_later_is_called(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship = declared(app, None)
+    monkeypatch.setattr(Celery, "send_task", lambda self, name, *args, **options: f"wrapped {name}")
+    assert ship.delay(1) == "wrapped shop.ship"

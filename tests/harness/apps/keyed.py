@@ -7,6 +7,7 @@ from typing import Any
 import redis
 from celery import Celery, shared_task
 from celery.app.task import Task
+from pydantic import BaseModel
 
 from coordinator import Coordinate, Coordinator, current_job
 
@@ -138,6 +139,16 @@ def annotated(lane: str = "usual") -> list[str]:
 def shared(lane: str, more: int = 0) -> list[str]:
     job = current_job()
     return list(job.keys) if job else []
+
+
+class Order(BaseModel):
+    id: int
+    name: str
+
+
+@app.task(name="keyed.modelled", pydantic=True, coordinate={"key": "order/{order[id]}"})
+def modelled(order: Order) -> str:
+    return order.name
 
 
 class Counting(Task):
