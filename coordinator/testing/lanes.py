@@ -86,7 +86,8 @@ class Memory(Lanes):
 
     def _answer(self, request: JobRequest, outcome: Answer, of: str) -> Submission:
         """`of`: the job whose place is told."""
-        return Submission(request.id, outcome, self.rules.place(of, request.keys[0]))
+        other = of if outcome in ("skipped", "coalesced") else ""
+        return Submission(request.id, outcome, self.rules.place(of, request.keys[0]), of=other)
 
     # Sorters
 
