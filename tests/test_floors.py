@@ -31,10 +31,10 @@ settings
 app
 member_node
 database
-catalog
+catalog batches
 nodelist
-harvest nodelist.ldap service
-nodelist_refresh schedules
+components harvest nodelist.ldap service
+nodelist_refresh schedules pipeline
 sync
 requests
 local

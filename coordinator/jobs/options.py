@@ -9,6 +9,7 @@ from typing import Literal, Required, TypedDict
 
 from coordinator.jobs.spec import Signature
 
+WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
 KeyOption = str | Callable[..., str | Sequence[str]]
 
 
@@ -73,6 +74,7 @@ class Options(OrderOptions, total=False):
     * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
       of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
       `replace` cancels the jobs at work in its lanes, and those that wait there to replace them, and stands in line.
+      For a job over several keys, a mapping says `queue` or `skip` for each: {"pool": "queue", "item/7": "skip"}.
     * job_id: the job's id; a new one is made where it is not named.
     * max_waiting: LaneFull is raised where so many jobs wait in one of the lanes.
     * instance: text, a number or an instant, which makes the job a grab of this instance of its one key. It is done
@@ -80,7 +82,7 @@ class Options(OrderOptions, total=False):
     * keep: so many seconds nobody does a completed instance again; 30 days where it is not named.
     """
 
-    when_busy: Literal["queue", "skip", "defer", "replace"]
+    when_busy: WhenBusy
     job_id: str | None
     max_waiting: int | None
     instance: str | int | datetime | None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -20,7 +20,7 @@ from coordinator.jobs.instances import Winner
 from coordinator.jobs.spec import Cause, Spec, StepSpec
 from coordinator.jobs.states import Answer, Over, State
 from coordinator.store.client import Store
-from coordinator.store.times import instant
+from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act, Json
 
 _PAGE = 500
@@ -197,6 +197,18 @@ def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
     for job_id, record in zip(ids, store.call(ask), strict=True):
         if record:
             yield parse(job_id, record)
+
+
+def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
+    """Have Redis keep the records of these jobs, which are over, for so long at least."""
+
+    def ask() -> None:
+        pipeline = store.client.pipeline(transaction=False)
+        for job_id in ids:
+            pipeline.pexpire(store.key("job", job_id), milliseconds(seconds), gt=True)
+        pipeline.execute()
+
+    store.call(ask)
 
 
 def fields(store: Store, job_id: str, *names: str) -> list[str]:

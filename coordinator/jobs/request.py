@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
+from coordinator.jobs.encoding import bounded, encode
 from coordinator.jobs.options import Options, Target
 from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec
 from coordinator.settings import Settings
@@ -29,7 +30,10 @@ _HONOURED = SignatureOptions.__annotations__.keys()
 
 @dataclass(slots=True)  # not frozen: one is made for each submit
 class JobRequest:
-    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`."""
+    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`.
+
+    `when_busy`: `skip` looks at all keys; `skip 1 3` at the first and the third only.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -38,6 +42,14 @@ class JobRequest:
     not_before: Arg
     room: Arg
     fields: tuple[Arg, ...]
+
+    @property
+    def skip_keys(self) -> tuple[str, ...]:
+        """The keys of which none may be busy."""
+        skip, *places = self.when_busy.split()
+        if skip != "skip":
+            return ()
+        return tuple(self.keys[int(place) - 1] for place in places) or self.keys
 
     def step_args(self) -> tuple[Arg, ...]:
         return (
@@ -81,14 +93,14 @@ class Requests:
         check_options(options)
         signature, own = check_signature(given)
         found, of_grab = self._place(keys, options)
-        when_busy, start = _when(options, own, call)
+        when_busy, start = _when(options, own, found, call)
         plan = chain.plan(signature, own, self._target, options)
         unite = _unite(options, plan.spec)
         spec = _spec(plan.spec, own, options)
         alike = dumps(_alike(spec)) if call and when_busy == "defer" else ""
         if call and call.message:
             spec["message"] = call.message
-        text = _encode(signature["task"], spec, self._most)
+        text = encode(signature["task"], spec, self._most)
         first = plan.first
         limits = self._limits(first.limit, options)
         fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
@@ -98,7 +110,7 @@ class Requests:
             same = (first.kind, first.task, alike or text, *sorted(unite), *found)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
-            fields += ["unite", _bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
+            fields += ["unite", bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
         if rare := [*_rare(options, own, plan, call), *of_grab]:
             fields += ["seldom", 1, *rare]
         if call and when_busy in ("skip", "defer"):
@@ -161,11 +173,10 @@ def _alike(spec: Spec) -> Spec:
     return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
 
 
-def _when(options: Options, own: SignatureOptions, call: Call | None) -> tuple[str, Arg]:
+def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:
     """`when_busy`, and when the job may start (`validation.start`), 0 = now."""
-    when_busy = options.get("when_busy", "queue")
-    if when_busy != "queue":
-        validation.one_of("when_busy", when_busy, WHEN_BUSY)
+    given = options.get("when_busy", "queue")
+    when_busy = given if given == "queue" else _when_busy(given, keys)
     named = options.get("not_before")
     if named is not None:
         start: Arg = validation.epoch_ms(named)
@@ -178,6 +189,20 @@ def _when(options: Options, own: SignatureOptions, call: Call | None) -> tuple[s
     if when_busy != "queue" and call is None:
         raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
     return when_busy, start
+
+
+def _when_busy(given: object, keys: tuple[str, ...]) -> str:
+    """As JobRequest has it."""
+    if not isinstance(given, Mapping):
+        return validation.one_of("when_busy", cast(str, given), WHEN_BUSY)
+    if set(given) != set(keys):
+        raise InvalidJob(f"when_busy names {sorted(map(str, given))}: name each key of the job, and no other")
+    for one in given.values():
+        validation.one_of("when_busy of a key", one, WHEN_BUSY[:2])
+    places = [str(place) for place, key in enumerate(keys, 1) if given[key] == "skip"]
+    if len(places) in (0, len(keys)):
+        return "skip" if places else "queue"
+    return " ".join(["skip", *places])
 
 
 def _id(options: Options, own: SignatureOptions) -> str:
@@ -260,32 +285,3 @@ def _links(name: str, given: object) -> list[Signature]:
         if not isinstance(one, Mapping) or not isinstance(one.get("task"), str):
             raise InvalidJob(f"{name} is no signature of a task: {one!r}")
     return cast(list[Signature], links)
-
-
-def _encode(task: str, spec: Spec, most: int) -> str:
-    try:
-        text = str(dumps(spec))
-    except (TypeError, ValueError) as error:
-        for place, value in chain.all_arguments(spec):
-            try:
-                dumps(value)
-            except (TypeError, ValueError):
-                raise InvalidJob(f"{task}: argument {place} is not JSON: {type(value).__name__}") from error
-        raise InvalidJob(f"{task}: its options are not JSON: {error}") from error
-    if '"__type__"' in text:
-        _read_back(task, text)
-    return _bounded(f"{task}: its arguments have", text, most)
-
-
-def _bounded(what: str, text: str, most: int) -> str:
-    if len(text) > most:  # ASCII, as all JSON here
-        raise InvalidJob(f"{what} {len(text)} bytes; at most {most} (setting max_payload)")
-    return text
-
-
-def _read_back(task: str, text: str) -> None:
-    """A dict that looks like one of kombu's own encodings may be written, but not read."""
-    try:
-        loads(text)
-    except Exception as error:
-        raise InvalidJob(f"{task}: its arguments could not be read back from JSON: {error!r}") from error

@@ -59,7 +59,7 @@ class Memory(Lanes):
         rules, job_id, record = self.rules, request.id, _record_of(request)
         if job_id in rules.records:
             return self._answer(request, "duplicate", rules.records[job_id].get("alias", job_id))
-        if request.when_busy == "skip" and any(rules.is_busy(key) for key in request.keys):
+        if any(rules.is_busy(key) for key in request.skip_keys):
             return self._answer(request, "skipped", next(iter(rules.line(request.keys[0])), job_id))
         if request.when_busy == "defer" and (other := rules.alike(record["melt"])):
             _unite(rules.records[other], record)

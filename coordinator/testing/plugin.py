@@ -47,7 +47,7 @@ from coordinator.execution.claim import Claim
 from coordinator.execution.parked import End, verdict
 from coordinator.execution.results import JobEnd, recorded_error, send
 from coordinator.execution.runner import undoing_of
-from coordinator.execution.subresults import flattened
+from coordinator.execution.subresults import JobHandle, flattened
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.spec import Message, Spec
 from coordinator.lanes.leases import Lease, holders, holding, would_deadlock
@@ -84,7 +84,7 @@ class InPlace(Memory):
         super().__init__()
         self._app = app
         self._tracers = Tracers(app, NODE)
-        self._handles: dict[str, list[AsyncResult | None]] = {}
+        self._handles: dict[str, list[AsyncResult | JobHandle | None]] = {}
         self._raised: dict[str, tuple[BaseException, str]] = {}
 
     def why(self, job_id: str) -> list[str]:
@@ -235,11 +235,13 @@ class InPlace(Memory):
                 self._end(one, why=f"sub-result of job {job_id}, which is over", by="coordinator")
         return True
 
-    def _end_of(self, handle: AsyncResult) -> End | None:
+    def _end_of(self, handle: AsyncResult | JobHandle) -> End | None:
         """None while it has not ended."""
         try:
             job = self.job(handle.id)
         except UnknownJob:
+            if isinstance(handle, JobHandle):
+                raise
             return End(handle.successful(), handle.result) if handle.ready() else None
         well = job.state == "succeeded"
         return End(well, job.result if well else job.error) if job.over else None

@@ -78,6 +78,7 @@ class Fleet(Installation):
     def __init__(self, server: RedisServer, prefix: str, directory: Path, **settings: Any) -> None:
         super().__init__(server, prefix, **settings)
         self.directory = directory
+        self.environ["TASKS_DATA_DIR"] = str(directory / "data")
         self.workers: list[Worker] = []
         self._read: dict[Path, int] = {}
 

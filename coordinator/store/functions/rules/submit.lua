@@ -1,6 +1,14 @@
 -- A job, or a lock in plain code, is written and put into its lines.
 local submit = {}
 
+-- The keys of which none may be busy: all, or those at the places that `when_busy` names.
+local function skip_keys(keys, when_busy)
+  if when_busy == 'skip' then return keys end
+  local found = {}
+  for place in when_busy:gmatch('%d+') do found[#found + 1] = keys[tonumber(place)] end
+  return found
+end
+
 -- Would one more wait in one of these lines?
 local function any_busy(c, keys)
   for _, key in ipairs(keys) do
@@ -40,7 +48,7 @@ end
 -- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
 -- wait in it. `melt`: the key that names the job to melt into.
 local function turned_away(c, id, keys, when_busy, melt, unite, room)
-  if when_busy == 'skip' and any_busy(c, keys) then return 'skipped', holder_of(c, keys) or id end
+  if any_busy(c, skip_keys(keys, when_busy)) then return 'skipped', holder_of(c, keys) or id end
   local other = melt and redis.call('GET', melt)
   if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
   local key, count = full_line(c, room and keys or {}, room)
