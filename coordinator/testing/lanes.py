@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import cast
 
 from kombu.utils.json import dumps, loads
@@ -59,8 +60,9 @@ class Memory(Lanes):
         rules, job_id, record = self.rules, request.id, _record_of(request)
         if job_id in rules.records:
             return self._answer(request, "duplicate", rules.records[job_id].get("alias", job_id))
-        if any(rules.is_busy(key) for key in request.skip_keys):
-            return self._answer(request, "skipped", next(iter(rules.line(request.keys[0])), job_id))
+        if busy := next((key for key in request.skip_keys if rules.is_busy(key)), None):
+            told = self._answer(request, "skipped", next(iter(rules.line(request.keys[0])), job_id))
+            return replace(told, of=next(iter(rules.line(busy)), ""))
         if request.when_busy == "defer" and (other := rules.alike(record["melt"])):
             _unite(rules.records[other], record)
             rules.records[job_id] = {"alias": other}
@@ -86,7 +88,7 @@ class Memory(Lanes):
 
     def _answer(self, request: JobRequest, outcome: Answer, of: str) -> Submission:
         """`of`: the job whose place is told."""
-        other = of if outcome in ("skipped", "coalesced") else ""
+        other = of if outcome == "coalesced" else ""
         return Submission(request.id, outcome, self.rules.place(of, request.keys[0]), of=other)
 
     # Sorters

@@ -75,3 +75,11 @@ def test_a_call_under_the_id_of_a_skipped_one_starts_nothing(keyed: Any, node: P
     tell(keyed, first.id)
     keyed.once.apply_async(("second",), task_id="mine")
     assert node.take() is None
+
+
+def test_of_several_lanes_the_busy_one_says_which_job_a_call_is_skipped_for(keyed: Any, node: Puppet) -> None:
+    keyed.coordinator.set_limit("lane/roomy", 2)
+    roomy = keyed.add.delay(1, 2, lane="roomy")
+    busy = keyed.add.delay(1, 2, lane="busy")
+    assert {node.must_take().id, node.must_take().id} == {roomy.id, busy.id}
+    assert keyed.both_once.delay("roomy", "busy").id == busy.id

@@ -129,6 +129,11 @@ def both(x: int, y: int) -> list[str]:
     return list(job.keys) if job else []
 
 
+@app.task(name="keyed.both_once", coordinate={"key": ["lane/{x}", "lane/{y}"], "when_busy": "skip"})
+def both_once(x: str, y: str) -> str:
+    return f"{x} {y}"
+
+
 @app.task(name="keyed.annotated")
 def annotated(lane: str = "usual") -> list[str]:
     job = current_job()
