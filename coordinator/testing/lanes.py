@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import cast
 
 from kombu.utils.json import dumps, loads
@@ -61,12 +60,12 @@ class Memory(Lanes):
         if job_id in rules.records:
             return self._answer(request, "duplicate", rules.records[job_id].get("alias", job_id))
         if busy := next((key for key in request.skip_keys if rules.is_busy(key)), None):
-            told = self._answer(request, "skipped", next(iter(rules.line(request.keys[0])), job_id))
-            return replace(told, of=next(iter(rules.line(busy)), ""))
+            first, holder = (next(iter(rules.line(key)), "") for key in (request.keys[0], busy))
+            return self._answer(request, "skipped", first or job_id, holder)
         if request.when_busy == "defer" and (other := rules.alike(record["melt"])):
             _unite(rules.records[other], record)
             rules.records[job_id] = {"alias": other}
-            return self._answer(request, "coalesced", other)
+            return self._answer(request, "coalesced", other, other)
         for key in request.keys if request.room != "" else ():
             if (waiting := rules.waiting(key)) >= int(request.room):
                 return LaneFull(key, waiting, job_id)
@@ -86,10 +85,9 @@ class Memory(Lanes):
             return Submission(job_id, "started", 0)
         return self._answer(request, "queued", job_id)
 
-    def _answer(self, request: JobRequest, outcome: Answer, of: str) -> Submission:
-        """`of`: the job whose place is told."""
-        other = of if outcome == "coalesced" else ""
-        return Submission(request.id, outcome, self.rules.place(of, request.keys[0]), of=other)
+    def _answer(self, request: JobRequest, outcome: Answer, placed: str, of: str = "") -> Submission:
+        """`placed`: the job whose place is told."""
+        return Submission(request.id, outcome, self.rules.place(placed, request.keys[0]), of=of)
 
     # Sorters
 
