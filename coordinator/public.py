@@ -7,6 +7,7 @@ from coordinator.errors import (
     CoordinatorError,
     DuplicateOrder,
     InvalidJob,
+    JobFailed,
     LaneFull,
     LeaseLost,
     Locked,
@@ -28,7 +29,8 @@ from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.instances import Grabbed, Winner
 from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.record import Job
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
@@ -53,6 +55,7 @@ __all__ = [
     "Happening",
     "InvalidJob",
     "Job",
+    "JobFailed",
     "Lane",
     "LaneFull",
     "Lease",

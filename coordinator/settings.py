@@ -38,6 +38,7 @@ class GivenSettings(TypedDict, total=False):
     sweep: float
     slice: float
     drain_timeout: float
+    must_coordinate: bool
     retry_delay: float
     max_losses: int
     max_lifetime: float
@@ -73,6 +74,9 @@ class Settings(BaseModel):
     drain_timeout: float = Field(
         300.0, ge=0, description="time for which jobs go on at a draining node before they are handed over, in seconds"
     )
+    must_coordinate: bool = Field(
+        False, description="a worker that can run no jobs (no Redis is named, its app cannot be found) does not start"
+    )
     retry_delay: float = Field(
         1.0, ge=0, description="first wait between attempts, in seconds; it doubles up to 300, with full jitter"
     )
@@ -104,6 +108,10 @@ class Settings(BaseModel):
     def _known_scheme(cls, value: str) -> str:
         if value and urlsplit(value).scheme not in ("redis", "rediss", "unix"):
             raise ValueError("the URL must begin with redis://, rediss:// or unix://")
+        try:
+            urlsplit(value).port  # noqa: B018  it is read there
+        except ValueError as error:
+            raise ValueError(f"the URL has no port: {error}") from error
         return value
 
     @field_validator("labels", mode="before")

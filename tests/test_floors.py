@@ -21,7 +21,9 @@ jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
 keyed_task
-task_defaults clock worker steering transactions
+task_defaults in_place
+clock worker steering transactions
+at_hand
 coordinator
 public
 __init__ cli testing

@@ -1,12 +1,12 @@
 """One attempt at a job: Celery's own tracer runs its task, and the attempt tells how it ended.
 
 The tracer sends the task's signals and calls its handlers (`on_success`, `on_failure`, …) as a worker does. It stores
-nothing and publishes nothing: `ignore_result` and `is_eager` in the request see to it, the latter also that
-`self.retry` and `autoretry_for` raise instead of sending a message.
+nothing and publishes nothing: `ignore_result` in the request sees to the former, `as_job` to the latter.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import threading
@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 from celery import Celery, states
-from celery.app.trace import build_tracer, trace_ok_t
+from celery.app import trace
+from celery.app.trace import trace_ok_t
 from celery.exceptions import Retry, SoftTimeLimitExceeded
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
@@ -29,10 +30,13 @@ from kombu.utils.json import dumps
 
 from coordinator.errors import Conflict, NoRetry, TimedOut
 from coordinator.execution import subresults
+from coordinator.execution.as_job import Replaced, adopt
 from coordinator.execution.claim import Claim
 from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Message
+
+logger = logging.getLogger(__name__)
 
 Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
 
@@ -57,11 +61,15 @@ class Outcome:
 
 
 class Tracers:
-    """Celery's tracer for each task, built once."""
+    """Celery's tracer for each task, built once. `in_place`: the process that submits calls the task, as a test does.
 
-    def __init__(self, app: Celery, hostname: str) -> None:
+    Such a request is eager, as that of Celery's `task_always_eager`.
+    """
+
+    def __init__(self, app: Celery, hostname: str, in_place: bool = False) -> None:
         self._app = app
         self._hostname = hostname
+        self._in_place = in_place
         self._tracers: dict[str, Tracer] = {}
 
     def attempt(self, claim: Claim, retry_delay: float) -> Outcome:
@@ -86,6 +94,8 @@ class Tracers:
             outcome = self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
             outcome.children = tuple(request["_children"])
             return outcome
+        if isinstance(info.retval, Replaced):
+            return Outcome("parked", dumps({"ids": [info.retval.handle.id], "one": True}), runtime=runtime)
         if info.state == states.IGNORED:
             return Outcome("succeeded", "null", runtime=runtime)
         return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
@@ -106,7 +116,12 @@ class Tracers:
     def _tracer(self, name: str) -> Tracer:
         if name not in self._tracers:
             task = self._app.tasks[name]
-            self._tracers[name] = build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
+            if not self._in_place:
+                adopt(task)
+            if task.rate_limit:
+                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, task.rate_limit)
+            # An SDK puts a `build_tracer` of its own there.
+            self._tracers[name] = trace.build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
 
     def _publish(self, claim: Claim) -> AsyncResult | GroupResult:
@@ -128,7 +143,7 @@ class Tracers:
             "lang": "py",
             "retries": message.get("retries", 0) + claim.tries,
             "_children": [],
-            "is_eager": True,
+            "is_eager": self._in_place,
             "ignore_result": True,
             "hostname": self._hostname,
             "correlation_id": claim.id,
@@ -160,7 +175,7 @@ def succeeded(claim: Claim, value: object, runtime: float, retry_delay: float) -
 def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: float) -> Outcome:
     again, cause = _retry(error)
     delay = delay_of(claim.spec, claim.tries, retry_delay) if again is None else again
-    trace = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
+    frames = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
     detail = {"type": type(cause).__name__, "module": type(cause).__module__, "message": _text(cause)}
     kind, most = "raised", None
     if isinstance(error, NoRetry):
@@ -169,7 +184,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
-    return Outcome(kind, dumps(detail | {"traceback": trace}), None, cause, trace, delay, runtime, most)
+    return Outcome(kind, dumps(detail | {"traceback": frames}), None, cause, frames, delay, runtime, most)
 
 
 def _refused(claim: Claim, error: BaseException) -> BaseException:

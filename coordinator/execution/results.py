@@ -7,6 +7,7 @@ Another node of the app sends those of a dead one. So each is sent at least once
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -83,6 +84,24 @@ def _request(end: JobEnd, caller: Caller, kept: bool, children: Sequence[AsyncRe
 
 def _own(end: JobEnd) -> Caller:
     return Caller(end.job.id, end.job.task, end.spec)
+
+
+def is_tracked(app: Celery, task: str) -> bool:
+    """Does `task_track_started` hold for this task, and is its result kept?"""
+    known = app.tasks.get(task)
+    return bool(known is not None and known.track_started and has_results(app) and not known.ignore_result)
+
+
+def tell_begun(app: Celery, job_id: str, task: str, hostname: str) -> None:
+    """Store STARTED, unless something was stored since: by the task itself, or of its end."""
+    try:
+        if app.backend.get_state(job_id) in (states.PENDING, states.RECEIVED, states.RETRY):
+            request = Context(id=job_id, task=task, hostname=hostname, root_id=job_id, delivery_info={})
+            app.backend.store_result(
+                job_id, {"hostname": hostname, "pid": os.getpid()}, states.STARTED, request=request
+            )
+    except Exception as error:
+        logger.warning("job %s: that it began is not told: %s", job_id, error)
 
 
 def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:

@@ -32,7 +32,7 @@ from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
 from coordinator.execution.outbox import Outbox
 from coordinator.execution.quiet_task import QuietTask
-from coordinator.execution.results import JobEnd, recorded_error
+from coordinator.execution.results import JobEnd, is_tracked, recorded_error
 from coordinator.execution.subresults import check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
@@ -58,12 +58,16 @@ _LAST = 1.0  # seconds
 
 
 class Place(NamedTuple):
-    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to."""
+    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to.
+
+    `one_each`: a runner ends after one job, since the worker counts the tasks of its processes.
+    """
 
     lanes: Lanes
     doorbells: Doorbells
     incarnation: str
     board: Board
+    one_each: bool = False
 
 
 class Tools:
@@ -73,6 +77,7 @@ class Tools:
         self.tracers = Tracers(app, node)
         self.events = TaskEvents(app, node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
+        self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
 
     def flush(self) -> None:
         """The process ends: give what waits to be sent a moment."""
@@ -84,7 +89,7 @@ class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
     def __init__(self, app: Celery, place: Place, node: str, tools: Tools) -> None:
-        lanes, _, incarnation, board = place
+        lanes, _, incarnation, board, self._one_each = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
@@ -93,6 +98,7 @@ class Runner:
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
         self._pen, self._times = board.pen(self.id), board.times
+        self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
         self._alone = threading.current_thread() is threading.main_thread()
@@ -111,7 +117,7 @@ class Runner:
         return count
 
     def _work(self, bell: str) -> int:
-        until, count = time.monotonic() + self.store.settings.slice, 0
+        until, count = time.monotonic() + (0 if self._one_each else self.store.settings.slice), 0
         token = self._token()
         given = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         while given:
@@ -127,13 +133,15 @@ class Runner:
 
     def _attempt(self, claim: Claim) -> Outcome:
         self._events.started(claim)
+        if self._is_tracked(claim):
+            self._outbox.began(claim.id, claim.task, self.node)
         job = CurrentJob(
             claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim),
             ttl=self.store.settings.lock_ttl,
         )  # fmt: skip
         mark = working.set(job)
         usual = self.store.settings.retry_delay
-        self._pen.begin(claim.token, claim.time_limit)
+        self._pen.begin(claim.token, claim.time_limit, claim.id, claim.task)
         try:
             outcome = self._tracers.attempt(claim, usual)
         finally:
@@ -148,6 +156,13 @@ class Runner:
             except NoRetry as error:
                 return failed(claim, error, outcome.runtime, usual)
         return outcome
+
+    def _is_tracked(self, claim: Claim) -> bool:
+        """Is the backend to be told that it began?"""
+        tracked = self._tools.tracked
+        if claim.task not in tracked:
+            tracked[claim.task] = is_tracked(self.app, claim.task)
+        return tracked[claim.task] and not claim.undoing and "ignore_result" not in claim.spec
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
         """Record how the attempt ended, and take the next job with this token, '' = none."""

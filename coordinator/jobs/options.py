@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Required, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
-from coordinator.jobs.spec import Signature
+from coordinator.jobs.spec import Signature, SignatureOptions
+
+Arguments = tuple[list[Any], dict[str, Any]]
 
 WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
 KeyOption = str | Callable[..., str | Sequence[str]]
@@ -34,6 +36,7 @@ class TaskOptions(TypedDict, total=False):
     * max_losses: how many runs may be lost with their process; the setting `max_losses` where it is not named.
     * retry_delay: seconds between attempts, a list of them (the last one repeats), or a `Backoff`.
     * retry_on: types of exceptions that are optimistic conflicts, as `Conflict` is.
+    * unknown: `refuse` a task that nobody has, or `wait` for a node that has it.
     * rollback: a signature, also of a chain or group. It runs once when a job that was started will not succeed.
     * on_failure: `release` the lane, or `hold` it until an operator decides.
     * time_limit: the attempt's process is stopped after so long.
@@ -50,6 +53,7 @@ class TaskOptions(TypedDict, total=False):
     max_losses: int | None
     retry_delay: float | Sequence[float] | Backoff | None
     retry_on: Collection[type[BaseException]]
+    unknown: Literal["refuse", "wait"]
     rollback: Mapping[str, object] | None
     on_failure: Literal["release", "hold"]
     time_limit: float | None
@@ -105,12 +109,20 @@ class Coordinate(TaskOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TaskDefault:
-    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result."""
+    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result.
+
+    `options`: those of a job of this task alone. `checked` gives the arguments as they are kept, after so many that the
+    step before puts in front; it raises InvalidJob where the task does not take them. None: its process lacks the task.
+    `app`: that of the nodes which have the task, None = the submitter's own.
+    """
 
     queue: str
     time_limit: float | None = None
     soft_time_limit: float | None = None
     result: bool = False
+    options: SignatureOptions = field(default_factory=SignatureOptions)
+    checked: Callable[[Arguments, int], Arguments] | None = None
+    app: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,45 +15,17 @@ from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
-from coordinator.jobs.instances import State as GrabState
-from coordinator.jobs.instances import Winner
 from coordinator.jobs.spec import Cause, Spec, StepSpec
-from coordinator.jobs.states import Answer, Over, State
+from coordinator.jobs.states import Over, State
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
-from coordinator.store.values import Act, Json
+from coordinator.store.values import Act
 
 _PAGE = 500
 _SPEC = ("spec", *(f"spec{number}" for number in range(1, 8)))
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
 TERMINAL = frozenset(get_args(Over))
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """The outcome of a submit. `accepted`: Redis keeps work of its own for it (all outcomes but `skipped` and `lost`).
-
-    `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
-    waiting job it melted into), duplicate, collected (by a sorter), lost (`job_id` is that of the winner of the
-    instance). `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or melted into.
-
-    A submit with an instance has also `won`; `state`: running, complete or failed, and a loser's complete or
-    incomplete; the `winner`; the `result` of an instance that is complete.
-    """
-
-    job_id: str
-    outcome: Answer
-    position: int
-    won: bool | None = None
-    state: GrabState = ""
-    winner: Winner | None = None
-    result: Json = None
-    of: str = field(default="", compare=False)
-
-    @property
-    def accepted(self) -> bool:
-        return self.outcome not in ("skipped", "lost")
 
 
 @dataclass(frozen=True, slots=True)

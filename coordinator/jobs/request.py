@@ -21,6 +21,7 @@ from coordinator.store.wire import Arg
 
 WHEN_BUSY = ("queue", "skip", "defer", "replace")
 ON_FAILURE = ("release", "hold")
+UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
 _KNOWN = Options.__annotations__.keys()
@@ -75,10 +76,13 @@ class Call:
 
 
 class Requests:
-    """Makes the requests of one installation and app; what is the same for all of them is worked out once."""
+    """Makes the requests of one installation and app; what is the same for all of them is worked out once.
 
-    def __init__(self, settings: Settings, target: Target) -> None:
-        self._target = target
+    `trusting`: of submits that wait for a node which has their task.
+    """
+
+    def __init__(self, settings: Settings, target: Target, trusting: Target | None = None) -> None:
+        self._target, self._trusting = target, trusting or target
         self._most = settings.max_payload
         self._losses = settings.max_losses
         self._lifetime = milliseconds(settings.max_lifetime)
@@ -94,7 +98,9 @@ class Requests:
         signature, own = check_signature(given)
         found, of_grab = self._place(keys, options)
         when_busy, start = _when(options, own, found, call)
-        plan = chain.plan(signature, own, self._target, options)
+        waits = "unknown" in options and validation.one_of("unknown", options["unknown"], UNKNOWN) == "wait"
+        plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
+        own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
         spec = _spec(plan.spec, own, options)
         alike = dumps(_alike(spec)) if call and when_busy == "defer" else ""

@@ -21,9 +21,9 @@ from celery.result import AsyncResult
 
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs.options import Options
-from coordinator.jobs.record import Submission
 from coordinator.jobs.request import Call, Requests, check_signature
 from coordinator.jobs.spec import Signature
+from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer
 from coordinator.keyed_task.message import PAST
 from coordinator.keyed_task.option import KeyedTask, read

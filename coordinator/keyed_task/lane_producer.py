@@ -19,9 +19,9 @@ from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
 from coordinator.execution.canvas import Caller, Ended, go_on, has_results, request_of
 from coordinator.jobs.options import Options
-from coordinator.jobs.record import Submission
 from coordinator.jobs.request import Call
 from coordinator.jobs.spec import Signature, Spec
+from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import OwnId
 from coordinator.keyed_task.message import Received, read
 from coordinator.keyed_task.option import KeyedTask

@@ -5,6 +5,7 @@ Redis holds the truth; a doorbell only says that there is work.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,13 +15,14 @@ from typing import Any, cast
 from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob, LaneFull, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
-from coordinator.fleet.nodes import Nodes
+from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record, validation
 from coordinator.jobs.instances import found, names_in
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import Answer, End, LaneState, State
+from coordinator.jobs.submission import Submission
 from coordinator.lanes import lane
 from coordinator.lanes.grabs import end_of_process
 from coordinator.lanes.lane import Lane
@@ -28,6 +30,7 @@ from coordinator.lanes.leases import holders, would_deadlock
 from coordinator.store.client import Store
 
 _CHUNK = 200
+_TOLD = 2.0  # seconds for which `wait` leaves time for a result to reach the backend
 ENDS = ("back", "front")
 MAX_LIMIT = 1000
 
@@ -81,12 +84,14 @@ class Lanes:
         """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable, and
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
-        Listens for its end, and looks each second should the notice be lost. The id of a process that won an instance
-        will do, too.
+        Listens for its end, and looks each second should the notice be lost. Where the app stores the job's result, the
+        backend has it by then, unless it is slower than two seconds. The id of a
+        process that won an instance will do, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
         if job.waited_for:
+            self._until_told(job.id, deadline)
             return job
         if job_id.startswith(validation.GRABS):
             return end_of_process(self.store, job, deadline)
@@ -101,7 +106,17 @@ class Lanes:
                     raise WaitTimeout(job_id, job.state)
                 look()
                 self.store.call(lambda left=left: notices.get_message(timeout=left))  # type: ignore[misc]
+        self._until_told(job.id, deadline)
         return job
+
+    def _until_told(self, job_id: str, deadline: float | None) -> None:
+        """Until its result and links were sent, or two seconds are over."""
+        owed, kind = record.fields(self.store, job_id, "tell", "class")
+        until = min(deadline or math.inf, time.monotonic() + _TOLD)
+        pause, unsent = 0.001, self.store.key("unsent", kind.partition("\n")[0])
+        while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
+            time.sleep(pause)
+            pause = min(0.05, pause * 2)
 
     @contextmanager
     def _awaited(self, job_id: str) -> Iterator[Callable[[], None]]:
@@ -125,6 +140,10 @@ class Lanes:
         A job that was started is rolled back, where it has a rollback.
         """
         return self._acted("job_cancel", job_id, why, by)
+
+    def revoke(self, job_id: str, *, why: str = "", by: str = "") -> str:
+        """End a job that has not begun, or waits for its retry; its state after the call. Any other goes on."""
+        return self._acted("job_cancel", job_id, why, by, "1")
 
     def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
         """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front
@@ -198,6 +217,10 @@ class Lanes:
         """
         return lane.lanes(self.store, prefix, state, most, after)
 
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive, by name."""
+        return Nodes(self.store).living()
+
     def tasks_of(self, app: str) -> set[str] | None:
         """The tasks that living nodes of this app have; None: none of them lives."""
         nodes = [node for node in Nodes(self.store).all() if node.app == app]
@@ -230,7 +253,7 @@ def grab_submission(
     grab, won = found(*names_in(request.keys[0]), told), winner == request.id
     state = "incomplete" if not won and grab.state == "running" else grab.state
     job_id = about if outcome == "lost" else request.id
-    return Submission(job_id, outcome, position, won, state, grab.winner, grab.value)
+    return Submission(job_id, outcome, position, won, state, grab.winner, _kept=grab.value)
 
 
 def check_limit(limit: int) -> int:

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import redis
-from celery import Celery, shared_task
+from celery import Celery
 from celery.app.task import Task
 from pydantic import BaseModel
 
@@ -140,12 +140,6 @@ def annotated(lane: str = "usual") -> list[str]:
     return list(job.keys) if job else []
 
 
-@shared_task(name="keyed.shared", coordinate={"key": lambda lane, **_: f"lane/{lane}"})
-def shared(lane: str, more: int = 0) -> list[str]:
-    job = current_job()
-    return list(job.keys) if job else []
-
-
 class Order(BaseModel):
     id: int
     name: str
@@ -200,6 +194,3 @@ def parent(self: Task, lane: str = "parent") -> str:
 @app.task(name="keyed.note")
 def note(*args: Any) -> None:
     stamp(f"note/{args[0] if args else ''}", "begin")
-
-
-app.finalize()  # the shared task is this app's, too

@@ -61,6 +61,11 @@ end
 -- The outcome, the place in the first line, the job it is about, its fence or ''.
 local function answer(c, verdict, key, id, fence) return {verdict, line.place(c, id, key), id, fence or ''} end
 
+-- In front: it may be started, unless no living node can run it. A lock needs none.
+local function in_front(c, class, task)
+  return (not class or nodes.can_run(c, class, task)) and 'started' or 'queued'
+end
+
 local function write(name, keys, state, at, ...)
   redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
 end
@@ -104,13 +109,13 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
     write(name, keys_text, 'ready', c.now_text, unpack(list, from))
     ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}), fields.priority, sequence)
     base.add(c, 'readied', fields)
-    return {'started', 0, id, ''}
+    return {in_front(c, fields.class, fields.task), 0, id, ''}
   end
   write(name, keys_text, 'waiting', c.now_text, unpack(list, from))
   admit.one(c, id, marked)
   local admitted = redis.call('HMGET', name, 'state', 'fence')
   if admitted[1] == 'waiting' then return answer(c, 'queued', keys[1], id) end
-  return {'started', 0, id, admitted[2] or ''}
+  return {in_front(c, fields.class, fields.task), 0, id, admitted[2] or ''}
 end
 
 -- A job that was submitted with an instance grabs it, or has lost.

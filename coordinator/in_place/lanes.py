@@ -11,15 +11,16 @@ from kombu.utils.json import dumps, loads
 
 from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
 from coordinator.execution.attempt import Outcome
+from coordinator.in_place.attempts import Attempts, leave_rollback, spec_of
+from coordinator.in_place.lines import Record
 from coordinator.jobs import validation
-from coordinator.jobs.record import TERMINAL, Job, Submission, parse
+from coordinator.jobs.record import TERMINAL, Job, parse
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import Answer, End, LaneState, State
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import ENDS, Lanes, check_limit
-from coordinator.testing.attempts import Attempts, leave_rollback, spec_of
-from coordinator.testing.lines import Record
 
 _TEXTS, _BYTES = 10_000, 1024 * 1024  # united texts have no more
 _STATES = ("waiting", "ready", "running", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
@@ -86,7 +87,6 @@ class Memory(Lanes):
         return self._answer(request, "queued", job_id)
 
     def _answer(self, request: JobRequest, outcome: Answer, placed: str, of: str = "") -> Submission:
-        """`placed`: the job whose place is told."""
         return Submission(request.id, outcome, self.rules.place(placed, request.keys[0]), of=of)
 
     # Sorters
