@@ -61,12 +61,13 @@ class Memory(Lanes):
         rules, job_id, record = self.rules, request.id, _record_of(request)
         if job_id in rules.records:
             return self._answer(request, "duplicate", rules.records[job_id].get("alias", job_id))
-        if any(rules.is_busy(key) for key in request.skip_keys):
-            return self._answer(request, "skipped", next(iter(rules.line(request.keys[0])), job_id))
+        if busy := next((key for key in request.skip_keys if rules.is_busy(key)), None):
+            first, holder = (next(iter(rules.line(key)), "") for key in (request.keys[0], busy))
+            return self._answer(request, "skipped", first or job_id, holder)
         if request.when_busy == "defer" and (other := rules.alike(record["melt"])):
             melting.unite(rules.records[other], record)
             rules.records[job_id] = {"alias": other}
-            return self._answer(request, "coalesced", other)
+            return self._answer(request, "coalesced", other, other)
         for key in request.keys if request.room != "" else ():
             if (waiting := rules.waiting(key)) >= int(request.room):
                 return LaneFull(key, waiting, job_id)
@@ -86,9 +87,8 @@ class Memory(Lanes):
             return Submission(job_id, "started", 0)
         return self._answer(request, "queued", job_id)
 
-    def _answer(self, request: JobRequest, outcome: Answer, of: str) -> Submission:
-        """`of`: the job whose place is told."""
-        return Submission(request.id, outcome, self.rules.place(of, request.keys[0]))
+    def _answer(self, request: JobRequest, outcome: Answer, placed: str, of: str = "") -> Submission:
+        return Submission(request.id, outcome, self.rules.place(placed, request.keys[0]), of=of)
 
     # Sorters
 
