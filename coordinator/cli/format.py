@@ -17,7 +17,7 @@ _LEAST = 9  # characters of a column that is cut
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
     """Columns two blanks apart, with numbers to the right. `most`: characters of a line, by default a terminal's.
 
-    What does not fit is cut, the widest column first, and never the first column; then the last columns are left out.
+    A line that does not fit loses characters of its widest columns, never of the first; then it loses its last columns.
     """
     given = list(rows)
     cells = [[text(value) for value in row] for row in given]

@@ -247,3 +247,9 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, in
 def test_a_url_in_the_place_of_the_app_is_refused_with_the_way_out() -> None:
     with pytest.raises(SettingsError, match=r"no Celery app; .* Coordinator\(url='redis://\*\*\*@localhost'\)"):
         Coordinator("redis://:secret@localhost")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["demo", "up", "nodelist"])
+def test_a_command_of_the_service_says_where_it_is_to_be_found(call: Call, command: str) -> None:
+    wrong = call(command)
+    assert (wrong.exit_code, "run it in a checkout of celery-coordinator" in wrong.stderr) == (2, True)
