@@ -1,0 +1,57 @@
+"""The folders of the pipeline, and the failures that its work finds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One thing that is wrong. `file`: the file it is about; `component`: the tool that found it."""
+
+    file: str
+    type: str
+    component: str
+    description: str
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """All that the pipeline writes lies below one folder. Each item has a folder, or a file, of its own in each."""
+
+    root: Path
+
+    @property
+    def deliveries(self) -> Path:
+        return self.root / "deliveries"
+
+    @property
+    def metadata(self) -> Path:
+        return self.root / "archive" / "metadata"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "archive" / "data"
+
+    @property
+    def characterised(self) -> Path:
+        """What jpylyzer found in each page."""
+        return self.root / "jpylyzer"
+
+    @property
+    def histograms(self) -> Path:
+        return self.root / "histograms"
+
+    @property
+    def flagged(self) -> Path:
+        """The pages that a person has to look at."""
+        return self.root / "manual-qa"
+
+    @property
+    def editions(self) -> Path:
+        return self.root / "editions"
+
+    @property
+    def mail(self) -> Path:
+        """A Maildir."""
+        return self.root / "mail"
