@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from tasks.batches import Failure
+
 from .delivery import MANIFEST, METADATA, PAGE, Delivery
 from .files import digest, keep_only, make_folder, put
-from .place import Failure, Place
+from .place import Place
 
 
 def metadata_archived(delivery: Delivery, place: Place) -> list[Failure]:

@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 from jpylyzer import jpylyzer
 from PIL import Image
 
+from tasks.batches import Failure
+
 from .delivery import PAGE, Delivery
 from .files import keep_only, make_folder, put
-from .place import Failure, Place
+from .place import Place
 
 FINDINGS = ".jpylyzer.xml"
 HISTOGRAM = ".histogram.json"

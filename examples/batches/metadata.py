@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator
 
+from tasks.batches import Failure
 from tasks.member_node.safe_xml import Unreadable
 
 from .delivery import METADATA, PAGE, Delivery
 from .files import digest, put
 from .images import FINDINGS, size_of
 from .mets import Page, read
-from .place import Failure, Place
+from .place import Place
 
 CHECKER = "metadata-checker"
 

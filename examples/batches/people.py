@@ -8,10 +8,12 @@ from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Any
 
+from tasks.batches import Failure
+
 from .delivery import Delivery
 from .files import make_folder, put
 from .images import HISTOGRAM
-from .place import Failure, Place
+from .place import Place
 
 BLANK = 0.98
 """A page is flagged where one level has so great a share of its pixels, or where nearly all of them are dark."""

@@ -1,18 +1,7 @@
-"""The folders of the pipeline, and the failures that its work finds."""
+"""The folders of the pipeline."""
 
 from dataclasses import dataclass
 from pathlib import Path
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One thing that is wrong. `file`: the file it is about; `component`: the tool that found it."""
-
-    file: str
-    type: str
-    component: str
-    description: str
-    details: str = ""
 
 
 @dataclass(frozen=True)

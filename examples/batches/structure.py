@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tasks.batches import Failure
+
 from .delivery import MANIFEST, METADATA, PAGE, Delivery, ManifestUnreadable
 from .files import digest
-from .place import Failure, Place
+from .place import Place
 
 CHECKER = "structure-checker"
 

@@ -8,7 +8,8 @@ import pytest
 from examples.batches import archive, images, metadata, people, structure
 from examples.batches.deliver import deliver
 from examples.batches.delivery import Delivery
-from examples.batches.place import Failure, Place
+from examples.batches.place import Place
+from tasks.batches import Failure
 
 ITEM = "B400022028241-RT1"
 Work = Callable[[Delivery, Place], list[Failure]]

@@ -11,7 +11,8 @@ from examples.batches import archive, images, metadata, mets, people, structure
 from examples.batches.deliver import DEFECTS, deliver, mend
 from examples.batches.delivery import MANIFEST, Delivery, write_manifest
 from examples.batches.files import digest, put
-from examples.batches.place import Failure, Place
+from examples.batches.place import Place
+from tasks.batches import Failure
 from tests.examples.conftest import ITEM, WORK, content, worked
 
 PAGE = "B400022028241-0002"
