@@ -46,15 +46,15 @@ def manual_qa_flagged(delivery: Delivery, place: Place) -> list[Failure]:
     return failures
 
 
-def warning_email_sent(delivery: Delivery, place: Place, patience: float = 86400.0) -> list[Failure]:
-    """Remind the curator of a batch that nobody has approved for so many seconds. Raises TooEarly before that.
+def warning_email_sent(delivery: Delivery, place: Place) -> list[Failure]:
+    """Remind the curator of a batch that nobody has approved for too long. Raises TooEarly before that.
 
     The message's name in the Maildir follows from the batch and its date, so a second run sends no second message.
     """
     flag = _flag(delivery, place)
     if flag is None:
         return [Failure(delivery.item, "flag", "warning-email", "the batch is not flagged for a person")]
-    left = flag["since"] + patience - time.time()
+    left = flag["since"] + place.patience - time.time()
     if left > 0:
         raise TooEarly(f"{delivery.item} may wait for another {left:.0f} s")
     name = f"{flag['since']:.6f}.{delivery.item}.pipeline"

@@ -6,9 +6,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Place:
-    """All that the pipeline writes lies below one folder. Each item has a folder, or a file, of its own in each."""
+    """All that the pipeline writes lies below `root`. Each item has a folder, or a file, of its own in each folder.
+
+    `patience`: seconds for which a batch may wait for a person.
+    """
 
     root: Path
+    patience: float = 86400.0
 
     @property
     def deliveries(self) -> Path:
@@ -24,7 +28,7 @@ class Place:
 
     @property
     def characterised(self) -> Path:
-        """What jpylyzer found in each page."""
+        """The findings of jpylyzer, for each page."""
         return self.root / "jpylyzer"
 
     @property

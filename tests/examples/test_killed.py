@@ -20,7 +20,7 @@ from tests.examples.conftest import ITEM, WORK, content
 folder = Path(sys.argv[1])
 
 def worked(name, root):
-    place = Place(root)
+    place = Place(root, patience=0)
     failures = WORK[name](Delivery(place.deliveries / ITEM), place)
     assert not failures, failures
 

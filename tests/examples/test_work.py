@@ -179,14 +179,14 @@ def test_a_batch_without_histograms_is_not_flagged(delivery: Delivery, place: Pl
 def test_one_reminder_comes_after_the_patience_also_when_the_mail_was_read(delivery: Delivery, place: Place) -> None:
     worked(delivery, place)
     with pytest.raises(people.TooEarly, match="may wait for another"):
-        people.warning_email_sent(delivery, place, patience=60)
+        people.warning_email_sent(delivery, Place(place.root, patience=60))
     box = mailbox.Maildir(place.mail)
     ((key, message),) = box.items()
     assert message["Subject"] == f"{ITEM} waits for you"
     message.set_subdir("cur")
     message.add_flag("S")
     box[key] = message
-    assert not people.warning_email_sent(delivery, place, patience=0)
+    assert not people.warning_email_sent(delivery, place)
     assert len(mailbox.Maildir(place.mail)) == 1
 
 
