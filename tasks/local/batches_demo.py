@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event
@@ -23,12 +23,12 @@ from coordinator import Coordinator, StoreUnavailable
 from examples.batches.deliver import deliver, items, mend
 from examples.batches.place import Place
 from examples.batches.stages import APPROVED, RECEIVED, STAGES
-from tasks.batches import Items, NewEvent, Wanted
+from tasks.batches import Items, Wanted, round_trips
 from tasks.batches.items import newest
+from tasks.batches.repair import Repair
 from tasks.local.grid import Row, grid, tally
 from tasks.local.machine import Machine, stop_signals
 from tasks.local.machine import Wanted as Processes
-from tasks.member_node import instants
 from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
 
@@ -49,15 +49,8 @@ OWN = {
 LOOK = 0.5
 
 
-def receive(store: Items, path: Path) -> None:
-    now = instants.now()
-    store.register(path.name, directory=str(path))
-    store.begin("delivery", path.name, fence=1)
-    store.append(NewEvent(path.name, RECEIVED, True, "delivery", "1", "1", 1, 1, now, now))
-
-
 class Firm:
-    """Scans and delivers one batch after another. What came back for its defect, it mends."""
+    """Scans and delivers one batch after another. It mends a batch that comes back."""
 
     def __init__(self, folder: Path, batches: int, store: Items) -> None:
         self._folder, self._items = folder, store
@@ -72,7 +65,7 @@ class Firm:
         if self._left and time.monotonic() >= self._due:
             number, item = self._left.pop(0)
             path = deliver(self._folder, item, PAGES, DEFECTS.get(number))
-            receive(self._items, path)
+            round_trips.deliver(self._items, item, directory=str(path), identity=item)
             self._due = time.monotonic() + DELIVERED_EVERY
 
     def mend(self, item: str) -> None:
@@ -108,7 +101,9 @@ class Operator:
     """Sends back what failed, once all else has arrived, and restarts it when it was mended."""
 
     def __init__(self, items: Items, firm: Firm, tell: Console) -> None:
-        self._items, self._firm, self._console = items, firm, tell
+        self._firm, self._console = firm, tell
+        comes_from = {stage.event: frozenset(stage.past) for stage in STAGES}
+        self._repair = Repair(items, comes_from, lambda item: None, by="the demo", why="it was mended")
         self._mended: set[str] = set()
 
     def step(self, rows: Sequence[Row]) -> None:
@@ -116,11 +111,11 @@ class Operator:
         if failed and self._firm.has_delivered_all and all(row.has(ARRIVED) for row in rows if row not in failed):
             for row in failed:
                 self._firm.mend(row.item)
-                # restart(self._items, row.item)
+                self._repair.restart(row.item, MENDED_FROM)
                 self._mended.add(row.item)
                 why = next(one.description for one in row.outcomes[row.failed[0]].report.failures)
                 said = f"{row.item} failed in {row.failed[0]} ({why}): mended, and restarted from {MENDED_FROM}"
-                self._console.print(said, highlight=False, soft_wrap=True)
+                self._console.print(said, highlight=False, soft_wrap=not self._console.is_terminal)
 
 
 def run(data: Path | None, flower: int | None, seconds: float | None) -> bool:
@@ -133,9 +128,9 @@ def run(data: Path | None, flower: int | None, seconds: float | None) -> bool:
     with stop_signals() as stop, ExitStack() as stack:
         where = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coordinator-demo-")))
         where = where.absolute()
-        own = OWN | {"TASKS_NODELIST_PATH": str(where / "nodelist.xml")}
+        own = OWN | {"TASKS_NODELIST_PATH": str(where / "no-members.xml")}
         settings = Settings.from_environment(os.environ | own, data_dir=where)
-        settings.nodelist.parent.mkdir(parents=True, exist_ok=True)
+        where.mkdir(parents=True, exist_ok=True)
         settings.nodelist.write_bytes(write_nodelist([]))
         store = Items(settings)
         machine = stack.enter_context(Machine(Processes(where, nodes=3, beats=1, flower=flower), extra=own))
@@ -160,23 +155,25 @@ def _show(
     seconds: float | None,
 ) -> None:
     firm, operator = people
-    began, told = time.monotonic(), dict[str, str]()
+    began, told = time.monotonic(), dict[str, Mapping[str, object]]()
     with ExitStack() as stack:
         live = None
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, auto_refresh=False, transient=True))
         while not stop.wait(LOOK) and (seconds is None or time.monotonic() - began < seconds):
             machine.step()
-            firm.step()
+            if machine.nodes():
+                firm.step()
             rows = watcher.look()
             operator.step(rows)
             if live:
                 live.update(_picture(rows, machine, console, time.monotonic() - began), refresh=True)
                 continue
-            for row in rows:
-                if told.get(row.item) != (line := _line(row)):
-                    told[row.item] = line
-                    console.print(f"{time.monotonic() - began:6.1f} s  {line}", highlight=False, soft_wrap=True)
+            changed = [row for row in rows if told.get(row.item) != row.outcomes]
+            lines = [f"{row.item}  {'  '.join(_news(row, told.get(row.item, {})))}" for row in changed]
+            for line in [*lines, *([tally(rows, ARRIVED)] if lines else [])]:
+                console.print(f"{time.monotonic() - began:6.1f} s  {line}", highlight=False, soft_wrap=True)
+            told |= {row.item: row.outcomes for row in changed}
 
 
 def _picture(rows: Sequence[Row], machine: Machine, console: Console, elapsed: float) -> Group:
@@ -186,9 +183,11 @@ def _picture(rows: Sequence[Row], machine: Machine, console: Console, elapsed: f
     return Group(grid(rows, EVENTS, console.width, console.height - lines - 1, ARRIVED), Text(below, style="dim"))
 
 
-def _line(row: Row) -> str:
-    """The line of a batch, printed when it changes."""
-    return f"{row.item}  " + "  ".join(f"{event} {row.mark(event)}" for event in EVENTS if event in row.outcomes)
+def _news(row: Row, told: Mapping[str, object]) -> Iterator[str]:
+    """A word for each event that is new, or another one than before."""
+    for event in dict.fromkeys([*row.outcomes, *told]):
+        if row.outcomes.get(event) != told.get(event):
+            yield f"{event} {row.mark(event) or 'again'}"
 
 
 def _sum_up(console: Console, rows: Sequence[Row], elapsed: float) -> None:
