@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -23,7 +24,8 @@ from coordinator import Coordinator, StoreUnavailable
 from examples.batches.deliver import deliver, items, mend
 from examples.batches.place import Place
 from examples.batches.stages import APPROVED, RECEIVED, STAGES
-from tasks.batches import Items, Wanted, round_trips
+from tasks.batches import Conflict, Items, Wanted
+from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.batches.repair import Repair
 from tasks.local.grid import Row, grid, tally
@@ -52,8 +54,8 @@ LOOK = 0.5
 class Firm:
     """Scans and delivers one batch after another. It mends a batch that comes back."""
 
-    def __init__(self, folder: Path, batches: int, store: Items) -> None:
-        self._folder, self._items = folder, store
+    def __init__(self, folder: Path, batches: int) -> None:
+        self._folder = folder
         self._left = list(enumerate(items(batches), 1))
         self._due = 0.0
 
@@ -64,8 +66,7 @@ class Firm:
     def step(self) -> None:
         if self._left and time.monotonic() >= self._due:
             number, item = self._left.pop(0)
-            path = deliver(self._folder, item, PAGES, DEFECTS.get(number))
-            round_trips.deliver(self._items, item, directory=str(path), identity=item)
+            deliver(self._folder, item, PAGES, DEFECTS.get(number))
             self._due = time.monotonic() + DELIVERED_EVERY
 
     def mend(self, item: str) -> None:
@@ -86,6 +87,10 @@ class Watcher:
         self.rows = [Row(one.id, newest(self._items.events(one.id)), working.get(one.id, {})) for one in found]
         return self.rows
 
+    def at_work(self, item: str) -> str | None:
+        """As a repair asks, before it changes the item."""
+        return ", ".join(f"{node} makes {event}" for event, node in self._working().get(item, {}).items()) or None
+
     def _working(self) -> dict[str, dict[str, str]]:
         """The node that works on each item for each event: a child stands in the lane of its component and item."""
         found: dict[str, dict[str, str]] = {}
@@ -100,10 +105,10 @@ class Watcher:
 class Operator:
     """Sends back what failed, once all else has arrived, and restarts it when it was mended."""
 
-    def __init__(self, items: Items, firm: Firm, tell: Console) -> None:
-        self._firm, self._console = firm, tell
+    def __init__(self, items: Items, firm: Firm, watcher: Watcher, console: Console) -> None:
+        self._firm, self._console = firm, console
         comes_from = {stage.event: frozenset(stage.past) for stage in STAGES}
-        self._repair = Repair(items, comes_from, lambda item: None, by="the demo", why="it was mended")
+        self._repair = Repair(items, comes_from, watcher.at_work, by="the demo", why="it was mended")
         self._mended: set[str] = set()
 
     def step(self, rows: Sequence[Row]) -> None:
@@ -111,11 +116,26 @@ class Operator:
         if failed and self._firm.has_delivered_all and all(row.has(ARRIVED) for row in rows if row not in failed):
             for row in failed:
                 self._firm.mend(row.item)
-                self._repair.restart(row.item, MENDED_FROM)
+                with suppress(Conflict):  # somebody works on it now, or another terminal was faster
+                    self._repair.restart(row.item, MENDED_FROM)
                 self._mended.add(row.item)
                 why = next(one.description for one in row.outcomes[row.failed[0]].report.failures)
                 said = f"{row.item} failed in {row.failed[0]} ({why}): mended, and restarted from {MENDED_FROM}"
                 self._console.print(said, highlight=False, soft_wrap=not self._console.is_terminal)
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that happens beside the nodes."""
+
+    firm: Firm
+    deliveries: Deliveries
+    operator: Operator
+
+    def step(self, rows: Sequence[Row]) -> None:
+        self.firm.step()
+        self.deliveries.step()
+        self.operator.step(rows)
 
 
 def run(data: Path | None, flower: int | None, seconds: float | None) -> bool:
@@ -136,10 +156,13 @@ def run(data: Path | None, flower: int | None, seconds: float | None) -> bool:
         machine = stack.enter_context(Machine(Processes(where, nodes=3, beats=1, flower=flower), extra=own))
         for line in machine.announcement():
             console.print(line, highlight=False, soft_wrap=True)
-        firm = Firm(Place(where / "batches").deliveries, BATCHES, store)
+        folder = Place(where / "batches").deliveries
+        folder.mkdir(parents=True, exist_ok=True)
+        firm = Firm(folder, BATCHES)
         watcher = Watcher(store, machine.coordinator)
         began = time.monotonic()
-        _show(console, machine, watcher, (firm, Operator(store, firm, console)), stop, seconds)
+        story = Story(firm, Deliveries(store, folder), Operator(store, firm, watcher, console))
+        _show(console, machine, watcher, story, stop, seconds)
         rows = watcher.look()
         _sum_up(console, rows, time.monotonic() - began)
         console.print("stopping ...")
@@ -150,11 +173,10 @@ def _show(
     console: Console,
     machine: Machine,
     watcher: Watcher,
-    people: tuple[Firm, Operator],
+    story: Story,
     stop: Event,
     seconds: float | None,
 ) -> None:
-    firm, operator = people
     began, told = time.monotonic(), dict[str, Mapping[str, object]]()
     with ExitStack() as stack:
         live = None
@@ -162,10 +184,9 @@ def _show(
             live = stack.enter_context(Live(console=console, auto_refresh=False, transient=True))
         while not stop.wait(LOOK) and (seconds is None or time.monotonic() - began < seconds):
             machine.step()
-            if machine.nodes():
-                firm.step()
             rows = watcher.look()
-            operator.step(rows)
+            if machine.nodes():
+                story.step(rows)
             if live:
                 live.update(_picture(rows, machine, console, time.monotonic() - began), refresh=True)
                 continue
