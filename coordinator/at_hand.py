@@ -1,21 +1,28 @@
-"""The lanes, locks and sorters of a coordinator: in Redis, or in place where the app calls its tasks eagerly."""
+"""The lanes, locks, grabs and sorters of a coordinator: in Redis, or in place where the app calls its tasks eagerly."""
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Generic, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from celery import Celery
+from celery import Celery, current_task
 
-from coordinator.in_place import InPlace
+from coordinator.documents.registry import Documents
+from coordinator.lanes.grab import Grabber
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Renewer
 from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorters
+from coordinator.settings import Settings
 from coordinator.steering import Steering
 from coordinator.store.client import Store
+
+if TYPE_CHECKING:
+    from coordinator.in_place import InPlace
 
 T = TypeVar("T")
 
@@ -37,19 +44,25 @@ class Either(Generic[T]):
 
 class AtHand(Steering):
     app: Celery | None
+    documents: Documents
+
+    @property
+    @abstractmethod
+    def settings(self) -> Settings: ...
 
     @property
     @abstractmethod
     def store(self) -> Store: ...
 
     core = Either[Lanes](lambda self: self._lanes, lambda in_place: in_place)
-    _locks = Either[Locks | InPlace](lambda self: self._locks_in_redis, lambda in_place: in_place)
+    _locks = Either["Locks | InPlace"](lambda self: self._locks_in_redis, lambda in_place: in_place)
     _sorters = Either[Sorters](lambda self: self._sorters_in_redis, lambda in_place: in_place.sorters)
 
     @cached_property
     def _eagerly(self) -> InPlace:
         assert self.app is not None
-        return InPlace(self.app, eager=True)
+        made: InPlace = import_module("coordinator.in_place").InPlace(self.app, eager=True)
+        return made
 
     @cached_property
     def _lanes(self) -> Lanes:
@@ -66,3 +79,20 @@ class AtHand(Steering):
     @cached_property
     def _renewer(self) -> Renewer:
         return Renewer(self.store)
+
+    @property
+    def _grabber(self) -> Grabber:
+        in_place = sys.modules.get("coordinator.in_place")  # there where jobs run in place
+        if in_place is None or not isinstance(core := self.core, in_place.InPlace):
+            return self._grabber_in_redis
+        made: Grabber = in_place.GrabberInPlace(core, self.settings, lambda: self.documents.node, _is_in_task)
+        return made
+
+    @cached_property
+    def _grabber_in_redis(self) -> Grabber:
+        return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
+
+
+def _is_in_task() -> bool:
+    """Does a worker call us as a task?"""
+    return bool(current_task) and not current_task.request.called_directly

@@ -12,8 +12,10 @@ Left out is all that needs time, processes or a broker:
   expires, lapses or is lost. `jobs.flush()` puts in line what a sorter holds.
 - There are no nodes: queues, labels, drains and turns between groups have no effect, and no running job is stopped.
   A job that is cancelled at work ends as cancelled after its attempt.
-- No result backend is written.
-- A grab goes to Redis here, too, and raises StoreUnavailable where there is none.
+- No result backend is written: `get()` of a keyed task's call finds nothing. The steps of its chain are called in
+  place, and the body of its chord is not.
+- Nobody forgets an instance, whatever its `keep`. `Grab.wait` raises WaitTimeout at once where the winner is at work:
+  it could not end meanwhile.
 - A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile. One that
   its own code holds up raises WouldDeadlock, as on a fleet.
 
@@ -28,6 +30,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import cast
 
 from celery import Celery
 from celery.result import AsyncResult
@@ -48,6 +51,7 @@ from coordinator.in_place.sorters import SortersInMemory
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import JobRequest
+from coordinator.jobs.spec import Message, Spec
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.leases import Lease, holders, holding, would_deadlock
 from coordinator.lanes.locks import check_lock, own_lease
@@ -90,6 +94,7 @@ class InPlace(Memory):
             for job_id in list(records)[:-_KEPT]:
                 if "alias" in records[job_id] or records[job_id]["state"] in TERMINAL:
                     del records[job_id]
+            self.rules.instances.forget(_KEPT)
             self._submitted_ids = [one for one in self._submitted_ids if one in records]
 
     @contextmanager
@@ -191,7 +196,7 @@ class InPlace(Memory):
             job = self.job(self.rules.owed.pop(0))
             error, traceback = self._raised.pop(job.id, (recorded_error(self._app, job), ""))
             with self._eager():
-                send(self._app, JobEnd(job, {**self.spec(job.id), "ignore_result": True}, error, traceback))
+                send(self._app, JobEnd(job, _untold(self.spec(job.id)), error, traceback))
 
     # Sub-results
 
@@ -247,3 +252,9 @@ class InPlace(Memory):
             return End(handle.successful(), handle.result) if handle.ready() else None
         well = job.state == "succeeded"
         return End(well, job.result if well else job.error) if job.over else None
+
+
+def _untold(spec: Spec) -> Spec:
+    """No backend keeps the result, or counts the parts of a chord."""
+    message = {name: value for name, value in spec.get("message", {}).items() if name != "chord"}
+    return {**spec, "ignore_result": True, "message": cast(Message, message)}

@@ -55,8 +55,8 @@ class KeyedTasks:
     def install(self) -> None:
         """A repeated call would submit each call twice: there is one coordinator to an app."""
         app = self._app
-        send, finalize = app.send_task, app.finalize
-        names = list(inspect.signature(send).parameters)[:-1]
+        send, finalize = _usual(app, "send_task"), _usual(app, "finalize")
+        names = list(inspect.signature(app.send_task).parameters)[:-1]
 
         def send_task(name: str, *args: Any, coordinate: object = None, **options: Any) -> AsyncResult:
             options |= dict(zip(names[1:], args, strict=False))
@@ -123,6 +123,12 @@ class KeyedTasks:
         producer = LaneProducer(self._app, self.submit, keyed, own, **given)
         with producer:
             return send(name, **options, producer=producer, result_cls=lambda task_id: made(producer.told(task_id)))
+
+
+def _usual(app: Celery, name: str) -> Callable[..., Any]:
+    """The app's own method, as its class has it at each call: an SDK that traces tasks may wrap it later."""
+    own: Callable[..., Any] | None = vars(app).get(name)
+    return own or (lambda *args, **options: getattr(type(app), name)(app, *args, **options))
 
 
 def own_keys(

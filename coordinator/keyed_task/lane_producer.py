@@ -54,6 +54,7 @@ class LaneProducer:
         self._connection = connection
         self._lent = ExitStack()
         self._submission: Submission | None = None
+        self._awaited = own
 
     def __enter__(self) -> Self:
         return self
@@ -94,8 +95,9 @@ class LaneProducer:
         signature = received.signature
         keys = self._keyed.keys_of(signature.get("args"), signature.get("kwargs"))
         options = self._keyed.options_of(signature)
+        self._awaited = self._is_awaited(received)
         try:
-            told = self._submit(keys, signature, options, Call(received.message, self._is_awaited(received)))
+            told = self._submit(keys, signature, options, Call(received.message, self._awaited))
         except StoreUnavailable as error:
             raise LaneUnavailable(str(error), error.job_id) from error
         if told.outcome == "skipped" and self._keyed.raises:
@@ -107,7 +109,7 @@ class LaneProducer:
     def told(self, task_id: str) -> str:
         """The id under which the caller finds the result."""
         said = self._submission
-        return said.of if said and said.outcome == "skipped" and said.of and not self._own else task_id
+        return said.of if said and said.outcome == "skipped" and said.of and not self._awaited else task_id
 
     def _is_awaited(self, received: Received) -> bool:
         """Nobody waits for a tick."""

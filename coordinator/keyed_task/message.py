@@ -49,7 +49,7 @@ def read(
         "soft_time_limit": soft,
         "link": embed.get("callbacks") or None,
         "link_error": embed.get("errbacks") or None,
-        "headers": {name: value for name, value in headers.items() if name not in _OF_CELERY} or None,
+        "headers": _of_users(headers) or None,
         "shadow": headers.get("shadow"),
         "priority": priority,
         "ignore_result": headers.get("ignore_result") or None,
@@ -61,6 +61,12 @@ def read(
         "options": cast(SignatureOptions, {name: value for name, value in options.items() if value is not None}),
     }
     return Received(signature, _message(headers, properties, embed))
+
+
+def _of_users(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of users, and those under `headers`: SDKs that trace tasks put theirs there, too."""
+    own = {name: value for name, value in headers.items() if name not in _OF_CELERY}
+    return own | dict(headers.get("headers") or {})
 
 
 def _message(headers: Mapping[str, Any], properties: Mapping[str, Any], embed: Mapping[str, Any]) -> Message:

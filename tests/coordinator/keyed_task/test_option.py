@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, _state, shared_task
 from celery.app.task import Task
 
 from coordinator import Coordinator, InvalidJob, SettingsError
@@ -159,3 +159,22 @@ def test_annotations_for_all_tasks_leave_those_of_celery_and_ours_alone(app: Cel
     keyed = [name for name, task in app.tasks.items() if app.coordinator.keyed_tasks.of(task)]
     assert "shop.ship" in keyed
     assert not [name for name in keyed if name.startswith(("celery.", "coordinator."))]
+
+
+def test_a_send_task_that_an_sdk_wraps_later_is_called(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship = declared(app, None)
+    monkeypatch.setattr(Celery, "send_task", lambda self, name, *args, **options: f"wrapped {name}")
+    assert ship.delay(1) == "wrapped shop.ship"
+
+
+def test_a_shared_task_is_keyed_in_an_app_with_a_coordinator(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
+    monkeypatch.setattr(_state, "_get_active_apps", lambda: [app])  # those of other tests have no part in it
+
+    @shared_task(name="shared.ship", coordinate={"key": lambda order_id, **_: f"order/{order_id}"})
+    def ship(order_id: int, more: int = 0) -> None:
+        """Ship it."""
+
+    app.finalize()
+    option = app.coordinator.keyed_tasks.of(app.tasks["shared.ship"])
+    assert option.keys_of((4,), {"more": 2}) == ("order/4",)

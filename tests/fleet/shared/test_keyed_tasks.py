@@ -32,7 +32,6 @@ def test_delay_goes_through_the_lane_and_gives_the_result(fleet: Fleet, keyed: A
 def test_the_option_works_wherever_celery_takes_options(fleet: Fleet, keyed: Any) -> None:
     assert keyed.both.delay(1, 2).get(timeout=20) == ["lane/1", "lane/2"]
     assert keyed.annotated.delay().get(timeout=20) == ["lane/usual"]
-    assert keyed.shared.delay("s", more=1).get(timeout=20) == ["lane/s"]
     assert keyed.counted.apply_async(kwargs={"lane": "c"}).get(timeout=20) == ["lane/c"]
     assert keyed.app.send_task("keyed.both", (3, 3)).get(timeout=20) == ["lane/3"]
     assert keyed.counted.called == 1, "a base class's own apply_async is called"

@@ -5,8 +5,9 @@ import time
 from typing import Any
 
 import redis
-from celery import Celery, shared_task
+from celery import Celery
 from celery.app.task import Task
+from pydantic import BaseModel
 
 from coordinator import Coordinate, Coordinator, current_job
 
@@ -128,16 +129,25 @@ def both(x: int, y: int) -> list[str]:
     return list(job.keys) if job else []
 
 
+@app.task(name="keyed.both_once", coordinate={"key": ["lane/{x}", "lane/{y}"], "when_busy": "skip"})
+def both_once(x: str, y: str) -> str:
+    return f"{x} {y}"
+
+
 @app.task(name="keyed.annotated")
 def annotated(lane: str = "usual") -> list[str]:
     job = current_job()
     return list(job.keys) if job else []
 
 
-@shared_task(name="keyed.shared", coordinate={"key": lambda lane, **_: f"lane/{lane}"})
-def shared(lane: str, more: int = 0) -> list[str]:
-    job = current_job()
-    return list(job.keys) if job else []
+class Order(BaseModel):
+    id: int
+    name: str
+
+
+@app.task(name="keyed.modelled", pydantic=True, coordinate={"key": "order/{order[id]}"})
+def modelled(order: Order) -> str:
+    return order.name
 
 
 class Counting(Task):
@@ -184,6 +194,3 @@ def parent(self: Task, lane: str = "parent") -> str:
 @app.task(name="keyed.note")
 def note(*args: Any) -> None:
     stamp(f"note/{args[0] if args else ''}", "begin")
-
-
-app.finalize()  # the shared task is this app's, too

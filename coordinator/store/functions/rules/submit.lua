@@ -9,15 +9,14 @@ local function skip_keys(keys, when_busy)
   return found
 end
 
--- Would one more wait in one of these lines?
-local function any_busy(c, keys)
+-- The first of these lines in which one more would wait.
+local function busy_line(c, keys)
   for _, key in ipairs(keys) do
     local marks = line.marks(c, key)
     local length = redis.call('ZCARD', c.P .. 'line:' .. key) - marks
-    if length > 0 and marks == 0 or marks > 0 and length >= line.limit(c, key) then return true end
-    if marks > 0 and redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return true end
+    if length > 0 and marks == 0 or marks > 0 and length >= line.limit(c, key) then return key end
+    if marks > 0 and redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return key end
   end
-  return false
 end
 
 -- How many stand in line that were not started.
@@ -37,18 +36,11 @@ local function full_line(c, keys, room)
   end
 end
 
--- The first job of the first of these lines that has one.
-local function holder_of(c, keys)
-  for _, key in ipairs(keys) do
-    local holder = line.holder(c, key)
-    if holder then return holder end
-  end
-end
-
 -- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
 -- wait in it. `melt`: the key that names the job to melt into.
 local function turned_away(c, id, keys, when_busy, melt, unite, room)
-  if any_busy(c, skip_keys(keys, when_busy)) then return 'skipped', holder_of(c, keys) or id end
+  local busy = busy_line(c, skip_keys(keys, when_busy))
+  if busy then return 'skipped', line.holder(c, busy) or id end
   local other = melt and redis.call('GET', melt)
   if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
   local key, count = full_line(c, room and keys or {}, room)
@@ -93,6 +85,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
     local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
     if verdict and fields.expected then of = coalesce.stand_for(c, of, id, verdict, fields, list, from) end
+    if verdict == 'skipped' then return {verdict, line.place(c, line.holder(c, keys[1]) or id, keys[1]), of, ''} end
     if verdict then return answer(c, verdict, keys[1], of) end
     if when_busy == 'replace' then cancel.replace(c, keys, id) end
   end

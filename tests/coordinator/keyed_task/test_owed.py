@@ -1,0 +1,85 @@
+"""A process that dies after a keyed job has ended, and before it told: the errands go on with the canvas, once."""
+
+from typing import Any
+
+import pytest
+from celery import chain
+
+from tests.harness.hand_node import Puppet
+from tests.harness.installation import Installation
+
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery itself
+
+
+@pytest.fixture
+def keyed(apps: Installation) -> Any:
+    return apps.app("keyed")
+
+
+@pytest.fixture
+def node(keyed: Any) -> Puppet:
+    """A node of that app, played by hand."""
+    puppet = Puppet(keyed.coordinator.store)
+    about: Any = {"app": "keyed", "capacity": 4, "ordinary": 0, "load": 0}
+    puppet.nodes.register("one", "a", about, ["app keyed", "queue celery"], list(keyed.app.tasks))
+    return puppet
+
+
+def tell(keyed: Any, *job_ids: str) -> int:
+    """The errands look, as they do some seconds after the end of these jobs."""
+    store = keyed.coordinator.store
+    store.client.zadd(store.key("unsent", "keyed"), dict.fromkeys(job_ids, 0))
+    sent: int = keyed.coordinator.results.step()
+    return sent
+
+
+def test_the_errands_go_on_with_a_chain_and_no_step_is_begun_twice(keyed: Any, node: Puppet) -> None:
+    last = chain(keyed.add.s(1, 2), keyed.add.s(3, lane="b")).apply_async()
+    first = node.must_take()
+    assert first.id == last.parent.id
+    assert node.finish(first).verdict == "accepted"
+    for _ in range(3):  # it died before it noted that it had told
+        assert tell(keyed, first.id) == 1
+    assert last.parent.get(timeout=5) == "detail"
+    second = node.must_take()
+    assert (second.id, keyed.coordinator.job(second.id).args) == (last.id, ("detail", 3))
+    assert node.take() is None
+    node.finish(second)
+    assert keyed.coordinator.counts()["created"] == 2
+
+
+def test_a_job_owes_its_end_to_those_that_were_skipped_for_it_also_while_it_ran(keyed: Any, node: Puppet) -> None:
+    keyed.once.apply_async(("first",), ignore_result=True)
+    first = node.must_take()
+    alone = keyed.once.delay("alone")
+    mine = keyed.once.apply_async(("second",), task_id="mine")
+    linked = keyed.once.apply_async(("third",), link=keyed.add.s(1, "linked"))
+    assert (alone.id, mine.id) == (first.id, "mine")
+    assert linked.id not in (first.id, "mine")
+    for _ in range(2):  # the answer was lost
+        assert node.finish(first).verdict == "shared"
+    assert tell(keyed, first.id) == 1
+    assert (mine.get(timeout=5), linked.get(timeout=5)) == ("detail", "detail")
+    assert node.must_take().id == linked.children[0].id
+    assert keyed.coordinator.lane("lane/linked").length == 1
+
+
+def test_a_call_under_the_id_of_a_skipped_one_starts_nothing(keyed: Any, node: Puppet) -> None:
+    keyed.once.delay("first")
+    first = node.must_take()
+    for _ in range(2):
+        keyed.once.apply_async(("second",), task_id="mine")
+    store = keyed.coordinator.store
+    assert store.client.lrange(store.key("aliases", first.id), 0, -1) == [b"mine"]
+    node.finish(first)
+    tell(keyed, first.id)
+    keyed.once.apply_async(("second",), task_id="mine")
+    assert node.take() is None
+
+
+def test_of_several_lanes_the_busy_one_says_which_job_a_call_is_skipped_for(keyed: Any, node: Puppet) -> None:
+    keyed.coordinator.set_limit("lane/roomy", 2)
+    roomy = keyed.add.delay(1, 2, lane="roomy")
+    busy = keyed.add.delay(1, 2, lane="busy")
+    assert {node.must_take().id, node.must_take().id} == {roomy.id, busy.id}
+    assert keyed.both_once.delay("roomy", "busy").id == busy.id

@@ -1,0 +1,105 @@
+"""The SDKs that trace tasks see the call of a keyed task as that of a plain one, and their headers reach the job."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.installation import Installation
+
+ROOT = Path(__file__).parents[3]
+
+SENTRY = """
+import json, sentry_sdk
+from tests.harness.apps import keyed
+from sentry_sdk.integrations.celery import CeleryIntegration
+from sentry_sdk.transport import Transport
+
+seen = []
+
+class Kept(Transport):
+    def capture_envelope(self, envelope):
+        seen.extend(item.payload.json for item in envelope.items if item.type == "transaction")
+
+sentry_sdk.init(dsn="https://key@example.org/1", transport=Kept, traces_sample_rate=1.0,
+                default_integrations=False, integrations=[CeleryIntegration()])
+traces = []
+for options in ({}, {"coordinate": False}):
+    with sentry_sdk.start_transaction(name=str(options)):
+        traces.append(sentry_sdk.get_current_scope().span.trace_id)
+        call = keyed.about.apply_async(task_id=str(options), **options)
+sentry_sdk.flush()
+headers = keyed.coordinator.core.spec("{}")["headers"]
+spans = [[span["op"] for span in event["spans"]] for event in seen]
+with keyed.app.connection_for_write() as connection, connection.SimpleQueue("celery") as queue:
+    message = queue.get(timeout=5)
+print(json.dumps({"traces": traces, "ours": headers, "past": message.headers, "spans": spans}))
+"""
+
+# As the instrumentation of OpenTelemetry does: it injects into the headers, and reads the request of the task.
+OTEL = """
+import json
+from celery import signals
+from opentelemetry import trace
+from opentelemetry.propagate import extract, inject
+from opentelemetry.sdk.trace import TracerProvider
+from tests.harness.apps import keyed
+
+trace.set_tracer_provider(TracerProvider())
+tracer, begun = trace.get_tracer("test"), {}
+
+@signals.before_task_publish.connect(weak=False)
+def before(headers, sender, **_):
+    if sender.startswith("keyed."):
+        begun[headers["id"]] = span = tracer.start_span(f"apply_async/{sender}")
+        with trace.use_span(span):
+            inject(headers)
+
+@signals.after_task_publish.connect(weak=False)
+def after(headers, sender, **_):
+    if sender.startswith("keyed."):
+        begun.pop(headers["id"]).end()
+
+with tracer.start_as_current_span("request") as span:
+    trace_id = format(span.get_span_context().trace_id, "032x")
+    ours = keyed.about.delay()
+headers = keyed.coordinator.core.spec(ours.id)["headers"]
+print(json.dumps({"trace": trace_id, "ours": headers, "open": len(begun)}))
+"""
+
+
+def said(apps: Installation, script: str) -> Any:
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | apps.environ, capture_output=True, text=True, timeout=60)
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_sentry_follows_a_keyed_call_as_it_follows_a_plain_one(apps: Installation) -> None:
+    found = said(apps, SENTRY)
+    ours, past = found["ours"], found["past"]
+    assert [one["sentry-trace"].split("-")[0] for one in (ours, past)] == found["traces"]
+    of_sentry = {name for name in past if name.startswith("sentry") or name == "baggage"}
+    assert {"sentry-trace", "baggage"} <= of_sentry
+    assert of_sentry | past["headers"].keys() - {"coordinate"} <= ours.keys()
+    of_ours, of_past = found["spans"]
+    assert of_ours == [span for span in of_past if span != "queue.publish"] != []
+
+
+def test_opentelemetry_s_headers_reach_the_job(apps: Installation) -> None:
+    found = said(apps, OTEL)
+    assert found["ours"]["traceparent"].split("-")[1] == found["trace"]
+    assert found["open"] == 0
+
+
+def test_a_model_of_pydantic_makes_the_key_and_reaches_the_job_as_it_reaches_a_message(apps: Installation) -> None:
+    keyed = apps.app("keyed")
+    call = keyed.modelled.delay(keyed.Order(id=7, name="x"))
+    job = keyed.coordinator.job(call.id)
+    assert (job.keys, job.args) == (("order/7",), ({"id": 7, "name": "x"},))
+    with pytest.raises(ValueError, match="cannot be read"):
+        keyed.modelled.delay({"name": "x"})

@@ -1,0 +1,47 @@
+"""In a user's own suite, the calls of keyed tasks are jobs that run in place, without Redis and without a broker."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery, chain
+
+from coordinator import Coordinator, Locked, current_job
+
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def app() -> Iterator[Any]:
+    app: Any = Celery("shop", broker=NOWHERE, backend=NOWHERE, set_as_current=False)
+    Coordinator(app, url=NOWHERE)
+    yield app
+    app.close()
+
+
+def test_calls_run_in_place_in_their_lanes(app: Any, coordinator_jobs: Callable[[Coordinator], Any]) -> None:
+    @app.task(name="shop.ship", shared=False, coordinate={"key": "order/{order}", "when_busy": "skip"})
+    def ship(order: int) -> str:
+        job = current_job()
+        return f"{order} as {job.key if job else None}"
+
+    @app.task(name="shop.strict", shared=False, coordinate={"key": "k", "when_busy": "skip", "on_skip": "raise"})
+    def strict() -> None:
+        """Never waits."""
+
+    @app.task(name="shop.note", shared=False)
+    def note(text: str) -> None:
+        noted.append(text)
+
+    noted: list[str] = []
+    jobs = coordinator_jobs(app.coordinator)
+    ship.delay(5)
+    ship.apply_async((6,), link=note.s())
+    chain(ship.s(7), note.s()).apply_async()
+    assert [(job.key, job.result) for job in jobs.submitted] == [(f"order/{n}", f"{n} as order/{n}") for n in (5, 6, 7)]
+    assert noted == ["6 as order/6", "7 as order/7"]
+    with app.coordinator.lock("k"), pytest.raises(Locked):
+        strict.delay()
+    with app.coordinator.lock("order/8"):
+        ship.delay(8)
+    assert len(jobs.submitted) == 3
