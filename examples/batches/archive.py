@@ -6,16 +6,16 @@ from pathlib import Path
 from tasks.batches import Failure
 
 from .delivery import MANIFEST, METADATA, PAGE, Delivery
-from .files import digest, keep_only, make_folder, put
+from .files import digest
 from .place import Place
 
 
 def metadata_archived(delivery: Delivery, place: Place) -> list[Failure]:
-    return _copied(delivery, _ending(delivery, METADATA), place.metadata / delivery.item)
+    return _copied(delivery, _ending(delivery, METADATA), place, place.metadata / delivery.item)
 
 
 def data_archived(delivery: Delivery, place: Place) -> list[Failure]:
-    return _copied(delivery, _ending(delivery, PAGE), place.data / delivery.item)
+    return _copied(delivery, _ending(delivery, PAGE), place, place.data / delivery.item)
 
 
 def _ending(delivery: Delivery, ending: str) -> list[str]:
@@ -23,14 +23,13 @@ def _ending(delivery: Delivery, ending: str) -> list[str]:
     return [*names, *([MANIFEST] if (delivery.path / MANIFEST).is_file() else [])]
 
 
-def _copied(delivery: Delivery, names: Iterable[str], to: Path) -> list[Failure]:
+def _copied(delivery: Delivery, names: Iterable[str], place: Place, to: Path) -> list[Failure]:
     """Copy the files as they are. Whether they are right is for Structure_Checked to say."""
-    make_folder(to)
-    keep_only(to, names)
+    place.keep_only(to, names)
     failures = []
     for name in names:
         body = delivery.read(name)
-        put(to / name, body)
+        place.put(to / name, body)
         if digest((to / name).read_bytes()) != digest(body):
             failures.append(Failure(name, "archive", "archive", "the copy in the archive differs", str(to / name)))
     return failures

@@ -10,7 +10,6 @@ from PIL import Image
 from tasks.batches import Failure
 
 from .delivery import PAGE, Delivery
-from .files import keep_only, make_folder, put
 from .place import Place
 
 FINDINGS = ".jpylyzer.xml"
@@ -20,13 +19,12 @@ HISTOGRAM = ".histogram.json"
 def jpylyzed(delivery: Delivery, place: Place) -> list[Failure]:
     """Each page is valid JPEG 2000, and its properties are written down."""
     folder, failures = place.characterised / delivery.item, list[Failure]()
-    make_folder(folder)
     pages = delivery.pages()
-    keep_only(folder, (page + FINDINGS for page in pages))
+    place.keep_only(folder, (page + FINDINGS for page in pages))
     for page in pages:
         found = jpylyzer.checkOneFile(str(delivery.path / (page + PAGE)))
         _forget_the_file(found)
-        put(folder / (page + FINDINGS), ElementTree.tostring(found, encoding="utf-8"))
+        place.put(folder / (page + FINDINGS), ElementTree.tostring(found, encoding="utf-8"))
         if found.findtext("isValid") != "True":
             failures.append(Failure(page + PAGE, "jp2", "jpylyzer", "the page is not valid JPEG 2000", _broken(found)))
     return failures
@@ -42,16 +40,15 @@ def size_of(findings: bytes) -> tuple[int, int] | None:
 def histogrammed(delivery: Delivery, place: Place) -> list[Failure]:
     """How many pixels of each page have each level of grey, or of each colour."""
     folder, failures = place.histograms / delivery.item, list[Failure]()
-    make_folder(folder)
     pages = delivery.pages()
-    keep_only(folder, (page + HISTOGRAM for page in pages))
+    place.keep_only(folder, (page + HISTOGRAM for page in pages))
     for page in pages:
         try:
             counted = _counted(delivery, page)
         except OSError as error:
             failures.append(Failure(page + PAGE, "image", "histogram", "the page cannot be decoded", str(error)))
             continue
-        put(folder / (page + HISTOGRAM), json.dumps(counted).encode())
+        place.put(folder / (page + HISTOGRAM), json.dumps(counted).encode())
     return failures
 
 

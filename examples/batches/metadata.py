@@ -7,7 +7,7 @@ from tasks.batches import Failure
 from tasks.member_node.safe_xml import Unreadable
 
 from .delivery import METADATA, PAGE, Delivery
-from .files import digest, put
+from .files import digest
 from .images import FINDINGS, size_of
 from .mets import Page, read
 from .place import Place
@@ -60,5 +60,5 @@ def editions_relations_generated(delivery: Delivery, place: Place) -> list[Failu
             for (title, date, number), pages in sorted(editions.items())
         ]
         text = json.dumps({"item": delivery.item, "editions": relations}, indent=1, ensure_ascii=False)
-        put(place.editions / f"{delivery.item}.json", text.encode())
+        place.put(place.editions / f"{delivery.item}.json", text.encode())
     return failures

@@ -11,7 +11,7 @@ from typing import Any
 from tasks.batches import Failure
 
 from .delivery import Delivery
-from .files import make_folder, put
+from .files import make_folder
 from .images import HISTOGRAM
 from .place import Place
 
@@ -42,7 +42,7 @@ def manual_qa_flagged(delivery: Delivery, place: Place) -> list[Failure]:
         before = _flag(delivery, place)
         since = before["since"] if before else time.time()
         text = json.dumps({"item": delivery.item, "since": since, "pages": marked}, indent=1)
-        put(place.flagged / f"{delivery.item}.json", text.encode())
+        place.put(place.flagged / f"{delivery.item}.json", text.encode())
     return failures
 
 
@@ -62,7 +62,7 @@ def warning_email_sent(delivery: Delivery, place: Place) -> list[Failure]:
         make_folder(place.mail / folder)
     # A mail program moves what it has shown from `new` to `cur`, and adds `:2,` and its marks.
     if not any((place.mail / "cur").glob(f"{name}*")):
-        put(place.mail / "new" / name, _message(delivery, flag).as_bytes(policy=SMTP.clone(linesep="\n")))
+        place.put(place.mail / "new" / name, _message(delivery, flag).as_bytes(policy=SMTP.clone(linesep="\n")))
     return []
 
 

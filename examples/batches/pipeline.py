@@ -6,6 +6,7 @@ which the curator is reminded.
 """
 
 import os
+from dataclasses import replace
 
 from tasks.batches import Failure
 from tasks.components import NotYet, Work
@@ -40,7 +41,7 @@ def declare(stage: Stage) -> None:
     )
     def function(work: Work) -> list[Failure]:
         try:
-            return stage.work(Delivery(work.directory), PLACE)
+            return stage.work(Delivery(work.directory), replace(PLACE, check=work.check))
         except TooEarly as error:
             raise NotYet(str(error)) from error
 

@@ -1,7 +1,9 @@
 """Each work of the pipeline finds what is wrong, says it, and writes what the next one reads."""
 
+import itertools
 import json
 import mailbox
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -202,4 +204,24 @@ def test_a_batch_that_is_flagged_again_waits_since_the_first_time(delivery: Deli
     worked(delivery, place)
     before = content(place.root)
     assert worked(delivery, place) == {}
+    assert content(place.root) == before
+
+
+class Lost(Exception):
+    """Another run has the batch."""
+
+
+def lost() -> None:
+    raise Lost
+
+
+@pytest.mark.parametrize("name", [name for name in WORK if not name.endswith("hecked")])  # those write nothing
+def test_a_run_that_has_lost_its_batch_changes_nothing_any_more(delivery: Delivery, place: Place, name: str) -> None:
+    for earlier in itertools.takewhile(lambda one: one != name, WORK):
+        WORK[earlier](delivery, place)
+    for folder in (place.metadata, place.data, place.characterised, place.histograms):
+        put(folder / ITEM / "of an earlier delivery", b"")
+    before = content(place.root)
+    with pytest.raises(Lost):
+        WORK[name](delivery, replace(place, check=lost))
     assert content(place.root) == before
