@@ -86,7 +86,10 @@ def _batches_demo() -> ModuleType:
     try:
         from tasks.local import batches_demo
     except ModuleNotFoundError as error:
-        if error.name not in ("PIL", "jpylyzer"):
+        wanted = (error.name or "").partition(".")[0]
+        if wanted == "examples":
+            raise click.ClickException("the demo of batches runs from a checkout, which has its example") from error
+        if wanted not in ("PIL", "jpylyzer"):
             raise
         raise click.ClickException("the demo needs more: pip install 'celery-coordinator[batches]'") from error
     return batches_demo

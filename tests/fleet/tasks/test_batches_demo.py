@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from examples.batches.deliver import items
 from tests.harness.command import Command, called, refused
 
@@ -39,7 +41,14 @@ def test_it_shares_no_redis_with_an_installation(tmp_path: Path) -> None:
     assert "has a Redis of its own: unset COORDINATOR_URL" in refused(called(tmp_path, named, *DEMO))
 
 
-def test_without_its_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
-    (tmp_path / "jpylyzer.py").write_text("raise ModuleNotFoundError('as if it were not there', name='jpylyzer')")
+@pytest.mark.parametrize(
+    ("missing", "way_out"),
+    [
+        ("jpylyzer", "pip install 'celery-coordinator[batches]'"),
+        ("examples", "the demo of batches runs from a checkout"),
+    ],
+)
+def test_without_its_libraries_or_its_example_it_says_so(tmp_path: Path, missing: str, way_out: str) -> None:
+    (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError('as if it were away', name='{missing}')")
     said = refused(called(tmp_path, {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}, *DEMO))
-    assert "pip install 'celery-coordinator[batches]'" in said
+    assert way_out in said
