@@ -91,8 +91,9 @@ class Service:
 
     def __exit__(self, *_: Any) -> None:
         for process in self._processes:
-            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                one.kill()
+            if process.poll() is None:  # else a test killed it, and its pid may be another's now
+                for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                    one.kill()
             process.wait()
         store = self.coordinator.store
         wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -70,10 +71,12 @@ def killed_at_work(service: Service, node: psutil.Process, name: str) -> bool:
     """Kill the node, with all that it started, where it works on a batch at that instant."""
     family = [node, *node.children(recursive=True)]
     for one in family:
-        one.suspend()
+        with suppress(psutil.NoSuchProcess):
+            one.suspend()
     at_work = works(service, name)
     for one in family:
-        one.kill() if at_work else one.resume()
+        with suppress(psutil.NoSuchProcess):
+            one.kill() if at_work else one.resume()
     return at_work
 
 
