@@ -48,10 +48,8 @@ def main(rounds: int = 5) -> None:
             print(f"{name:15} {median:5.0f} us, {1e6 / median:5.0f}/s, x {ratio:.2f} of two round trips")
         taken = sorted(take_over(coordinator, f"{url}/0", number) for number in range(KILLS))
         middle = statistics.median(taken)
-        print(
-            f"taken over after a kill, leases of {TTL:g} s: "
-            f"median {middle:.2f} s, at most {taken[-1]:.2f} s, {KILLS} kills"
-        )
+        told = f"median {middle:.2f} s, at most {taken[-1]:.2f} s, {KILLS} kills"
+        print(f"taken over after a kill, leases of {TTL:g} s: {told}")
 
 
 def ours(coordinator: Coordinator) -> Callable[[], None]:

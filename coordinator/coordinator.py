@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Unpack
@@ -12,41 +13,45 @@ from typing import Unpack
 import click
 from celery import Celery, current_task
 
+from coordinator.at_hand import AtHand
 from coordinator.broker.doorbells import Doorbells
 from coordinator.broker.transport import merge_transport, settings_of
 from coordinator.diagnosis.why import Look, causes_of
 from coordinator.documents.registry import Documents
-from coordinator.errors import SettingsError, ShuttingDown
+from coordinator.errors import JobFailed, SettingsError, ShuttingDown
 from coordinator.execution.parked import Parked
-from coordinator.execution.results import Results
+from coordinator.execution.results import Results, recorded_error
 from coordinator.execution.runner import Place, install_runner
 from coordinator.execution.subresults import tell_parents
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
+from coordinator.in_place import InPlace
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.states import LaneState, Sorted
+from coordinator.jobs.submission import Submission
+from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
 from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
 from coordinator.lanes.lane import Lane
-from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.leases import Lease, Renewer
-from coordinator.lanes.locks import Locks
-from coordinator.lanes.sorter import Sorter, Sorters, Sorting
+from coordinator.lanes.leases import Lease
+from coordinator.lanes.sorter import Sorter, Sorting
 from coordinator.scheduler.sources import Source
 from coordinator.scheduler.timetable import Entries
-from coordinator.settings import Settings
-from coordinator.steering import Steering
+from coordinator.settings import GivenSettings, Settings, without_secrets
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
+from coordinator.transactions import Transactions
 from coordinator.worker import bootstep
 from coordinator.worker.errands import WardenPlugin
 
-Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
+Keys = str | Sequence[str] | None
+Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
 
 
-class Coordinator(Steering):
+class Coordinator(AtHand, Transactions):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -55,20 +60,27 @@ class Coordinator(Steering):
     """
 
     def __init__(
-        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None, **settings: object
-    ) -> None:
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None,
+        **settings: Unpack[GivenSettings],
+    ) -> None:  # fmt: skip
         self.app = app
         self._fair_by = fair_by
         self._given = settings
         self.incarnation = ""  # names the life of the worker in this process, or of the one that forked it
         self.board: Board | None = None  # that worker has it too
+        self.one_each = False  # its pool counts tasks (--max-tasks-per-child): a runner takes one job
         self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
         self.documents = Documents(self)
         self.entries = Entries(lambda: self.store, lambda: self.requests)
         self.commands: list[click.Command] = []
+        self.keyed_tasks: KeyedTasks | None = None
         Settings.load(settings, {}, {})
+        if app is not None and not isinstance(app, Celery):
+            raise SettingsError(
+                f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
+            )
         if app is not None:
             if not app.main:
                 raise SettingsError("give the app a name, by which its nodes are known: Celery('shop', …)")
@@ -90,36 +102,22 @@ class Coordinator(Steering):
         return Doorbells(self._bound)
 
     @cached_property
-    def core(self) -> Lanes:
-        return Lanes(self.store)
-
-    @cached_property
     def results(self) -> Results:
-        return Results(self.store, self.core, self._bound)
+        return Results(self.store, self._lanes, self._bound)
 
     @cached_property
     def parked(self) -> Parked:
-        return Parked(self.core, self._bound)
-
-    @cached_property
-    def _locks(self) -> Locks:
-        return Locks(self.store, self.core, self._renewer)
-
-    @cached_property
-    def _renewer(self) -> Renewer:
-        return Renewer(self.store)
+        return Parked(self._lanes, self._bound)
 
     @cached_property
     def _grabber(self) -> Grabber:
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
-    def _sorters(self) -> Sorters:
-        return Sorters(self.store)
-
-    @cached_property
     def requests(self) -> Requests:
-        return Requests(self.settings, target_of(self.app, self.core, self._fair_by))
+        return Requests(
+            self.settings, *(target_of(self.app, self.core, self._fair_by, waits) for waits in (False, True))
+        )
 
     @property
     def _bound(self) -> Celery:
@@ -127,18 +125,17 @@ class Coordinator(Steering):
             raise SettingsError("this coordinator is a plain client: it has no Celery app")
         return self.app
 
-    def submit(
-        self, keys: str | Sequence[str], signature: Mapping[str, object], **options: Unpack[Options]
-    ) -> Submission:
+    def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[Options]) -> Submission:
         """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.
 
-        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean.
+        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean. Where
+        `keys` is None, those of the task's own option `coordinate` count.
 
         A repeated call with the same `job_id` writes nothing and gives the outcome `duplicate`, as long as Redis keeps
         the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
         written. StoreUnavailable: nobody knows; ask again with the error's `job_id`.
         """
-        return self.core.submit(self._request(keys, signature, options))
+        return replace(self.core.submit(self._request(keys, signature, options)), _host=self)
 
     def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
         """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip.
@@ -146,12 +143,19 @@ class Coordinator(Steering):
         All jobs are checked before any is written. An error of Redis ends the call, and its `job_ids` has the ids of
         all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
         """
-        return self.core.submit_many([self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs])
+        asked = [self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs]
+        return [replace(made, _host=self) for made in self.core.submit_many(asked)]
 
-    def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
+    def _request(self, keys: Keys, signature: Mapping[str, object], options: Options) -> JobRequest:
+        self.check_open()
+        if keys is None:
+            keys, options = own_keys(self.keyed_tasks, signature, options)
+        return self.requests.make(keys, signature, options)
+
+    def check_open(self) -> None:
+        """Raise ShuttingDown after `close`."""
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        return self.requests.make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
@@ -171,9 +175,15 @@ class Coordinator(Steering):
         """
         return self.core.wait(job_id, timeout)
 
+    def error_of(self, job: Job) -> BaseException:
+        """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
+        own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
+        return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
+
     def why(self, job_id: str) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
-        return causes_of(Look(self.core), job_id)
+        core = self.core
+        return core.why(job_id) if isinstance(core, InPlace) else causes_of(Look(core), job_id)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
@@ -183,7 +193,7 @@ class Coordinator(Steering):
         """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
         return self.core.lane(key, most)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.
 
         A lane is there while it is not empty, is paused, or has a limit of its own. `state`: only lanes whose first job
@@ -231,7 +241,7 @@ class Coordinator(Steering):
         return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
-        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
     ) -> Sorter:
         """Make a sorter. It holds orders until no new one came for `idle_timeout` s, or for `max_wait` s at most.
         A warden then puts them in line, sorted by their ids; `order`: `alphabetical`, or `natural` (2 before 10). All
@@ -261,7 +271,7 @@ class Coordinator(Steering):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self.core, self.doorbells, self.incarnation, self.board)
+        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
 
     def _install(self, app: Celery) -> None:
         app.add_defaults(
@@ -274,7 +284,8 @@ class Coordinator(Steering):
         app.on_after_configure.connect(merge_transport, weak=False)
         install_runner(app, self._place)
         bootstep.bind(app)
-        tell_parents(app, lambda: self.core, lambda: self.incarnation)
+        tell_parents(app, lambda: self._lanes, lambda: self.incarnation)
+        self.keyed_tasks = install_keyed_tasks(app, self)
 
 
 def _is_in_task() -> bool:

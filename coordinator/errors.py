@@ -19,6 +19,7 @@ CoordinatorError
 ├── WouldDeadlock         a job or a lock would wait for itself; the text names the ring
 ├── ShuttingDown          a submit in a process whose shutdown has begun
 ├── WaitTimeout           the job was not over in time; it goes on
+├── JobFailed             the job whose result was asked for did not succeed, and its own error cannot be raised here
 └── TimedOut              an attempt exceeded its `time_limit`
 """
 
@@ -62,6 +63,8 @@ class LaneFull(CoordinatorError):
 class StoreUnavailable(CoordinatorError, ConnectionError):
     """Raised when Redis is out of reach or did not answer in time.
 
+    `answered`: there is a server, which is no Redis or wants another password.
+
     Redis may have done what it was asked, or not. It is safe to ask again, under `job_id` where that is set. Where
     `submit_many` raises it, `job_ids` has the ids of all its jobs in their order: it is safe to ask again under those.
     """
@@ -70,6 +73,7 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
         super().__init__(text)
         self.job_id = job_id
         self.job_ids: tuple[str, ...] = ()
+        self.answered = False
 
 
 class StoreRefused(CoordinatorError):
@@ -105,12 +109,19 @@ class UnknownEntry(CoordinatorError, LookupError):
 
 
 class Locked(CoordinatorError):
-    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job."""
+    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job.
+
+    Also by the call of a keyed task with `on_skip="raise"` that is skipped. A skipped call for which no job stands ends
+    with it.
+    """
 
     def __init__(self, key: str, holder: str | None) -> None:
-        super().__init__(f"{key!r} is held by {holder or 'another job'}")
+        super().__init__(key, holder)  # Celery's backends keep these, and make the error anew from them
         self.key = key
         self.holder = holder
+
+    def __str__(self) -> str:
+        return f"{self.key!r} is held by {self.holder or 'another job'}"
 
 
 class LeaseLost(CoordinatorError):
@@ -180,6 +191,15 @@ class WaitTimeout(CoordinatorError, TimeoutError):
 
     def __init__(self, job_id: str, state: str) -> None:
         super().__init__(f"job {job_id} is still {state}")
+        self.job_id = job_id
+        self.state = state
+
+
+class JobFailed(CoordinatorError):
+    """Raised by `Submission.get` where a job did not succeed, and this process cannot raise the error of its task."""
+
+    def __init__(self, job_id: str, state: str, why: str = "") -> None:
+        super().__init__(f"job {job_id} is {state}{f': {why}' if why else ''}")
         self.job_id = job_id
         self.state = state
 

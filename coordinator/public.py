@@ -7,6 +7,7 @@ from coordinator.errors import (
     CoordinatorError,
     DuplicateOrder,
     InvalidJob,
+    JobFailed,
     LaneFull,
     LeaseLost,
     Locked,
@@ -27,8 +28,9 @@ from coordinator.errors import (
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.instances import Grabbed, Winner
-from coordinator.jobs.options import Backoff, Options, OrderOptions
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
+from coordinator.jobs.record import Job
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
@@ -42,6 +44,7 @@ __all__ = [
     "Backoff",
     "Changed",
     "Conflict",
+    "Coordinate",
     "Coordinator",
     "CoordinatorError",
     "CurrentJob",
@@ -52,6 +55,7 @@ __all__ = [
     "Happening",
     "InvalidJob",
     "Job",
+    "JobFailed",
     "Lane",
     "LaneFull",
     "Lease",

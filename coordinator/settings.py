@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
@@ -22,6 +23,32 @@ _SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
 def without_secrets(url: str) -> str:
     """The address of a Redis for messages: a URL has its password before the host, or among its parameters."""
     return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), url)
+
+
+class GivenSettings(TypedDict, total=False):
+    """The settings as keyword arguments of `Coordinator`: their names and types."""
+
+    url: str
+    prefix: str
+    labels: str | Sequence[str]
+    timeout: float
+    lock_ttl: float
+    node_ttl: float
+    heartbeat: float
+    sweep: float
+    slice: float
+    drain_timeout: float
+    must_coordinate: bool
+    retry_delay: float
+    max_losses: int
+    max_lifetime: float
+    keep_success: float
+    keep_failure: float
+    keep_most: int
+    misfire_grace: float
+    long_run: float
+    replica_dir: str | Path
+    max_payload: int
 
 
 class Settings(BaseModel):
@@ -46,6 +73,9 @@ class Settings(BaseModel):
     slice: float = Field(5.0, gt=0, description="time for which the runner of one doorbell goes on, in seconds")
     drain_timeout: float = Field(
         300.0, ge=0, description="time for which jobs go on at a draining node before they are handed over, in seconds"
+    )
+    must_coordinate: bool = Field(
+        False, description="a worker that can run no jobs (no Redis is named, its app cannot be found) does not start"
     )
     retry_delay: float = Field(
         1.0, ge=0, description="first wait between attempts, in seconds; it doubles up to 300, with full jitter"
@@ -78,6 +108,10 @@ class Settings(BaseModel):
     def _known_scheme(cls, value: str) -> str:
         if value and urlsplit(value).scheme not in ("redis", "rediss", "unix"):
             raise ValueError("the URL must begin with redis://, rediss:// or unix://")
+        try:
+            urlsplit(value).port  # noqa: B018  it is read there
+        except ValueError as error:
+            raise ValueError(f"the URL has no port: {error}") from error
         return value
 
     @field_validator("labels", mode="before")

@@ -5,36 +5,68 @@ A job of a task that nobody has would hold its lane for ever: `submit` asks here
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from celery import Celery
 from celery.app.task import Task
 
 from coordinator.errors import InvalidJob
-from coordinator.execution.results import has_results
-from coordinator.jobs.options import Target, TaskDefault
-from coordinator.jobs.spec import Signature
+from coordinator.execution.canvas import has_results
+from coordinator.jobs.chain import inner, is_canvas
+from coordinator.jobs.options import Arguments, Target, TaskDefault
+from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.lanes.lanes import Lanes
 
 _NOT_OWN = ("celery.", "coordinator.")
+_USUAL = "celery"
 
 
-def target_of(app: Celery | None, lanes: Lanes, fair_by: Callable[[str], str] | None) -> Target:
-    """A plain client, which has no app, knows of no task more than its name."""
+def target_of(app: Celery | None, lanes: Lanes, fair_by: Callable[[str], str] | None, waits: bool = False) -> Target:
+    """`waits`: a task that nobody has is waited for. A plain client, which has no app, learns all from the nodes."""
     if app is None:
-        return Target("", lambda signature: TaskDefault("celery", result=True), fair_by)
-    return Target(app.main, TaskDefaults(app, lanes).default_of, fair_by)
+        return Target("", KnownToNodes(lanes, waits).default_of, fair_by)
+    return Target(app.main, TaskDefaults(app, lanes, waits).default_of, fair_by)
+
+
+class KnownToNodes:
+    """The app and the queue of each task, as the nodes that have it say. Read once for each task."""
+
+    def __init__(self, lanes: Lanes, waits: bool) -> None:
+        self._lanes = lanes
+        self._waits = waits
+        self._defaults: dict[str, TaskDefault] = {}
+
+    def default_of(self, signature: Signature) -> TaskDefault:
+        """Raises InvalidJob for a task that no living node has."""
+        name = next(inner(signature))["task"] if is_canvas(signature) else signature["task"]
+        if name in self._defaults:
+            return self._defaults[name]
+        nodes = self._lanes.nodes()
+        having = [node for node in nodes if name in node.tasks or name.startswith(_NOT_OWN)]
+        if having:
+            apps, node = {one.app for one in having}, having[0]
+            queue = node.routes.get(name) or node.queue or _USUAL
+            found = TaskDefault(queue, result=True, app=apps.pop() if len(apps) == 1 else "")
+            return self._defaults.setdefault(name, found)
+        if self._waits:
+            return TaskDefault(_USUAL, result=True)
+        close = difflib.get_close_matches(name, {task for node in nodes for task in node.tasks}, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InvalidJob(f"no living node has the task {name!r}; {hint}unknown='wait' has the job wait for such a node")
 
 
 class TaskDefaults:
     """Read once for each task from the task and its app."""
 
-    def __init__(self, app: Celery, lanes: Lanes) -> None:
+    def __init__(self, app: Celery, lanes: Lanes, waits: bool = False) -> None:
         self._app = app
         self._lanes = lanes
+        self._waits = waits
         self._defaults: dict[str, TaskDefault] = {}
 
     def default_of(self, signature: Signature) -> TaskDefault:
@@ -53,7 +85,10 @@ class TaskDefaults:
         hard, soft = (getattr(task, name, None) or conf[f"task_{name}"] for name in ("time_limit", "soft_time_limit"))
         queue = getattr(task, "queue", None) or ("" if conf.task_routes else conf.task_default_queue)
         ignored = getattr(task, "ignore_result", conf.task_ignore_result)
-        return TaskDefault(queue, hard, soft, result=has_results(self._app) and not ignored)
+        result = has_results(self._app) and not ignored
+        if task is None:
+            return TaskDefault(queue, hard, soft, result)
+        return TaskDefault(queue, hard, soft, result, _own_options(task), partial(_checked, task))
 
     def _routed(self, name: str, signature: Signature) -> str:
         app = self._app
@@ -73,11 +108,52 @@ class TaskDefaults:
             app.loader.import_default_modules()
         if name in app.tasks:
             return
+        if self._waits:
+            return
         living = self._lanes.tasks_of(app.main)
         if living is not None and name in living:
             return
         if living is not None or _has_own(app):
             raise InvalidJob(f"unknown task {name!r}: neither the app {app.main!r} nor a living node of it has it")
+
+
+def queues_of(app: Celery, tasks: Iterable[str]) -> dict[str, str]:
+    """The queue of each of these tasks that does not go to the app's default queue."""
+    defaults, found = TaskDefaults(app, app.coordinator.core, waits=True), {}
+    for name in tasks:
+        with suppress(Exception):  # a router of the app may want arguments; a task with a rate limit has no jobs
+            queue = defaults.default_of({"task": name}).queue
+            if queue != app.conf.task_default_queue:
+                found[name] = queue
+    return found
+
+
+def _own_options(task: Task) -> SignatureOptions:
+    """Raises InvalidJob for a rate limit: a worker keeps it when it takes a message, and a job comes as none."""
+    if task.rate_limit:
+        raise InvalidJob(
+            f"{task.name} has the rate limit {task.rate_limit}, which no job keeps: have a limit on its lane "
+            "(set_limit), or submit a task without a rate_limit that calls it"
+        )
+    options: SignatureOptions = {}
+    if (priority := getattr(task, "priority", None)) is not None:
+        options["priority"] = priority
+    if (expires := getattr(task, "expires", None)) is not None:
+        options["expires"] = expires
+    return options
+
+
+def _checked(task: Task, given: Arguments, before: int) -> Arguments:
+    """As `apply_async` checks them, and dumps the models among them of a task with `pydantic=True`."""
+    args, kwargs = [*(None,) * before, *given[0]], given[1]
+    if task.typing and (header := getattr(task, "__header__", None)):
+        try:
+            header(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidJob(f"{task.name}: {error}") from error
+    if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
+        args, kwargs = dump(args, kwargs)
+    return list(args)[before:], dict(kwargs)
 
 
 def _has_own(app: Celery) -> bool:

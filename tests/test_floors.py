@@ -20,7 +20,10 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
-task_defaults clock worker steering
+keyed_task
+task_defaults in_place
+clock worker steering transactions
+at_hand
 coordinator
 public
 __init__ cli testing

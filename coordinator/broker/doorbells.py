@@ -12,7 +12,7 @@ from functools import cached_property
 
 from celery import Celery
 from kombu.connection import Connection
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
 from kombu.pools import producers
 
 from coordinator.broker.transport import is_redis
@@ -22,15 +22,28 @@ logger = logging.getLogger(__name__)
 
 TASK = "coordinator.run"
 
+_GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
 _NO_LIMIT = 366 * 86400
 _WAITING = 1000  # bells; beyond that the nodes' wardens ring again
 _LAST_BELLS = 2.0  # seconds to ring those that wait at the end
 _ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 
-def queue_of(node: str) -> Queue:
+def queue_of(node: str, expires: float | None = None) -> Queue:
     """The queue that only this node's worker consumes."""
-    return Queue(f"coordinator.node.{node}", exchange="", routing_key=f"coordinator.node.{node}")
+    return Queue(f"coordinator.node.{node}", exchange="", routing_key=f"coordinator.node.{node}", expires=expires)
+
+
+def add_queue(app: Celery, node: str, consumed: bool) -> None:
+    """Declare the queue of a node in its worker. It leaves nothing on the broker once the node is gone for an hour.
+
+    So it has no binding: kombu keeps those on Redis for ever, one for each name that a node ever had. Any other broker
+    removes the queue itself; Redis has no queue that is empty, and would drop also what waits there for a free slot.
+    """
+    queue = queue_of(node, None if is_redis(app.conf.broker_url) else _GONE)
+    queues = app.amqp.queues
+    (queues.select_add if consumed else queues.add)(queue)
+    queue.exchange = Exchange("")  # Celery has put its own there
 
 
 class Doorbells:

@@ -18,8 +18,10 @@ from coordinator.cli.format import as_json
 from coordinator.cli.session import json_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.coordinator import Coordinator
-from coordinator.jobs.record import TERMINAL, Submission
-from coordinator.jobs.request import WHEN_BUSY
+from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
+from coordinator.jobs.states import End
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lanes import ENDS
 from coordinator.store.values import Json
 
@@ -82,8 +84,16 @@ def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Ca
     show_default=True,
     help="If the lane has jobs: stand in line, do nothing, melt into an equal waiting job, or cancel the one at work.",
 )
+@click.option(
+    "--unknown",
+    type=click.Choice(UNKNOWN),
+    default=UNKNOWN[0],
+    show_default=True,
+    help="If nobody has the task: refuse it, or let the job wait for a node that has it.",
+)
 @click.option("--instance", help="Grab this instance of the key: it is done once, and later submits lose.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job is over. Exit status 0 when it succeeded.")
+@click.option("--timeout", type=float, help="With --wait: seconds. After that the command ends, and the job goes on.")
 @json_option
 @with_coordinator
 def submit(
@@ -95,14 +105,18 @@ def submit(
     job_id: str | None,
     when_busy: Literal["queue", "skip", "defer", "replace"],
     instance: str | None,
+    unknown: Literal["refuse", "wait"],
     waits: bool,
+    timeout: float | None,
     as_json_: bool,
 ) -> None:
     """Put a job that runs TASK in the lane KEY."""
+    if timeout is not None and not waits:
+        raise click.UsageError("--timeout is for --wait")
     signature = {"task": task, "args": arguments, "kwargs": kwargs, "options": {}}
-    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy, instance=instance)
+    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy, instance=instance, unknown=unknown)
     if waits and (made.accepted or made.state == "incomplete"):
-        _until_over(coordinator, made.job_id, None, as_json_)
+        _until_over(coordinator, made.job_id, timeout, as_json_)
         return
     if as_json_:
         click.echo(as_json(_told(made)))
@@ -129,6 +143,8 @@ def _submitted(made: Submission, key: str) -> str:
         return f"{key} is busy: nothing was submitted"
     outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
+    if made.outcome == "queued" and made.position == 0:
+        return f"{made.job_id} is in front, and no living node can run it yet"
     behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""
     return f"{made.job_id} {outcomes[made.outcome]}{behind}"
 
@@ -169,7 +185,7 @@ _to = click.option(
 
 @acts("job_id", "ID")
 @_to
-def retry(coordinator: Coordinator, job_id: str, to: str, why: str, by: str) -> Shown:
+def retry(coordinator: Coordinator, job_id: str, to: End, why: str, by: str) -> Shown:
     """Run a job again.
 
     A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
@@ -181,7 +197,7 @@ def retry(coordinator: Coordinator, job_id: str, to: str, why: str, by: str) -> 
 @acts("job_id", "ID")
 @click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
 @_to
-def move(coordinator: Coordinator, job_id: str, priority: int | None, to: str, why: str, by: str) -> Shown:
+def move(coordinator: Coordinator, job_id: str, priority: int | None, to: End, why: str, by: str) -> Shown:
     """Move a waiting job in all its lanes."""
     state = coordinator.move(job_id, priority=priority, to=to, why=why, by=by)
     return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"

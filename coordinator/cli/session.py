@@ -83,7 +83,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except StoreUnavailable as error:
-            raise click.ClickException(f"{str(error).rstrip('.')}. Is it running? COORDINATOR_URL names it") from error
+            hint = "" if error.answered else "Is it running? "
+            raise click.ClickException(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
         except CoordinatorError as error:
             raise click.ClickException(str(error)) from error
 

@@ -73,13 +73,14 @@ class Clock:
         self._drained = False  # for too long: what still runs is handed over
 
     def hear(self, line: About) -> None:
-        """Take a line of the worker: fields of the node that changed, or a job's id to cancel."""
+        """Take a line of the worker: fields of the node that changed, or a job's id to cancel or to revoke."""
         told = dict(line)
-        if job_id := told.pop("cancel", None):
-            try:
-                self.lanes.cancel(str(job_id), why="revoked", by="celery")
-            except CoordinatorError as error:
-                logger.info("revoke of %s: %s", job_id, error)
+        for name, act in (("cancel", self.lanes.cancel), ("revoke", self.lanes.revoke)):
+            if job_id := told.pop(name, None):
+                try:
+                    act(str(job_id), why="revoked", by="celery")
+                except CoordinatorError as error:
+                    logger.info("revoke of %s: %s", job_id, error)
         self.changed.update(told)
         self.charge.about.update(told)
 

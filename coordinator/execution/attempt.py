@@ -1,12 +1,12 @@
 """One attempt at a job: Celery's own tracer runs its task, and the attempt tells how it ended.
 
 The tracer sends the task's signals and calls its handlers (`on_success`, `on_failure`, …) as a worker does. It stores
-nothing and publishes nothing: `ignore_result` and `is_eager` in the request see to it, the latter also that
-`self.retry` and `autoretry_for` raise instead of sending a message.
+nothing and publishes nothing: `ignore_result` in the request sees to the former, `as_job` to the latter.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import signal
 import threading
@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 from celery import Celery, states
-from celery.app.trace import build_tracer, trace_ok_t
+from celery.app import trace
+from celery.app.trace import trace_ok_t
 from celery.exceptions import Retry, SoftTimeLimitExceeded
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
@@ -29,9 +30,13 @@ from kombu.utils.json import dumps
 
 from coordinator.errors import Conflict, NoRetry, TimedOut
 from coordinator.execution import subresults
+from coordinator.execution.as_job import Replaced, adopt
 from coordinator.execution.claim import Claim
 from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.spec import Message
+
+logger = logging.getLogger(__name__)
 
 Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
 
@@ -41,7 +46,7 @@ class Outcome:
     """How an attempt ended; `detail` is JSON.
 
     `kind`: succeeded, parked (on the sub-results that `detail` names), raised (it is tried again while attempts are
-    left; `most`: their bound where the task has its own), conflict, or failed.
+    left; `most`: their bound where the task has its own), conflict, or failed. `children`: what the body published.
     """
 
     kind: str
@@ -52,14 +57,19 @@ class Outcome:
     delay: float = 0.0
     runtime: float = 0.0
     most: int | None = None
+    children: tuple[AsyncResult, ...] = ()
 
 
 class Tracers:
-    """Celery's tracer for each task, built once."""
+    """Celery's tracer for each task, built once. `in_place`: the process that submits calls the task, as a test does.
 
-    def __init__(self, app: Celery, hostname: str) -> None:
+    Such a request is eager, as that of Celery's `task_always_eager`.
+    """
+
+    def __init__(self, app: Celery, hostname: str, in_place: bool = False) -> None:
         self._app = app
         self._hostname = hostname
+        self._in_place = in_place
         self._tracers: dict[str, Tracer] = {}
 
     def attempt(self, claim: Claim, retry_delay: float) -> Outcome:
@@ -69,8 +79,9 @@ class Tracers:
             if "canvas" in claim.laid:
                 return succeeded(claim, self._publish(claim), time.monotonic() - began, retry_delay)
             trace = self._tracer(claim.task)
+            request = self._request(claim)
             with soft_limit(claim.laid.get("soft")):
-                retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, self._request(claim))
+                retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, request)
         except Exception as error:  # the task is unknown, or one of its handlers raised
             return failed(claim, error, time.monotonic() - began, retry_delay)
         except (SystemExit, KeyboardInterrupt, CancelledError) as error:
@@ -80,7 +91,11 @@ class Tracers:
             late = TimedOut(f"took {runtime:.1f} s; its time_limit is {claim.time_limit:g} s")
             return failed(claim, late, runtime, retry_delay)
         if info is None:
-            return self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
+            outcome = self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
+            outcome.children = tuple(request["_children"])
+            return outcome
+        if isinstance(info.retval, Replaced):
+            return Outcome("parked", dumps({"ids": [info.retval.handle.id], "one": True}), runtime=runtime)
         if info.state == states.IGNORED:
             return Outcome("succeeded", "null", runtime=runtime)
         return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
@@ -101,23 +116,34 @@ class Tracers:
     def _tracer(self, name: str) -> Tracer:
         if name not in self._tracers:
             task = self._app.tasks[name]
-            self._tracers[name] = build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
+            if not self._in_place:
+                adopt(task)
+            if task.rate_limit:
+                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, task.rate_limit)
+            # An SDK puts a `build_tracer` of its own there.
+            self._tracers[name] = trace.build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
 
     def _publish(self, claim: Claim) -> AsyncResult | GroupResult:
         """Publish a step that is a group or chord. Returns its handles: the step parks on them."""
         return self._app.signature(dict(claim.laid["canvas"])).apply_async(claim.args)
 
-    def _request(self, claim: Claim) -> dict[str, object]:
-        """The headers of a user are fields of it, too, and override none of its own."""
+    def _request(self, claim: Claim) -> dict[str, Any]:
+        """The headers of a user are fields of it, too, and override none of its own.
+
+        Chain, chord and links are left out: they go on once Redis has accepted the outcome.
+        """
+        message: Message = {} if claim.undoing else claim.spec.get("message", {})
         return {
             **(claim.laid.get("headers") or {}),
-            "id": claim.id,
             "root_id": claim.id,
+            **{name: value for name, value in message.items() if name not in ("chain", "chord", "child_of")},
+            "id": claim.id,
             "task": claim.task,
             "lang": "py",
-            "retries": claim.tries,
-            "is_eager": True,
+            "retries": message.get("retries", 0) + claim.tries,
+            "_children": [],
+            "is_eager": self._in_place,
             "ignore_result": True,
             "hostname": self._hostname,
             "correlation_id": claim.id,
@@ -149,7 +175,7 @@ def succeeded(claim: Claim, value: object, runtime: float, retry_delay: float) -
 def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: float) -> Outcome:
     again, cause = _retry(error)
     delay = delay_of(claim.spec, claim.tries, retry_delay) if again is None else again
-    trace = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
+    frames = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
     detail = {"type": type(cause).__name__, "module": type(cause).__module__, "message": _text(cause)}
     kind, most = "raised", None
     if isinstance(error, NoRetry):
@@ -158,7 +184,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
-    return Outcome(kind, dumps(detail | {"traceback": trace}), None, cause, trace, delay, runtime, most)
+    return Outcome(kind, dumps(detail | {"traceback": frames}), None, cause, frames, delay, runtime, most)
 
 
 def _refused(claim: Claim, error: BaseException) -> BaseException:

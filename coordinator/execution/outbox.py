@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import NamedTuple
 
 from celery import Celery
 
 from coordinator.errors import CoordinatorError
-from coordinator.execution.results import JobEnd, melted_into, send_many
+from coordinator.execution.results import JobEnd, melted_into, send_many, tell_begun
 from coordinator.store.client import Store
 from coordinator.threads import SendingThread
 
@@ -24,11 +25,21 @@ logger = logging.getLogger(__name__)
 _PAUSE = 0.004  # seconds between two rounds
 _AGAIN = 0.25  # seconds until what could not be sent is tried again
 _OURS = 5.0  # seconds; then the errands are offered it: `tell_after` in functions/steps/runner.lua
+_NEWS = 1.0  # seconds for which it is news that a job has begun
 _MOST = 5000  # ends that wait
 _ROOM = 16 * 2**20  # bytes of results that wait
 
 
-class Outbox(SendingThread[tuple[float, int, JobEnd]]):
+class Begun(NamedTuple):
+    """A job that a process began; `at`: time.monotonic()."""
+
+    job_id: str
+    task: str
+    hostname: str
+    at: float
+
+
+class Outbox(SendingThread[tuple[float, int, JobEnd] | Begun]):
     def __init__(self, app: Celery, store: Store) -> None:
         super().__init__("coordinator-outbox", _PAUSE, _MOST)
         self._app = app
@@ -41,7 +52,19 @@ class Outbox(SendingThread[tuple[float, int, JobEnd]]):
             self._size += size
             self.put((time.monotonic() + _OURS, size, end))
 
-    def send(self, items: list[tuple[float, int, JobEnd]]) -> None:
+    def began(self, job_id: str, task: str, hostname: str) -> None:
+        """The backend is told, in the order in which all is put. This is news only: it may be late, or never come."""
+        self.put(Begun(job_id, task, hostname, time.monotonic()))
+
+    def send(self, items: list[tuple[float, int, JobEnd] | Begun]) -> None:
+        over = {item[2].job.id for item in items if not isinstance(item, Begun)}
+        fresh = time.monotonic() - _NEWS
+        for item in items:
+            if isinstance(item, Begun) and item.at > fresh and item.job_id not in over:
+                tell_begun(self._app, item.job_id, item.task, item.hostname)
+        self._send([item for item in items if not isinstance(item, Begun)])
+
+    def _send(self, items: list[tuple[float, int, JobEnd]]) -> None:
         self._size = 0  # at once: else an error here would leave no room for ever
         told = send_many(self._app, self._whole([end for _, _, end in items]))
         if told:
@@ -63,7 +86,7 @@ class Outbox(SendingThread[tuple[float, int, JobEnd]]):
         for end in ends:
             if end.melts and not away:
                 try:
-                    end = end._replace(others=melted_into(self._store, end.job.id))
+                    end = melted_into(self._store, end)
                 except CoordinatorError as error:
                     logger.warning("job %s: its end is not told yet: %s", end.job.id, error)
                     away = True

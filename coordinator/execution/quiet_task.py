@@ -1,31 +1,50 @@
-"""A task of ours that a user's signal handlers do not hear of.
+"""A task of ours that nobody else hears of.
 
-Handlers of `task_prerun`, `task_postrun` and `task_success` are for the tasks of the app. The runner's task only
-carries them: each job sends the signals of its own task.
+Celery's tracer calls signal handlers, and `before_start` and the like; SDKs wrap it. All that is for the tasks of the
+app. The runner's task only carries them: each job is traced as its own task.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from celery.app.task import Task
+from billiard.einfo import ExceptionInfo
+from celery import signals, states
+from celery._state import _task_stack
+from celery.app.task import Context, Task
+from celery.app.trace import TraceInfo, trace_ok_t
 
-_HANDLERS = ("prerun_receivers", "postrun_receivers", "success_receivers")
+logger = logging.getLogger(__name__)
 
 
 class QuietTask(Task):
-    """Celery gives each task a tracer, which looks into the lists of handlers: those of this one are empty."""
+    """It keeps no tracer but its own, and calls its function as it was declared."""
 
     abstract = True
-    _tracer: Any = None
 
     @property
     def __trace__(self) -> Any:
-        return self._tracer
+        return self._trace
 
     @__trace__.setter
-    def __trace__(self, tracer: Any) -> None:
-        known = dict(zip(tracer.__code__.co_freevars, tracer.__closure__ or (), strict=True)) if tracer else {}
-        for name in known.keys() & set(_HANDLERS):
-            known[name].cell_contents = ()
-        self._tracer = tracer
+    def __trace__(self, tracer: object) -> None:
+        """A worker gives each task a tracer of Celery's."""
+
+    def _trace(
+        self, uuid: str, args: Sequence[Any], kwargs: Mapping[str, Any], request: Mapping[str, Any] | None = None
+    ) -> trace_ok_t:
+        _task_stack.push(self)
+        self.request_stack.push(Context(request or {}, args=args, kwargs=kwargs, called_directly=False))
+        try:
+            run = vars(type(self))["run"].__get__(self, type(self))  # without what an SDK puts around it
+            return trace_ok_t(run(*args, **kwargs), None, 0.0, None)
+        except Exception as error:
+            logger.exception("%s failed", self.name)
+            info, given = ExceptionInfo(), {"task_id": uuid, "args": args, "kwargs": kwargs}
+            signals.task_failure.send(sender=self, exception=error, traceback=info.tb, einfo=info, **given)
+            return trace_ok_t(info, TraceInfo(states.FAILURE, error), 0.0, None)
+        finally:
+            self.request_stack.pop()
+            _task_stack.pop()

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from celery import Celery, signals
 from celery.app.task import Task
@@ -32,7 +32,7 @@ from coordinator.execution.attempt import Outcome, Tracers, failed
 from coordinator.execution.claim import Claim, claim_of
 from coordinator.execution.outbox import Outbox
 from coordinator.execution.quiet_task import QuietTask
-from coordinator.execution.results import JobEnd, recorded_error
+from coordinator.execution.results import JobEnd, is_tracked, recorded_error
 from coordinator.execution.subresults import check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
@@ -42,6 +42,7 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_MELTED
+from coordinator.jobs.states import State
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import would_deadlock
 from coordinator.store.client import Store
@@ -57,12 +58,16 @@ _LAST = 1.0  # seconds
 
 
 class Place(NamedTuple):
-    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to."""
+    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to.
+
+    `one_each`: a runner ends after one job, since the worker counts the tasks of its processes.
+    """
 
     lanes: Lanes
     doorbells: Doorbells
     incarnation: str
     board: Board
+    one_each: bool = False
 
 
 class Tools:
@@ -72,6 +77,7 @@ class Tools:
         self.tracers = Tracers(app, node)
         self.events = TaskEvents(app, node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
+        self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
 
     def flush(self) -> None:
         """The process ends: give what waits to be sent a moment."""
@@ -83,7 +89,7 @@ class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
     def __init__(self, app: Celery, place: Place, node: str, tools: Tools) -> None:
-        lanes, _, incarnation, board = place
+        lanes, _, incarnation, board, self._one_each = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
@@ -92,6 +98,7 @@ class Runner:
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
         self._pen, self._times = board.pen(self.id), board.times
+        self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
         self._alone = threading.current_thread() is threading.main_thread()
@@ -110,7 +117,7 @@ class Runner:
         return count
 
     def _work(self, bell: str) -> int:
-        until, count = time.monotonic() + self.store.settings.slice, 0
+        until, count = time.monotonic() + (0 if self._one_each else self.store.settings.slice), 0
         token = self._token()
         given = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         while given:
@@ -126,13 +133,15 @@ class Runner:
 
     def _attempt(self, claim: Claim) -> Outcome:
         self._events.started(claim)
+        if self._is_tracked(claim):
+            self._outbox.began(claim.id, claim.task, self.node)
         job = CurrentJob(
             claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim),
             ttl=self.store.settings.lock_ttl,
         )  # fmt: skip
         mark = working.set(job)
         usual = self.store.settings.retry_delay
-        self._pen.begin(claim.token, claim.time_limit)
+        self._pen.begin(claim.token, claim.time_limit, claim.id, claim.task)
         try:
             outcome = self._tracers.attempt(claim, usual)
         finally:
@@ -147,6 +156,13 @@ class Runner:
             except NoRetry as error:
                 return failed(claim, error, outcome.runtime, usual)
         return outcome
+
+    def _is_tracked(self, claim: Claim) -> bool:
+        """Is the backend to be told that it began?"""
+        tracked = self._tools.tracked
+        if claim.task not in tracked:
+            tracked[claim.task] = is_tracked(self.app, claim.task)
+        return tracked[claim.task] and not claim.undoing and "ignore_result" not in claim.spec
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
         """Record how the attempt ended, and take the next job with this token, '' = none."""
@@ -171,23 +187,25 @@ class Runner:
         if verdict == b"deadlock":
             error = would_deadlock(state.decode())
             return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
-        if verdict == b"accepted":
-            self._tell(claim, outcome, state.decode())
+        if verdict in (b"accepted", b"shared"):
+            self._tell(claim, outcome, state.decode(), verdict == b"shared")
         else:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())
         if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
             os.kill(os.getpid(), signal.SIGKILL)
         return given
 
-    def _tell(self, claim: Claim, outcome: Outcome, state: str) -> None:
+    def _tell(self, claim: Claim, outcome: Outcome, state: str, shared: bool) -> None:
+        """`shared`: calls were skipped for the job, or melted into it, under ids for which somebody waits."""
         self._events.ended(claim, outcome, state)
         if claim.undoing and outcome.error is not None:
             log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
-        if state not in TERMINAL or not claim.tell:
+        if state not in TERMINAL or not (claim.tell or shared):
             return
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
-        end = JobEnd(job, claim.spec, error, outcome.traceback, claim.tell == TELL_MELTED)
+        melts = shared or claim.tell == TELL_MELTED
+        end = JobEnd(job, claim.spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:
@@ -237,7 +255,7 @@ def undoing_of(claim: Claim) -> Undoing | None:
 def _ended(claim: Claim, outcome: Outcome, state: str, node: str) -> Job:
     error = loads(outcome.detail) if outcome.error else None
     return Job(
-        id=claim.id, keys=claim.keys, state=state, task=claim.task, args=claim.args, kwargs=claim.kwargs,
+        id=claim.id, keys=claim.keys, state=cast(State, state), task=claim.task, args=claim.args, kwargs=claim.kwargs,
         attempt=claim.attempt, losses=claim.losses, node=node, fence=claim.fence,
         submitted=None, taken=None, started=None, ended=datetime.now(UTC),
         result=outcome.value, error=claim.error if claim.undoing else error, progress=None,

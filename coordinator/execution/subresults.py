@@ -18,8 +18,8 @@ from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError, NoRetry
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
-from coordinator.jobs.record import Submission
 from coordinator.jobs.spec import Handles
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lanes import Lanes
 
 logger = logging.getLogger(__name__)

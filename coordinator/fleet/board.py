@@ -30,7 +30,7 @@ from coordinator.fleet.run_times import RunTimes
 _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
 _NUMBER = 8  # hex digits at the end of a token
-_ROOM = 250  # bytes of a notice
+_ROOM = 1000  # bytes of a notice
 _EVENTS = "events"  # one byte: 1 = the worker sends task events
 _KEPT = 60.0  # seconds for which a runner's failure waits for the clock
 _LOOKS = 5  # at a notice that is being written; a process may be stopped in the midst of that
@@ -41,7 +41,7 @@ class Notice(NamedTuple):
 
     `state`: claiming (no body began yet), begun or ended; over: the runner has no notice any more; failed: it has ended
     by an exception, `why`; unknown: there is no board. `begun`: time.monotonic() when the body of this claim began.
-    `limit`: of that body, in seconds, 0 = none.
+    `limit`: of that body, in seconds, 0 = none. `job_id`, `task`: whose body it is.
     """
 
     state: str
@@ -49,6 +49,8 @@ class Notice(NamedTuple):
     begun: float = 0.0
     limit: float = 0.0
     why: str = ""
+    job_id: str = ""
+    task: str = ""
 
     def is_done(self, token: str) -> bool:
         """Is the runner over, or has it gone on to a later claim?"""
@@ -84,8 +86,8 @@ class Pen:
         finally:
             os.close(file)
 
-    def begin(self, token: str, limit: float | None) -> None:
-        self._line = f"{token} {time.monotonic():.6f} {limit or 0:.3f}"
+    def begin(self, token: str, limit: float | None, job_id: str = "", task: str = "") -> None:
+        self._line = f"{token} {time.monotonic():.6f} {limit or 0:.3f}\n{job_id}\n{task}"
         self._write("begun")
 
     def end(self) -> None:
@@ -172,9 +174,19 @@ class Board:
                 state, _, rest = line.partition(" ")
                 if state == "failed":
                     return Notice(state, why=rest)
-                token, begun, limit = rest.split()
-                return Notice(state, token, float(begun), float(limit))
+                numbers, _, whose = rest.partition("\n")
+                token, begun, limit = numbers.split()
+                job_id, _, task = whose.partition("\n")
+                return Notice(state, token, float(begun), float(limit), job_id=job_id, task=task)
         return Notice("unknown")
+
+    def at_work(self) -> list[tuple[int, Notice]]:
+        """The bodies at work, each with the pid of its process."""
+        with suppress(FileNotFoundError):
+            names = [path.name for path in self.folder.iterdir() if path.name.count(".") == 2]
+            found = [(int(name.partition(".")[0]), self.read(name)) for name in sorted(names)]
+            return [(pid, notice) for pid, notice in found if notice.state == "begun"]
+        return []
 
     def remove(self, runner: str) -> None:
         (self.folder / runner).unlink(missing_ok=True)

@@ -34,7 +34,7 @@ class Node:
     `load`, `memory`: the used part, from 0 to 1. `pace`: how long its jobs run beside the fleet's, 5 = five times as
     long. `score`: the node with the lowest is rung next, and no node with 1 or more; None while the node drains.
     `drained`: the act of the operator who drains it. `choices`: its last rings as the least busy node, the latest
-    first.
+    first. `queue`: to which its app's tasks go, but for those in `routes`: {task: queue}.
     """
 
     name: str
@@ -58,6 +58,8 @@ class Node:
     host: str
     version: str
     since: datetime | None
+    queue: str
+    routes: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,4 +186,6 @@ def _node(name: str, alive: bool, found: Sequence[Any]) -> Node | None:
         host=about.get("host", ""),
         version=about.get("version", ""),
         since=instant(about.get("since")),
+        queue=about.get("queue", ""),
+        routes=loads(about.get("routes", "{}")),
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
-from coordinator.jobs.options import Options, Target
+from coordinator.jobs.options import Arguments, Options, Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions, Spec, StepSpec
 from coordinator.store.times import milliseconds
 
@@ -35,13 +35,14 @@ class Step:
     limit: int
     laid: StepSpec
     result: bool
+    own: SignatureOptions
 
 
 @dataclass(slots=True)  # not frozen: one is made for each submit
 class Plan:
     """`first`: the step to begin with, the `number`th; `undo`: the record's note of where the rollback runs.
 
-    `result`: the app stores the result of the last step.
+    `result`: the app stores the result of the last step. `own`: options that the task of a lone job has by itself.
     """
 
     first: Step
@@ -49,6 +50,7 @@ class Plan:
     spec: Spec
     undo: str
     result: bool
+    own: SignatureOptions
 
 
 def plan(signature: Signature, options: SignatureOptions, target: Target, wanted: Options) -> Plan:
@@ -59,13 +61,15 @@ def plan(signature: Signature, options: SignatureOptions, target: Target, wanted
     else:
         if wanted.get("start_at", 0):
             raise InvalidJob("start_at is for a chain")
-        steps, number = [_step(signature, options, target, wanted, needs)], 0
+        steps, number = [_step(signature, options, target, wanted, needs, united=wanted.get("unite"))], 0
         spec = _of_one(steps[0].laid)
     undo = ""
     if (rollback := wanted.get("rollback")) is not None:
         back, spec["rollback"] = _of_rollback(rollback, target, wanted, needs)
         undo = f"{back.task}\n{back.limit}\n{back.kind}"
-    return Plan(steps[number], number, spec, undo, steps[-1].result)
+    return Plan(
+        steps[number], number, spec, undo, steps[-1].result, SignatureOptions() if "steps" in spec else steps[0].own
+    )
 
 
 def _of_one(laid: StepSpec) -> Spec:
@@ -90,10 +94,11 @@ def _of_many(
     if is_canvas(signature):
         signature = {**signature, "options": {}}  # they are the job's
     steps = []
+    first = validation.count("start_at", wanted.get("start_at", 0))
     for number, one in enumerate(tasks_of(signature)):
         checked, own = _inner_step(one, number)
-        steps.append(_step(checked, _of_all_steps(options, own), target, wanted, needs))
-    first = validation.count("start_at", wanted.get("start_at", 0))
+        before = int(number not in (0, first))
+        steps.append(_step(checked, _of_all_steps(options, own), target, wanted, needs, before))
     if first >= len(steps):
         raise InvalidJob(f"start_at {first}: the chain has steps 0 to {len(steps) - 1}")
     for step in steps:
@@ -122,7 +127,11 @@ def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> Signature
     return {**whole, **own}
 
 
-def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Options, needs: list[str]) -> Step:
+def _step(
+    one: Signature, options: SignatureOptions, target: Target, wanted: Options, needs: list[str], before: int = 0,
+    united: object = None,
+) -> Step:  # fmt: skip
+    """`before`: 1 where another step's result may be put in front; `united`: arguments that come with the claim."""
     task = validation.text("task", one["task"])
     default = target.default_of(one)
     hard = _limit("time_limit", wanted, options, default.time_limit)
@@ -130,17 +139,15 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{one['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
     queue = validation.text("queue", options.get("queue") or default.queue)
-    kind = "\n".join((target.app, queue, *_needs(options, needs)))
+    app = target.app if default.app is None else default.app
+    kind = "\n".join((app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
     if is_canvas(one):
         for part in inner(one):
             target.default_of(part)
-        return Step(kind, CANVAS, limit, {"canvas": one}, default.result)
-    laid: StepSpec = {
-        "task": task,
-        "args": list(one.get("args") or ()),
-        "kwargs": dict(one.get("kwargs") or {}),
-    }
+        return Step(kind, CANVAS, limit, {"canvas": one}, default.result, {})
+    args, kwargs = _checked(one, default, before, united)
+    laid: StepSpec = {"task": task, "args": args, "kwargs": kwargs}
     if options.get("headers"):
         laid["headers"] = options["headers"]
     if options.get("shadow"):
@@ -149,7 +156,16 @@ def _step(one: Signature, options: SignatureOptions, target: Target, wanted: Opt
         laid["immutable"] = 1
     if soft:
         laid["soft"] = soft
-    return Step(kind, task, limit, laid, default.result)
+    return Step(kind, task, limit, laid, default.result, default.options)
+
+
+def _checked(one: Signature, default: TaskDefault, before: int, united: object) -> Arguments:
+    args, kwargs = list(one.get("args") or ()), dict(one.get("kwargs") or {})
+    if default.checked is None:
+        return args, kwargs
+    if isinstance(united, Mapping):
+        kwargs = {**kwargs, **dict.fromkeys(united)}
+    return default.checked((args, kwargs), 0 if one.get("immutable") else before)
 
 
 def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:

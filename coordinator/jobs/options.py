@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
-from coordinator.jobs.spec import Signature
+from coordinator.jobs.spec import Signature, SignatureOptions
+
+Arguments = tuple[list[Any], dict[str, Any]]
 
 WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
+KeyOption = str | Callable[..., str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +24,19 @@ class Backoff:
     jitter: bool = True
 
 
-class OrderOptions(TypedDict, total=False):
-    """How a job is to be treated. Each option may be left out; times are seconds.
+class TaskOptions(TypedDict, total=False):
+    """How a job is to be treated, whenever it is submitted. Each option may be left out; times are seconds.
 
     * priority: -255 to 255, 0 where it is not named. A greater one goes first.
     * weight: 1, or "all": in a lane with a limit above 1 the job runs alone.
     * needs: the labels that a node must have to run the job. A step may need more: `step.set(needs=[…])`.
-    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
-    * start_at: the number of the step with which a chain begins, from 0.
     * unite: {argument: texts or None}. Where a job melts into another, the texts are united; None means everything.
     * max_attempts: how many calls may raise; 0 and 1 mean one call. Where it is not named, one, or the `max_retries` of
       a task that retries itself.
     * max_losses: how many runs may be lost with their process; the setting `max_losses` where it is not named.
     * retry_delay: seconds between attempts, a list of them (the last one repeats), or a `Backoff`.
     * retry_on: types of exceptions that are optimistic conflicts, as `Conflict` is.
+    * unknown: `refuse` a task that nobody has, or `wait` for a node that has it.
     * rollback: a signature, also of a chain or group. It runs once when a job that was started will not succeed.
     * on_failure: `release` the lane, or `hold` it until an operator decides.
     * time_limit: the attempt's process is stopped after so long.
@@ -46,18 +48,28 @@ class OrderOptions(TypedDict, total=False):
     priority: int | None
     weight: Literal[1, "all"]
     needs: Collection[str]
-    not_before: datetime | None
-    start_at: int
     unite: Mapping[str, Collection[str] | None]
     max_attempts: int | None
     max_losses: int | None
     retry_delay: float | Sequence[float] | Backoff | None
     retry_on: Collection[type[BaseException]]
+    unknown: Literal["refuse", "wait"]
     rollback: Mapping[str, object] | None
     on_failure: Literal["release", "hold"]
     time_limit: float | None
     soft_time_limit: float | None
     max_lifetime: float | None
+
+
+class OrderOptions(TaskOptions, total=False):
+    """Those of `TaskOptions`, and two that are of one submit.
+
+    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
+    * start_at: the number of the step with which a chain begins, from 0.
+    """
+
+    not_before: datetime | None
+    start_at: int
 
 
 class Options(OrderOptions, total=False):
@@ -81,14 +93,36 @@ class Options(OrderOptions, total=False):
     keep: float
 
 
+class Coordinate(TaskOptions, total=False):
+    """The option `coordinate` of a keyed task: `@app.task(coordinate={"key": "order/{order_id}"})`.
+
+    * key: a text over the task's own arguments, or a function of them that gives one key or several; or a list of such.
+    * when_busy, max_waiting: as in `Options`.
+    * on_skip: the call that was skipped gives the `result` of the job it was skipped for, or has Locked `raise`d.
+    """
+
+    key: Required[KeyOption | Sequence[KeyOption]]
+    when_busy: Literal["queue", "skip", "defer", "replace"]
+    on_skip: Literal["result", "raise"]
+    max_waiting: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class TaskDefault:
-    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result."""
+    """A task's own values, which count unless the signature says otherwise. `result`: the app stores its result.
+
+    `options`: those of a job of this task alone. `checked` gives the arguments as they are kept, after so many that the
+    step before puts in front; it raises InvalidJob where the task does not take them. None: its process lacks the task.
+    `app`: that of the nodes which have the task, None = the submitter's own.
+    """
 
     queue: str
     time_limit: float | None = None
     soft_time_limit: float | None = None
     result: bool = False
+    options: SignatureOptions = field(default_factory=SignatureOptions)
+    checked: Callable[[Arguments, int], Arguments] | None = None
+    app: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

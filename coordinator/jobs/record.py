@@ -9,48 +9,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
-from coordinator.jobs.instances import State, Winner
 from coordinator.jobs.spec import Cause, Spec, StepSpec
+from coordinator.jobs.states import Over, State
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
-from coordinator.store.values import Act, Json
+from coordinator.store.values import Act
 
 _PAGE = 500
 _SPEC = ("spec", *(f"spec{number}" for number in range(1, 8)))
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
-TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """The outcome of a submit. `accepted`: Redis keeps work of its own for it (all outcomes but `skipped` and `lost`).
-
-    `outcome`: started (in front: no other job holds it up), queued, skipped, coalesced (`job_id` is an alias of the
-    waiting job it melted into), duplicate, collected (by a sorter), lost (`job_id` is that of the winner of the
-    instance). `position`: 0 = in front, -1 = not in line (yet).
-
-    A submit with an instance has also `won`; `state`: running, complete or failed, and a loser's complete or
-    incomplete; the `winner`; the `result` of an instance that is complete.
-    """
-
-    job_id: str
-    outcome: str
-    position: int
-    won: bool | None = None
-    state: State = ""
-    winner: Winner | None = None
-    result: Json = None
-
-    @property
-    def accepted(self) -> bool:
-        return self.outcome not in ("skipped", "lost")
+TERMINAL = frozenset(get_args(Over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +39,7 @@ class Job:
 
     id: str
     keys: tuple[str, ...]
-    state: str
+    state: State
     task: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -141,10 +116,10 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     )
 
 
-def state_of(record: Mapping[str, str]) -> str:
+def state_of(record: Mapping[str, str]) -> State:
     """A job whose rollback is ready, runs or is parked is being rolled back."""
     rolling = record.get("phase") == "rollback" and record["state"] in ("ready", "running", "parked")
-    return "rolling_back" if rolling else record["state"]
+    return cast(State, "rolling_back" if rolling else record["state"])
 
 
 def _unfaded(record: dict[str, str]) -> dict[str, str]:
@@ -264,6 +239,12 @@ def standing(store: Store, job_id: str) -> Standing:
     place = chain.number_of(back) if phase == "rollback" else None
     tries = max(0, attempt - losses - forgiven - 1)
     return Standing(keys.partition("\n")[0], task, loads(spec or "{}"), step, tries, place, cause_of(error))
+
+
+def callers(store: Store, ids: Sequence[str]) -> list[tuple[str, str, Spec]]:
+    """Id, task and spec of each of these calls; of a submit that melted, the task is '' and the spec is empty."""
+    found = zip(ids, fields_of_many(store, ids, "task", *_SPEC), strict=True) if ids else ()
+    return [(one, task, loads("".join(spec) or "{}")) for one, (task, *spec) in found]
 
 
 def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:

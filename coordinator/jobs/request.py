@@ -7,22 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
+from coordinator.jobs.encoding import bounded, encode
 from coordinator.jobs.options import Options, Target
-from coordinator.jobs.spec import Signature, SignatureOptions, Spec
+from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec
 from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
 
 WHEN_BUSY = ("queue", "skip", "defer", "replace")
 ON_FAILURE = ("release", "hold")
+UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
 _KNOWN = Options.__annotations__.keys()
+_OF_RESULT = {"message", "link", "link_error", "headers", "shadow", "ignore_result"}
 _HONOURED = SignatureOptions.__annotations__.keys()
 
 
@@ -61,11 +64,25 @@ class JobRequest:
         )
 
 
-class Requests:
-    """Makes the requests of one installation and app; what is the same for all of them is worked out once."""
+@dataclass(slots=True)
+class Call:
+    """The part of a submit that the call of a keyed task adds.
 
-    def __init__(self, settings: Settings, target: Target) -> None:
-        self._target = target
+    `awaited`: under the call's own id, so that its outcome is told under that id where it is skipped or melts, too.
+    """
+
+    message: Message
+    awaited: bool
+
+
+class Requests:
+    """Makes the requests of one installation and app; what is the same for all of them is worked out once.
+
+    `trusting`: of submits that wait for a node which has their task.
+    """
+
+    def __init__(self, settings: Settings, target: Target, trusting: Target | None = None) -> None:
+        self._target, self._trusting = target, trusting or target
         self._most = settings.max_payload
         self._losses = settings.max_losses
         self._lifetime = milliseconds(settings.max_lifetime)
@@ -73,27 +90,37 @@ class Requests:
         if settings.keep_most:
             self._kept += f" {settings.keep_most}"
 
-    def make(self, keys: str | Sequence[str], given: Mapping[str, object], options: Options) -> JobRequest:
+    def make(
+        self, keys: str | Sequence[str], given: Mapping[str, object], options: Options, call: Call | None = None
+    ) -> JobRequest:
         """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
         check_options(options)
         signature, own = check_signature(given)
         found, of_grab = self._place(keys, options)
-        when_busy, start = _when(options, own, found)
-        plan = chain.plan(signature, own, self._target, options)
+        when_busy, start = _when(options, own, found, call)
+        waits = "unknown" in options and validation.one_of("unknown", options["unknown"], UNKNOWN) == "wait"
+        plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
+        own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
-        text = _encode(signature["task"], _spec(plan.spec, own, options), self._most)
+        spec = _spec(plan.spec, own, options)
+        alike = dumps(_alike(spec)) if call and when_busy == "defer" else ""
+        if call and call.message:
+            spec["message"] = call.message
+        text = encode(signature["task"], spec, self._most)
         first = plan.first
         limits = self._limits(first.limit, options)
         fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
         if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
-            same = (first.kind, first.task, text, *sorted(unite), *found)
+            same = (first.kind, first.task, alike or text, *sorted(unite), *found)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
-            fields += ["unite", _bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
-        if rare := [*_rare(options, own, plan), *of_grab]:
+            fields += ["unite", bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
+        if rare := [*_rare(options, own, plan, call), *of_grab]:
             fields += ["seldom", 1, *rare]
+        if call and when_busy in ("skip", "defer"):
+            fields += ["expected", int(call.awaited)]
         if number := _priority(options, own):
             fields += ["priority", number]
         return JobRequest(_id(options, own), found, when_busy, number, start, _room(options), tuple(fields))
@@ -147,7 +174,12 @@ def check_signature(given: Mapping[str, object]) -> tuple[Signature, SignatureOp
     return signature, cast(SignatureOptions, options)
 
 
-def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...]) -> tuple[str, Arg]:
+def _alike(spec: Spec) -> Spec:
+    """The part of a call by which it is equal to another: what becomes of its result does not count."""
+    return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
+
+
+def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:
     """`when_busy`, and when the job may start (`validation.start`), 0 = now."""
     given = options.get("when_busy", "queue")
     when_busy = given if given == "queue" else _when_busy(given, keys)
@@ -160,7 +192,7 @@ def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...]) -> tup
         start = validation.start("countdown", own["countdown"])
     else:
         return when_busy, 0
-    if when_busy != "queue":
+    if when_busy != "queue" and call is None:
         raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
     return when_busy, start
 
@@ -209,7 +241,7 @@ def _unite(options: Options, spec: Spec) -> dict[str, list[str] | None]:
     return united
 
 
-def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg]:
+def _rare(options: Options, own: SignatureOptions, plan: chain.Plan, call: Call | None) -> list[Arg]:
     """Fields that few jobs have: Redis looks for them only where `seldom` is set."""
     fields: list[Arg] = []
     if plan.number:
@@ -226,6 +258,8 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg
         fields += ["expires", validation.start("expires", own["expires"])]
     if job := working.get():
         fields += ["parent", job.id]
+    elif call and "child_of" in call.message:
+        fields += ["parent", call.message["child_of"]]
     return fields
 
 
@@ -257,32 +291,3 @@ def _links(name: str, given: object) -> list[Signature]:
         if not isinstance(one, Mapping) or not isinstance(one.get("task"), str):
             raise InvalidJob(f"{name} is no signature of a task: {one!r}")
     return cast(list[Signature], links)
-
-
-def _encode(task: str, spec: Spec, most: int) -> str:
-    try:
-        text = str(dumps(spec))
-    except (TypeError, ValueError) as error:
-        for place, value in chain.all_arguments(spec):
-            try:
-                dumps(value)
-            except (TypeError, ValueError):
-                raise InvalidJob(f"{task}: argument {place} is not JSON: {type(value).__name__}") from error
-        raise InvalidJob(f"{task}: its options are not JSON: {error}") from error
-    if '"__type__"' in text:
-        _read_back(task, text)
-    return _bounded(f"{task}: its arguments have", text, most)
-
-
-def _bounded(what: str, text: str, most: int) -> str:
-    if len(text) > most:  # ASCII, as all JSON here
-        raise InvalidJob(f"{what} {len(text)} bytes; at most {most} (setting max_payload)")
-    return text
-
-
-def _read_back(task: str, text: str) -> None:
-    """A dict that looks like one of kombu's own encodings may be written, but not read."""
-    try:
-        loads(text)
-    except Exception as error:
-        raise InvalidJob(f"{task}: its arguments could not be read back from JSON: {error!r}") from error

@@ -5,6 +5,7 @@ Redis holds the truth; a doorbell only says that there is work.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,12 +15,14 @@ from typing import Any, cast
 from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob, LaneFull, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
-from coordinator.fleet.nodes import Nodes
+from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record, validation
 from coordinator.jobs.instances import found, names_in
-from coordinator.jobs.record import Job, Submission
+from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
+from coordinator.jobs.states import Answer, End, LaneState, State
+from coordinator.jobs.submission import Submission
 from coordinator.lanes import lane
 from coordinator.lanes.grabs import end_of_process
 from coordinator.lanes.lane import Lane
@@ -27,6 +30,7 @@ from coordinator.lanes.leases import holders, would_deadlock
 from coordinator.store.client import Store
 
 _CHUNK = 200
+_TOLD = 2.0  # seconds for which `wait` leaves time for a result to reach the backend
 ENDS = ("back", "front")
 MAX_LIMIT = 1000
 
@@ -64,10 +68,10 @@ class Lanes:
             return Submission(request.id, "duplicate", -1)
 
     def job(self, job_id: str) -> Job:
-        """Raises UnknownJob. The id of a coalesced submit shows the job it melted into."""
+        """Raises UnknownJob. The id of a submit that melted, or of a call that was skipped, shows the other job."""
         found = record.read(self.store, job_id)
-        if b"alias" in found:
-            job_id = found[b"alias"].decode()
+        if other := found.get(b"alias") or found.get(b"skipped"):
+            job_id = other.decode()
             found = record.read(self.store, job_id)
         return record.parse(job_id, found)
 
@@ -80,12 +84,14 @@ class Lanes:
         """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable, and
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
-        Listens for its end, and looks each second should the notice be lost. The id of a process that won an instance
-        will do, too.
+        Listens for its end, and looks each second should the notice be lost. Where the app stores the job's result, the
+        backend has it by then, unless it is slower than two seconds. The id of a
+        process that won an instance will do, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
         if job.waited_for:
+            self._until_told(job.id, deadline)
             return job
         if job_id.startswith(validation.GRABS):
             return end_of_process(self.store, job, deadline)
@@ -100,7 +106,17 @@ class Lanes:
                     raise WaitTimeout(job_id, job.state)
                 look()
                 self.store.call(lambda left=left: notices.get_message(timeout=left))  # type: ignore[misc]
+        self._until_told(job.id, deadline)
         return job
+
+    def _until_told(self, job_id: str, deadline: float | None) -> None:
+        """Until its result and links were sent, or two seconds are over."""
+        owed, kind = record.fields(self.store, job_id, "tell", "class")
+        until = min(deadline or math.inf, time.monotonic() + _TOLD)
+        pause, unsent = 0.001, self.store.key("unsent", kind.partition("\n")[0])
+        while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
+            time.sleep(pause)
+            pause = min(0.05, pause * 2)
 
     @contextmanager
     def _awaited(self, job_id: str) -> Iterator[Callable[[], None]]:
@@ -118,23 +134,27 @@ class Lanes:
                 with suppress(StoreUnavailable, StoreRefused):
                     self.store.step("job_await", "", *others)
 
-    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
+    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> State:
         """End a job; its state after the call. A running one (`running`) ends once its process was stopped.
 
         A job that was started is rolled back, where it has a rollback.
         """
         return self._acted("job_cancel", job_id, why, by)
 
-    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
+    def revoke(self, job_id: str, *, why: str = "", by: str = "") -> str:
+        """End a job that has not begun, or waits for its retry; its state after the call. Any other goes on."""
+        return self._acted("job_cancel", job_id, why, by, "1")
+
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
         """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front
         of those of its priority. Its state after the call.
         """
         return self._acted("job_retry", job_id, why, by, validation.one_of("to", to, ENDS))
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str = "",
         token: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> State:  # fmt: skip
         """Give a job that was not started another place in all its lines: back or front of those of its priority.
 
         Its state after the call. Raises InvalidJob where it was started, or stands in no line. Asked again with the
@@ -148,7 +168,7 @@ class Lanes:
             raise UnknownJob(job_id)
         if not moved:
             raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
-        return cast(str, state.decode())
+        return cast(State, state.decode())
 
     def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
         """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
@@ -157,11 +177,11 @@ class Lanes:
         """
         return int(self.store.step("lane_limit", validation.check_keys(key)[0], check_limit(limit), why, by))
 
-    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> str:
+    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> State:
         state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)
-        return cast(str, state.decode())
+        return cast(State, state.decode())
 
     def release(self, key: str, *, why: str, by: str = "", holder: str = "") -> str | None:
         """Take the lane from the job that was started, which ends as cancelled, without rollback; the next goes on.
@@ -190,12 +210,16 @@ class Lanes:
     def lane(self, key: str, most: int = 100) -> Lane:
         return lane.look(self.store, validation.check_keys(key), most)[0]
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Lanes not empty, paused, or with a limit of their own, by key, which begins with `prefix`.
 
         `state`: of the first job in line. `after`: the last key of the page before.
         """
         return lane.lanes(self.store, prefix, state, most, after)
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive, by name."""
+        return Nodes(self.store).living()
 
     def tasks_of(self, app: str) -> set[str] | None:
         """The tasks that living nodes of this app have; None: none of them lives."""
@@ -216,19 +240,20 @@ def _submitted(request: JobRequest, reply: Any) -> Submission:
     if outcome == b"full":
         raise LaneFull(about.decode(), position, request.id)
     if not grab:
-        return Submission(request.id, outcome.decode(), position)
+        other = about.decode() if outcome in (b"skipped", b"coalesced") else ""
+        return Submission(request.id, outcome.decode(), position, of="" if other == request.id else other)
     told, winner = grab
     return grab_submission(request, outcome.decode(), position, about.decode(), told, winner.decode())
 
 
 def grab_submission(
-    request: JobRequest, outcome: str, position: int, about: str, told: Sequence[bytes], winner: str
+    request: JobRequest, outcome: Answer, position: int, about: str, told: Sequence[bytes], winner: str
 ) -> Submission:
     """That of a submit with an instance. `told`: the instance; `winner`: the id that has it."""
     grab, won = found(*names_in(request.keys[0]), told), winner == request.id
     state = "incomplete" if not won and grab.state == "running" else grab.state
     job_id = about if outcome == "lost" else request.id
-    return Submission(job_id, outcome, position, won, state, grab.winner, grab.value)
+    return Submission(job_id, outcome, position, won, state, grab.winner, _kept=grab.value)
 
 
 def check_limit(limit: int) -> int:

@@ -24,7 +24,7 @@ from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.settings import Settings, without_secrets
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
-from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unwritable
+from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unavailable, unwritable
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
@@ -243,7 +243,10 @@ class Store:
         except UnicodeEncodeError as error:
             raise unwritable(error) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-            raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
+            raise unavailable(self.where, error, job_id) from error
+        except redis.exceptions.InvalidResponse as error:
+            self._disconnect()
+            raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.ResponseError as error:
             if isinstance(error, _FAILED_OVER):
                 self._disconnect()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import redis
 from hiredis import pack_command
 
-from coordinator.errors import InvalidJob
+from coordinator.errors import InvalidJob, StoreUnavailable
 
 Arg = str | bytes | int | float
 _ANSWER = 65536  # bytes that are read at once
@@ -66,3 +66,22 @@ def exchange_awake(connection: redis.Connection, packed: bytes, patience: float)
     except OSError as error:
         raise redis.exceptions.ConnectionError(f"{type(error).__name__}: {error}") from error
     return True
+
+
+# Errors, words in them, and what that means.
+_ANSWERS = (
+    (redis.exceptions.InvalidResponse, "", "a server answers there that is no Redis"),
+    (redis.exceptions.AuthenticationError, "already authenticated", "it wants a password: redis://:PASSWORD@HOST"),
+    (redis.exceptions.AuthenticationError, "required", "it wants a password: redis://:PASSWORD@HOST"),
+    (redis.exceptions.AuthenticationError, "", "it does not take this user and password"),
+)
+
+
+def unavailable(where: str, error: Exception, job_id: str | None) -> StoreUnavailable:
+    """The error of a call that the server at this address did not answer, or answered as no Redis of ours does."""
+    for kind, words, text in _ANSWERS:
+        if isinstance(error, kind) and words in str(error):
+            found = StoreUnavailable(f"Redis at {where}: {text}", job_id)
+            found.answered = True
+            return found
+    return StoreUnavailable(f"Redis at {where}: {error}", job_id)

@@ -1,7 +1,8 @@
 """The coordinator adds to a Celery worker: a queue of its own, the warden beside it, a `revoke` that means cancel, and
 a consumer that survives the loss of its broker.
 
-The worker's event loop never calls Redis for us, and never blocks. Twice a second a timer looks whether the clock (the
+The worker's event loop never calls Redis for us, and never blocks, but for a remote command: Celery asks its backend
+then, too. Twice a second a timer looks whether the clock (the
 first of the warden's two processes) lives, writes what changed into its standard input, and reads from a pipe whether
 the node is registered. The clock is a new process, not a fork: no thread of ours lives in a process that forks.
 
@@ -18,32 +19,32 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from select import PIPE_BUF
 from typing import ClassVar
 
 from celery import Celery, bootsteps, signals
-from celery.utils.collections import AttributeDict
-from celery.worker import WorkController, consumer, control, state
+from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry, Timer
 from kombu.connection import Connection
 
-from coordinator.broker.doorbells import TASK, queue_of
+from coordinator.broker.doorbells import TASK, add_queue, queue_of
 from coordinator.broker.transport import is_redis
-from coordinator.errors import CoordinatorError, SettingsError
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
-from coordinator.fleet.nodes import About, Nodes
+from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
+from coordinator.keyed_task import into_lanes
+from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
+from coordinator.worker import remote_control
+from coordinator.worker.fitness import check, hindrance, is_taken, locate
 from coordinator.worker.unacked import note
 
 logger = logging.getLogger(__name__)
 
 _MOST_TIMERS = 1000
 CONSUMER = "coordinator.worker:Consumer"
-_NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only refer to the app
 
 
 class Consumer(consumer.Consumer):
@@ -53,6 +54,10 @@ class Consumer(consumer.Consumer):
         connection: Connection = super().connect()
         note(self.app, connection, self.hostname)
         return connection
+
+    def update_strategies(self) -> None:
+        super().update_strategies()
+        into_lanes(self.app, self.strategies)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Closing a channel first reads what its BRPOP brings. On a lost connection that raises, and leaves the channel
@@ -70,6 +75,7 @@ class WardenStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.consumer:Tasks",)
     coordinated: ClassVar[Celery]
+    hindered: ClassVar[bool] = False  # the worker can run no jobs
 
     def __init__(self, parent: consumer.Consumer, **kwargs: object) -> None:
         super().__init__(parent, **kwargs)
@@ -78,9 +84,12 @@ class WardenStep(bootsteps.StartStopStep):
         self._timer: Entry | None = None
         self._told: About = {}
         self._draining = False
+        self._wrong = ""  # the last error, which is not told again and again
         signals.worker_shutting_down.connect(self._drain, weak=False)
 
     def start(self, c: consumer.Consumer) -> None:
+        if self.hindered:
+            return
         c.coordinator_step = self
         self._look(c)
         self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
@@ -107,8 +116,11 @@ class WardenStep(bootsteps.StartStopStep):
             changed = {name: value for name, value in now.items() if self._told.get(name) != value}
             if changed and self.tell(changed):
                 self._told = now
-        except Exception:
-            logger.exception("cannot look after the clock")
+            self._wrong = ""
+        except Exception as error:
+            again = self._wrong == str(error)
+            logger.log(logging.DEBUG if again else logging.ERROR, "cannot look after the clock", exc_info=True)
+            self._wrong = str(error)
 
     def _hear(self, c: consumer.Consumer) -> None:
         """Consume the own queue while this worker is the one that is registered under its name."""
@@ -129,6 +141,7 @@ class WardenStep(bootsteps.StartStopStep):
 
     def _spawn(self, c: consumer.Consumer) -> subprocess.Popen[bytes]:
         app = self.coordinated
+        tasks = [name for name in app.tasks if not name.startswith(("celery.", "coordinator."))]
         about = self._told | {
             "app": app.main,
             "load": 0,
@@ -136,6 +149,8 @@ class WardenStep(bootsteps.StartStopStep):
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": VERSION,
+            "queue": app.conf.task_default_queue,
+            "routes": json.dumps(queues_of(app, tasks)),
         }
         labels = app.coordinator.settings.labels
         queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
@@ -148,7 +163,7 @@ class WardenStep(bootsteps.StartStopStep):
             "worker": processes.identity(),
             "about": about,
             "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
-            "tasks": [CANVAS, *(name for name in app.tasks if not name.startswith(("celery.", "coordinator.")))],
+            "tasks": [CANVAS, *tasks],
         }
         process = self._start("-m", "coordinator.clock")
         assert process.stdin is not None
@@ -188,12 +203,12 @@ class WardenStep(bootsteps.StartStopStep):
             return False
         return True
 
-    def cancel(self, job_id: str) -> bool:
-        """Have the clock cancel a job; False for a text that is the id of no job."""
+    def cancel(self, job_id: str, terminate: bool = True) -> bool:
+        """Have the clock cancel a job, also one that has begun if `terminate`; False for the id of no job."""
         if not validation.is_id(job_id):
             logger.warning("a revoke names no job: %s", validation.shown(job_id))
             return False
-        return self.tell({"cancel": job_id})
+        return self.tell({"cancel" if terminate else "revoke": job_id})
 
     def _drain(self, **_: object) -> None:
         """A warm shutdown began: the node gets nothing new, and its jobs may end."""
@@ -204,49 +219,25 @@ class WardenStep(bootsteps.StartStopStep):
 
 def bind(app: Celery) -> None:
     """Put the worker's part into `app`."""
+    remote_control.install()
     step = type("WardenStep", (WardenStep,), {"coordinated": app, "__module__": __name__})
     app.steps["consumer"].add(step)
 
     def begin(sender: str, instance: WorkController, **_: object) -> None:
         """Runs before the worker forks its pool, so that each process of it knows its worker."""
         if instance.app is app:
-            _check(app)
+            if why := hindrance(app):
+                step.hindered = True  # type: ignore[attr-defined]
+                logger.error("this worker runs no jobs: %s", why)
+                return
+            check(app)
             app.coordinator.incarnation = uuid.uuid4().hex
             app.coordinator.board = Board.open()
+            app.coordinator.one_each = bool(instance.max_tasks_per_child)
             app.coordinator.documents.node = sender
-            queues = app.amqp.queues
-            (queues.add if _is_taken(app, sender) else queues.select_add)(queue_of(sender))
+            add_queue(app, sender, consumed=not is_taken(app, sender))
 
     signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
-
-
-def _check(app: Celery) -> None:
-    """End the worker whose Redis is too old."""
-    with closing(app.coordinator.store) as store:
-        try:
-            store.check()
-        except SettingsError as error:
-            raise SystemExit(str(error)) from error
-
-
-def _is_taken(app: Celery, node: str) -> bool:
-    """Whether a living worker has this name. If Redis cannot say, the worker does not wait for an answer."""
-    with suppress(CoordinatorError), closing(app.coordinator.store) as store:
-        return Nodes(store).is_alive(node)
-    return False
-
-
-def locate(app: Celery) -> str:
-    """Where a new process finds this app: `module:attribute`, or `path.py:attribute` when it is the main program."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _NOT_HOME:
-            continue
-        for attribute, value in list(vars(module).items()) if hasattr(module, "__dict__") else ():
-            if value is app and not attribute.startswith("_"):
-                place = getattr(module, "__file__", "") or "" if name == "__main__" else name
-                spec = getattr(module, "__spec__", None) if name == "__main__" else None
-                return f"{spec.name if spec else place}:{attribute}"
-    raise SettingsError(f"the Celery app {app.main!r} is no attribute of any module: its errands could not find it")
 
 
 def _sends_task_events(c: consumer.Consumer) -> bool:
@@ -267,19 +258,3 @@ def forget_cancelled(timer: Timer) -> None:
     timer.clear()
     for one in live:
         timer.enter_at(one.entry, one.eta, one.priority)
-
-
-_revoke = control.Panel.data["revoke"]
-
-
-@control.control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
-def revoke(
-    state: AttributeDict, task_id: str | list[str], terminate: bool = False, signal: str | None = None, **kwargs: object
-) -> dict[str, str]:
-    """Revoke tasks by id; for the id of a job it means `cancel`."""
-    step = getattr(state.consumer, "coordinator_step", None)
-    for one in [task_id] if isinstance(task_id, str) else task_id or []:
-        if step is not None:
-            step.cancel(one)
-    reply: dict[str, str] = _revoke(state, task_id, terminate, signal, **kwargs)
-    return reply

@@ -9,7 +9,7 @@ from tests.harness.hand_node import Puppet
 def test_after_close_a_submit_is_refused_and_nothing_is_written(coordinator: Coordinator) -> None:
     node = Puppet(coordinator.store)
     signature = {"task": "shop.work"}
-    coordinator.submit("a", signature, job_id="before")
+    coordinator.submit("a", signature, job_id="before", unknown="wait")
     coordinator.close()
     with pytest.raises(ShuttingDown):
         coordinator.submit("a", signature, job_id="after")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from celery.result import AsyncResult, ResultSet
 
-from coordinator.jobs.record import Submission
+from coordinator.jobs.submission import Submission
 from tests.harness.fleet import Fleet, kill_all
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer

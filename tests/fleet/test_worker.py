@@ -100,7 +100,7 @@ def test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on(fleet: 
     wait_until(lambda: shop.app.AsyncResult(job.job_id).state == "REVOKED", 20, fleet.logs)
     revoked = fleet.coordinator.submit("a", shop.work.s("revoked", 60))
     wait_until(lambda: fleet.stamps("revoked"), 20)
-    shop.app.control.revoke(revoked.job_id)
+    shop.app.control.revoke(revoked.job_id, terminate=True)
     assert fleet.coordinator.wait(revoked.job_id, 20).state == "cancelled"
     assert fleet.stamps(what="end") == fleet.stamps("after", "end")
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, cast
 
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.options import Options, Target, TaskDefault
-from coordinator.jobs.record import Submission
 from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lanes import Lanes
 from coordinator.settings import Settings
 from coordinator.store.client import Store

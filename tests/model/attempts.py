@@ -59,7 +59,12 @@ class Attempts(Undoing):
         self.enter(job, order)
         if job.state == "waiting":
             return Submitted("queued", self.position(job, job.keys[0]), job.id, "")
-        return Submitted("started", 0, job.id, str(job.fence) if job.plain else "")
+        outcome = "started" if job.plain or self._can_run(job) else "queued"
+        return Submitted(outcome, 0, job.id, str(job.fence) if job.plain else "")
+
+    def _can_run(self, job: Job) -> bool:
+        place = job.place
+        return any(place and place.kind in node.classes and place.task in node.tasks for node in self.nodes.values())
 
     def _first(self, job: Job) -> str:
         return next((other.id for other in self.line(job.keys[0])), job.id)

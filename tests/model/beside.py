@@ -17,6 +17,10 @@ from coordinator.execution.results import Results
 from coordinator.execution.runner import Place, Runner, Tools
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
+from coordinator.in_place.attempts import NODE
+from coordinator.in_place.in_place import InPlace
+from coordinator.in_place.lines import Lines
+from coordinator.in_place.sorters import SortersInMemory
 from coordinator.jobs.record import Job, parse
 from coordinator.lanes.lane import Lane, look
 from coordinator.lanes.lanes import Lanes
@@ -24,10 +28,6 @@ from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorters
 from coordinator.settings import Settings
 from coordinator.store.wire import Arg
-from coordinator.testing.attempts import NODE
-from coordinator.testing.lines import Lines
-from coordinator.testing.plugin import InPlace
-from coordinator.testing.sorters import SortersInMemory
 from tests.model.clock import Clocked
 from tests.model.record import BEGINNING
 from tests.model.side import Side

@@ -15,13 +15,14 @@ ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def test_submit_puts_a_job_in_line_and_its_arguments_in_the_record(call: Call, coordinator: Coordinator) -> None:
-    made = loaded(call("submit", "order/1", "shop.ship", "--args", "[42]", "--kwargs", '{"fast": true}', "--json"))
+    ship = ("submit", "order/1", "shop.ship", "--unknown", "wait")
+    made = loaded(call(*ship, "--args", "[42]", "--kwargs", '{"fast": true}', "--json"))
     job = coordinator.job(made["id"])
-    assert (made["outcome"], job.keys, job.task) == ("started", ("order/1",), "shop.ship")
+    assert (made["outcome"], job.keys, job.task) == ("queued", ("order/1",), "shop.ship")
     assert (job.args, job.kwargs) == ((42,), {"fast": True})
-    assert told(call("submit", "order/1", "shop.ship", "--id", "next")) == "next is queued, behind 1 other"
-    assert told(call("submit", "order/1", "shop.ship", "--id", "next")) == "next was submitted before, behind 1 other"
-    skipped = call("submit", "order/1", "shop.ship", "--when-busy", "skip")
+    assert told(call(*ship, "--id", "next")) == "next is queued, behind 1 other"
+    assert told(call(*ship, "--id", "next")) == "next was submitted before, behind 1 other"
+    skipped = call(*ship, "--when-busy", "skip")
     assert (skipped.exit_code, skipped.stdout) == (1, "order/1 is busy: nothing was submitted\n")
     for job_id in ("next", made["id"]):
         coordinator.cancel(job_id)
@@ -155,7 +156,10 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
     (tmp_path / "depot2.py").write_text(APP)
     (tmp_path / "parts.py").write_text("from depot2 import app\n\n\n@app.task(ignore_result=True)\ndef lift(): pass\n")
     try:
-        assert told(call("-A", "depot2", "submit", "k", "parts.lift", "--id", "j")) == "j is in front"
+        assert (
+            told(call("-A", "depot2", "submit", "k", "parts.lift", "--id", "j"))
+            == "j is in front, and no living node can run it yet"
+        )
         unknown = call("-A", "depot2", "submit", "k", "parts.lower")
         assert (unknown.exit_code, "unknown task 'parts.lower'" in unknown.stderr) == (1, True)
         (line,) = told(call("why", "j")).splitlines()
@@ -167,3 +171,12 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
             sys.modules.pop(name, None)
         sys.path.remove(str(tmp_path))
     assert call("cancel", "j").exit_code == 0
+
+
+def test_submit_waits_no_longer_than_it_is_told(call: Call, node: Puppet) -> None:
+    late = call("submit", "k", "shop.work", "--id", "j", "--wait", "--timeout", "0")
+    assert (late.exit_code, late.stderr) == (1, "Error: job j is still ready\n")
+    assert call("submit", "k", "shop.work", "--timeout", "1").exit_code == 2
+    wrong = call("submit", "k", "shop.wrok")
+    assert (wrong.exit_code, "did you mean 'shop.work'?" in wrong.stderr) == (1, True)
+    node.lanes.cancel("j")

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, SettingsError
 from coordinator.local.redis import free_port
 from tests.harness.command import Call, loaded, refused
 from tests.harness.redis import RedisServer
@@ -17,7 +19,7 @@ from tests.harness.redis import RedisServer
 def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
     """Two jobs in one lane and one in another; no node lives."""
     task = {"task": "shop.ship", "args": [42], "kwargs": {}, "options": {}}
-    ids = [coordinator.submit(key, task).job_id for key in ("order/1", "order/1", "stock/7")]
+    ids = [coordinator.submit(key, task, unknown="wait").job_id for key in ("order/1", "order/1", "stock/7")]
     yield ids
     for job_id in ids:
         coordinator.cancel(job_id)
@@ -43,7 +45,7 @@ def test_a_command_of_a_group_is_suggested_where_its_name_stands_alone(call: Cal
 
 def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, coordinator: Coordinator) -> None:
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    first, second, melted = (coordinator.submit("order/1", task, when_busy="defer") for _ in range(3))
+    first, second, melted = (coordinator.submit("order/1", task, when_busy="defer", unknown="wait") for _ in range(3))
     listed = {job["id"] for job in loaded(call("jobs", "--json"))}
     for submission in (second, first):
         coordinator.cancel(submission.job_id)
@@ -61,7 +63,7 @@ def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[
 def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
     assert loaded(call("sorters", "--json")) == []
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task)
+    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task, unknown="wait")
     (held,) = loaded(call("sorters", "--json"))
     assert (held["name"], held["collected"], held["flushing"]) == ("stock", 1, 0)
     heads, row = call("sorters").stdout.splitlines()
@@ -174,7 +176,7 @@ def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
 APP = """
 import click
 from celery import Celery
-from coordinator import Coordinator
+from coordinator import Coordinator, SettingsError
 
 app = Celery("depot")
 coordinator = Coordinator(app)
@@ -202,3 +204,41 @@ def test_an_apps_commands_stand_beside_the_librarys(tmp_path: Path) -> None:
     assert "What is there." in help_text
     assert "status" in help_text
     assert run("-A", "depot", "shelf").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("localhost:6379", "setting url (environment): the URL must begin with redis://, rediss:// or unix://"),
+        ("http://localhost:6379", "setting url (environment): the URL must begin with redis://, rediss:// or unix://"),
+        ("redis://localhost:port", "the URL has no port"),
+        ("redis://localhost:{http}", "a server answers there that is no Redis. COORDINATOR_URL names it"),
+        ("redis://localhost:{locked}", "it wants a password: redis://:PASSWORD@HOST. COORDINATOR_URL names it"),
+        ("redis://:wrong@localhost:{locked}", "it does not take this user and password. COORDINATOR_URL names it"),
+        ("redis://localhost:1", "Is it running? COORDINATOR_URL names it"),
+    ],
+)
+def test_a_wrong_address_is_told_in_one_line_with_the_way_out(
+    call: Call, strangers: dict[str, int], url: str, says: str
+) -> None:
+    assert says in refused(call("status", COORDINATOR_URL=url.format(**strangers)))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """A server that is no Redis, and a Redis with a password; their ports."""
+    http = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    with RedisServer(tmp_path_factory.mktemp("locked")) as locked:
+        with locked.client() as client:
+            client.config_set("requirepass", "secret")
+        yield {"http": http.server_port, "locked": locked.port}
+    http.shutdown()
+    http.server_close()
+    thread.join(5)
+
+
+def test_a_url_in_the_place_of_the_app_is_refused_with_the_way_out() -> None:
+    with pytest.raises(SettingsError, match=r"no Celery app; .* Coordinator\(url='redis://\*\*\*@localhost'\)"):
+        Coordinator("redis://:secret@localhost")  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ def test_what_no_living_node_has_is_named(
 def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
     node: Puppet, coordinator: Coordinator
 ) -> None:
-    made = coordinator.submit("a", {"task": "shop.unknown", "args": [], "kwargs": {}, "options": {}})
+    made = coordinator.submit("a", {"task": "shop.unknown"}, unknown="wait")
     (told,) = coordinator.why(made.job_id)
     assert told.endswith("no living node that serves the queue 'celery' knows the task 'shop.unknown'")
     coordinator.cancel(made.job_id)

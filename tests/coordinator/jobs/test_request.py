@@ -15,6 +15,7 @@ from coordinator.scheduler.entries import tick_id
 from tests.harness.hand_node import sketch
 
 app = Celery("drafts", set_as_current=False)
+coordinator = Coordinator(app, url="redis://127.0.0.1:1/0")
 
 
 def _add(x: int, y: int) -> int:
@@ -89,17 +90,14 @@ def test_a_time_without_a_zone_is_utc_and_texts_are_times_too() -> None:
 @pytest.mark.parametrize("signature", [add.map([(1, 2)]), add.starmap([(1, 2)]), add.chunks([(1, 2)], 1)])
 def test_a_canvas_that_is_no_order_is_refused_with_a_way_out(signature: Any) -> None:
     with pytest.raises(InvalidJob, match="cannot be a job; submit its tasks"):
-        Coordinator(url="redis://127.0.0.1:1/0").submit("a", signature)
+        coordinator.submit("a", signature)
 
 
 def test_an_option_that_says_the_usual_changes_nothing() -> None:
     usual = {"unite": {}, "needs": (), "retry_on": (), "start_at": 0, "weight": 1, "when_busy": "queue"}
     usual |= {"on_failure": "release", "priority": None, "max_attempts": None, "rollback": None, "not_before": None}
     for signature in (add.s(1, 2), chain(add.s(1, 2), add.s(3))):
-        made = [
-            Coordinator(url="redis://127.0.0.1:1/0")._request("a", signature, options | {"job_id": "j"})
-            for options in ({}, usual)
-        ]
+        made = [coordinator._request("a", signature, options | {"job_id": "j"}) for options in ({}, usual)]
         assert made[0] == made[1]
 
 
@@ -119,13 +117,13 @@ def test_an_option_that_says_the_usual_changes_nothing() -> None:
 )
 def test_an_order_that_cannot_be_honoured_is_refused_by_name(signature: Any, options: Any, what: str) -> None:
     with pytest.raises(InvalidJob, match=what):
-        Coordinator(url="redis://127.0.0.1:1/0").submit("a", signature, **options)
+        coordinator.submit("a", signature, **options)
 
 
 @pytest.mark.parametrize("signature", ["drafts.add", None, {"args": [1]}, {"task": 3}, 5])
 def test_what_is_no_signature_is_refused(signature: Any) -> None:
     with pytest.raises(InvalidJob, match="not a signature"):
-        Coordinator(url="redis://127.0.0.1:1/0").submit("a", signature)
+        coordinator.submit("a", signature)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +205,7 @@ def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any]) -> None
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidJob, match=r"\Agot an unexpected .*'max_atempts'; options of submit: .*max_attempts"):
-        Coordinator(url="redis://127.0.0.1:1/0").submit("a", add.s(1, 2), max_atempts=3)
+        coordinator.submit("a", add.s(1, 2), max_atempts=3)
 
 
 def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:

@@ -12,7 +12,7 @@ def signature(name: str = "shop.work", **options: Any) -> dict[str, Any]:
 
 def add(sorter: Sorter, *order_ids: str, key: str = "k") -> None:
     for order_id in order_ids:
-        sorter.add(order_id, key, signature())
+        sorter.add(order_id, key, signature(), unknown="wait")
 
 
 def overdue(store: Store, name: str = "orders") -> None:

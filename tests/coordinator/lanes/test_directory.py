@@ -30,7 +30,7 @@ def watcher(sorter: Sorter, directory: Path, pattern: str = "*", **given: Any) -
     made: list[Watch] = []
     run, Watch.run = Watch.run, lambda watch, poll, stop: made.append(watch)  # type: ignore[method-assign, assignment]
     try:
-        sorter.watch(directory, pattern, **{"key": "k", "signature": signature, **given})
+        sorter.watch(directory, pattern, **{"key": "k", "signature": signature, "unknown": "wait", **given})
     finally:
         Watch.run = run  # type: ignore[method-assign]
     return made[0]
@@ -77,12 +77,8 @@ def test_any_number_of_watchers_restarted_at_any_time_make_one_order_of_each(ord
 
 def test_several_threads_that_watch_and_write_make_one_order_of_each(orders: Sorter, inbox: Path) -> None:
     stop = threading.Event()
-    threads = [
-        threading.Thread(
-            target=orders.watch, args=(inbox,), kwargs={"key": "k", "signature": signature, "poll": 0.05, "stop": stop}
-        )
-        for _ in range(3)
-    ]
+    given = {"key": "k", "signature": signature, "poll": 0.05, "stop": stop, "unknown": "wait"}
+    threads = [threading.Thread(target=orders.watch, args=(inbox,), kwargs=given) for _ in range(3)]
     for thread in threads:
         thread.start()
     for number in range(40):
@@ -296,5 +292,5 @@ def test_a_watch_ends_when_its_process_shuts_down(coordinator: Coordinator, orde
     (inbox / "a").touch()
     coordinator.close()
     with pytest.raises(ShuttingDown):
-        orders.watch(inbox, key="k", signature=signature, poll=0.01)
+        orders.watch(inbox, key="k", signature=signature, poll=0.01, unknown="wait")
     assert names(orders) == []

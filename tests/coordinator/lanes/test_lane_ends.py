@@ -185,3 +185,22 @@ def test_lanes_are_found_by_prefix_and_state_whatever_their_names_hold(node: Pup
     assert len(node.lanes.lanes()) == 6
     node.finish(taken)
     node.order()
+
+
+def test_a_revoke_ends_what_has_not_begun_or_waits_for_its_retry_and_nothing_else(node: Puppet) -> None:
+    revoke = node.lanes.revoke
+    node.submit("a", job_id="ran", max_attempts=2)
+    node.submit("a", job_id="behind")
+    taken = node.must_take()
+    assert [revoke(one) for one in ("ran", "behind")] == ["running", "cancelled"]
+    assert node.finish(taken, "raised", delay=60_000).state == "retrying"
+    assert revoke("ran", why="enough") == revoke("ran") == "cancelled"
+    error = node.lanes.job("ran").error
+    assert error
+    assert error["message"] == "enough"
+    node.submit("a", job_id="lost")
+    node.lose(node.must_take())
+    assert revoke("lost") == "ready", "it had begun"
+    with pytest.raises(UnknownJob):
+        revoke("nobody")
+    assert node.order() == ["lost"]

@@ -19,7 +19,7 @@ def test_many_are_submitted_as_one_by_one(node: Puppet) -> None:
     assert len(node.order()) == 450
 
 
-def test_of_many_none_is_written_when_one_is_wrong(coordinator: Coordinator) -> None:
+def test_of_many_none_is_written_when_one_is_wrong(node: Puppet, coordinator: Coordinator) -> None:
     signature = {"task": "shop.work"}
     jobs = [("a", signature), ("b", signature, {"when_busy": "sometimes"})]
     with pytest.raises(InvalidJob, match="sometimes"):

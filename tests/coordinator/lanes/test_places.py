@@ -172,7 +172,7 @@ def test_an_app_names_the_groups_by_a_callable(
     lists = sorted(
         name.decode().split("group:")[1] for name in node.store.client.scan_iter(node.store.key("group", "*"))
     )
-    assert lists == (["x\n\ncelery", "y\n\ncelery"] if fair_by is None else ["a\n\ncelery", "b\n\ncelery"])
+    assert lists == [f"{group}\nshop\ncelery" for group in ("xy" if fair_by is None else "ab")]
     for key in wanted:
         plain.cancel(key)
     plain.store.close()

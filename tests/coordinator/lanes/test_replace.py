@@ -6,8 +6,8 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator, InvalidJob
+from coordinator.in_place import InPlace
 from coordinator.local.redis import free_port
-from coordinator.testing.plugin import InPlace
 from tests.harness.hand_node import Puppet
 
 

@@ -74,13 +74,13 @@ def test_after_a_lost_reply_the_same_process_just_asks_again(
 
     monkeypatch.setattr(store, "step", lost)
     with pytest.raises(StoreUnavailable) as told:
-        coordinator.sorter("orders").add("a", "k", signature())
+        coordinator.sorter("orders").add("a", "k", signature(), unknown="wait")
     assert told.value.job_id == "orders/a"
     monkeypatch.undo()
     again = coordinator.sorter("orders")
-    assert again.add("a", "k", signature()).outcome == "collected"
+    assert again.add("a", "k", signature(), unknown="wait").outcome == "collected"
     with pytest.raises(DuplicateOrder):
-        again.add("a", "k", signature())
+        again.add("a", "k", signature(), unknown="wait")
     coordinator.cancel("orders/a")
 
 

@@ -30,7 +30,7 @@ def test_redis_is_reached_again_however_many_connections_broke(store: Store, own
         with pytest.raises(StoreUnavailable):
             store.call(store.client.ping)
     own_redis.start()
-    assert submit(store, "one") == b"started"
+    assert submit(store, "one") == b"queued"
     assert store.call(store.client.ping)
     store.close()
 

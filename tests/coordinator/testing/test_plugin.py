@@ -20,8 +20,8 @@ from coordinator import (
     WouldDeadlock,
     current_job,
 )
+from coordinator.in_place.in_place import InPlace
 from coordinator.local.redis import free_port
-from coordinator.testing.plugin import InPlace
 
 Begin = Callable[[Coordinator], InPlace]
 

@@ -7,7 +7,7 @@ from celery import chain, chord
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult, ResultSet
 
-from coordinator.jobs.record import Submission
+from coordinator.jobs.submission import Submission
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 

@@ -1,8 +1,8 @@
-"""Faults in the rules of the fixture for users' suites: `new` for `old` in one function of `coordinator.testing`."""
+"""Faults in the rules of jobs in place: `new` for `old` in one function of `coordinator.in_place`."""
 
 from typing import Any, NamedTuple
 
-from coordinator.testing import attempts, lanes, lines, plugin, sorters
+from coordinator.in_place import attempts, in_place, lanes, lines, sorters
 
 
 class Fault(NamedTuple):
@@ -16,7 +16,7 @@ class Fault(NamedTuple):
     seldom: bool = False
 
 
-Lines, Attempts, Memory, InPlace = lines.Lines, attempts.Attempts, lanes.Memory, plugin.InPlace
+Lines, Attempts, Memory, InPlace = lines.Lines, attempts.Attempts, lanes.Memory, in_place.InPlace
 
 FAULTS = [
     Fault(Lines, "is_busy", "a paused lane is not busy", "key in self.paused or ", "", True),

@@ -1,15 +1,23 @@
 -- Cancelling: a job that is not over ends.
 local cancel = {}
 
--- One that runs is marked; its node's warden stops its process first. The state after it, '' = no such job.
-function cancel.job(c, id, why, by)
+-- Its body is at work, or was; a job that waits for its retry may be ended all the same.
+local function has_begun(job)
+  return job.state == 'running' or job.state == 'parked' or job.state == 'held' or job.phase == 'rollback'
+    or job.taken and job.state == 'ready'
+end
+
+-- One that runs is marked; its node's warden stops its process first. The state after it, '' = no such job. unbegun:
+-- only one that has not begun.
+function cancel.job(c, id, why, by, unbegun)
   local job = record.read(c, id)
   if not job then return '' end
   if states.TERMINAL[job.state] then return job.state end
+  if unbegun and has_begun(job) then return job.phase == 'rollback' and 'rolling_back' or job.state end
   local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
   -- Nobody has begun it. One that a cancel caused goes on: that cancel may only be asked again.
-  local unbegun = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
-  if unbegun and job.ends ~= 'cancelled' then
+  local fresh = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
+  if fresh and job.ends ~= 'cancelled' then
     ready.drop(c, id, job)
     job.hold = nil
     return settle.give_up(c, id, job, 'cancelled', 'error', detail)

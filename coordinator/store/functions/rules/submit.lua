@@ -37,10 +37,18 @@ local function full_line(c, keys, room)
   end
 end
 
+-- The first job of the first of these lines that has one.
+local function holder_of(c, keys)
+  for _, key in ipairs(keys) do
+    local holder = line.holder(c, key)
+    if holder then return holder end
+  end
+end
+
 -- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
 -- wait in it. `melt`: the key that names the job to melt into.
 local function turned_away(c, id, keys, when_busy, melt, unite, room)
-  if any_busy(c, skip_keys(keys, when_busy)) then return 'skipped', line.holder(c, keys[1]) or id end
+  if any_busy(c, skip_keys(keys, when_busy)) then return 'skipped', holder_of(c, keys) or id end
   local other = melt and redis.call('GET', melt)
   if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
   local key, count = full_line(c, room and keys or {}, room)
@@ -61,6 +69,11 @@ end
 -- The outcome, the place in the first line, the job it is about, its fence or ''.
 local function answer(c, verdict, key, id, fence) return {verdict, line.place(c, id, key), id, fence or ''} end
 
+-- In front: it may be started, unless no living node can run it. A lock needs none.
+local function in_front(c, class, task)
+  return (not class or nodes.can_run(c, class, task)) and 'started' or 'queued'
+end
+
 local function write(name, keys, state, at, ...)
   redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
 end
@@ -79,6 +92,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   if when_busy ~= 'queue' or room ~= '' then
     local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
+    if verdict and fields.expected then of = coalesce.stand_for(c, of, id, verdict, fields, list, from) end
     if verdict then return answer(c, verdict, keys[1], of) end
     if when_busy == 'replace' then cancel.replace(c, keys, id) end
   end
@@ -102,13 +116,13 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
     write(name, keys_text, 'ready', c.now_text, unpack(list, from))
     ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}), fields.priority, sequence)
     base.add(c, 'readied', fields)
-    return {'started', 0, id, ''}
+    return {in_front(c, fields.class, fields.task), 0, id, ''}
   end
   write(name, keys_text, 'waiting', c.now_text, unpack(list, from))
   admit.one(c, id, marked)
   local admitted = redis.call('HMGET', name, 'state', 'fence')
   if admitted[1] == 'waiting' then return answer(c, 'queued', keys[1], id) end
-  return {'started', 0, id, admitted[2] or ''}
+  return {in_front(c, fields.class, fields.task), 0, id, admitted[2] or ''}
 end
 
 -- A job that was submitted with an instance grabs it, or has lost.

@@ -15,11 +15,12 @@ step.define('job_submit', {}, function(c, args)
 end)
 
 -- job_cancel: ends a job that is not over. One that runs is marked; its node's warden stops its process first.
--- args id why by
+-- args id why by unbegun
+--   unbegun: 1 = only one that has not begun, or waits for its retry
 -- returns the state after the call, '' = no such job; asked again: the same
 step.define('job_cancel', {'allow-oom'}, function(c, args)
-  local id, why, by = unpack(args)
-  return cancel.job(c, record.resolve(c, id), why, by)
+  local id, why, by, unbegun = unpack(args)
+  return cancel.job(c, record.resolve(c, id), why, by, unbegun == '1')
 end)
 
 -- All attempts and losses are before the job once more; what was undone is done again from the first step.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator.diagnosis.why import Found, Look, causes_of
+from coordinator.in_place.lanes import Memory
 from coordinator.jobs.record import Job
 from coordinator.store.times import Clock
-from coordinator.testing.lanes import Memory
 
 
 def causes_in_place(lanes: Memory, job_id: str) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coordinator.in_place.lanes import Memory
 from coordinator.lanes.sorter import Order, Sorters, Sorting
 from coordinator.store.times import instant
-from coordinator.testing.lanes import Memory
 
 
 class SortersInMemory(Sorters):

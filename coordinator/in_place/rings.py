@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from kombu.utils.json import loads
 
+from coordinator.in_place.lines import Lines, Record, keys_of
 from coordinator.jobs.record import TERMINAL
-from coordinator.testing.lines import Lines, Record, keys_of
 
 
 class Group(NamedTuple):

@@ -5,19 +5,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
 from coordinator.execution.attempt import Outcome
+from coordinator.in_place.attempts import Attempts, leave_rollback, spec_of
+from coordinator.in_place.lines import Record
 from coordinator.jobs import validation
-from coordinator.jobs.record import TERMINAL, Job, Submission, parse
+from coordinator.jobs.record import TERMINAL, Job, parse
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
+from coordinator.jobs.states import Answer, End, LaneState, State
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import ENDS, Lanes, check_limit
-from coordinator.testing.attempts import Attempts, leave_rollback, spec_of
-from coordinator.testing.lines import Record
 
 _TEXTS, _BYTES = 10_000, 1024 * 1024  # united texts have no more
 _STATES = ("waiting", "ready", "running", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
@@ -82,7 +85,7 @@ class Memory(Lanes):
             return Submission(job_id, "started", 0)
         return self._answer(request, "queued", job_id)
 
-    def _answer(self, request: JobRequest, outcome: str, of: str) -> Submission:
+    def _answer(self, request: JobRequest, outcome: Answer, of: str) -> Submission:
         """`of`: the job whose place is told."""
         return Submission(request.id, outcome, self.rules.place(of, request.keys[0]))
 
@@ -122,7 +125,7 @@ class Memory(Lanes):
 
     # Operators
 
-    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
+    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> State:
         """A job at work goes on to the end of its attempt, which counts no more."""
         self._end(job_id, why, by)
         self._settle()
@@ -143,7 +146,7 @@ class Memory(Lanes):
         elif not job.over:
             self.rules.give_up(job.id, "cancelled", error=error)
 
-    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
         validation.one_of("to", to, ENDS)
         rules, job = self.rules, self.job(job_id)
         record = rules.records[job.id]
@@ -161,9 +164,9 @@ class Memory(Lanes):
         return self.job(job_id).state
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str = "",
         token: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> State:  # fmt: skip
         number = None if priority is None else validation.priority(priority)
         validation.one_of("to", to, ENDS)
         rules, job = self.rules, self.job(job_id)
@@ -259,12 +262,12 @@ class Memory(Lanes):
         (key,) = validation.check_keys(key)
         line = self.rules.line(key)
         first = self.rules.records[line[0]] if line else {}
-        state, node = first.get("state", "empty"), first.get("node")
+        state, node = cast(LaneState, first.get("state", "empty")), first.get("node")
         holder = (f"{line[0]} on {node}" if node else line[0]) if state == "running" else None
         limit, act = self.rules.limits.get(key, (1, None))
         return Lane(key, tuple(line[:most]), len(line), state, holder, self.rules.paused.get(key), limit, act)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         found = (self.lane(key, 1) for key in sorted(self.rules.keys()) if key.startswith(prefix) and key > after)
         return [lane for lane in found if state in (None, lane.state)][:most]
 

@@ -6,8 +6,8 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator, LeaseLost, Locked, current_job
+from coordinator.in_place.in_place import InPlace
 from coordinator.local.redis import free_port
-from coordinator.testing.plugin import InPlace
 
 app = Celery("cellar", broker=f"redis://127.0.0.1:{free_port()}/0", set_as_current=False)
 coordinator = Coordinator(app)

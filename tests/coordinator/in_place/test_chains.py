@@ -7,8 +7,8 @@ import pytest
 from celery import Celery, chain, chord, group
 
 from coordinator import Coordinator, InvalidJob, current_job
+from coordinator.in_place.in_place import InPlace
 from coordinator.local.redis import free_port
-from coordinator.testing.plugin import InPlace
 
 app = Celery("yard", broker=f"redis://127.0.0.1:{free_port()}/0", backend="redis://127.0.0.1:1/0", set_as_current=False)
 coordinator = Coordinator(app)

@@ -8,8 +8,8 @@ from celery import Celery, chain, group
 from celery.result import AsyncResult
 
 from coordinator import Coordinator, Job
+from coordinator.in_place.in_place import InPlace
 from coordinator.local.redis import free_port
-from coordinator.testing.plugin import InPlace
 
 app = Celery("scale", broker=f"redis://127.0.0.1:{free_port()}/0", backend="cache+memory://", set_as_current=False)
 coordinator = Coordinator(app, max_payload=2048)

@@ -10,10 +10,10 @@ from kombu.utils.json import dumps, loads
 
 from coordinator.execution.attempt import Outcome
 from coordinator.execution.claim import Claim, claim_of
+from coordinator.in_place.lines import Lines, Record
 from coordinator.jobs import chain
 from coordinator.jobs.spec import Spec
 from coordinator.store.values import Act
-from coordinator.testing.lines import Lines, Record
 
 NODE = "in-place"
 MAX_CONFLICTS = 20

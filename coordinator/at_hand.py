@@ -1,0 +1,68 @@
+"""The lanes, locks and sorters of a coordinator: in Redis, or in place where the app calls its tasks eagerly."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from celery import Celery
+
+from coordinator.in_place import InPlace
+from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.leases import Renewer
+from coordinator.lanes.locks import Locks
+from coordinator.lanes.sorter import Sorters
+from coordinator.steering import Steering
+from coordinator.store.client import Store
+
+T = TypeVar("T")
+
+
+class Either(Generic[T]):
+    """The one of two that counts now: an app may change `task_always_eager`, and tests do.
+
+    It is no data descriptor: a test may put something else into an object under its name.
+    """
+
+    def __init__(self, in_redis: Callable[[AtHand], T], in_place: Callable[[InPlace], T]) -> None:
+        self._in_redis, self._in_place = in_redis, in_place
+
+    def __get__(self, host: AtHand, owner: type[AtHand] | None = None) -> T:
+        if host.app is not None and host.app.conf.task_always_eager:
+            return self._in_place(host._eagerly)
+        return self._in_redis(host)
+
+
+class AtHand(Steering):
+    app: Celery | None
+
+    @property
+    @abstractmethod
+    def store(self) -> Store: ...
+
+    core = Either[Lanes](lambda self: self._lanes, lambda in_place: in_place)
+    _locks = Either[Locks | InPlace](lambda self: self._locks_in_redis, lambda in_place: in_place)
+    _sorters = Either[Sorters](lambda self: self._sorters_in_redis, lambda in_place: in_place.sorters)
+
+    @cached_property
+    def _eagerly(self) -> InPlace:
+        assert self.app is not None
+        return InPlace(self.app, eager=True)
+
+    @cached_property
+    def _lanes(self) -> Lanes:
+        return Lanes(self.store)
+
+    @cached_property
+    def _locks_in_redis(self) -> Locks:
+        return Locks(self.store, self._lanes, self._renewer)
+
+    @cached_property
+    def _sorters_in_redis(self) -> Sorters:
+        return Sorters(self.store)
+
+    @cached_property
+    def _renewer(self) -> Renewer:
+        return Renewer(self.store)

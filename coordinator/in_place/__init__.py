@@ -1,0 +1,5 @@
+"""Jobs in place: at submit, in the process that submits them, without Redis."""
+
+from coordinator.in_place.in_place import InPlace
+
+__all__ = ["InPlace"]

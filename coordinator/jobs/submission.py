@@ -1,0 +1,76 @@
+"""The answer to a submit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from coordinator.errors import CoordinatorError
+from coordinator.jobs.instances import State, Winner
+from coordinator.jobs.record import Job
+from coordinator.jobs.states import Answer
+from coordinator.store.values import Json
+
+
+class Host(Protocol):
+    """The coordinator of a submission."""
+
+    def job(self, job_id: str) -> Job: ...
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job: ...
+
+    def error_of(self, job: Job) -> BaseException: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The outcome of a submit. `accepted`: Redis keeps work of its own for it (all outcomes but `skipped` and `lost`).
+
+    `outcome`: started (in front, and a living node can run it), queued, skipped, coalesced (`job_id` is an alias of the
+    waiting job it melted into), duplicate, collected (by a sorter), lost (`job_id` is that of the winner of the
+    instance). `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or melted into.
+
+    A submit with an instance has also `won`; `state`: running, complete or failed, and a loser's complete or
+    incomplete; the `winner`; its `result` is that of an instance that is complete.
+    """
+
+    job_id: str
+    outcome: Answer
+    position: int
+    won: bool | None = None
+    state: State = ""
+    winner: Winner | None = None
+    of: str = field(default="", compare=False)
+    _kept: Json = field(default=None, repr=False)
+    _host: Host | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def accepted(self) -> bool:
+        return self.outcome not in ("skipped", "lost")
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait until the job is over or held, as `wait` does, and give its result. Raises its error.
+
+        That is the task's own error where this process has its type, else JobFailed.
+        """
+        job = self._asked.wait(self.job_id, timeout)
+        if job.state == "succeeded":
+            return job.result
+        raise self._asked.error_of(job)
+
+    @property
+    def result(self) -> Any:
+        """The job's result, or its error where it ended badly; None while it is not over.
+
+        With an instance: the result that Redis kept of it at the submit.
+        """
+        if self.won is not None:
+            return self._kept
+        job = self._asked.job(self.job_id)
+        return self._asked.error_of(job) if job.over and job.state != "succeeded" else job.result
+
+    @property
+    def _asked(self) -> Host:
+        if self._host is None:
+            raise CoordinatorError(f"ask the coordinator for job {self.job_id}: wait(…) or job(…)")
+        return self._host

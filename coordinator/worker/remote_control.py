@@ -1,0 +1,154 @@
+"""Celery's remote control in a worker that coordinates: its commands know of jobs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any, ClassVar, Protocol
+
+from celery import Celery
+from celery.utils.collections import AttributeDict
+from celery.worker import control
+
+from coordinator.broker.doorbells import TASK
+from coordinator.errors import CoordinatorError
+from coordinator.jobs import validation
+from coordinator.jobs.record import fields_of_many
+
+logger = logging.getLogger(__name__)
+
+Reply = dict[str, Any]
+Info = dict[str, Any]
+
+
+class Step(Protocol):
+    """The coordinator's part of a worker."""
+
+    coordinated: ClassVar[Celery]
+
+    def cancel(self, job_id: str, terminate: bool = True) -> bool: ...
+
+
+def step_of(state: AttributeDict) -> Step | None:
+    """None: the worker does not coordinate."""
+    return getattr(state.consumer, "coordinator_step", None)
+
+
+def install() -> None:
+    """Put our commands in the place of Celery's. A repeated call changes nothing."""
+    if control.Panel.data["revoke"].__module__ == __name__:
+        return
+    ids = {"variadic": "task_id", "signature": "[id1 [id2 [... [idN]]]]"}
+    control.control_command(name="revoke", **ids)(revoking(control.Panel.data["revoke"]))
+    for name, make in (("active", _active), ("reserved", _reserved), ("query_task", _query)):
+        meta = control.Panel.meta[name]
+        known = {"alias": meta.alias, "args": meta.args, "signature": meta.signature, "variadic": meta.variadic}
+        control.inspect_command(name=name, **known)(make(control.Panel.data[name]))
+    for name in ("rate_limit", "time_limit"):
+        meta = control.Panel.meta[name]
+        known = {"args": meta.args, "signature": meta.signature}
+        control.control_command(name=name, **known)(_without_jobs(control.Panel.data[name]))
+
+
+def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
+    def revoke(
+        state: AttributeDict,
+        task_id: str | list[str],
+        terminate: bool = False,
+        signal: str | None = None,
+        **kwargs: Any,
+    ) -> Reply:
+        """Revoke tasks and jobs by id: those that have not begun, and with `terminate` also those at work."""
+        ids = [task_id] if isinstance(task_id, str) else list(task_id or [])
+        step = step_of(state)
+        if step is None:
+            return usual(state, ids, terminate, signal, **kwargs)
+        jobs = jobs_among(step.coordinated, ids)
+        for one in ids if jobs is None else jobs:
+            step.cancel(one, terminate)
+        others = [one for one in ids if one not in (jobs or ())]
+        if others or not jobs:
+            return usual(state, others, terminate, signal, **kwargs)
+        return {"ok": f"jobs {', '.join(jobs)} flagged as revoked"}
+
+    return revoke
+
+
+def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:
+    """Those that are jobs; None where Redis cannot say."""
+    named = [one for one in ids if validation.is_id(one)]
+    try:
+        with closing(app.coordinator.store) as store:
+            found = fields_of_many(store, named, "state", "alias")
+    except CoordinatorError as error:
+        logger.warning("cannot ask which of the revoked tasks are jobs: %s", error)
+        return None
+    return [one for one, (state, alias) in zip(named, found, strict=True) if state or alias]
+
+
+def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
+    def active(state: AttributeDict, safe: bool = False, **kwargs: Any) -> list[Info]:
+        """List of tasks and jobs currently being executed."""
+        return [*_without_runners(usual(state, safe, **kwargs)), *_jobs_at_work(state)]
+
+    return active
+
+
+def _reserved(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
+    def reserved(state: AttributeDict, **kwargs: Any) -> list[Info]:
+        """List of currently reserved tasks, not including scheduled/active."""
+        return _without_runners(usual(state, **kwargs))
+
+    return reserved
+
+
+def _query(usual: Callable[..., Reply]) -> Callable[..., Reply]:
+    def query_task(state: AttributeDict, ids: Sequence[str], **kwargs: Any) -> Reply:
+        """Query for task and job information by id."""
+        jobs = {info["id"]: ("active", info) for info in _jobs_at_work(state)}
+        named = [ids] if isinstance(ids, str) else ids
+        return {**usual(state, ids, **kwargs), **{one: jobs[one] for one in named if one in jobs}}
+
+    return query_task
+
+
+def _without_runners(found: list[Info]) -> list[Info]:
+    return [info for info in found if info["name"] != TASK]
+
+
+def _jobs_at_work(state: AttributeDict) -> list[Info]:
+    """As a request tells about itself. The worker does not know the arguments: `coordinator job ID` does."""
+    step = step_of(state)
+    if step is None:
+        return []
+    now = time.time() - time.monotonic()
+    return [
+        {
+            "id": notice.job_id,
+            "name": notice.task,
+            "args": None,
+            "kwargs": None,
+            "type": notice.task,
+            "hostname": state.hostname,
+            "time_start": now + notice.begun,
+            "acknowledged": True,
+            "delivery_info": {},
+            "worker_pid": pid,
+        }
+        for pid, notice in step.coordinated.coordinator.board.at_work()
+    ]
+
+
+def _without_jobs(usual: Callable[..., Reply]) -> Callable[..., Reply]:
+    """Say in the reply that the command changes nothing for jobs."""
+
+    def limit(state: AttributeDict, *args: Any, **kwargs: Any) -> Reply:
+        reply = usual(state, *args, **kwargs)
+        if step_of(state) is not None and "ok" in reply:
+            return {**reply, "ok": f"{reply['ok']}, for messages; jobs keep the limits of their submit"}
+        return reply
+
+    limit.__doc__ = usual.__doc__
+    return limit

@@ -1,0 +1,91 @@
+"""A worker that can run no jobs says so in one line, and does not start where it must run jobs."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.command import environment
+from tests.harness.waiting import wait_until
+
+ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
+NO_REDIS = """
+from celery import Celery
+from coordinator import Coordinator
+
+app = Celery("shop", broker="memory://")
+Coordinator(app)
+"""
+NO_ATTRIBUTE = """
+from celery import Celery
+from coordinator import Coordinator
+
+shops = [Celery("shop", broker="memory://")]
+Coordinator(shops[0])
+
+
+def __getattr__(name):
+    if name == "celery":
+        return shops[0]
+    raise AttributeError(name)
+"""
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(code: str, **environ: str) -> subprocess.Popen[str]:
+        (tmp_path / "shop.py").write_text(code)
+        argv = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "solo", "-l", "INFO", *ALONE]
+        with (tmp_path / "log").open("w") as log:
+            env = environment(**environ)
+            one = subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=log, stderr=log, text=True)
+        started.append(one)
+        return one
+
+    yield begin
+    for one in started:
+        if one.poll() is None:
+            os.kill(one.pid, signal.SIGKILL)
+        one.wait()
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "environ"),
+    [
+        (NO_REDIS, "no Redis for the coordinator", {}),
+        (
+            NO_ATTRIBUTE,
+            "the Celery app 'shop' is no attribute of any module",
+            {"COORDINATOR_URL": "redis://localhost:1"},
+        ),
+    ],
+    ids=["no Redis", "no attribute"],
+)
+def test_a_worker_that_can_run_no_jobs_says_so_once(
+    start: Start, tmp_path: Path, code: str, why: str, environ: dict[str, str]
+) -> None:
+    worker = start(code, **environ)
+    wait_until(lambda: " ready." in (tmp_path / "log").read_text(), 40)
+    told = (tmp_path / "log").read_text()
+    assert told.count(f"this worker runs no jobs: {why}") == 1
+    assert "Traceback" not in told
+    assert worker.poll() is None
+    worker.kill()
+    worker.wait()
+    assert start(code, **environ, COORDINATOR_MUST_COORDINATE="true").wait(40) == 1
+    assert f"this worker cannot run jobs: {why}" in (tmp_path / "log").read_text()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_worker_with_wrong_settings_does_not_start(start: Start, tmp_path: Path) -> None:
+    assert start(NO_REDIS, COORDINATOR_URL="localhost:6379").wait(40) == 1
+    told = (tmp_path / "log").read_text()
+    assert "this worker cannot run jobs: setting url (environment): the URL must begin with redis://" in told
+    assert "Traceback" not in told

@@ -1,0 +1,77 @@
+"""Celery's remote control and result backend know of jobs as they know of tasks."""
+
+from typing import Any
+
+import pytest
+from celery.result import AsyncResult
+
+from tests.harness.fleet import Fleet
+from tests.harness.standing import Node
+from tests.harness.waiting import wait_until
+
+NODE = Node("depot", 3, settings={"sweep": 0.1})
+
+
+@pytest.fixture
+def depot(fleet: Fleet) -> Any:
+    """The module of the app, of which there is one node."""
+    return fleet.depot
+
+
+def test_a_revoke_ends_a_job_that_has_not_begun_and_leaves_the_one_at_work(fleet: Fleet, depot: Any) -> None:
+    submit, wait = depot.coordinator.submit, depot.coordinator.wait
+    at_work = submit("k", depot.held.s("at work")).job_id
+    fleet.begun("at work")
+    behind = submit("k", depot.work.s("behind")).job_id
+    later = depot.work.apply_async(("later",), countdown=60)
+    depot.app.control.revoke([at_work, behind, later.id], reply=True)
+    assert wait(behind, 20).state == "cancelled"
+    assert AsyncResult(behind, app=depot.app).state == later.state == "REVOKED"
+    assert depot.coordinator.job(at_work).state == "running"
+    assert AsyncResult(at_work, app=depot.app).state == "PENDING"
+    fleet.go("at work")
+    assert wait(at_work, 20).result == "at work"
+    assert AsyncResult(at_work, app=depot.app).state == "SUCCESS"
+    assert not fleet.stamps("behind")
+
+
+def test_a_revoke_that_terminates_ends_the_job_at_work(fleet: Fleet, depot: Any) -> None:
+    made = depot.coordinator.submit("k", depot.held.s("stopped"))
+    fleet.begun("stopped")
+    AsyncResult(made.job_id, app=depot.app).revoke(terminate=True)
+    assert depot.coordinator.wait(made.job_id, 20).state == "cancelled"
+    assert not fleet.stamps("stopped", "end")
+
+
+def test_inspect_shows_the_jobs_at_work_and_no_runner(fleet: Fleet, depot: Any) -> None:
+    jobs = {name: depot.coordinator.submit(name, depot.held.s(name)).job_id for name in "ab"}
+    plain = depot.held.delay("plain")
+    fleet.begun("a", "b", "plain")
+    inspect = depot.app.control.inspect(timeout=20, limit=1)
+    (active,) = inspect.active().values()
+    assert {info["id"] for info in active} == {*jobs.values(), plain.id}
+    assert {info["name"] for info in active} == {depot.held.name}
+    assert all(info["worker_pid"] and info["time_start"] for info in active)
+    assert list(inspect.reserved().values()) == [[]]
+    (asked,) = inspect.query_task(jobs["a"], plain.id, "nobody").values()
+    assert {one: state for one, (state, _) in asked.items()} == {jobs["a"]: "active", plain.id: "active"}
+    for name in (*jobs, "plain"):
+        fleet.go(name)
+    assert [depot.coordinator.wait(job_id, 20).state for job_id in jobs.values()] == ["succeeded"] * 2
+    assert plain.get(20) == "plain"
+
+
+def test_a_job_is_started_while_it_runs_where_the_app_tracks_that(fleet: Fleet, depot: Any) -> None:
+    made = depot.coordinator.submit("k", depot.tracked.s("tracked"))
+    result = AsyncResult(made.job_id, app=depot.app)
+    wait_until(lambda: result.state == "STARTED", 20)
+    assert result.info["hostname"] == "one@test"
+    fleet.go("tracked")
+    assert result.get(20) == "tracked"
+
+
+def test_the_result_is_in_the_backend_once_wait_returns(fleet: Fleet, depot: Any) -> None:
+    for number in range(20):
+        made = depot.coordinator.submit("k", depot.add.s(number, 1))
+        depot.coordinator.wait(made.job_id, 20)
+        assert AsyncResult(made.job_id, app=depot.app).result == number + 1

@@ -1,0 +1,100 @@
+"""What a task may do as any Celery task does, where it runs as a job."""
+
+import importlib
+import sys
+from typing import Any
+
+import pytest
+from celery import chain
+
+from coordinator import Coordinator, InvalidJob, JobFailed, WaitTimeout
+from tests.fleet.mishaps import cause, marks
+from tests.harness.fleet import Fleet
+from tests.harness.standing import Node
+
+MODULE = "tests.harness.apps.usual"
+NODE = Node("shop", 2, ("-I", MODULE), {"sweep": 0.1, "retry_delay": 0.01})
+
+
+@pytest.fixture
+def usual(fleet: Fleet) -> Any:
+    """The module, imported with this fleet's app."""
+    app, known = fleet.shop.app, sys.modules.pop(MODULE, None)
+    if known and known.app is app:
+        sys.modules[MODULE] = known
+    return importlib.import_module(MODULE)
+
+
+def test_the_request_of_a_job_is_no_eager_one(fleet: Fleet, usual: Any) -> None:
+    job = fleet.coordinator.submit("k", usual.seen.s())
+    assert fleet.coordinator.wait(job.job_id, 30).result == [False, False, 0]
+
+
+def test_a_task_that_replaces_a_job_keeps_its_lane_and_gives_it_its_result(fleet: Fleet, usual: Any) -> None:
+    wanted = {"task": 3, "chain": 13, "group": [3, 7], "chord": 10, "twice": 3}
+    submit, wait = fleet.coordinator.submit, fleet.coordinator.wait
+    jobs = {kind: submit(kind, usual.replaces.s(kind), job_id=kind) for kind in wanted}
+    ended = {kind: wait(job.job_id, 30) for kind, job in jobs.items()}
+    assert {kind: (job.state, job.result) for kind, job in ended.items()} == {
+        kind: ("succeeded", result) for kind, result in wanted.items()
+    }
+    step = submit("chain", chain(fleet.shop.add.s(1, 2), usual.replaces.si("before", 5), fleet.shop.add.s(1000)))
+    assert wait(step.job_id, 30).result == 1105
+    first = submit("k", usual.replaces.s("fails"))
+    after = submit("k", fleet.shop.work.s("after"))
+    assert wait(after.job_id, 30).state == "succeeded"
+    failed = fleet.coordinator.job(first.job_id)
+    assert (failed.state, cause(failed)) == ("failed", "SubResultFailed")
+    assert marks(fleet, "replaced", "after") == ["replaced begin", "after begin", "after end"]
+
+
+def test_a_replacement_that_stores_no_result_and_a_retry_that_raises_nothing_are_refused_by_name(
+    fleet: Fleet, usual: Any
+) -> None:
+    silent = fleet.coordinator.submit("a", usual.replaces.s("silent"))
+    going_on = fleet.coordinator.submit("b", usual.goes_on.s("once"))
+    found = [fleet.coordinator.wait(job.job_id, 30) for job in (silent, going_on)]
+    assert [(job.state, cause(job)) for job in found] == [("failed", "NoRetry")] * 2
+    assert [(job.error or {})["message"].partition(": ")[2] for job in found] == [
+        "its end could not be waited for",
+        "self.retry(throw=False); a job is tried again only where its task raises",
+    ]
+    assert len(fleet.stamps("once", "begin")) == 1
+
+
+def test_the_remote_control_says_that_limits_change_nothing_for_jobs(fleet: Fleet, usual: Any) -> None:
+    control, name = fleet.shop.app.control, fleet.shop.add.name
+    replies = [control.time_limit(name, 9, 8, reply=True), control.rate_limit(name, "9/m", reply=True)]
+    assert [next(iter(reply[0].values()))["ok"].partition(", ")[2] for reply in replies] == [
+        "for messages; jobs keep the limits of their submit"
+    ] * 2
+    control.rate_limit(name, 0, reply=True)
+
+
+def test_a_submission_gives_the_result_and_raises_the_tasks_own_error(fleet: Fleet, usual: Any) -> None:
+    submit, shop = fleet.coordinator.submit, fleet.shop
+    good, bad = submit("a", shop.add.s(1, 2)), submit("b", shop.fail.s("no"))
+    assert good.get(30) == 3
+    assert good.result == 3
+    with pytest.raises(ValueError, match="no"):
+        bad.get(30)
+    assert isinstance(bad.result, ValueError)
+    (odd,) = fleet.coordinator.submit_many([("c", usual.odd.s())])
+    with pytest.raises(WaitTimeout):
+        odd.get(0)
+    assert odd.result is None
+    fleet.coordinator.cancel(odd.job_id, why="enough")
+    with pytest.raises(JobFailed, match="is cancelled: enough"):
+        odd.get(30)
+
+
+def test_a_plain_client_learns_from_a_worker_where_its_tasks_go(fleet: Fleet, usual: Any) -> None:
+    plain = Coordinator(url=fleet.environ["COORDINATOR_URL"], prefix=fleet.prefix, timeout=10)
+    (node,) = plain.nodes()
+    assert (node.queue, node.routes) == ("celery", {usual.odd.name: "odd"})
+    assert plain.submit("k", {"task": fleet.shop.add.name, "args": [1, 2]}).get(30) == 3
+    with pytest.raises(JobFailed, match="is failed: no"):
+        plain.submit("k", {"task": fleet.shop.fail.name, "args": ["no"]}).get(30)
+    with pytest.raises(InvalidJob, match=r"did you mean 'tests\.harness\.apps\.shop\.add'"):
+        plain.submit("k", {"task": "tests.harness.apps.shop.ad"})
+    plain.store.close()

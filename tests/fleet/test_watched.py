@@ -1,0 +1,23 @@
+"""Who watches the tasks of an app sees its jobs, each as the task that it is, and sees no runner."""
+
+from collections import Counter
+
+from tests.harness.fleet import Fleet
+
+
+def test_what_wraps_tracers_and_what_all_tasks_inherit_sees_jobs_and_no_runner(fleet: Fleet) -> None:
+    fleet.worker("one", 1, app="watched")
+    submit, add = fleet.coordinator.submit, fleet.shop.add
+    last = [submit("k", add.s(number, 1)) for number in range(3)][-1]
+    assert fleet.coordinator.wait(last.job_id, 30).state == "succeeded"
+    assert add.delay(1, 2).get(20) == 3
+    seen = [(stamp.name, stamp.what) for stamp in fleet.stamps()]
+    assert {name for name, _ in seen} == {add.name}
+    assert [what for _, what in seen] == ["traced", "prerun-False", "before_start", "ran", "on_success"] * 4
+
+
+def test_max_tasks_per_child_counts_jobs(fleet: Fleet) -> None:
+    fleet.worker("one", 1, "--max-tasks-per-child", "2", "-I", "tests.harness.apps.usual")
+    jobs = [fleet.coordinator.submit("k", fleet.shop.toil.s(str(number), 1)) for number in range(6)]
+    pids = [job.get(60) for job in jobs]
+    assert max(Counter(pids).values()) <= 2
