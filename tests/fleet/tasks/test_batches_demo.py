@@ -12,15 +12,14 @@ DEMO = ("demo", "--batches", "--no-flower")
 BATCHES = items(20)
 
 
+@pytest.mark.timeout(240)
 def test_all_batches_arrive_once_two_are_mended_and_ctrl_c_ends_it_with_the_grid(tmp_path: Path) -> None:
     with Command(tmp_path, *DEMO, env={"COLUMNS": "140"}) as demo:
         for item, why in ((BATCHES[2], "another checksum"), (BATCHES[6], "not there")):
             demo.says(f"{item} failed in Structure_Checked (", 90)
             mended = demo.out.index(f"{item} failed in Structure_Checked (")
             assert why in demo.out[mended:].splitlines()[0]
-        for item in (BATCHES[2], BATCHES[6]):
-            demo.says(f"{item}  Metadata_checked ✓", 60)
-        demo.says("20 of 20 batches have Manual_QA_Flagged; 0 failed", 60)
+        demo.says("20 of 20 batches have Manual_QA_Flagged; 0 failed", 90)
         assert demo.end() == 0, demo.err
         assert demo.family() == []
     for item in BATCHES:
