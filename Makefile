@@ -10,13 +10,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
-# Most tests wait most of the time, for processes and for ttls: three at a time for each of two processors.
-JOBS ?= 6
+# Most tests wait most of the time, for processes and for ttls: four at a time for each of two processors.
+JOBS ?= 8
 WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
-SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
+SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
 # Debian's programs are below this folder, elsewhere they are on the PATH.
 POSTGRES ?= /usr/lib/postgresql
 # While it is there, Debian's packages start no PostgreSQL of their own: the tests want its programs only.
@@ -65,6 +65,7 @@ system: ## install the system packages the tests need (apt-get)
 system-ready:
 	@{ command -v redis-server || command -v valkey-server; } >/dev/null && \
 	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && \
+	compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && \
 	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from celery import Celery
 
+from coordinator.errors import SettingsError
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Renewer
 from coordinator.lanes.locks import Locks
@@ -18,6 +19,8 @@ from coordinator.steering import Steering
 from coordinator.store.client import Store
 
 if TYPE_CHECKING:
+    from coordinator.execution.parked import Parked
+    from coordinator.execution.results import Results
     from coordinator.in_place import InPlace
 
 T = TypeVar("T")
@@ -70,3 +73,19 @@ class AtHand(Steering):
     @cached_property
     def _renewer(self) -> Renewer:
         return Renewer(self.store)
+
+    @cached_property
+    def results(self) -> Results:
+        made: Results = import_module("coordinator.execution.results").Results(self.store, self._lanes, self._bound)
+        return made
+
+    @cached_property
+    def parked(self) -> Parked:
+        made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
+        return made
+
+    @property
+    def _bound(self) -> Celery:
+        if self.app is None:
+            raise SettingsError("this coordinator is a plain client: it has no Celery app")
+        return self.app

@@ -27,28 +27,30 @@ from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.states import LaneState, Sorted
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
+from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
+from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P, grabbed
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
 from coordinator.scheduler.sources import Source
 from coordinator.scheduler.timetable import Entries
-from coordinator.settings import Settings, without_secrets
+from coordinator.settings import GivenSettings, Settings, without_secrets
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
+from coordinator.transactions import Transactions
 from coordinator.worker.binding import CONSUMER, bind
 from coordinator.worker.errands import WardenPlugin
 
 if TYPE_CHECKING:  # a client, which submits, needs them for no call of its own
-    from coordinator.execution.parked import Parked
-    from coordinator.execution.results import Results
     from coordinator.execution.runner import Place
 
-Asked = tuple[str | Sequence[str], Mapping[str, object]] | tuple[str | Sequence[str], Mapping[str, object], Options]
+Keys = str | Sequence[str] | None
+Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
 
 
-class Coordinator(AtHand):
+class Coordinator(AtHand, Transactions):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -57,8 +59,9 @@ class Coordinator(AtHand):
     """
 
     def __init__(
-        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None, **settings: object
-    ) -> None:
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None,
+        **settings: Unpack[GivenSettings],
+    ) -> None:  # fmt: skip
         self.app = app
         self._fair_by = fair_by
         self._given = settings
@@ -72,6 +75,7 @@ class Coordinator(AtHand):
         self.entries = Entries(lambda: self.store, lambda: self.requests)
         self.documents = Documents(self)
         self.commands: list[click.Command] = []
+        self.keyed_tasks: KeyedTasks | None = None
         Settings.load(settings, {}, {})
         if app is not None and not isinstance(app, Celery):
             raise SettingsError(
@@ -97,18 +101,17 @@ class Coordinator(AtHand):
     def doorbells(self) -> Doorbells:
         return Doorbells(self._bound)
 
-    @cached_property
-    def results(self) -> Results:
-        made: Results = import_module("coordinator.execution.results").Results(self.store, self._lanes, self._bound)
-        return made
-
-    @cached_property
-    def parked(self) -> Parked:
-        made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
-        return made
-
-    @cached_property
+    @property
     def _grabber(self) -> Grabber:
+        core = self.core
+        if not hasattr(core, "rules"):  # else jobs run in place
+            return self._grabber_in_redis
+        maker = import_module("coordinator.in_place").GrabberInPlace
+        made: Grabber = maker(core, self.settings, lambda: self.documents.node, _is_in_task)
+        return made
+
+    @cached_property
+    def _grabber_in_redis(self) -> Grabber:
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
@@ -117,18 +120,11 @@ class Coordinator(AtHand):
             self.settings, *(target_of(self.app, self.core, self._fair_by, waits) for waits in (False, True))
         )
 
-    @property
-    def _bound(self) -> Celery:
-        if self.app is None:
-            raise SettingsError("this coordinator is a plain client: it has no Celery app")
-        return self.app
-
-    def submit(
-        self, keys: str | Sequence[str], signature: Mapping[str, object], **options: Unpack[Options]
-    ) -> Submission:
+    def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[Options]) -> Submission:
         """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.
 
-        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean.
+        `signature`: `task.s(…)`, a chain, a group or a chord. `coordinator.Options` says what the options mean. Where
+        `keys` is None, those of the task's own option `coordinate` count.
 
         A repeated call with the same `job_id` writes nothing and gives the outcome `duplicate`, as long as Redis keeps
         the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
@@ -145,10 +141,16 @@ class Coordinator(AtHand):
         asked = [self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs]
         return [replace(made, _host=self) for made in self.core.submit_many(asked)]
 
-    def _request(self, keys: str | Sequence[str], signature: Mapping[str, object], options: Options) -> JobRequest:
+    def _request(self, keys: Keys, signature: Mapping[str, object], options: Options) -> JobRequest:
+        self.check_open()
+        if keys is None:
+            keys, options = own_keys(self.keyed_tasks, signature, options)
+        return self.requests.make(keys, signature, options)
+
+    def check_open(self) -> None:
+        """Raise ShuttingDown after `close`."""
         if self._closed_in == os.getpid() and not current_task:
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-        return self.requests.make(keys, signature, options)
 
     def close(self) -> None:
         """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
@@ -188,7 +190,7 @@ class Coordinator(AtHand):
         """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
         return self.core.lane(key, most)
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.
 
         A lane is there while it is not empty, is paused, or has a limit of its own. `state`: only lanes whose first job
@@ -233,10 +235,10 @@ class Coordinator(AtHand):
         `key` and `instance` are texts, or functions of the call's arguments. In a Celery task, a call gives the dict
         {won, winner, state, result} instead, as JSON has it. The identifier is "<host>:<pid>" where you name none.
         """
-        return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
+        return grabbed(lambda: self._grabber, key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
-        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: str = "alphabetical"
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
     ) -> Sorter:
         """Make a sorter. It holds orders until no new one came for `idle_timeout` s, or for `max_wait` s at most.
         A warden then puts them in line, sorted by their ids; `order`: `alphabetical`, or `natural` (2 before 10). All
@@ -281,6 +283,7 @@ class Coordinator(AtHand):
         )
         app.on_after_configure.connect(merge_transport, weak=False)
         bind(app)
+        self.keyed_tasks = install_keyed_tasks(app, self)
 
 
 def _is_in_task() -> bool:

@@ -109,12 +109,19 @@ class UnknownEntry(CoordinatorError, LookupError):
 
 
 class Locked(CoordinatorError):
-    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job."""
+    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job.
+
+    Also by the call of a keyed task with `on_skip="raise"` that is skipped. A skipped call for which no job stands ends
+    with it.
+    """
 
     def __init__(self, key: str, holder: str | None) -> None:
-        super().__init__(f"{key!r} is held by {holder or 'another job'}")
+        super().__init__(key, holder)  # Celery's backends keep these, and make the error anew from them
         self.key = key
         self.holder = holder
+
+    def __str__(self) -> str:
+        return f"{self.key!r} is held by {self.holder or 'another job'}"
 
 
 class LeaseLost(CoordinatorError):

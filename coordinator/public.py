@@ -28,7 +28,7 @@ from coordinator.errors import (
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.current import CurrentJob, current_job
 from coordinator.jobs.instances import Grabbed, Winner
-from coordinator.jobs.options import Backoff, Options, OrderOptions
+from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
 from coordinator.jobs.record import Job
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.grab import Grab
@@ -44,6 +44,7 @@ __all__ = [
     "Backoff",
     "Changed",
     "Conflict",
+    "Coordinate",
     "Coordinator",
     "CoordinatorError",
     "CurrentJob",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
@@ -22,6 +23,32 @@ _SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
 def without_secrets(url: str) -> str:
     """The address of a Redis for messages: a URL has its password before the host, or among its parameters."""
     return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), url)
+
+
+class GivenSettings(TypedDict, total=False):
+    """The settings as keyword arguments of `Coordinator`: their names and types."""
+
+    url: str
+    prefix: str
+    labels: str | Sequence[str]
+    timeout: float
+    lock_ttl: float
+    node_ttl: float
+    heartbeat: float
+    sweep: float
+    slice: float
+    drain_timeout: float
+    must_coordinate: bool
+    retry_delay: float
+    max_losses: int
+    max_lifetime: float
+    keep_success: float
+    keep_failure: float
+    keep_most: int
+    misfire_grace: float
+    long_run: float
+    replica_dir: str | Path
+    max_payload: int
 
 
 class Settings(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from socket import gethostname
 
+from coordinator.jobs.states import End, State
 from coordinator.lanes.lanes import Lanes
 
 
@@ -15,7 +16,7 @@ class Steering(ABC):
     @abstractmethod
     def core(self) -> Lanes: ...
 
-    def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> str:
+    def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> State:
         """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
 
         A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
@@ -23,7 +24,7 @@ class Steering(ABC):
         """
         return self.core.cancel(job_id, why=why, by=by or gethostname())
 
-    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str | None = None) -> str:
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str | None = None) -> State:
         """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
 
         `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
@@ -32,9 +33,9 @@ class Steering(ABC):
         return self.core.retry(job_id, to=to, why=why, by=by or gethostname())
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str | None = None,
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str | None = None,
         token: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> State:  # fmt: skip
         """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
 
         Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where

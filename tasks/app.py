@@ -14,7 +14,10 @@ NODELIST = "nodelist"
 _SETTINGS = Settings.from_environment()
 _SCHEDULES = {"nodelist": _SETTINGS.refresh_interval, "complete-passes": _SETTINGS.complete_schedule}
 
-app = Celery("tasks", include=["tasks.sync", "tasks.requests", "tasks.nodelist_refresh"])
+_DECLARED = [_SETTINGS.components] if _SETTINGS.components else []
+_TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.pipeline"]
+
+app = Celery("tasks", include=[*_TASKS, *_DECLARED])
 app.conf.update(
     broker_url=os.environ.get("CELERY_BROKER_URL") or os.environ.get("COORDINATOR_URL") or "redis://127.0.0.1:6379/0",
     beat_schedule={name: {**entry, "schedule": _SCHEDULES[name]} for name, entry in BEAT_SCHEDULE.items()},

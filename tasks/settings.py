@@ -61,6 +61,7 @@ class Settings(BaseModel):
         default_factory=socket.gethostname, description="name of this machine, by which a SQLite catalog knows its own"
     )
     node_id: str = Field("urn:node:CN", description="coordinating node that signs the error reports to members")
+    components: str = Field("", description="module that declares the components of batch pipelines; empty: none")
     access: Mapping[str, Access] = Field(
         default_factory=dict, description="JSON or TOML file: how to reach a member, by its id, `*` for the others"
     )

@@ -164,6 +164,18 @@ def test_the_page_of_settings_is_as_generated() -> None:
     assert page("settings") == made["page"](), "run python docs/make_settings.py"
 
 
+def test_the_page_of_files_is_as_generated() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_files.py"))
+    assert page("files") == made["page"](), "run python docs/make_files.py"
+
+
+def test_every_file_says_in_its_first_sentence_what_no_other_says() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_files.py"))
+    said = {path.relative_to(ROOT): made["sentence"](path) for path in made["files"]()}
+    assert [path for path, sentence in said.items() if not re.fullmatch(r"\W?[A-Z`].{15,}[.?]", sentence)] == []
+    assert [path for path, sentence in said.items() if list(said.values()).count(sentence) > 1] == []
+
+
 @pytest.mark.parametrize("settings", [Settings, ServiceSettings])
 def test_every_setting_has_a_description_with_its_unit(settings: type[Settings] | type[ServiceSettings]) -> None:
     for name, field in settings.model_fields.items():

@@ -20,8 +20,9 @@ store
 jobs fleet documents
 broker lanes scheduler
 inbox execution diagnosis
+keyed_task
 task_defaults in_place
-clock worker steering
+clock worker steering transactions
 at_hand
 coordinator
 public
@@ -32,10 +33,10 @@ settings
 app
 member_node
 database
-catalog
+catalog batches
 nodelist
-harvest nodelist.ldap service
-nodelist_refresh schedules
+components harvest nodelist.ldap service
+nodelist_refresh schedules pipeline
 sync
 requests
 local

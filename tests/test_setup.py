@@ -66,7 +66,7 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
         assert not no_cluster.exists()
     else:
         assert done.returncode != 0
-        assert "The tests need: redis-server slapd postgresql lua-check gcc" in done.stderr
+        assert "The tests need: redis-server slapd postgresql lua-check libfaketime gcc" in done.stderr
         assert "Install them yourself or with: make system" in done.stderr
         assert not (tmp_path / "asked").exists()
 
@@ -120,7 +120,10 @@ def test_the_tests_need_postgresql(packages: Path) -> None:
 
 def test_the_library_imports_only_what_it_installs() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    installed = {"coordinator", *(name for one in wanted for name in re.findall(r"^\w+|(?<=\[)\w+", one))}
+    installed = {
+        "coordinator",
+        *(name.replace("-", "_") for one in wanted for name in re.findall(r"^[\w-]+|(?<=\[)\w+", one)),
+    }
     installed |= {"billiard", "vine"}  # Celery's own
     for path in (ROOT / "coordinator").rglob("*.py"):
         unknown = {name.split(".")[0] for name in imports(path)} - sys.stdlib_module_names - installed

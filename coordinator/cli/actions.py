@@ -20,6 +20,7 @@ from coordinator.cli.show import job_text, node_text
 from coordinator.coordinator import Coordinator
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
+from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.lanes import ENDS
 from coordinator.store.values import Json
@@ -179,7 +180,7 @@ _to = click.option(
 
 @acts("job_id", "ID")
 @_to
-def retry(coordinator: Coordinator, job_id: str, to: str, why: str, by: str) -> Shown:
+def retry(coordinator: Coordinator, job_id: str, to: End, why: str, by: str) -> Shown:
     """Run a job again.
 
     A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
@@ -191,7 +192,7 @@ def retry(coordinator: Coordinator, job_id: str, to: str, why: str, by: str) -> 
 @acts("job_id", "ID")
 @click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
 @_to
-def move(coordinator: Coordinator, job_id: str, priority: int | None, to: str, why: str, by: str) -> Shown:
+def move(coordinator: Coordinator, job_id: str, priority: int | None, to: End, why: str, by: str) -> Shown:
     """Move a waiting job in all its lanes."""
     state = coordinator.move(job_id, priority=priority, to=to, why=why, by=by)
     return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"

@@ -20,6 +20,7 @@ from coordinator.diagnosis.status import Status, list_jobs, out_of_replica_sets,
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.states import LaneState
 from coordinator.settings import without_secrets
 from coordinator.version import VERSION
 
@@ -94,7 +95,9 @@ def jobs(coordinator: Coordinator, key: str, state: str | None, most: int, as_js
 @click.option("--after", default="", metavar="KEY", help="The last key of the page before.")
 @json_option
 @with_coordinator
-def lanes(coordinator: Coordinator, prefix: str, state: str | None, most: int, after: str, as_json_: bool) -> None:
+def lanes(
+    coordinator: Coordinator, prefix: str, state: LaneState | None, most: int, after: str, as_json_: bool
+) -> None:
     """List the lanes that have jobs, are paused or limited.
 
     PREFIX: only lanes whose keys begin so.

@@ -1,4 +1,4 @@
-"""The clock: a process beside each worker. It does all of a node that goes by time, and never waits for anything else.
+"""The clock, a process beside each worker: it does all of a node that goes by time, and never waits for anything else.
 
     beat      says that the node lives, and its load; rings overdue bells again
     watch     looks after the runners of the node (watch.py): leases, limits, processes that are gone

@@ -1,4 +1,4 @@
-"""The clock's watch over the runners of its node.
+"""The clock's watch over the runners of its node: it renews their leases, and ends what is past a limit or cancelled.
 
 Redis keeps in work:<node> which runner holds which job. The watch looks at each runner's process, told apart for good
 by its pid and birth, and at the runner's notice on the board:

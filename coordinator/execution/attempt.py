@@ -34,6 +34,7 @@ from coordinator.execution.as_job import Replaced, adopt
 from coordinator.execution.claim import Claim
 from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.spec import Message
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Outcome:
     """How an attempt ended; `detail` is JSON.
 
     `kind`: succeeded, parked (on the sub-results that `detail` names), raised (it is tried again while attempts are
-    left; `most`: their bound where the task has its own), conflict, or failed.
+    left; `most`: their bound where the task has its own), conflict, or failed. `children`: what the body published.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Outcome:
     delay: float = 0.0
     runtime: float = 0.0
     most: int | None = None
+    children: tuple[AsyncResult, ...] = ()
 
 
 class Tracers:
@@ -76,9 +78,10 @@ class Tracers:
         try:
             if "canvas" in claim.laid:
                 return succeeded(claim, self._publish(claim), time.monotonic() - began, retry_delay)
-            tracer = self._tracer(claim.task)
+            trace = self._tracer(claim.task)
+            request = self._request(claim)
             with soft_limit(claim.laid.get("soft")):
-                retval, info, _, _ = tracer(claim.id, claim.args, claim.kwargs, self._request(claim))
+                retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, request)
         except Exception as error:  # the task is unknown, or one of its handlers raised
             return failed(claim, error, time.monotonic() - began, retry_delay)
         except (SystemExit, KeyboardInterrupt, CancelledError) as error:
@@ -88,7 +91,9 @@ class Tracers:
             late = TimedOut(f"took {runtime:.1f} s; its time_limit is {claim.time_limit:g} s")
             return failed(claim, late, runtime, retry_delay)
         if info is None:
-            return self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
+            outcome = self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
+            outcome.children = tuple(request["_children"])
+            return outcome
         if isinstance(info.retval, Replaced):
             return Outcome("parked", dumps({"ids": [info.retval.handle.id], "one": True}), runtime=runtime)
         if info.state == states.IGNORED:
@@ -123,15 +128,21 @@ class Tracers:
         """Publish a step that is a group or chord. Returns its handles: the step parks on them."""
         return self._app.signature(dict(claim.laid["canvas"])).apply_async(claim.args)
 
-    def _request(self, claim: Claim) -> dict[str, object]:
-        """The headers of a user are fields of it, too, and override none of its own."""
+    def _request(self, claim: Claim) -> dict[str, Any]:
+        """The headers of a user are fields of it, too, and override none of its own.
+
+        Chain, chord and links are left out: they go on once Redis has accepted the outcome.
+        """
+        message: Message = {} if claim.undoing else claim.spec.get("message", {})
         return {
             **(claim.laid.get("headers") or {}),
-            "id": claim.id,
             "root_id": claim.id,
+            **{name: value for name, value in message.items() if name not in ("chain", "chord", "child_of")},
+            "id": claim.id,
             "task": claim.task,
             "lang": "py",
-            "retries": claim.tries,
+            "retries": message.get("retries", 0) + claim.tries,
+            "_children": [],
             "is_eager": self._in_place,
             "ignore_result": True,
             "hostname": self._hostname,

@@ -86,7 +86,7 @@ class Outbox(SendingThread[tuple[float, int, JobEnd] | Begun]):
         for end in ends:
             if end.melts and not away:
                 try:
-                    end = end._replace(others=melted_into(self._store, end.job.id))
+                    end = melted_into(self._store, end)
                 except CoordinatorError as error:
                     logger.warning("job %s: its end is not told yet: %s", end.job.id, error)
                     away = True

@@ -1,4 +1,4 @@
-"""The errands look at parked jobs. When all sub-results of one have ended, it goes on as if its attempt ended now.
+"""The errands look at parked jobs: once all sub-results of one have ended, it goes on as if its attempt ended now.
 
 They look once after a job parked, at once when a worker tells the end of a sub-task, and else slowly. A job stays
 parked as long as one of its sub-tasks runs, also where another failed: two attempts never overlap.
@@ -7,6 +7,7 @@ parked as long as one of its sub-tasks runs, also where another failed: two atte
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +19,7 @@ from coordinator.execution.results import is_ignored
 from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.faults import log_double_fault
-from coordinator.jobs.record import Job, fields_of_many, read_many, standing
+from coordinator.jobs.record import Job, fields_of_many, keep_on, read_many, standing
 from coordinator.jobs.spec import Cause, Handles, Part
 from coordinator.lanes.lanes import Lanes
 from coordinator.store.times import milliseconds
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 _PAUSE = 10.0  # seconds to the next look when nobody tells
 _TOGETHER = 500  # sub-results that one request asks for
 _KNOWN = 100  # parked attempts of which the ends that were seen are known
+_KEEP = 3600.0  # seconds for which the records of sub-results are kept on, each time that one more has ended
+_KEEP_AGAIN = 600.0
 _LOOK, _LATE, _OVER = range(3)  # functions/steps/parked.lua
 
 
@@ -44,6 +47,7 @@ class Parked:
         self.store = lanes.store
         self.app = app
         self._ended: dict[str, set[str]] = {}  # by the token of a parked attempt: sub-results that were seen to end
+        self._kept: dict[str, tuple[int, float]] = {}  # how many of them were kept on, and until when that is enough
 
     def step(self, get_on: Callable[[], None] = lambda: None) -> None:
         """Look at the jobs that are due, and call `get_on` after each portion of work. A look that fails is logged, and
@@ -63,6 +67,7 @@ class Parked:
         ids = [one for one in handles["ids"] if one is not None]
         open_ = self._open(last, ids, what == _LOOK, get_on)
         if open_ and what == _LOOK:
+            self._keep_on(last)
             if self._lost(job_id, open_):
                 self._end_lost(job_id, last, ids, get_on)
             return
@@ -95,6 +100,14 @@ class Parked:
             if found and first:
                 break
         return found
+
+    def _keep_on(self, last: str) -> None:
+        """A job that ended is forgotten after a while: not while its parent waits for the slowest of them."""
+        ended, (count, again) = self._ended[last], self._kept.get(last, (0, 0.0))
+        if ended and (len(ended) > count or time.monotonic() >= again):
+            keep_on(self.store, ended, _KEEP)
+            self._kept = {token: kept for token, kept in self._kept.items() if token in self._ended}
+            self._kept[last] = (len(ended), time.monotonic() + _KEEP_AGAIN)
 
     def _end_lost(self, job_id: str, last: str, ids: Sequence[str], get_on: Callable[[], None]) -> None:
         """End an attempt of which a sub-task was lost, once nothing else of it runs. It counts as a loss."""

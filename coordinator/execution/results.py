@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from celery import Celery, states
 from celery.app.task import Context
-from celery.backends.base import DisabledBackend
 from celery.backends.redis import RedisBackend, SentinelBackend
-from celery.exceptions import TaskRevokedError
+from celery.result import AsyncResult
 
-from coordinator.jobs.record import Job
+from coordinator.execution.canvas import Caller, ended, go_on, has_results, request_of
+from coordinator.jobs.record import Job, callers
 from coordinator.jobs.spec import Spec
 from coordinator.lanes.lanes import Lanes
 from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
 
+_FOLLOWING = ("link", "link_error", "chain", "chord")
 _NOBODY = Context(id="")  # a usual result says nothing of its task
 MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 
@@ -31,7 +32,8 @@ MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 class JobEnd(NamedTuple):
     """How a job ended; `error` where it did not succeed. `melts`: submits may have melted into it.
 
-    `others`: their ids, which their callers may wait for.
+    `others`: their ids, which their callers may wait for. `callers`: calls of keyed tasks that have more than a result
+    to wait for, and were skipped or melted. `children`: what the body published.
     """
 
     job: Job
@@ -40,6 +42,8 @@ class JobEnd(NamedTuple):
     trace: str = ""
     melts: bool = False
     others: tuple[str, ...] = ()
+    callers: tuple[Caller, ...] = ()
+    children: tuple[AsyncResult, ...] = ()
 
 
 class _Stored(NamedTuple):
@@ -49,10 +53,6 @@ class _Stored(NamedTuple):
     key: str
     value: str
     expires: float | None
-
-
-def has_results(app: Celery) -> bool:
-    return not isinstance(app.backend, DisabledBackend)
 
 
 def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
@@ -65,39 +65,25 @@ def _is_kept(app: Celery, end: JobEnd) -> bool:
     return has_results(app) and not is_ignored(app, end.job.task, end.spec)
 
 
-def _request(end: JobEnd, kept: bool) -> Context:
-    job = end.job
-    return Context(
-        id=job.id,
-        task=job.task,
-        args=job.args,
-        kwargs=job.kwargs,
-        hostname=job.node,
-        root_id=job.id,
-        ignore_result=not kept,
-        errbacks=end.spec.get("link_error"),
-        delivery_info={},
-    )
-
-
 def send(app: Celery, end: JobEnd) -> None:
-    """Store the result and publish the links of a job that is over."""
-    job, kept = end.job, _is_kept(app, end)
-    request = _request(end, kept)
-    if job.state == "succeeded":
-        for link in end.spec.get("link") or ():
-            signature = app.signature(link) if isinstance(link, dict) else link
-            signature.apply_async((job.result,), parent_id=job.id, root_id=job.id)
-        if kept:
-            app.backend.store_result(job.id, job.result, states.SUCCESS, request=request)
-    elif job.state in ("cancelled", "expired"):
-        app.backend.mark_as_revoked(job.id, job.state, request=request, store_result=kept)
-    else:
-        app.backend.mark_as_failure(job.id, end.error, end.trace, request=request, store_result=kept)
-    if kept and end.others:
-        state, result, trace = _outcome(end)
+    """Store the result, publish the links and go on with the canvas: of a job that is over, and of calls that wait."""
+    how, kept = ended(end.job, end.error, end.trace), _is_kept(app, end)
+    for caller in (_own(end), *end.callers):
+        is_kept = has_results(app) and not is_ignored(app, caller.task, caller.spec)
+        children = end.children if caller.id == end.job.id else ()
+        go_on(app, _request(end, caller, is_kept, children), how, is_kept)
+    if kept:
+        request = _request(end, _own(end), kept)
         for other in end.others:
-            app.backend.store_result(other, result, state, trace, request=request)
+            app.backend.store_result(other, how.result, how.state, how.trace, request=request)
+
+
+def _request(end: JobEnd, caller: Caller, kept: bool, children: Sequence[AsyncResult] = ()) -> Context:
+    return request_of(end.job.args, end.job.kwargs, end.job.node, caller, kept, children)
+
+
+def _own(end: JobEnd) -> Caller:
+    return Caller(end.job.id, end.job.task, end.spec)
 
 
 def is_tracked(app: Celery, task: str) -> bool:
@@ -118,15 +104,6 @@ def tell_begun(app: Celery, job_id: str, task: str, hostname: str) -> None:
         logger.warning("job %s: that it began is not told: %s", job_id, error)
 
 
-def _outcome(end: JobEnd) -> tuple[str, Any, str | None]:
-    """State, result and traceback as Celery keeps them."""
-    if end.job.state == "succeeded":
-        return states.SUCCESS, end.job.result, None
-    if end.job.state in ("cancelled", "expired"):
-        return states.REVOKED, TaskRevokedError(end.job.state), None
-    return states.FAILURE, end.error, end.trace
-
-
 def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     """As `send` for each. Returns the ids of those for whom it worked; the others are logged.
 
@@ -137,7 +114,7 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     together = type(app.backend) in (RedisBackend, SentinelBackend)
     for end in ends:
         try:
-            if together and "link" not in end.spec and "link_error" not in end.spec and _is_kept(app, end):
+            if together and not _goes_on(end) and _is_kept(app, end):
                 packed += [_packed(app.backend, end, one) for one in (end.job.id, *end.others)]
             else:
                 send(app, end)
@@ -147,10 +124,16 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     return told | (_store(app.backend, packed) if packed else set())
 
 
+def _goes_on(end: JobEnd) -> bool:
+    """Is there more to do than to store its result?"""
+    return bool(end.callers) or any(end.spec.get(name) or name in end.spec.get("message", ()) for name in _FOLLOWING)
+
+
 def _packed(backend: RedisBackend, end: JobEnd, job_id: str) -> _Stored:
     """As KeyValueStoreBackend._store_result makes it, under this id."""
-    state, result, trace = _outcome(end)
-    request = _request(end, True) if backend.app.conf.result_extended else _NOBODY
+    state, result, trace = ended(end.job, end.error, end.trace)
+    says = backend.app.conf.result_extended or end.children or "message" in end.spec
+    request = _request(end, _own(end), True, end.children) if says else _NOBODY
     meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request)
     expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
     value = backend.encode(meta | {"task_id": job_id})
@@ -176,9 +159,14 @@ def _store(backend: RedisBackend, packed: list[_Stored]) -> set[str]:
     return {one.job_id for one in packed} - left
 
 
-def melted_into(store: Store, job_id: str) -> tuple[str, ...]:
-    """The ids of the submits that melted into a job. None comes any more once it has begun, or is over."""
-    return tuple(found.decode() for found in store.read("LRANGE", store.key("aliases", job_id), 0, -1))
+def melted_into(store: Store, end: JobEnd) -> JobEnd:
+    """With the ids of the submits that melted into a job, and the calls that it stands for. None comes any more once it
+    is over.
+    """
+    ids = [found.decode() for found in store.read("LRANGE", store.key("aliases", end.job.id), 0, -1)]
+    known = [Caller(*found) for found in callers(store, ids)]
+    others = tuple(one.id for one in known if not one.task)
+    return end._replace(others=others, callers=tuple(one for one in known if one.task))
 
 
 class Results:
@@ -198,8 +186,8 @@ class Results:
             try:
                 job = self.lanes.job(job_id)
                 trace = (job.error or {}).get("traceback", "")
-                error, others = recorded_error(self.app, job), melted_into(self.store, job_id)
-                send(self.app, JobEnd(job, self.lanes.spec(job_id), error, trace, others=others))
+                end = JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
+                send(self.app, melted_into(self.store, end))
             except Exception:
                 if tries < MOST_TRIES:
                     logger.exception("could not tell the end of job %s (try %d); once more later", job_id, tries)

@@ -1,4 +1,4 @@
-"""A doorbell starts a runner. It claims ready jobs that its node may run, one after the other, for one slice.
+"""A doorbell starts a runner, which claims ready jobs that its node may run, one after the other, for one slice.
 
     claim ─► attempt ─► finish and claim (one round trip) ─► attempt …
                           └─► result and links: into the outbox
@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from celery import Celery, signals
 from celery.app.task import Task
@@ -42,6 +42,7 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_MELTED
+from coordinator.jobs.states import State
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import would_deadlock
 from coordinator.store.client import Store
@@ -186,23 +187,25 @@ class Runner:
         if verdict == b"deadlock":
             error = would_deadlock(state.decode())
             return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
-        if verdict == b"accepted":
-            self._tell(claim, outcome, state.decode())
+        if verdict in (b"accepted", b"shared"):
+            self._tell(claim, outcome, state.decode(), verdict == b"shared")
         else:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())
         if verdict == b"condemned":  # the clock kills this process now: it must not hit whatever would be next here
             os.kill(os.getpid(), signal.SIGKILL)
         return given
 
-    def _tell(self, claim: Claim, outcome: Outcome, state: str) -> None:
+    def _tell(self, claim: Claim, outcome: Outcome, state: str, shared: bool) -> None:
+        """`shared`: calls were skipped for the job, or melted into it, under ids for which somebody waits."""
         self._events.ended(claim, outcome, state)
         if claim.undoing and outcome.error is not None:
             log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
-        if state not in TERMINAL or not claim.tell:
+        if state not in TERMINAL or not (claim.tell or shared):
             return
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
-        end = JobEnd(job, claim.spec, error, outcome.traceback, claim.tell == TELL_MELTED)
+        melts = shared or claim.tell == TELL_MELTED
+        end = JobEnd(job, claim.spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:
@@ -252,7 +255,7 @@ def undoing_of(claim: Claim) -> Undoing | None:
 def _ended(claim: Claim, outcome: Outcome, state: str, node: str) -> Job:
     error = loads(outcome.detail) if outcome.error else None
     return Job(
-        id=claim.id, keys=claim.keys, state=state, task=claim.task, args=claim.args, kwargs=claim.kwargs,
+        id=claim.id, keys=claim.keys, state=cast(State, state), task=claim.task, args=claim.args, kwargs=claim.kwargs,
         attempt=claim.attempt, losses=claim.losses, node=node, fence=claim.fence,
         submitted=None, taken=None, started=None, ended=datetime.now(UTC),
         result=outcome.value, error=claim.error if claim.undoing else error, progress=None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from celery import Celery, current_task, signals
@@ -19,6 +20,7 @@ from coordinator.errors import CoordinatorError, NoRetry
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.spec import Handles
+from coordinator.jobs.submission import Submission
 from coordinator.lanes.lanes import Lanes
 
 logger = logging.getLogger(__name__)
@@ -26,34 +28,44 @@ logger = logging.getLogger(__name__)
 CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
 
 
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """The handle of a job, which needs no result backend."""
+
+    id: str
+
+
 def handles_in(value: object) -> Handles | None:
-    """{"ids": [id or None, …], "one": was it a single handle} of an AsyncResult, a GroupResult or a list of them.
+    """{"ids": [id or None, …], "one": was it a single handle} of an AsyncResult, a GroupResult, a Submission or a list
+    of them. A job that was skipped is None.
 
     None when there is no handle in it. Raises NoRetry for one that stores no result: nobody would hear its end.
     """
-    if not isinstance(value, list | tuple | AsyncResult | ResultSet):
+    if not isinstance(value, list | tuple | AsyncResult | ResultSet | Submission):
         return None
     found = list(value) if isinstance(value, list | tuple) else [value]
     if any(isinstance(one, list | tuple) and any(isinstance(two, AsyncResult) for two in one) for one in found):
         raise NoRetry("lists of sub-results within a list: return one flat list of them")
-    if not any(isinstance(one, AsyncResult | ResultSet) for one in found):
+    if not any(isinstance(one, AsyncResult | ResultSet | Submission) for one in found):
         return None
-    if not all(one is None or isinstance(one, AsyncResult | ResultSet) for one in found):
-        raise NoRetry("a list of sub-results may hold results and None, nothing else")
+    if not all(one is None or isinstance(one, AsyncResult | ResultSet | Submission) for one in found):
+        raise NoRetry("a list of sub-results may hold results, submissions and None, nothing else")
     flat = list(flattened(found))
     for one in flat:
-        if one is not None and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
+        if isinstance(one, AsyncResult) and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
             raise _mute(one.id)
-    return {"ids": [one and one.id for one in flat], "one": isinstance(value, AsyncResult)}
+    return {"ids": [None if one is None else one.id for one in flat], "one": isinstance(value, AsyncResult)}
 
 
-def flattened(found: Sequence[object]) -> Iterator[AsyncResult | None]:
+def flattened(found: Sequence[object]) -> Iterator[AsyncResult | JobHandle | None]:
     """The handles of groups, laid flat."""
     for one in found:
         if isinstance(one, GroupResult | ResultSet):
             yield from flattened(one.results)
+        elif isinstance(one, Submission):
+            yield JobHandle(one.job_id) if one.accepted else None
         else:
-            yield one
+            yield one if isinstance(one, AsyncResult) else None
 
 
 def _mute(task_id: str) -> NoRetry:

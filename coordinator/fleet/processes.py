@@ -1,4 +1,7 @@
-"""The identity of a process: its pid and its birth. The system uses a pid again, but never both within one boot."""
+"""The identity of a process, its pid and its birth; whether it lives, and how to end it.
+
+The system uses a pid again, but never both within one boot.
+"""
 
 from __future__ import annotations
 

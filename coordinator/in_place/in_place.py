@@ -13,7 +13,8 @@ Left out is all that needs time, processes or a broker:
 - There are no nodes: queues, labels, drains and turns between groups have no effect, and no running job is stopped.
   A job that is cancelled at work ends as cancelled after its attempt.
 - No result backend is written.
-- A grab goes to Redis here, too, and raises StoreUnavailable where there is none.
+- Nobody forgets an instance, whatever its `keep`. `Grab.wait` raises WaitTimeout at once where the winner is at work:
+  it could not end meanwhile.
 - A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile. One that
   its own code holds up raises WouldDeadlock, as on a fleet.
 
@@ -39,7 +40,7 @@ from coordinator.execution.claim import Claim
 from coordinator.execution.parked import End, verdict
 from coordinator.execution.results import JobEnd, recorded_error, send
 from coordinator.execution.runner import undoing_of
-from coordinator.execution.subresults import flattened
+from coordinator.execution.subresults import JobHandle, flattened
 from coordinator.in_place.attempts import NODE
 from coordinator.in_place.causes import causes_in_place
 from coordinator.in_place.lanes import Memory
@@ -65,7 +66,7 @@ class InPlace(Memory):
         self._turn = threading.RLock()
         self._app = app
         self._tracers = Tracers(app, NODE, in_place=True)
-        self._handles: dict[str, list[AsyncResult | None]] = {}
+        self._handles: dict[str, list[AsyncResult | JobHandle | None]] = {}
         self._raised: dict[str, tuple[BaseException, str]] = {}
 
     def why(self, job_id: str) -> list[str]:
@@ -90,6 +91,7 @@ class InPlace(Memory):
             for job_id in list(records)[:-_KEPT]:
                 if "alias" in records[job_id] or records[job_id]["state"] in TERMINAL:
                     del records[job_id]
+            self.rules.instances.forget(_KEPT)
             self._submitted_ids = [one for one in self._submitted_ids if one in records]
 
     @contextmanager
@@ -237,11 +239,13 @@ class InPlace(Memory):
                 self._end(one, why=f"sub-result of job {job_id}, which is over", by="coordinator")
         return True
 
-    def _end_of(self, handle: AsyncResult) -> End | None:
+    def _end_of(self, handle: AsyncResult | JobHandle) -> End | None:
         """None while it has not ended."""
         try:
             job = self.job(handle.id)
         except UnknownJob:
+            if isinstance(handle, JobHandle):
+                raise
             return End(handle.successful(), handle.result) if handle.ready() else None
         well = job.state == "succeeded"
         return End(well, job.result if well else job.error) if job.over else None

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 from coordinator.jobs.spec import Signature, SignatureOptions
 
 Arguments = tuple[list[Any], dict[str, Any]]
+
+WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
+KeyOption = str | Callable[..., str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +24,12 @@ class Backoff:
     jitter: bool = True
 
 
-class OrderOptions(TypedDict, total=False):
-    """How a job is to be treated. Each option may be left out; times are seconds.
+class TaskOptions(TypedDict, total=False):
+    """How a job is to be treated, whenever it is submitted. Each option may be left out; times are seconds.
 
     * priority: -255 to 255, 0 where it is not named. A greater one goes first.
     * weight: 1, or "all": in a lane with a limit above 1 the job runs alone.
     * needs: the labels that a node must have to run the job. A step may need more: `step.set(needs=[…])`.
-    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
-    * start_at: the number of the step with which a chain begins, from 0.
     * unite: {argument: texts or None}. Where a job melts into another, the texts are united; None means everything.
     * max_attempts: how many calls may raise; 0 and 1 mean one call. Where it is not named, one, or the `max_retries` of
       a task that retries itself.
@@ -47,8 +48,6 @@ class OrderOptions(TypedDict, total=False):
     priority: int | None
     weight: Literal[1, "all"]
     needs: Collection[str]
-    not_before: datetime | None
-    start_at: int
     unite: Mapping[str, Collection[str] | None]
     max_attempts: int | None
     max_losses: int | None
@@ -62,12 +61,24 @@ class OrderOptions(TypedDict, total=False):
     max_lifetime: float | None
 
 
+class OrderOptions(TaskOptions, total=False):
+    """Those of `TaskOptions`, and two that are of one submit.
+
+    * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
+    * start_at: the number of the step with which a chain begins, from 0.
+    """
+
+    not_before: datetime | None
+    start_at: int
+
+
 class Options(OrderOptions, total=False):
     """The options of `submit`: those of `OrderOptions`, and some that look at the lane as it is now.
 
     * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
       of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
       `replace` cancels the jobs at work in its lanes, and those that wait there to replace them, and stands in line.
+      For a job over several keys, a mapping says `queue` or `skip` for each: {"pool": "queue", "item/7": "skip"}.
     * job_id: the job's id; a new one is made where it is not named.
     * max_waiting: LaneFull is raised where so many jobs wait in one of the lanes.
     * instance: text, a number or an instant, which makes the job a grab of this instance of its one key. It is done
@@ -75,11 +86,25 @@ class Options(OrderOptions, total=False):
     * keep: so many seconds nobody does a completed instance again; 30 days where it is not named.
     """
 
-    when_busy: Literal["queue", "skip", "defer", "replace"]
+    when_busy: WhenBusy
     job_id: str | None
     max_waiting: int | None
     instance: str | int | datetime | None
     keep: float
+
+
+class Coordinate(TaskOptions, total=False):
+    """The option `coordinate` of a keyed task: `@app.task(coordinate={"key": "order/{order_id}"})`.
+
+    * key: a text over the task's own arguments, or a function of them that gives one key or several; or a list of such.
+    * when_busy, max_waiting: as in `Options`.
+    * on_skip: the call that was skipped gives the `result` of the job it was skipped for, or has Locked `raise`d.
+    """
+
+    key: Required[KeyOption | Sequence[KeyOption]]
+    when_busy: Literal["queue", "skip", "defer", "replace"]
+    on_skip: Literal["result", "raise"]
+    max_waiting: int | None
 
 
 @dataclass(frozen=True, slots=True)

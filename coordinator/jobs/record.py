@@ -5,26 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.spec import Cause, Spec, StepSpec
+from coordinator.jobs.states import Over, State
 from coordinator.store.client import Store
-from coordinator.store.times import instant
+from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
 
 _PAGE = 500
 _SPEC = ("spec", *(f"spec{number}" for number in range(1, 8)))
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
-TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
+TERMINAL = frozenset(get_args(Over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Job:
 
     id: str
     keys: tuple[str, ...]
-    state: str
+    state: State
     task: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -118,10 +119,10 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     )
 
 
-def state_of(record: Mapping[str, str]) -> str:
+def state_of(record: Mapping[str, str]) -> State:
     """A job whose rollback is ready, runs or is parked is being rolled back."""
     rolling = record.get("phase") == "rollback" and record["state"] in ("ready", "running", "parked")
-    return "rolling_back" if rolling else record["state"]
+    return cast(State, "rolling_back" if rolling else record["state"])
 
 
 def _unfaded(record: dict[str, str]) -> dict[str, str]:
@@ -171,6 +172,18 @@ def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
     for job_id, record in zip(ids, store.call(ask), strict=True):
         if record:
             yield parse(job_id, record)
+
+
+def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
+    """Have Redis keep the records of these jobs, which are over, for so long at least."""
+
+    def ask() -> None:
+        pipeline = store.client.pipeline(transaction=False)
+        for job_id in ids:
+            pipeline.pexpire(store.key("job", job_id), milliseconds(seconds), gt=True)
+        pipeline.execute()
+
+    store.call(ask)
 
 
 def fields(store: Store, job_id: str, *names: str) -> list[str]:
@@ -229,6 +242,12 @@ def standing(store: Store, job_id: str) -> Standing:
     place = chain.number_of(back) if phase == "rollback" else None
     tries = max(0, attempt - losses - forgiven - 1)
     return Standing(keys.partition("\n")[0], task, loads(spec or "{}"), step, tries, place, cause_of(error))
+
+
+def callers(store: Store, ids: Sequence[str]) -> list[tuple[str, str, Spec]]:
+    """Id, task and spec of each of these calls; of a submit that melted, the task is '' and the spec is empty."""
+    found = zip(ids, fields_of_many(store, ids, "task", *_SPEC), strict=True) if ids else ()
+    return [(one, task, loads("".join(spec) or "{}")) for one, (task, *spec) in found]
 
 
 def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:

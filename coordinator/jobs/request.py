@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
+from coordinator.jobs.encoding import bounded, encode
 from coordinator.jobs.options import Options, Target
-from coordinator.jobs.spec import Signature, SignatureOptions, Spec
+from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec
 from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
@@ -24,12 +25,16 @@ UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
 _KNOWN = Options.__annotations__.keys()
+_OF_RESULT = {"message", "link", "link_error", "headers", "shadow", "ignore_result"}
 _HONOURED = SignatureOptions.__annotations__.keys()
 
 
 @dataclass(slots=True)  # not frozen: one is made for each submit
 class JobRequest:
-    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`."""
+    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`.
+
+    `when_busy`: `skip` looks at all keys; `skip 1 3` at the first and the third only.
+    """
 
     id: str
     keys: tuple[str, ...]
@@ -38,6 +43,14 @@ class JobRequest:
     not_before: Arg
     room: Arg
     fields: tuple[Arg, ...]
+
+    @property
+    def skip_keys(self) -> tuple[str, ...]:
+        """The keys of which none may be busy."""
+        skip, *places = self.when_busy.split()
+        if skip != "skip":
+            return ()
+        return tuple(self.keys[int(place) - 1] for place in places) or self.keys
 
     def step_args(self) -> tuple[Arg, ...]:
         return (
@@ -49,6 +62,17 @@ class JobRequest:
             self.room,
             *self.fields,
         )
+
+
+@dataclass(slots=True)
+class Call:
+    """The part of a submit that the call of a keyed task adds.
+
+    `awaited`: under the call's own id, so that its outcome is told under that id where it is skipped or melts, too.
+    """
+
+    message: Message
+    awaited: bool
 
 
 class Requests:
@@ -66,29 +90,37 @@ class Requests:
         if settings.keep_most:
             self._kept += f" {settings.keep_most}"
 
-    def make(self, keys: str | Sequence[str], given: Mapping[str, object], options: Options) -> JobRequest:
+    def make(
+        self, keys: str | Sequence[str], given: Mapping[str, object], options: Options, call: Call | None = None
+    ) -> JobRequest:
         """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
         check_options(options)
         signature, own = check_signature(given)
         found, of_grab = self._place(keys, options)
-        when_busy, start = _when(options, own)
-        waits = validation.one_of("unknown", options.get("unknown", UNKNOWN[0]), UNKNOWN) == "wait"
+        when_busy, start = _when(options, own, found, call)
+        waits = "unknown" in options and validation.one_of("unknown", options["unknown"], UNKNOWN) == "wait"
         plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
         own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
-        text = _encode(signature["task"], _spec(plan.spec, own, options), self._most)
+        spec = _spec(plan.spec, own, options)
+        alike = dumps(_alike(spec)) if call and when_busy == "defer" else ""
+        if call and call.message:
+            spec["message"] = call.message
+        text = encode(signature["task"], spec, self._most)
         first = plan.first
         limits = self._limits(first.limit, options)
         fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
         if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
-            same = (first.kind, first.task, text, *sorted(unite), *found)
+            same = (first.kind, first.task, alike or text, *sorted(unite), *found)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
-            fields += ["unite", _bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
-        if rare := [*_rare(options, own, plan), *of_grab]:
+            fields += ["unite", bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
+        if rare := [*_rare(options, own, plan, call), *of_grab]:
             fields += ["seldom", 1, *rare]
+        if call and when_busy in ("skip", "defer"):
+            fields += ["expected", int(call.awaited)]
         if number := _priority(options, own):
             fields += ["priority", number]
         return JobRequest(_id(options, own), found, when_busy, number, start, _room(options), tuple(fields))
@@ -142,11 +174,15 @@ def check_signature(given: Mapping[str, object]) -> tuple[Signature, SignatureOp
     return signature, cast(SignatureOptions, options)
 
 
-def _when(options: Options, own: SignatureOptions) -> tuple[str, Arg]:
+def _alike(spec: Spec) -> Spec:
+    """The part of a call by which it is equal to another: what becomes of its result does not count."""
+    return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
+
+
+def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:
     """`when_busy`, and when the job may start (`validation.start`), 0 = now."""
-    when_busy = options.get("when_busy", "queue")
-    if when_busy != "queue":
-        validation.one_of("when_busy", when_busy, WHEN_BUSY)
+    given = options.get("when_busy", "queue")
+    when_busy = given if given == "queue" else _when_busy(given, keys)
     named = options.get("not_before")
     if named is not None:
         start: Arg = validation.epoch_ms(named)
@@ -156,9 +192,23 @@ def _when(options: Options, own: SignatureOptions) -> tuple[str, Arg]:
         start = validation.start("countdown", own["countdown"])
     else:
         return when_busy, 0
-    if when_busy != "queue":
+    if when_busy != "queue" and call is None:
         raise InvalidJob(f"when_busy={when_busy!r} looks at the lane now: not with not_before, eta or countdown")
     return when_busy, start
+
+
+def _when_busy(given: object, keys: tuple[str, ...]) -> str:
+    """As JobRequest has it."""
+    if not isinstance(given, Mapping):
+        return validation.one_of("when_busy", cast(str, given), WHEN_BUSY)
+    if set(given) != set(keys):
+        raise InvalidJob(f"when_busy names {sorted(map(str, given))}: name each key of the job, and no other")
+    for one in given.values():
+        validation.one_of("when_busy of a key", one, WHEN_BUSY[:2])
+    places = [str(place) for place, key in enumerate(keys, 1) if given[key] == "skip"]
+    if len(places) in (0, len(keys)):
+        return "skip" if places else "queue"
+    return " ".join(["skip", *places])
 
 
 def _id(options: Options, own: SignatureOptions) -> str:
@@ -191,7 +241,7 @@ def _unite(options: Options, spec: Spec) -> dict[str, list[str] | None]:
     return united
 
 
-def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg]:
+def _rare(options: Options, own: SignatureOptions, plan: chain.Plan, call: Call | None) -> list[Arg]:
     """Fields that few jobs have: Redis looks for them only where `seldom` is set."""
     fields: list[Arg] = []
     if plan.number:
@@ -208,6 +258,8 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan) -> list[Arg
         fields += ["expires", validation.start("expires", own["expires"])]
     if job := working.get():
         fields += ["parent", job.id]
+    elif call and "child_of" in call.message:
+        fields += ["parent", call.message["child_of"]]
     return fields
 
 
@@ -239,32 +291,3 @@ def _links(name: str, given: object) -> list[Signature]:
         if not isinstance(one, Mapping) or not isinstance(one.get("task"), str):
             raise InvalidJob(f"{name} is no signature of a task: {one!r}")
     return cast(list[Signature], links)
-
-
-def _encode(task: str, spec: Spec, most: int) -> str:
-    try:
-        text = str(dumps(spec))
-    except (TypeError, ValueError) as error:
-        for place, value in chain.all_arguments(spec):
-            try:
-                dumps(value)
-            except (TypeError, ValueError):
-                raise InvalidJob(f"{task}: argument {place} is not JSON: {type(value).__name__}") from error
-        raise InvalidJob(f"{task}: its options are not JSON: {error}") from error
-    if '"__type__"' in text:
-        _read_back(task, text)
-    return _bounded(f"{task}: its arguments have", text, most)
-
-
-def _bounded(what: str, text: str, most: int) -> str:
-    if len(text) > most:  # ASCII, as all JSON here
-        raise InvalidJob(f"{what} {len(text)} bytes; at most {most} (setting max_payload)")
-    return text
-
-
-def _read_back(task: str, text: str) -> None:
-    """A dict that looks like one of kombu's own encodings may be written, but not read."""
-    try:
-        loads(text)
-    except Exception as error:
-        raise InvalidJob(f"{task}: its arguments could not be read back from JSON: {error!r}") from error

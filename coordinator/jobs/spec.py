@@ -62,6 +62,28 @@ class Policy(TypedDict):
     jitter: bool
 
 
+class Message(TypedDict, total=False):
+    """The place of a keyed task's call in a canvas, as its message would have carried it. A usual value is left out.
+
+    `retries`: those before the call was submitted. `stamps`: those that `stamped_headers` names. `child_of`: the job
+    that waits for the end of the call, or of the task that published it.
+    """
+
+    chain: list[Signature]
+    chord: Signature
+    group: str
+    group_index: int
+    root_id: str
+    parent_id: str
+    reply_to: str
+    origin: str
+    stamped_headers: list[str]
+    stamps: dict[str, object]
+    replaced_task_nesting: int
+    retries: int
+    child_of: str
+
+
 class Spec(StepSpec, total=False):
     """The part of a record that only the runner reads: of a single task its step, of a chain `steps` and `first`.
 
@@ -71,6 +93,7 @@ class Spec(StepSpec, total=False):
 
     steps: list[StepSpec]
     first: int
+    message: Message
     rollback: Spec
     link: list[Signature]
     link_error: list[Signature]

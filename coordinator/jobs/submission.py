@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from coordinator.errors import CoordinatorError
 from coordinator.jobs.instances import State, Winner
 from coordinator.jobs.record import Job
+from coordinator.jobs.states import Answer
 from coordinator.store.values import Json
 
 
@@ -27,18 +28,19 @@ class Submission:
 
     `outcome`: started (in front, and a living node can run it), queued, skipped, coalesced (`job_id` is an alias of the
     waiting job it melted into), duplicate, collected (by a sorter), lost (`job_id` is that of the winner of the
-    instance). `position`: 0 = in front, -1 = not in line (yet).
+    instance). `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or melted into.
 
     A submit with an instance has also `won`; `state`: running, complete or failed, and a loser's complete or
     incomplete; the `winner`; its `result` is that of an instance that is complete.
     """
 
     job_id: str
-    outcome: str
+    outcome: Answer
     position: int
     won: bool | None = None
     state: State = ""
     winner: Winner | None = None
+    of: str = field(default="", compare=False)
     _kept: Json = field(default=None, repr=False)
     _host: Host | None = field(default=None, repr=False, compare=False)
 

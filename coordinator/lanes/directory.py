@@ -23,6 +23,7 @@ import itertools
 import logging
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +49,10 @@ class File:
 
 
 class Watch:
-    """`take(order_id, file)` answers as the step sorter_add; `remembered()` and `forget(files)`: path, identity."""
+    """`take(order_id, file)` answers as the step sorter_add; `remembered()` and `forget(files)`: path, identity.
+
+    `marker`: directories arrive instead of files. One is there once it holds a file of this name, with its identity.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Watch:
         take: Callable[[str, File], str],
         remembered: Callable[[], dict[bytes, str]],
         forget: Callable[[Mapping[bytes, str]], None],
+        marker: str = "",
     ) -> None:
         if not isinstance(pattern, str) or not pattern or "/" in pattern:
             raise InvalidJob(f"pattern {pattern!r} is for names in the directory itself, as *.xml")
@@ -67,6 +72,7 @@ class Watch:
         except OSError as error:
             raise InvalidJob(f"cannot watch {self._directory}: {error}") from error
         self._pattern = pattern
+        self._marker = marker
         self._take, self._remembered, self._forget = take, remembered, forget
         self._known: dict[bytes, str] | None = None
         self._ask_at = 0.0
@@ -103,7 +109,7 @@ class Watch:
         with os.scandir(self._directory) as entries:
             for entry in entries:
                 names.add(os.fsencode(entry.path))
-                if self._matches(entry.name) and (file := _file(entry)):
+                if self._matches(entry.name) and (file := _file(entry, self._marker)):
                     files[os.fsencode(entry.path)] = file
         self._drop(known, names)
         ripe = {path for path, file in files.items() if self._before.get(path) == file.identity != known.get(path)}
@@ -154,12 +160,14 @@ def order_ids(file: File) -> Iterator[str]:
     yield from (f"{name}@{file.changed}+{number}" for number in itertools.count(2))
 
 
-def _file(entry: os.DirEntry[str]) -> File | None:
-    """None: it is no file, or has vanished."""
+def _file(entry: os.DirEntry[str], marker: str) -> File | None:
+    """None: it is no file, or has vanished. With a marker: it is no directory, or does not hold the marker."""
     try:
-        if not entry.is_file():
+        if not (entry.is_dir() if marker else entry.is_file()):
             return None
-        found = os.stat(entry.path)
+        found = os.stat(os.path.join(entry.path, marker) if marker else entry.path)
+        if not stat.S_ISREG(found.st_mode):
+            return None
     except FileNotFoundError:
         return None
     return File(Path(entry.path), f"{found.st_ino} {found.st_mtime_ns} {found.st_size}", found.st_mtime_ns)

@@ -1,14 +1,15 @@
-"""Lines as they stand at one moment. Nothing here writes."""
+"""Lanes as people see them: line, limit, holder and marks at one moment. Nothing here writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kombu.utils.json import loads
 
 from coordinator.jobs.record import fields_of_many
+from coordinator.jobs.states import LaneState
 from coordinator.jobs.validation import utf8
 from coordinator.store.client import Store
 from coordinator.store.values import Act
@@ -29,7 +30,7 @@ class Lane:
     key: str
     jobs: tuple[str, ...]
     length: int
-    state: str
+    state: LaneState
     holder: str | None
     pause: Act | None = None
     limit: int = 1
@@ -40,7 +41,7 @@ class Lane:
         return self.pause is not None
 
 
-def lanes(store: Store, prefix: str, state: str | None, most: int, after: str) -> list[Lane]:
+def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: str) -> list[Lane]:
     """Lanes not empty, paused, or with a limit of their own, by key; a page costs the same however many there are."""
     found: list[Lane] = []
     for keys in _pages(store, prefix, after, min(most, _PAGE)):
@@ -94,7 +95,7 @@ def _lane(key: str, most: int, found: Sequence[Any], head: Sequence[str]) -> Lan
         key=key,
         jobs=jobs[:most],
         length=length - (len(ids) - len(jobs)),
-        state=state if jobs else "empty",
+        state=cast(LaneState, state) if jobs else "empty",
         holder=holder,
         pause=loads(pause) if pause else None,
         limit=int(number),

@@ -21,6 +21,7 @@ from coordinator.jobs.instances import found, names_in
 from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
+from coordinator.jobs.states import Answer, End, LaneState, State
 from coordinator.jobs.submission import Submission
 from coordinator.lanes import lane
 from coordinator.lanes.grabs import end_of_process
@@ -67,10 +68,10 @@ class Lanes:
             return Submission(request.id, "duplicate", -1)
 
     def job(self, job_id: str) -> Job:
-        """Raises UnknownJob. The id of a coalesced submit shows the job it melted into."""
+        """Raises UnknownJob. The id of a submit that melted, or of a call that was skipped, shows the other job."""
         found = record.read(self.store, job_id)
-        if b"alias" in found:
-            job_id = found[b"alias"].decode()
+        if other := found.get(b"alias") or found.get(b"skipped"):
+            job_id = other.decode()
             found = record.read(self.store, job_id)
         return record.parse(job_id, found)
 
@@ -133,7 +134,7 @@ class Lanes:
                 with suppress(StoreUnavailable, StoreRefused):
                     self.store.step("job_await", "", *others)
 
-    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> str:
+    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> State:
         """End a job; its state after the call. A running one (`running`) ends once its process was stopped.
 
         A job that was started is rolled back, where it has a rollback.
@@ -144,16 +145,16 @@ class Lanes:
         """End a job that has not begun, or waits for its retry; its state after the call. Any other goes on."""
         return self._acted("job_cancel", job_id, why, by, "1")
 
-    def retry(self, job_id: str, *, to: str = "back", why: str = "", by: str = "") -> str:
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
         """A held job goes on, a retrying one at once; one that ended badly joins its lines anew, at the back or front
         of those of its priority. Its state after the call.
         """
         return self._acted("job_retry", job_id, why, by, validation.one_of("to", to, ENDS))
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: str = "back", why: str = "", by: str = "",
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str = "",
         token: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> State:  # fmt: skip
         """Give a job that was not started another place in all its lines: back or front of those of its priority.
 
         Its state after the call. Raises InvalidJob where it was started, or stands in no line. Asked again with the
@@ -167,7 +168,7 @@ class Lanes:
             raise UnknownJob(job_id)
         if not moved:
             raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
-        return cast(str, state.decode())
+        return cast(State, state.decode())
 
     def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
         """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
@@ -176,11 +177,11 @@ class Lanes:
         """
         return int(self.store.step("lane_limit", validation.check_keys(key)[0], check_limit(limit), why, by))
 
-    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> str:
+    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> State:
         state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)
-        return cast(str, state.decode())
+        return cast(State, state.decode())
 
     def release(self, key: str, *, why: str, by: str = "", holder: str = "") -> str | None:
         """Take the lane from the job that was started, which ends as cancelled, without rollback; the next goes on.
@@ -209,7 +210,7 @@ class Lanes:
     def lane(self, key: str, most: int = 100) -> Lane:
         return lane.look(self.store, validation.check_keys(key), most)[0]
 
-    def lanes(self, prefix: str = "", state: str | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Lanes not empty, paused, or with a limit of their own, by key, which begins with `prefix`.
 
         `state`: of the first job in line. `after`: the last key of the page before.
@@ -241,19 +242,20 @@ def _submitted(request: JobRequest, reply: Any) -> Submission:
     if outcome == b"full":
         raise LaneFull(about.decode(), position, request.id)
     if not grab:
-        return Submission(request.id, outcome.decode(), position)
+        other = about.decode() if outcome in (b"skipped", b"coalesced") else ""
+        return Submission(request.id, outcome.decode(), position, of="" if other == request.id else other)
     told, winner = grab
     return grab_submission(request, outcome.decode(), position, about.decode(), told, winner.decode())
 
 
 def grab_submission(
-    request: JobRequest, outcome: str, position: int, about: str, told: Sequence[bytes], winner: str
+    request: JobRequest, outcome: Answer, position: int, about: str, told: Sequence[bytes], winner: str
 ) -> Submission:
     """That of a submit with an instance. `told`: the instance; `winner`: the id that has it."""
     grab, won = found(*names_in(request.keys[0]), told), winner == request.id
     state = "incomplete" if not won and grab.state == "running" else grab.state
     job_id = about if outcome == "lost" else request.id
-    return Submission(job_id, outcome, position, won, state, grab.winner, grab.value)
+    return Submission(job_id, outcome, position, won, state, grab.winner, _kept=grab.value)
 
 
 def check_limit(limit: int) -> int:

@@ -27,6 +27,7 @@ from coordinator.jobs import validation
 from coordinator.jobs.options import Options, OrderOptions
 from coordinator.jobs.record import fields
 from coordinator.jobs.request import JobRequest, check_options, check_signature
+from coordinator.jobs.states import Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.directory import File, Watch
 from coordinator.store.client import Store
@@ -142,7 +143,7 @@ class Sorter:
     """One sorter, as one process adds to it."""
 
     def __init__(
-        self, sorters: Sorters, make: MakeRequest, name: str, idle_timeout: float, max_wait: float | None, order: str
+        self, sorters: Sorters, make: MakeRequest, name: str, idle_timeout: float, max_wait: float | None, order: Sorted
     ) -> None:
         self.name = _checked_name(name)
         self._sorters = sorters

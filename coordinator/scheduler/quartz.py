@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from calendar import monthrange
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 Days = Callable[[int, int], tuple[int, ...]]  # (weekday of the 1st, 0 = SUN; length of the month) -> its days
@@ -52,7 +53,7 @@ class _Field(NamedTuple):
         return int(token)
 
     def values(self, text: str) -> tuple[int, ...]:
-        return tuple(sorted({value for element in text.split(",") for value in self._element(element, text)}))
+        return _sorted(self, text)
 
     def _element(self, element: str, text: str) -> list[int]:
         parts = _ELEMENT.fullmatch(element) if element else None
@@ -74,6 +75,17 @@ class _Field(NamedTuple):
             raise self.error(text, "the range ends before it starts")
         end += span if end < start else 0
         return [self.low + (value - self.low) % span for value in range(start, end + 1, step)]
+
+
+@lru_cache(4096)
+def _values(field: _Field, text: str) -> frozenset[int]:
+    """Many schedules share what they have in common: a set of all years is larger than the rest of a schedule."""
+    return frozenset(value for element in text.split(",") for value in field._element(element, text))
+
+
+@lru_cache(4096)
+def _sorted(field: _Field, text: str) -> tuple[int, ...]:
+    return tuple(sorted(_values(field, text)))
 
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -143,7 +155,7 @@ class Quartz:
         self.repaired: str | None = None
         self._seconds, self._minutes, self._hours = _SEC.values(sec), _MIN.values(minute), _HOUR.values(hour)
         self._earliest = self._hours[0], self._minutes[0], self._seconds[0]
-        self._months, self._years = frozenset(_MON.values(mon)), frozenset(_YEAR.values(year))
+        self._months, self._years = _values(_MON, mon), _values(_YEAR, year)
         self._last_year = max(self._years)
         self._rule = _week_days(wday) if mday == "?" else _month_days(mday)
         self._days: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -35,6 +35,7 @@ from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
+from coordinator.keyed_task import into_lanes
 from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
 from coordinator.worker import remote_control
@@ -53,6 +54,10 @@ class Consumer(consumer.Consumer):
         connection: Connection = super().connect()
         note(self.app, connection, self.hostname)
         return connection
+
+    def update_strategies(self) -> None:
+        super().update_strategies()
+        into_lanes(self.app, self.strategies)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Closing a channel first reads what its BRPOP brings. On a lost connection that raises, and leaves the channel

@@ -9,6 +9,8 @@ from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import CoordinatorError
+from tasks.batches import Conflict, UnknownItem
+from tasks.components import UnknownComponent
 from tasks.database import ForeignHost, NewerDatabase
 from tasks.member_node import safe_xml
 from tasks.nodelist.stores import NodelistStoreAway
@@ -36,6 +38,9 @@ def one_line() -> Iterator[None]:
         raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
     except (
         ImportError,
+        Conflict,
+        UnknownItem,
+        UnknownComponent,
         NodelistStoreAway,
         ForeignHost,
         NewerDatabase,

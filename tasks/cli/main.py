@@ -1,4 +1,4 @@
-"""The service's own commands of `coordinator`. `up` and `demo` import their modules only when they are called."""
+"""The service's own commands of `coordinator`: `up` and `demo` import their modules only when they are called."""
 
 from pathlib import Path
 
@@ -8,10 +8,13 @@ from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
 from tasks.app import coordinator
 from tasks.catalog.sightings import Sightings
+from tasks.cli.components import components_command
 from tasks.cli.errors import one_line, unknown
+from tasks.cli.items import items_command
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
 from tasks.cli.refresh import refresh
+from tasks.pipeline import components
 from tasks.service import service
 
 
@@ -103,3 +106,4 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
 
 
 coordinator.commands += [up, demo, refresh, members, catalog, nodelist]
+coordinator.commands += [items_command(components), components_command(components)]

@@ -1,4 +1,4 @@
-"""The one way to open the database. A process that opens it first brings the tables up to date.
+"""The one way to open the database: a process that opens it first brings the tables up to date, under a lock.
 
 SQLite (write-ahead log) serves one host, since its readers and writers share memory. PostgreSQL serves any number.
 Each use opens a connection and closes it again, so that a fork inherits none.

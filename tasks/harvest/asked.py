@@ -1,4 +1,4 @@
-"""Several submits may ask one sync for different things. Their texts unite: `increment`, `complete`, `pid X`."""
+"""Several submits may ask one sync for different things, and their texts unite: `increment`, `complete`, `pid X`."""
 
 from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple

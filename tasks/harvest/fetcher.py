@@ -1,4 +1,4 @@
-"""Fetch the system metadata of many objects at once. A bounded number is in progress; each is tried a few times."""
+"""Fetch the system metadata of many objects at once: a bounded number is in progress, each is tried a few times."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Client of a member node's REST API. It trusts no answer, and bounds its size, its time and its redirects.
+"""Client of a member node's REST API: it trusts no answer, and bounds its size, its time and its redirects.
 
 Each error is a MemberNodeError that names the member, the address and the status. One client is one bounded set of
 connections; several threads may call its methods.

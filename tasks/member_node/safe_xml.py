@@ -1,4 +1,4 @@
-"""XML from strangers. The parser refuses a document type, resolves no entity and uses no network."""
+"""XML from strangers: the parser refuses a document type, resolves no entity and uses no network."""
 
 from collections.abc import Callable, Iterable
 

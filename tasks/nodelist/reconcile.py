@@ -1,4 +1,4 @@
-"""The document and the permanent store follow each other.
+"""The document and the permanent store follow each other: commits go to the store, its changes into the document.
 
     commit   a change of the document reaches every node and beat, or is refused
     follow   a committed change is written to the store: an operator's by its author, a sync's by a node within seconds

@@ -7,8 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -21,6 +19,7 @@ import ldap
 from tests.consistency.author import Charge
 from tests.consistency.members import Killable
 from tests.harness.slapd import dn
+from tests.harness.warm import start
 
 if TYPE_CHECKING:
     from tests.consistency.nodelist import NodelistTrial
@@ -40,10 +39,10 @@ class Author(threading.Thread, Killable):
     def run(self) -> None:
         for number in itertools.count():
             charge = replace(self.charge, seed=f"{self.trial.seed} {self.charge.name} {number}")
-            argv = [sys.executable, "-m", "tests.consistency.author", json.dumps(asdict(charge))]
+            argv = ["-m", "tests.consistency.author", json.dumps(asdict(charge))]
             said = self.trial.members.root / f"{charge.name}.log"
             with said.open("ab") as log:
-                self.process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, stderr=log, text=True)
+                self.process = start(argv, stdin=PIPE, stdout=PIPE, stderr=log)
             with self.process as process:
                 assert process.stdin
                 assert process.stdout

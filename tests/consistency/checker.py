@@ -28,6 +28,7 @@ class Trial:
         self.directory = directory
         self.seed = seed
         self.pace = pace
+        self.breath = 0.01  # s between two looks of the reader, lest it take a processor for itself
         self.random = random.Random(seed)
         self.seen = Seen()
         self.over = threading.Event()

@@ -3,12 +3,9 @@
 import json
 import resource
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from coordinator.documents.copies import Copies
 from coordinator.documents.document import Document
@@ -16,12 +13,13 @@ from coordinator.store.client import Store
 from tests.consistency.member import Charge
 from tests.coordinator.documents import replica_set
 from tests.coordinator.documents.replica_set import NAME, ReplicaSet
+from tests.harness.warm import Started, start
 
 
 class Killable:
     """A process of a trial."""
 
-    process: subprocess.Popen[Any]
+    process: Started
 
     def kill(self) -> None:
         self.process.kill()
@@ -58,8 +56,7 @@ class Member(Killable, replica_set.Member):
     def start(self, fatal: str = "") -> None:
         charge = json.dumps(asdict(self._charge) | {"fatal": fatal})
         with self.log.open("ab") as log:
-            argv = [sys.executable, "-m", "tests.consistency.member", charge]
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
+            self.process = start(["-m", "tests.consistency.member", charge], stdout=log, stderr=log)
 
     def end(self) -> None:
         """As its node would; waits for it."""

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -126,10 +127,9 @@ class Reader(threading.Thread):
     def run(self) -> None:
         while not self.trial.over.is_set():
             for member in self.trial.members.all:
-                try:
+                with suppress(StoreUnavailable):
                     self.look(member)
-                except StoreUnavailable:
-                    time.sleep(0.01)
+                time.sleep(self.trial.breath)
 
     def look(self, member: Member) -> None:
         seen, floor, epoch = self.trial.seen, self.trial.seen.heard, self.trial.since

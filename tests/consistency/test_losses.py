@@ -2,8 +2,6 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from coordinator.documents.replica import SILENCE_MS
 from tests.consistency.members import Member, Members
 from tests.coordinator.documents.replica_set import NAME
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 SILENCE = SILENCE_MS / 1000
 """s; an update that is quicker waited for no silent member."""
@@ -188,7 +187,7 @@ def test_the_update_of_an_author_killed_after_asking_is_made(members: Members) -
     (only,) = members.ready("a")
     only.pause()
     url, prefix = members.store.settings.url, members.store.settings.prefix
-    author = subprocess.Popen([sys.executable, "-c", AUTHOR, url, prefix])
+    author = start(["-c", AUTHOR, url, prefix])
     wait_until(lambda: members.store.client.exists(members.store.key("prepare", NAME)))
     author.send_signal(signal.SIGKILL)
     author.wait()

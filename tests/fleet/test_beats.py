@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -12,6 +10,7 @@ from typing import Self
 from tests.coordinator.scheduler.beats import Beats, instant_of, without_gap
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 ROOT = Path(__file__).parents[2]
 NODES = [f"sync/urn:node:{number:02}" for number in range(20)]
@@ -20,12 +19,11 @@ CHANGED = NODES[7]
 
 class Beat:
     def __init__(self, log: Path, environ: dict[str, str]) -> None:
-        argv = [sys.executable, "-m", "celery", "-A", "tests.harness.apps.members", "beat", "--pidfile=", "-l", "INFO"]
+        argv = ["-m", "celery", "-A", "tests.harness.apps.members", "beat", "--pidfile=", "-l", "INFO"]
+        argv += ["-S", "coordinator.scheduler.Scheduler"]
         self.log = log
         with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                [*argv, "-S", "coordinator.scheduler.Scheduler"], env=environ, cwd=ROOT, stdout=out, stderr=out
-            )
+            self.process = start(argv, env=environ, stdout=out, stderr=out)
 
     def is_up(self) -> bool:
         return "beat: Starting" in self.log.read_text()

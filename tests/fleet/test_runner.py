@@ -1,14 +1,13 @@
 """Jobs on a whole fleet: order, parallel lanes, single flight, and messages that nobody can rely on."""
 
-import subprocess
-import sys
 from itertools import pairwise
+from subprocess import PIPE
 from typing import Any
 
-from tests.harness.fleet import ROOT, Fleet
+from tests.harness.fleet import Fleet
 from tests.harness.installation import Stamp
 from tests.harness.waiting import wait_until
-from tests.harness.warm import at_once
+from tests.harness.warm import at_once, start
 
 IMPORTS = "from coordinator import Coordinator"
 SKIP_AT_ONCE = """
@@ -54,8 +53,8 @@ def test_fifty_lanes_run_beside_each_other_and_each_in_order(fleet: Fleet) -> No
 
 def test_of_twenty_processes_that_submit_at_once_with_skip_one_is_accepted(fleet: Fleet) -> None:
     fleet.worker()
-    argv = [sys.executable, "-c", at_once(20, IMPORTS, SKIP_AT_ONCE), fleet.server.url(0), fleet.prefix]
-    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as processes:
+    argv = ["-c", at_once(20, IMPORTS, SKIP_AT_ONCE), fleet.server.url(0), fleet.prefix]
+    with start(argv, stdin=PIPE, stdout=PIPE) as processes:
         assert processes.stdout
         assert [processes.stdout.readline() for _ in range(20)] == ["up\n"] * 20
         outcomes, _ = processes.communicate(timeout=30)  # closes what they all wait for

@@ -1,8 +1,5 @@
 """Sorters on real fleets: at their time, in order, none twice and none lost, whoever is killed."""
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +9,11 @@ import pytest
 
 from coordinator import Coordinator, Sorter, StoreUnavailable
 from tests.coordinator.lanes.batches import names
-from tests.harness.fleet import ROOT, Fleet
+from tests.harness.fleet import Fleet
 from tests.harness.leftovers import leftovers
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 WATCH = """
 import sys
@@ -128,16 +126,13 @@ def test_what_is_collected_outlives_a_restart_of_redis(own_fleet: Fleet) -> None
 def test_watchers_killed_while_files_arrive_leave_one_order_for_each(coordinator: Coordinator, tmp_path: Path) -> None:
     inbox = tmp_path / "in"
     inbox.mkdir()
-    argv = [sys.executable, "-c", WATCH, coordinator.settings.url, coordinator.settings.prefix, str(inbox)]
+    argv = ["-c", WATCH, coordinator.settings.url, coordinator.settings.prefix, str(inbox)]
 
-    def start() -> Any:
-        return subprocess.Popen(argv, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
-
-    sorter, given, watches = coordinator.sorter("files", 60), [f"{number:03}" for number in range(200)], [start()]
+    sorter, given, watches = coordinator.sorter("files", 60), [f"{number:03}" for number in range(200)], [start(argv)]
     ended: list[Any] = []
     try:
         for turn in range(4):
-            watches.append(start())
+            watches.append(start(argv))
             for name in given[turn * 50 : turn * 50 + 50]:
                 (inbox / f".{name}").write_text(name)
                 (inbox / f".{name}").rename(

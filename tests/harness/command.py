@@ -11,13 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import psutil
 from click.testing import Result
 
 from tests.harness.waiting import wait_until
-from tests.harness.warm import python
+from tests.harness.warm import Process, python, start
 
 ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
@@ -63,21 +63,30 @@ def _status(done: Done | Result) -> int:
 
 
 class Command:
-    """`with Command(directory, "up", …) as up`: at the end all of its family is gone, however it went."""
+    """`with Command(directory, "up", …) as up`: at the end all of its family is gone, however it went.
 
-    def __init__(self, directory: Path, *args: str, env: Mapping[str, str] | None = None) -> None:
+    `fresh`: it loads the libraries itself, as a user's command does.
+    """
+
+    def __init__(self, directory: Path, *args: str, env: Mapping[str, str] | None = None, fresh: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._argv = argv_of(*args)
+        self._fresh = fresh
         self._directory = directory
         self._env = environment(**(env or {}))
         self._family: dict[int, psutil.Process] = {}
 
     def __enter__(self) -> Self:
         with (self._directory / "out").open("wb") as out, (self._directory / "err").open("wb") as err:
-            self.process = subprocess.Popen(
-                self._argv, cwd=self._directory, env=self._env, stdout=out, stderr=err, start_new_session=True
-            )
+            self.process = self._started(out, err)
         return self
+
+    def _started(self, out: IO[bytes], err: IO[bytes]) -> Process:
+        if not self._fresh:
+            return start(self._argv[1:], self._directory, self._env, stdout=out, stderr=err, session=True)
+        return subprocess.Popen(
+            self._argv, cwd=self._directory, env=self._env, stdout=out, stderr=err, start_new_session=True
+        )
 
     def __exit__(self, *_: object) -> None:
         for one in self.family():

@@ -13,6 +13,7 @@ import psutil
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[2]
 # A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
@@ -20,7 +21,7 @@ ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
 
 class Worker:
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: Process, log: Path) -> None:
         self.name = name
         self.process = process
         self.log = log
@@ -77,6 +78,7 @@ class Fleet(Installation):
     def __init__(self, server: RedisServer, prefix: str, directory: Path, **settings: Any) -> None:
         super().__init__(server, prefix, **settings)
         self.directory = directory
+        self.environ["TASKS_DATA_DIR"] = str(directory / "data")
         self.workers: list[Worker] = []
         self._read: dict[Path, int] = {}
 
@@ -94,10 +96,13 @@ class Fleet(Installation):
         log = self.directory / f"{name}-{len(self.workers)}.log"
         argv = [sys.executable, "-m", "celery", "-A", f"tests.harness.apps.{app}", "worker", "-n", f"{name}@test"]
         argv += ["-c", str(concurrency), "-P", pool, "-l", "INFO", *options]
+        env = os.environ | self.environ | environ
+        process: Process
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                argv, stdout=out, stderr=out, cwd=ROOT, start_new_session=True, env=os.environ | self.environ | environ
-            )
+            if pool == "gevent":  # it patches what it imports
+                process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=ROOT, start_new_session=True, env=env)
+            else:
+                process = start(argv[1:], ROOT, env, stdout=out, stderr=out, session=True)
         worker = Worker(f"{name}@test", process, log)
         self.workers.append(worker)
         if ready:

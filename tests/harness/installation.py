@@ -90,7 +90,8 @@ class Installation:
     def __exit__(self, *_: object) -> None:
         for module in self._apps.values():
             module.coordinator.store.close()
-            module.app.backend.client.close()
+            if hasattr(module.app.backend, "client"):
+                module.app.backend.client.close()
             module.app.close()
         pools.reset()  # open sockets would be found by whichever test runs when they are collected
         for name, value in self._before.items():

@@ -88,7 +88,7 @@ class Ask:
             options.pop("queue")
             signature |= {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
         wanted = Options(
-            when_busy=self.busy,
+            when_busy=self._when_busy(),
             job_id=self.name,
             priority=self.priority,
             max_attempts=asked.get("max_attempts"),
@@ -105,6 +105,12 @@ class Ask:
         wanted |= asked.get("grab", {})
         target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
         return Requests(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
+
+    def _when_busy(self) -> Any:
+        """`skip last`: the job looks at its last key only."""
+        if self.busy != "skip last":
+            return self.busy
+        return {key: "skip" if key == self.keys[-1] else "queue" for key in self.keys}
 
     def _undo(self) -> dict[str, Any]:
         queues = self.asked.get("back", "celery")

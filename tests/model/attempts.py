@@ -33,7 +33,8 @@ class Attempts(Undoing):
             return Submitted("duplicate", self.position(known, job.keys[0]), of, str(fence or ""))
         if job.plain:
             self.end_lapsed(job.keys[0])
-        if when_busy == "skip" and self.busy(job.keys):
+        looked_at = {"skip": job.keys, "skip last": job.keys[-1:]}.get(when_busy, ())
+        if self.busy(looked_at):
             first = self._first(job)
             return Submitted("skipped", self.position(self.jobs.get(first), job.keys[0]), first, "")
         for other in self.jobs.values():

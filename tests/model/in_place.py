@@ -158,7 +158,10 @@ class Both(Stepping):
         if options.get("when_busy") == "defer" and chance.random() < 0.7:
             signature = {"task": "work", "script": []}
         known = self.ids and chance.random() < 0.05
-        return [chance.choice(KEYS), signature], options | {"job_id": self.some(chance) if known else self.new()}
+        keys = chance.choice(KEYS)
+        if options.get("when_busy") == "skip" and len(keys) > 1 and len(self.ids) % 2:
+            options["when_busy"] = dict.fromkeys(keys, "queue") | {keys[-1]: "skip"}
+        return [keys, signature], options | {"job_id": self.some(chance) if known else self.new()}
 
     def ordered(self, chance: Random, depth: int = 2) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of an order that a sorter is to hold."""

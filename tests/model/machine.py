@@ -103,6 +103,8 @@ class Machine(Stepping):
         asked: dict[str, Any] = {"max_attempts": attempts}
         for flavour in flavours:
             asked |= asks.FLAVOURS[flavour]
+        if asked.get("when_busy") == "skip" and len(keys) > 1 and pick % 3 == 0:
+            asked["when_busy"] = "skip last"
         parent = self.any_job(pick, "running", "parked") if pick % 4 else self.any_job(pick)
         ask = asks.Ask(self.on.new("j"), keys, priority, self.model.wall, parent, **asked)
         self.on.submit(ask.job, ask.args, ask.busy, ask.room)

@@ -1,4 +1,4 @@
-"""The nodelist in LDAP. It is read whole and written entry by entry; a write never overwrites another's change.
+"""Reads the nodelist from LDAP whole and writes it entry by entry; a write never overwrites another's change.
 
 * An entry's `entryCSN` changes with each change of the entry. Every write asserts the CSN it knows (RFC 4528) and
   learns the next one from the answer (RFC 4527). So a write needs no search. This is safe with one writable server.

@@ -1,4 +1,4 @@
-"""The errors of LDAP. A program can import them without python-ldap."""
+"""The errors of LDAP, which a program can import without python-ldap."""
 
 
 class LdapError(Exception):

@@ -1,4 +1,4 @@
-"""The permanent store in LDAP. A member's token holds all its entries as they were last read, with their CSNs."""
+"""The permanent store in LDAP: a member's token holds all its entries as they were last read, with their CSNs."""
 
 import logging
 import threading

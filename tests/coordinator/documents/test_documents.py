@@ -1,12 +1,11 @@
 """Documents as nodes, beats and the permanent store use them."""
 
 import multiprocessing
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from coordinator.store.client import Store
 from tests.coordinator.documents.replica_set import NAME, Residents
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 
 class Host:
@@ -76,8 +76,8 @@ sys.stdin.read()
 
 def test_a_beat_that_ends_is_waited_for_by_nobody(settings: Settings, members: Residents) -> None:
     members.ready("a")
-    argv = [sys.executable, "-c", BEAT, settings.url, settings.prefix, str(settings.replica_dir)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as beat:
+    argv = ["-c", BEAT, settings.url, settings.prefix, str(settings.replica_dir)]
+    with start(argv, stdin=PIPE) as beat:
         wait_until(lambda: len(members.set()) == 2)
         beat.communicate()
     assert beat.returncode == 0

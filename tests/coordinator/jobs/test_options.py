@@ -1,5 +1,6 @@
 """The options of a submit are typed: mypy sees a wrong one. And a submit takes few moves from file to file."""
 
+import re
 import subprocess
 import sys
 from inspect import isfunction
@@ -9,15 +10,17 @@ import pytest
 from celery import Celery
 
 from bench.moves import moves_of
-from coordinator import Coordinator
+from coordinator import Coordinator, Settings
+from coordinator.settings import GivenSettings
 from tests.harness.redis import RedisServer
 
 ROOT = Path(__file__).parents[3]
-MOST_MOVES = 12
+MOST_MOVES = 13
 
 BEGIN = """
+# pyright: reportUnnecessaryComparison=error
 from datetime import datetime
-from coordinator import Backoff, Coordinator
+from coordinator import Backoff, Coordinate, Coordinator
 
 coordinator = Coordinator(url="redis://-")
 sorter = coordinator.sorter("s")
@@ -31,6 +34,14 @@ coordinator.submit("k", signature, retry_delay=Backoff(cap=9), not_before=dateti
 coordinator.submit_many([("k", signature), (("k", "l"), signature, {"needs": {"gpu"}, "time_limit": 2.5})])
 sorter.add("1", "k", signature, priority=3)
 sorter.watch("d", key="k", signature=lambda path: signature, max_losses=1)
+coordinator.submit(None, signature)
+Coordinator(prefix="p", labels=["gpu"], timeout=3, keep_most=5, fair_by=lambda key: key[:2])
+coordinator.retry("j", to="front"), coordinator.move("j", to="back", priority=2), coordinator.lanes(state="empty")
+coordinator.sorter("s", order="natural")
+keyed = Coordinate(key="order/{order_id}", when_busy="skip", on_skip="raise", max_attempts=2)
+several: Coordinate = {"key": ["stock/{sku}", lambda sku, order_id: [f"order/{order_id}"]], "retry_delay": [1, 5]}
+if coordinator.job("j").state == "held" or coordinator.submit("k", signature).outcome == "skipped":
+    coordinator.cancel("j")
 """
 WRONG = [
     'coordinator.submit("k", signature, prioritty=3)',
@@ -45,17 +56,38 @@ WRONG = [
     'sorter.add("1", "k", signature, when_busy="skip")',
     'sorter.add("1", "k", signature, prioritty=3)',
     'sorter.watch("d", key="k", signature=signature, priority="high")',
+    'Coordinator(prefx="p")',
+    'Coordinator(timeout="3 s")',
+    'coordinator.retry("j", to="top")',
+    'coordinator.lanes(state="wating")',
+    'coordinator.sorter("s", order="numeric")',
+    'Coordinate(when_busy="skip")',
+    'Coordinate(key="k", when_bussy="skip")',
+    'Coordinate(key="k", on_skip="ignore")',
+    'Coordinate(key=5)',
+    'Coordinate(key="k", job_id="j")',
+    'coordinator.job("j").state == "hold"',
+    'coordinator.submit("k", signature).outcome == "skiped"',
 ]  # fmt: skip
 
 
-def test_mypy_takes_what_is_right_and_sees_what_is_wrong(tmp_path: Path) -> None:
+MYPY = ["mypy", "--strict", "--no-error-summary", "--hide-error-context"]
+PYRIGHT = ["basedpyright", "--level", "error"]
+
+
+@pytest.mark.parametrize("checker", [MYPY, PYRIGHT], ids=["mypy", "pyright"])
+def test_checkers_take_what_is_right_and_see_what_is_wrong(tmp_path: Path, checker: list[str]) -> None:
     snippet = tmp_path / "snippet.py"
     snippet.write_text(BEGIN + RIGHT + "\n".join(WRONG) + "\n")
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(snippet)]
+    command = [sys.executable, "-m", *checker, str(snippet)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     first = len((BEGIN + RIGHT).splitlines()) + 1
-    found = {int(line.split(":")[1]) for line in said if ": error: " in line}
+    found = {int(found[1]) for line in said if (found := re.search(r"snippet\.py:(\d+).* error: ", line))}
     assert found == set(range(first, first + len(WRONG))), "\n".join(said)
+
+
+def test_the_settings_of_a_coordinator_are_typed_as_they_are_checked() -> None:
+    assert list(GivenSettings.__annotations__) == list(Settings.model_fields)
 
 
 def ship() -> None:

@@ -1,19 +1,18 @@
 """Grabs whose winner dies, whose lease lapses, whose replies are lost: nothing is done twice, nothing is lost."""
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from subprocess import PIPE
 
 import pytest
 
 from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTimeout
 from coordinator.jobs.instances import lane_of
-from tests.harness.command import ROOT
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 
 @pytest.fixture
@@ -42,8 +41,8 @@ time.sleep(600)
 def test_one_of_five_that_wait_takes_over_from_a_winner_that_was_killed(
     coordinator: Coordinator, redis_server: RedisServer, prefix: str
 ) -> None:
-    argv = [sys.executable, "-c", WINNER, redis_server.url(0), prefix]
-    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    argv = ["-c", WINNER, redis_server.url(0), prefix]
+    with start(argv, stdout=PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == "True\n"
         losers = [coordinator.grab("job", "a", f"waits {n}", ttl=1, on_losing="wait") for n in range(5)]

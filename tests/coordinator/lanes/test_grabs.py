@@ -1,22 +1,21 @@
 """Grabs: one process wins an instance, the others learn who, and how it ends."""
 
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from subprocess import PIPE
 
 import pytest
 from celery import Celery
 
 from coordinator import Coordinator, Grab, InvalidJob
 from coordinator.jobs.instances import lane_of
-from tests.harness.command import ROOT
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 LONGEST = 200
 
@@ -54,16 +53,9 @@ sys.stdin.read()
 
 
 def test_ten_processes_grab_a_hundred_instances_and_win_each_once(redis_server: RedisServer, prefix: str) -> None:
-    argv = [sys.executable, "-c", MANY, redis_server.url(0), prefix]
+    argv = ["-c", MANY, redis_server.url(0), prefix]
     with ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [*argv, str(number)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-                )
-            )
-            for number in range(10)
-        ]
+        processes = [stack.enter_context(start([*argv, str(number)], stdin=PIPE, stdout=PIPE)) for number in range(10)]
         wins: Counter[str] = Counter()
         for process in processes:
             assert process.stdout
@@ -77,7 +69,7 @@ def test_of_two_at_once_one_wins_in_each_round(coordinator: Coordinator, other: 
     both, wins = threading.Barrier(2), Counter[int]()
 
     def compete(client: Coordinator) -> None:
-        for number in range(200):
+        for number in range(1_000):
             both.wait(30)
             grab = client.grab("round", number, "the same identifier")
             if grab.won:
@@ -89,7 +81,7 @@ def test_of_two_at_once_one_wins_in_each_round(coordinator: Coordinator, other: 
         thread.start()
     for thread in threads:
         thread.join()
-    assert wins == Counter(range(200))
+    assert wins == Counter(range(1_000))
 
 
 def test_a_completed_instance_is_never_grabbed_again_and_shows_its_winner_and_result(coordinator: Coordinator) -> None:

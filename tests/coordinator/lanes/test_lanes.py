@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import StoreUnavailable, UnknownJob
+from coordinator import InvalidJob, StoreUnavailable, UnknownJob
 from coordinator.lanes.lanes import Lanes
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
@@ -82,6 +82,21 @@ def test_skip_looks_at_every_key_of_the_job(node: Puppet) -> None:
     node.submit("b")
     assert node.submit(["a", "b"], when_busy="skip").outcome == "skipped"
     node.order()
+
+
+def test_skip_may_look_at_one_key_while_the_job_stands_in_line_for_another(node: Puppet) -> None:
+    keys, when_busy = ["item", "pool"], {"item": "skip", "pool": "queue"}
+    node.submit("pool")
+    assert node.submit(keys, when_busy=when_busy, job_id="in").outcome == "queued"
+    assert node.submit(keys, when_busy=when_busy, job_id="out").outcome == "skipped"
+    assert node.submit(["pool", "item"], when_busy=when_busy, job_id="out").outcome == "skipped"
+    assert list(node.order())[1:] == ["in"]
+
+
+@pytest.mark.parametrize("given", [{"a": "skip"}, {"a": "skip", "b": "defer"}, {"a": "skip", "b": "skip", "c": "skip"}])
+def test_when_busy_of_each_key_names_all_keys_and_knows_no_melting(node: Puppet, given: dict[str, str]) -> None:
+    with pytest.raises(InvalidJob, match="when_busy"):
+        node.submit(["a", "b"], when_busy=given)
 
 
 def test_defer_lets_one_more_in_and_the_others_melt_into_it(node: Puppet) -> None:

@@ -1,16 +1,15 @@
 """Leases of locks in plain code when Redis, their holder or a waiter stands still."""
 
-import subprocess
-import sys
 import threading
 import time
+from subprocess import PIPE
 
 import pytest
 
 from coordinator import Coordinator, LeaseLost, StoreUnavailable
-from tests.harness.command import ROOT
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 FORKS = """
 import os, sys, time
@@ -102,8 +101,8 @@ def test_a_waiter_whose_place_a_redis_lost_stands_in_line_anew(coordinator: Coor
 def test_a_forked_child_does_not_renew_what_its_killed_parent_held(
     coordinator: Coordinator, redis_server: RedisServer, prefix: str
 ) -> None:
-    argv = [sys.executable, "-c", FORKS, redis_server.url(0), prefix]
-    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    argv = ["-c", FORKS, redis_server.url(0), prefix]
+    with start(argv, stdin=PIPE, stdout=PIPE) as process:
         assert process.stdout
         assert process.stdin
         assert "held\n" in [process.stdout.readline(), process.stdout.readline()]

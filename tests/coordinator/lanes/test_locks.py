@@ -1,22 +1,20 @@
 """Locks in plain code: one holder, in order, and none that stays when its process is gone."""
 
 import contextvars
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
+from subprocess import PIPE
 
 import pytest
 
 from coordinator import Coordinator, InvalidJob, LeaseLost, Locked, StoreUnavailable
 from coordinator.jobs.current import CurrentJob, working
-from tests.harness.command import ROOT
 from tests.harness.hand_node import Puppet, locked_by
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
-from tests.harness.warm import at_once
+from tests.harness.warm import Started, at_once, start
 
 IMPORTS = "from coordinator import Coordinator"
 MANY = """
@@ -48,9 +46,8 @@ def other(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
     client.store.close()
 
 
-def holder(server: RedisServer, prefix: str, name: str, ttl: float, wait: float = 0) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", HOLDER, server.url(0), prefix, name, str(ttl), str(wait)]
-    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def holder(server: RedisServer, prefix: str, name: str, ttl: float, wait: float = 0) -> Started:
+    return start(["-c", HOLDER, server.url(0), prefix, name, str(ttl), str(wait)], stdout=PIPE)
 
 
 def fail_elsewhere(client: Coordinator, name: str, wait: float) -> Locked:
@@ -84,8 +81,7 @@ def test_a_lock_is_the_key_lock_name_with_a_ttl_and_leaves_nothing(coordinator: 
 
 
 def test_twenty_processes_hold_it_one_at_a_time_with_growing_fences(coordinator: Coordinator, prefix: str) -> None:
-    argv = [sys.executable, "-c", at_once(20, IMPORTS, MANY), coordinator.settings.url, prefix]
-    assert subprocess.run(argv, cwd=ROOT, timeout=100).returncode == 0
+    assert start(["-c", at_once(20, IMPORTS, MANY), coordinator.settings.url, prefix]).wait(100) == 0
     client = coordinator.store.client
     assert client.get(f"{prefix}.counter") == b"100"
     fences = [int(fence) for fence in client.lrange(f"{prefix}.counter.fences", 0, -1)]

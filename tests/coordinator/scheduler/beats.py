@@ -48,14 +48,18 @@ class Beats:
         return {k.decode(): v.decode() for k, v in self.client.hgetall(self.store.key("tick", name)).items()}
 
     def ids(self) -> list[str]:
-        """Of all jobs, by instant; each was written once."""
+        """Of all jobs of ticks, by instant; each was written once."""
+        return sorted((job_id for job_id in self.ids_in_any_order() if "@run:" not in job_id), key=instant_of)
+
+    def ids_in_any_order(self) -> set[str]:
+        """Of all jobs; each was written once."""
         count, names = -1, list[bytes]()
         while count != (
             count := int(self.client.hget(self.store.key("counts"), "created") or 0)
         ):  # else one came meanwhile
             names = list(self.client.scan_iter(self.store.key("job", "*")))
         assert count == len([name for name in names if not self.client.hexists(name, "alias")])
-        return sorted((name.decode()[len(self.store.key("job", "")) :] for name in names), key=instant_of)
+        return {name.decode()[len(self.store.key("job", "")) :] for name in names}
 
     def absent(self, name: str, since: datetime) -> None:
         """As if no beat had run since then."""

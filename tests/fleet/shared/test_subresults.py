@@ -104,6 +104,21 @@ def test_a_sub_result_that_is_a_job_of_another_lane_is_waited_for(fleet: Fleet, 
     assert fleet.stamps("child", "end")[0].at < fleet.stamps("after", "begin")[0].at
 
 
+def test_a_sub_job_that_ended_is_kept_while_its_parent_waits_for_another_one(fleet: Fleet, depot: Any) -> None:
+    store, names = depot.coordinator.store, ["quick", "slow", "last"]
+    depot.coordinator.pause("busy")
+    parent = depot.coordinator.submit("k", depot.held_jobs.s(*names, "busy"))
+    fleet.begun("quick", "slow")
+    fleet.go("quick")
+    depot.coordinator.wait("quick", 20)
+    store.client.pexpire(store.key("job", "quick"), 10_000)
+    fleet.go("slow")
+    wait_until(lambda: store.client.pttl(store.key("job", "quick")) > 3_000_000, 8)
+    fleet.go("last")
+    assert depot.coordinator.wait(parent.job_id, 20).result == [*names, None], "one that was skipped is None"
+    depot.coordinator.resume("busy")
+
+
 def test_a_sub_result_that_waits_in_a_lane_which_its_parent_holds_is_refused(fleet: Fleet, depot: Any) -> None:
     parent = depot.coordinator.submit(["a", "b"], depot.sub_job.s("b", "child"), max_attempts=3)
     found = depot.coordinator.wait(parent.job_id, 20)

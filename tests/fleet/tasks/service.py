@@ -3,9 +3,9 @@
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import psutil
 
@@ -19,7 +19,7 @@ from tests.harness.command import ROOT, Done, called, environment
 from tests.harness.leftovers import leftovers
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
-from tests.harness.warm import python
+from tests.harness.warm import Process, python, start
 
 QUEUE = "coordinator.refresh"
 
@@ -42,33 +42,13 @@ class Service:
         self.coordinator = Coordinator(url=redis.url(0))
         self.catalog = Catalog(self.settings)
         self.nodelist = XmlNodelist(self.catalog.engine, self.settings.nodelist)
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[Process] = []
 
     def node(self, name: str, concurrency: int = 2, *, launcher: Sequence[str] = (), **environ: str) -> psutil.Process:
         """Start a coordinating node and wait until it is registered; `launcher`: a command that starts it."""
-        argv = [
-            *launcher,
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            "tasks",
-            "worker",
-            "-n",
-            f"{name}@test",
-            "-c",
-            str(concurrency),
-        ]
-        argv += ["-l", "INFO"]
+        argv = ["-m", "celery", "-A", "tasks", "worker", "-n", f"{name}@test", "-c", str(concurrency), "-l", "INFO"]
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                argv,
-                cwd=ROOT,
-                env=environment(**self.environ | environ),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            process = begun(argv, launcher, environment(**self.environ | environ), log)
         self._processes.append(process)
         wait_until(
             lambda: f"{name}@test" in [node.name for node in self.coordinator.nodes()], 30, lambda: self.log(name)
@@ -111,8 +91,10 @@ class Service:
 
     def __exit__(self, *_: Any) -> None:
         for process in self._processes:
-            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                one.kill()
+            with suppress(psutil.NoSuchProcess):  # it has ended, and who started it knows
+                for one in psutil.Process(process.pid).children(recursive=True):
+                    one.kill()
+            process.kill()
             process.wait()
         store = self.coordinator.store
         wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
@@ -120,26 +102,21 @@ class Service:
         self.catalog.engine.dispose()
 
 
+def begun(argv: list[str], launcher: Sequence[str], env: dict[str, str], log: IO[bytes]) -> Process:
+    """A node or a beat, in a session of its own."""
+    if not launcher:
+        return start(argv, ROOT, env, stdout=log, stderr=log, session=True)
+    whole = [*launcher, sys.executable, *argv]
+    return subprocess.Popen(whole, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+
+
 @contextmanager
 def beat(service: Service, name: str, *, launcher: Sequence[str] = (), **environ: str) -> Iterator[psutil.Process]:
     """One beside the nodes, until the body ends."""
-    argv = [
-        *launcher,
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tasks",
-        "beat",
-        "-l",
-        "INFO",
-        "-s",
-        str(service.folder / name),
-    ]
+    argv = ["-m", "celery", "-A", "tasks", "beat", "-l", "INFO", "-s", str(service.folder / name)]
     argv += ["--pidfile", str(service.folder / f"{name}.pid")]
     with (service.folder / f"{name}.log").open("wb") as log:
-        env = environment(**service.environ | environ)
-        process = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=log, stderr=log)
+        process = begun(argv, launcher, environment(**service.environ | environ), log)
     try:
         yield psutil.Process(process.pid)
     finally:

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -22,6 +20,7 @@ from tests.fleet.tasks.service import QUEUE, Service
 from tests.harness.command import ROOT, environment
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import python
 
 A, B = "urn:node:mnA", "urn:node:mnB"
 
@@ -184,10 +183,7 @@ def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
     owner = [{"name": "host", "value": "cn1"}, {"name": "boot", "value": "of another machine"}]
     with service.catalog.engine.begin() as connection:
         upsert(connection, meta, owner)
-    argv = [sys.executable, "-m", "celery", "-A", "tasks", *what]
-    done = subprocess.run(
-        argv, cwd=ROOT, env=environment(**service.environ), capture_output=True, text=True, timeout=60
-    )
+    done = python(["-m", "celery", "-A", "tasks", *what], ROOT, environment(**service.environ))
     assert done.returncode == 1
     assert "belongs to host cn1" in done.stderr
     assert "TASKS_DATABASE_URL=postgresql" in done.stderr

@@ -29,8 +29,8 @@ SLOW = 5.0  # seconds that a busy machine takes to start and end the command its
 
 
 @contextmanager
-def up(folder: Path, *args: str, **env: str) -> Iterator[Command]:
-    with Command(folder, "up", "--data", str(folder / "data"), *args, env=env) as command:
+def up(folder: Path, *args: str, fresh: bool = False, **env: str) -> Iterator[Command]:
+    with Command(folder, "up", "--data", str(folder / "data"), *args, env=env, fresh=fresh) as command:
         command.says("up. Ctrl-C ends the service")
         yield command
 
@@ -82,7 +82,7 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
 
 
 def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: Path) -> None:
-    with up(tmp_path, "--no-flower") as command:
+    with up(tmp_path, "--no-flower", fresh=True) as command:
         with client(tmp_path) as coordinator:
             assert len(coordinator.nodes()) == 2
         names = [" ".join(one.cmdline()) for one in command.family()]

@@ -10,7 +10,7 @@ import redis
 from celery import Celery, group
 from celery.result import AsyncResult
 
-from coordinator import Coordinator, LeaseLost, StoreUnavailable, current_job
+from coordinator import Coordinator, LeaseLost, StoreUnavailable, Submission, current_job
 
 app = Celery("depot", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
@@ -180,9 +180,15 @@ def odd(kind: str) -> Any:
 
 
 @app.task
-def sub_job(key: str, name: str, when_busy: str = "queue") -> AsyncResult:
+def sub_job(key: str, name: str, when_busy: str = "queue") -> Submission:
     """A sub-result that is itself a job."""
-    return app.AsyncResult(coordinator.submit(key, work.s(name), when_busy=when_busy).job_id)
+    return coordinator.submit(key, work.s(name), when_busy=when_busy)
+
+
+@app.task
+def held_jobs(*names: str) -> list[Submission]:
+    """A job that works until the test says so on each of these keys, unless that is busy."""
+    return [coordinator.submit(name, held.s(name), job_id=name, when_busy="skip") for name in names]
 
 
 @app.task

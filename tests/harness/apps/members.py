@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import select
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +12,10 @@ from celery import Celery
 
 from coordinator import Coordinator
 from coordinator.scheduler.entries import Entry
+
+if os.environ.get("FAKETIME"):
+    # libfaketime leaves the monotonic clock as it is, but not a sleep until an instant of that clock.
+    time.sleep = lambda seconds: select.select((), (), (), seconds)
 
 app = Celery("members", broker=os.environ["TEST_BROKER"])
 app.conf.task_default_queue = os.environ["COORDINATOR_PREFIX"]

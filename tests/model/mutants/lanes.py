@@ -101,6 +101,11 @@ MUTATIONS = [
         "marks > 0 and length > 0 then", seldom=True,
     ),
     Mutation(
+        "submit", "skip looks at keys that it was not told to look at",
+        "if when_busy == 'skip' then",
+        "if when_busy:sub(1, 4) == 'skip' then", seldom=True,
+    ),
+    Mutation(
         "submit", "who runs is counted among those that wait",
         "  return redis.call('ZCARD', members) - marks - started\n",
         "  return redis.call('ZCARD', members) - marks\n",

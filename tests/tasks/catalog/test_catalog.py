@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,7 +10,7 @@ from tasks.catalog.sightings import Sightings
 from tasks.local.member_server import system_metadata
 from tasks.member_node.objects import read_system_metadata
 from tasks.settings import Settings
-from tests.harness.warm import at_once
+from tests.harness.warm import at_once, start
 from tests.tasks.conftest import IN_BOTH, at
 
 pytestmark = IN_BOTH
@@ -117,8 +115,7 @@ def test_many_processes_make_and_use_one_catalog(settings: Settings) -> None:
         "catalog = Catalog(Settings(database_url=sys.argv[1]))\n"
         "for n in range(10): catalog.store(M, fence=1, fetched=fetched([f'{number}-{n}']), now=at(0))\n"
     )
-    argv = [sys.executable, "-c", at_once(4, imports, code), settings.database]
-    assert subprocess.run(argv, timeout=60).returncode == 0
+    assert start(["-c", at_once(4, imports, code), settings.database]).wait(60) == 0
     assert Catalog(settings).summary(M).objects == 40
 
 

@@ -3,10 +3,9 @@
 import pickle
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 
 import psycopg
 import pytest
@@ -24,6 +23,7 @@ from tasks.service import refuse_what_cannot_be_used
 from tasks.settings import Settings
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import within
+from tests.harness.warm import Started, start
 from tests.tasks.catalog.test_catalog import M, fetched
 from tests.tasks.conftest import IN_BOTH, SAMPLES, at
 
@@ -76,9 +76,8 @@ def crates(engine: Engine) -> list[str]:
         return sorted(connection.execute(text("SELECT name FROM crates")).scalars())
 
 
-def opening(settings: Settings, group: Group) -> "subprocess.Popen[str]":
-    argv = [sys.executable, "-c", OPEN, settings.database, str(group.migrations)]
-    return subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+def opening(settings: Settings, group: Group) -> Started:
+    return start(["-c", OPEN, settings.database, str(group.migrations)], stderr=PIPE)
 
 
 @IN_BOTH

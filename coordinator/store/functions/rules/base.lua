@@ -1,4 +1,4 @@
--- The context of one call. Nothing outlives the call: several installations share one library.
+-- The context of one call: nothing outlives the call, since several installations share one library.
 local base = {}
 
 -- Milliseconds as text: a number that is given to a command costs as much again as most commands do.

@@ -35,6 +35,25 @@ function coalesce.melt(c, id, alias, unite)
   return id
 end
 
+-- The call `alias` of a keyed task was skipped for the job `id`, or melted into it. Somebody may wait for its end under
+-- its own id (`expected` is 1): then the record of the alias keeps the call, and the job owes its end to it, too. Gives
+-- the job, or '' where none of the same app can tell the end: a lock has the lane, or an operator stopped it.
+function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
+  local name = c.P .. 'job:' .. id
+  local class, state = unpack(redis.call('HMGET', name, 'class', 'state'))
+  if not class or states.TERMINAL[state] then return '' end
+  if string.match(class, '^[^\n]*') ~= string.match(fields.class, '^[^\n]*') then return '' end
+  if fields.expected ~= '1' then return id end
+  redis.call('HSET', c.P .. 'job:' .. alias, unpack(list, from))
+  if verdict == 'skipped' then
+    redis.call('HSET', c.P .. 'job:' .. alias, 'skipped', id)
+    redis.call('RPUSH', c.P .. 'aliases:' .. id, alias)
+  end
+  record.note(c, id, 'aliases', 1, 'shared', 1)
+  if redis.call('HEXISTS', name, 'tell') == 0 then redis.call('HSET', name, 'tell', 1) end
+  return id
+end
+
 -- From here nothing melts into the job any more: it starts, or it is over.
 function coalesce.close(c, id, job, keys)
   redis.call('DEL', c.P .. 'melt:' .. job.melt .. ':' .. keys[1])

@@ -65,7 +65,8 @@ function retention.fade(c, id)
     local last = redis.call('HGET', job.name, 'last')
     if last then redis.call('HSET', job.name, 'last', retention.trace_of(last)) end
     redis.call('HDEL', job.name, 'seldom', 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts', 'parent',
-      'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'tick')
+      'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared',
+      'tick')
   end
   local keep, _, most = limits_of(job)
   if most ~= '' and not job.awaited then bound(c, id, tonumber(most), keep) end

@@ -1,6 +1,14 @@
 -- A job, or a lock in plain code, is written and put into its lines.
 local submit = {}
 
+-- The keys of which none may be busy: all, or those at the places that `when_busy` names.
+local function skip_keys(keys, when_busy)
+  if when_busy == 'skip' then return keys end
+  local found = {}
+  for place in when_busy:gmatch('%d+') do found[#found + 1] = keys[tonumber(place)] end
+  return found
+end
+
 -- Would one more wait in one of these lines?
 local function any_busy(c, keys)
   for _, key in ipairs(keys) do
@@ -29,10 +37,18 @@ local function full_line(c, keys, room)
   end
 end
 
+-- The first job of the first of these lines that has one.
+local function holder_of(c, keys)
+  for _, key in ipairs(keys) do
+    local holder = line.holder(c, key)
+    if holder then return holder end
+  end
+end
+
 -- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
 -- wait in it. `melt`: the key that names the job to melt into.
 local function turned_away(c, id, keys, when_busy, melt, unite, room)
-  if when_busy == 'skip' and any_busy(c, keys) then return 'skipped', line.holder(c, keys[1]) or id end
+  if any_busy(c, skip_keys(keys, when_busy)) then return 'skipped', holder_of(c, keys) or id end
   local other = melt and redis.call('GET', melt)
   if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
   local key, count = full_line(c, room and keys or {}, room)
@@ -76,6 +92,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   if when_busy ~= 'queue' or room ~= '' then
     local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
+    if verdict and fields.expected then of = coalesce.stand_for(c, of, id, verdict, fields, list, from) end
     if verdict then return answer(c, verdict, keys[1], of) end
     if when_busy == 'replace' then cancel.replace(c, keys, id) end
   end

@@ -2,8 +2,8 @@
 
 -- job_submit: writes a job, puts it into its lines, admits it when it stands in front.
 -- args id keys when_busy priority not_before room fields…
---   keys: joined by newlines; when_busy: queue | skip | defer | replace; not_before: ms since the epoch,
---   '+<ms>' = so long after this step, 0 = now
+--   keys: joined by newlines; when_busy: queue | skip | defer | replace, or `skip 1 3`: these of its keys may not be
+--   busy; not_before: ms since the epoch, '+<ms>' = so long after this step, 0 = now
 --   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
 --   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and

@@ -66,7 +66,8 @@ end
 --   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
 --   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none:
 --   the slice is over
--- returns {verdict, state, job or false}; verdict: accepted | lost | condemned, or deadlock (the job would wait for
+-- returns {verdict, state, job or false}; verdict: accepted | shared (accepted, and calls that were skipped for it, or
+--   melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait for
 --   itself: nothing was done, and the ring stands in for the state); asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
   local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args)
@@ -81,6 +82,7 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   else
     local following = {class = class, task = task, limit = limit}
     verdict, state = conclude(c, id, token, kind, detail, delay, most, following)
+    if verdict == 'accepted' and redis.call('HEXISTS', job.name, 'shared') == 1 then verdict = 'shared' end
   end
   if verdict == 'deadlock' then return {verdict, state, false} end
   local given = false

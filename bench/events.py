@@ -1,0 +1,149 @@
+"""What do an append and a query of events cost, beside a million events that are there, in SQLite and in PostgreSQL?
+
+Each of 71,428 items has 14 events, of the types of a pipeline. All but a hundred items are through. The peer of an
+append is a bare insert of such a row, with a commit of its own, and that of a query a read of a hundred rows by key.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import insert, select, text
+
+from tasks.batches import Items, NewEvent, Report, Wanted
+from tasks.batches.schema import events, items
+from tasks.settings import Settings
+from tests.harness.postgres import PostgresServer
+
+TYPES = [f"Step_{number:02}" for number in range(14)]
+LEFT = 100  # items that have all events but the last
+AT_ONCE = 5_000
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROUNDS, APPENDS, WRITERS = 5, 300, 4
+SERVER = {"shared_buffers": "128MB", "max_connections": "40"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=1_000_000)
+    given = parser.parse_args()
+    for name, opened in (("SQLite", sqlite), ("PostgreSQL", postgres)):
+        with opened() as store:
+            count = given.events // len(TYPES)
+            began = time.monotonic()
+            fill(store, count)
+            seconds = time.monotonic() - began
+            total = count * len(TYPES) - LEFT
+            print(f"{name}: {total} events of {count} items; filled in {seconds:.0f} s")
+            appends(store)
+            queries(store)
+
+
+@contextmanager
+def sqlite() -> Iterator[Items]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Items(Settings(data_dir=Path(folder)))
+        yield store
+        store.engine.dispose()
+
+
+@contextmanager
+def postgres() -> Iterator[Items]:
+    with PostgresServer(**SERVER) as server, server.database() as name:
+        store = Items(Settings(database_url=server.url(name)))
+        yield store
+        store.engine.dispose()
+
+
+def fill(store: Items, count: int) -> None:
+    """In bulk, a type after the other, as a pipeline does it; the youngest items have not had the last step."""
+    same = {"registered": NOW, "modified": NOW, "revision": 1, "type": "batch", "round_trip": 1}
+    names = [f"B{number:09}" for number in range(count)]
+    rows = ({"item": f"{one}-RT1", "batch": one, "rank": 10, "directory": None, **same} for one in names)
+    _bulk(store, items, rows)
+    for kind in TYPES:
+        done = names if kind != TYPES[-1] else names[:-LEFT]
+        _bulk(store, events, (_row(f"{one}-RT1", kind) for one in done))
+    with store.engine.begin() as connection:
+        connection.execute(text("ANALYZE"))
+
+
+def _bulk(store: Items, table: object, rows: Iterator[dict[str, object]]) -> None:
+    portion: list[dict[str, object]] = []
+    with store.engine.begin() as connection:
+        for row in rows:
+            portion.append(row)
+            if len(portion) == AT_ONCE:
+                connection.execute(insert(table), portion)
+                portion = []
+        if portion:
+            connection.execute(insert(table), portion)
+
+
+def _row(item: str, kind: str) -> dict[str, object]:
+    return {
+        "id": str(uuid.uuid4()), "item": item, "type": kind, "success": True, "component": kind, "version": "1.0",
+        "attempt": uuid.uuid4().hex, "fence": 1, "revision_read": 1, "revision": 1, "started": NOW, "ended": NOW,
+        "report": Report().to_json(),
+    }  # fmt: skip
+
+
+def appends(store: Items) -> None:
+    names = [one.id for one in store.query(Wanted(), limit=APPENDS * WRITERS).items]
+    event = NewEvent("", "Extra", True, "Extra", "1.0", "", 1, 1, NOW, NOW)
+
+    def append(part: list[str], kind: str) -> None:
+        for name in part:
+            store.begin(kind, name, fence=1, wanted=Wanted(future=[kind]))
+            store.append(replace(event, item=name, type=kind, component=kind, attempt="1"))
+
+    def bare(part: list[str]) -> None:
+        for name in part:
+            with store.engine.begin() as connection:
+                connection.execute(insert(events), [_row(name, "Bare")])
+
+    alone = _rate(APPENDS, lambda: append(names[:APPENDS], "Alone"))
+    plain = _rate(APPENDS, lambda: bare(names[:APPENDS]))
+    parts = [names[number * APPENDS : (number + 1) * APPENDS] for number in range(WRITERS)]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        together = _rate(APPENDS * WRITERS, lambda: list(pool.map(lambda part: append(part, "Beside"), parts)))
+    print(f"  begin and append  {alone:6.0f}/s  {together:6.0f}/s by {WRITERS} writers; a bare insert {plain:6.0f}/s")
+
+
+def queries(store: Items) -> None:
+    last, before = TYPES[-1], TYPES[-2]
+    cases = {
+        f"{LEFT} wanted, behind all that are done": Wanted([before], future=[last]).unless_stopped(),
+        "none wanted": Wanted(past_failed=[before], future=["Later"]).unless_stopped(),
+        "nearly all wanted": Wanted([before], future=["Later"]).unless_stopped(),
+        "old, none": Wanted(old=[before]).unless_stopped(),
+    }
+    keys = [one.id for one in store.query(Wanted(), limit=100).items]
+    with store.engine.connect() as connection:
+        bare = _median(lambda: connection.execute(select(items).where(items.c.item.in_(keys))).all())
+    print(f"  a read of 100 items by key  {bare * 1000:8.1f} ms")
+    for name, wanted in cases.items():
+        found = len(store.query(wanted).items)
+        print(f"  a page, {name}: {found} items  {_median(lambda wanted=wanted: store.query(wanted)) * 1000:8.1f} ms")
+
+
+def _rate(count: int, act: Callable[[], object]) -> float:
+    began = time.monotonic()
+    act()
+    return count / (time.monotonic() - began)
+
+
+def _median(act: Callable[[], object]) -> float:
+    return statistics.median(1 / _rate(1, act) for _ in range(ROUNDS))
+
+
+if __name__ == "__main__":
+    main()

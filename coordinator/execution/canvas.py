@@ -1,0 +1,148 @@
+"""After the end of a task: Celery's own code sends its links, goes on with its chain and counts its part of a chord.
+
+A worker does that while the task's request lies on its stack, so that whatever it publishes becomes the task's child.
+Here a job is over, and its request is made anew from its record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from celery import Celery, group, states
+from celery._state import _task_stack
+from celery.app.task import Context
+from celery.backends.base import DisabledBackend
+from celery.exceptions import TaskRevokedError
+from celery.result import AsyncResult
+from kombu.exceptions import EncodeError
+
+from coordinator.errors import LaneFull, Locked
+from coordinator.jobs.record import Job
+from coordinator.jobs.spec import Signature, Spec
+
+logger = logging.getLogger(__name__)
+
+_FOR_GOOD = (TypeError, ValueError, EncodeError, LaneFull, Locked)
+
+
+class Caller(NamedTuple):
+    """An id under which somebody waits for the end of a job: its own, or that of a call that it stands for.
+
+    `spec`: of the call, with its links and its place in a canvas.
+    """
+
+    id: str
+    task: str
+    spec: Spec
+
+
+class Ended(NamedTuple):
+    """How the job ended, as Celery says it."""
+
+    state: str
+    result: Any
+    trace: str | None
+
+
+def ended(job: Job, error: BaseException | None, trace: str) -> Ended:
+    if job.state == "succeeded":
+        return Ended(states.SUCCESS, job.result, None)
+    if job.state in ("cancelled", "expired"):
+        return Ended(states.REVOKED, TaskRevokedError(job.state), None)
+    return Ended(states.FAILURE, error, trace)
+
+
+def request_of(
+    args: tuple[Any, ...], kwargs: dict[str, Any], node: str | None, caller: Caller, kept: bool,
+    children: Sequence[AsyncResult] = (),
+) -> Context:  # fmt: skip
+    """The request of a task that is over. `children`: those that its body published."""
+    message = dict(caller.spec.get("message", {}))
+    child_of = message.pop("child_of", None)
+    return Context(
+        {"root_id": caller.id, **message, **({"coordinator_parent": child_of} if child_of else {})},
+        id=caller.id,
+        task=caller.task,
+        args=args,
+        kwargs=kwargs,
+        hostname=node,
+        called_directly=False,
+        correlation_id=caller.id,
+        ignore_result=not kept,
+        callbacks=caller.spec.get("link"),
+        errbacks=caller.spec.get("link_error"),
+        headers=caller.spec.get("headers"),
+        delivery_info={},
+        _children=[*children],
+    )
+
+
+def go_on(app: Celery, request: Context, end: Ended, kept: bool) -> None:
+    """As Celery's tracer does after the body. Store the result where it is `kept`."""
+    backend = app.backend
+    with _on_the_stack(app, request):
+        if end.state == states.SUCCESS:
+            _publish(app, request, end.result)
+            backend.mark_as_done(request.id, end.result, request, kept)
+        elif end.state == states.REVOKED:
+            backend.mark_as_revoked(request.id, str(end.result), request, kept)
+        else:
+            backend.mark_as_failure(request.id, end.result, end.trace, request=request, store_result=kept)
+
+
+def _publish(app: Celery, request: Context, result: Any) -> None:
+    """The links and the next step of the chain, as `celery.app.trace` publishes them."""
+    about = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    links = [app.signature(link) for link in request.callbacks or ()]
+    if len(links) > 1:  # the children are those that Celery would name
+        single = [link for link in links if not isinstance(link, group)]
+        links = [link for link in links if isinstance(link, group)] + ([group(single, app=app)] if single else [])
+    for link in links:
+        with _refused(app, link, []):
+            link.apply_async((result,), **about)
+    if request.chain:
+        step, rest = app.signature(request.chain[-1]), request.chain[:-1]
+        with _refused(app, step, rest):
+            step.apply_async((result,), chain=rest, **about)
+
+
+@contextmanager
+def _refused(app: Celery, one: Any, chain: list[Signature]) -> Iterator[None]:
+    """Nobody hears an error of a call that comes after the end of a job. Where another try would be refused again, the
+    call fails under its own id, and so does what was to follow it.
+    """
+    try:
+        yield
+    except _FOR_GOOD as error:
+        logger.exception("%s cannot be called after the end of a job", one.task)
+        options, canvas = one.options, [one] if one.subtask_type else []
+        request = Context(
+            id=options.get("task_id"), task=one.task, args=one.args, kwargs=one.kwargs, chord=options.get("chord"),
+            group=options.get("group_id"), group_index=options.get("group_index"), chain=[*canvas, *chain],
+            errbacks=options.get("link_error"), delivery_info={},
+        )  # fmt: skip
+        kept = request.id is not None and has_results(app)
+        app.backend.mark_as_failure(request.id, error, request=request, store_result=kept)
+
+
+def has_results(app: Celery) -> bool:
+    return not isinstance(app.backend, DisabledBackend)
+
+
+@contextmanager
+def _on_the_stack(app: Celery, request: Context) -> Iterator[None]:
+    """The messages published meanwhile are children of the task. A task that the app lacks has none."""
+    task = app.tasks.get(request.task)
+    if task is None:
+        yield
+        return
+    _task_stack.push(task)
+    task.request_stack.push(request)
+    try:
+        yield
+    finally:
+        task.request_stack.pop()
+        _task_stack.pop()

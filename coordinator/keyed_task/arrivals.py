@@ -1,0 +1,125 @@
+"""Messages of keyed tasks that reach a worker although nobody with the library sent them.
+
+A process that knows only the task's name sent it, or a worker that lacks the task went on with a chain. The worker
+submits the call under the message's task id, and acknowledges the message then. So a Redis that is away leaves it
+unacknowledged, and a message that comes twice starts nothing twice.
+
+The worker's event loop never waits for Redis. It hands the message to the pool, as the argument of a task of ours.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from typing import Any
+
+from celery import Celery
+from celery.app.task import Task
+from celery.exceptions import InvalidTaskError, Reject
+from celery.worker import state
+from kombu.message import Message
+from kombu.utils.json import dumps
+
+from coordinator.broker.transport import is_redis
+from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, StoreUnavailable
+from coordinator.execution.quiet_task import QuietTask
+from coordinator.keyed_task.calls import Host, KeyedTasks
+from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
+from coordinator.keyed_task.message import PAST, Received, read
+
+logger = logging.getLogger(__name__)
+
+TASK = "coordinator.arrive"
+_OPTIONS = {
+    "shared": False, "bind": True, "ignore_result": True, "send_events": False, "acks_late": True, "rate_limit": None,
+    "reject_on_worker_lost": True, "retry_on_worker_lost": False,
+}  # fmt: skip
+_YEAR = 366 * 24 * 3600  # above any limit of an app: else it would end the wait for Redis, and lose the message
+_WAIT = 5.0  # seconds for which a process waits for Redis; then the message goes back to its queue
+_PAUSE = 0.25
+
+Handler = Callable[[Message, Any, Any, Any, Any], Any]
+
+
+def install_keyed_tasks(app: Celery, host: Host) -> KeyedTasks:
+    """Put the keyed tasks of an app between its calls and its broker, and make the task that submits what arrived."""
+    keyed_tasks = KeyedTasks(app, host)
+    keyed_tasks.install()
+
+    def arrive(task: Task, headers: dict[str, Any], properties: dict[str, Any], body: list[Any], queue: str) -> None:
+        keyed = keyed_tasks.named(headers["task"])
+        if keyed is None:
+            raise Reject(f"{headers['task']} is no keyed task here", requeue=True)
+        producer = LaneProducer(app, keyed_tasks.submit, keyed, own=True)
+        number = properties.get("priority") or None  # kombu sends 0 where nobody named one
+        if number and is_redis(producer.connection):
+            number = -number
+        _put_in_line(producer, read(headers, properties, body, queue, number))
+
+    app.task(arrive, name=TASK, base=QuietTask, **_OPTIONS)
+    return keyed_tasks
+
+
+def _put_in_line(producer: LaneProducer, received: Received) -> None:
+    until = time.monotonic() + _WAIT
+    while True:
+        try:
+            told = producer.submit(received)
+        except (InvalidJob, LaneFull, Locked) as error:
+            logger.error("a message of %s has come, and cannot be put in line: %s", received.signature["task"], error)
+            return producer.fail(received, error)
+        except (StoreUnavailable, StoreRefused) as error:
+            if time.monotonic() > until:
+                logger.warning("a message of %s goes back to its queue: %s", received.signature["task"], error)
+                raise Reject(str(error), requeue=True) from error
+            time.sleep(_PAUSE)
+        else:
+            logger.info("a message of %s has come: %s, %s", received.signature["task"], told.job_id, told.outcome)
+            return None
+
+
+def into_lanes(app: Celery, strategies: MutableMapping[str, Handler]) -> None:
+    """Have a worker put messages of keyed tasks in line. `strategies`: how it takes each task's messages."""
+    keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
+    arrive = strategies[TASK]
+    for name, task in app.tasks.items():
+        if keyed_tasks.of(task) is not None:
+            strategies[name] = partial(_take, app, strategies[name], arrive)
+
+
+def _take(
+    app: Celery, usual: Handler, arrive: Handler, message: Message, body: Any, ack: Any, reject: Any, callbacks: Any
+) -> Any:
+    """A revoked one, and one that is to go past its lane, is Celery's own business."""
+    headers = message.headers
+    if body is not None or "id" not in headers or headers.get(PAST) is False or headers["id"] in state.revoked:
+        return usual(message, body, ack, reject, callbacks)
+    return arrive(_wrapped(app, message), None, ack, reject, callbacks)
+
+
+def _wrapped(app: Celery, message: Message) -> Message:
+    """The message as the argument of our task. Arguments that JSON cannot hold are refused."""
+    try:
+        queue = queue_of(app, message.delivery_info)
+    except InvalidJob:
+        queue = app.conf.task_default_queue
+    try:
+        text = dumps(([message.headers, message.properties, message.payload, queue], {}, {}))
+    except (TypeError, ValueError) as error:
+        raise InvalidTaskError(f"a keyed task takes arguments that JSON has: {error}") from error
+    own = copy.copy(message)
+    own.headers = {
+        "lang": "py",
+        "task": TASK,
+        "id": message.headers["id"],
+        "shadow": message.headers["task"],
+        "retries": 0,
+        "timelimit": [_YEAR, _YEAR],
+        "ignore_result": True,
+    }
+    own.body, own._decoded_cache = text, None
+    own.content_type, own.content_encoding = "application/json", "utf-8"
+    return own

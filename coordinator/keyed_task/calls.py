@@ -1,0 +1,136 @@
+"""Calls of keyed tasks go through their lanes.
+
+    delay, apply_async, canvas, links, beats ─► Task.apply_async ─► app.send_task ─► a producer
+                                                                    ours             ours, where the task is keyed
+
+Celery checks the arguments, merges the options, routes, makes the message and sends its signals and events. Only the
+last step is ours: the producer, which would publish the message, submits it as a job. So whatever Celery knows of a
+call goes into the job, and the base class of a user that has an `apply_async` of its own is still called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from celery import Celery
+from celery.app.task import Task
+from celery.result import AsyncResult
+
+from coordinator.errors import InvalidJob, SettingsError
+from coordinator.jobs.options import Options
+from coordinator.jobs.request import Call, Requests, check_signature
+from coordinator.jobs.spec import Signature
+from coordinator.jobs.submission import Submission
+from coordinator.keyed_task.lane_producer import LaneProducer
+from coordinator.keyed_task.message import PAST
+from coordinator.keyed_task.option import KeyedTask, read
+from coordinator.lanes.lanes import Lanes
+
+_NOT_OURS = ("celery.", "coordinator.")
+
+
+class Host(Protocol):
+    """The parts of a Coordinator that put a call in line."""
+
+    @property
+    def core(self) -> Lanes: ...
+
+    @property
+    def requests(self) -> Requests: ...
+
+    def check_open(self) -> None: ...
+
+
+class KeyedTasks:
+    """The keyed tasks of one app. `install` puts them between its calls and its broker."""
+
+    def __init__(self, app: Celery, host: Host) -> None:
+        self._app = app
+        self._host = host
+        self._known: dict[str, tuple[Task, KeyedTask | None]] = {}
+
+    def install(self) -> None:
+        """A repeated call would submit each call twice: there is one coordinator to an app."""
+        app = self._app
+        send, finalize = app.send_task, app.finalize
+        names = list(inspect.signature(send).parameters)[:-1]
+
+        def send_task(name: str, *args: Any, coordinate: object = None, **options: Any) -> AsyncResult:
+            options |= dict(zip(names[1:], args, strict=False))
+            task = options.get("task_type") or app._tasks.get(name)
+            keyed = self.of(task) if task is not None else None
+            if keyed is None:
+                return send(name, **options)
+            if coordinate not in (None, True, False):
+                raise SettingsError(f"{name}: coordinate is False at a call, or not named; not {coordinate!r}")
+            if coordinate is False or (options.get("headers") or {}).get(PAST) is False:
+                return send(name, **options | {"headers": {**(options.get("headers") or {}), PAST: False}})
+            return self._through_lane(send, name, keyed, options)
+
+        def finalized(auto: bool = False) -> None:
+            first = not app.finalized
+            finalize(auto)
+            if first:
+                self.check()
+
+        app.send_task, app.finalize = send_task, finalized
+
+    def submit(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission:
+        self._host.check_open()
+        return self._host.core.submit(self._host.requests.make(keys, signature, options, call))
+
+    def of(self, task: Task) -> KeyedTask | None:
+        """The option of a task, read once. Annotations for all tasks make none of Celery's own keyed, nor of ours.
+
+        Raises SettingsError.
+        """
+        if task.name.startswith(_NOT_OURS):
+            return None
+        known = self._known.get(task.name)
+        if known is None or known[0] is not task:
+            known = self._known[task.name] = task, read(task)
+        return known[1]
+
+    def named(self, name: str) -> KeyedTask | None:
+        """The option of the task of this name; None where the app lacks the task."""
+        if name not in self._app.tasks:
+            with suppress(ImportError):
+                self._app.loader.import_default_modules()
+        task = self._app.tasks.get(name)
+        return None if task is None else self.of(task)
+
+    def check(self) -> None:
+        """Read the options of all tasks. Raises SettingsError, which names all that is wrong."""
+        wrong = []
+        for task in list(self._app._tasks.values()):
+            try:
+                self.of(task)
+            except SettingsError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise SettingsError("; ".join(wrong))
+
+    def _through_lane(
+        self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: dict[str, Any]
+    ) -> AsyncResult:
+        given = {"producer": options.pop("producer", None) or options.pop("publisher", None)}
+        given["connection"] = options.pop("connection", None)
+        own = options.get("task_id") is not None
+        made: Callable[[str], AsyncResult] = options.pop("result_cls", None) or self._app.AsyncResult
+        producer = LaneProducer(self._app, self.submit, keyed, own, **given)
+        with producer:
+            return send(name, **options, producer=producer, result_cls=lambda task_id: made(producer.told(task_id)))
+
+
+def own_keys(
+    keyed_tasks: KeyedTasks | None, given: Mapping[str, object], options: Options
+) -> tuple[Sequence[str], Options]:
+    """For a submit that names no key: those of the task's own option, and its options under those of the submit."""
+    signature, _ = check_signature(given)
+    keyed = keyed_tasks.named(signature["task"]) if keyed_tasks else None
+    if keyed is None:
+        raise InvalidJob(f"{signature['task']}: name a key; the task has no option `coordinate` of its own")
+    return keyed.keys_of(signature.get("args"), signature.get("kwargs")), {**keyed.options_of(signature), **options}

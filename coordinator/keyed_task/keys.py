@@ -1,0 +1,107 @@
+"""Keys from the arguments of a call: texts over the task's own argument names, or functions of the arguments."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any
+
+from coordinator.errors import InvalidJob
+from coordinator.jobs import validation
+
+_VARIOUS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_FIRST = re.compile(r"[^.\[]*")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """`parts`: texts and functions. `signature`: of the task's body, without `self`."""
+
+    parts: tuple[str | Callable[..., Any], ...]
+    signature: inspect.Signature
+
+    @classmethod
+    def read(cls, given: object, signature: inspect.Signature) -> Keys:
+        """Check the option `key` against the task's own arguments. Raises InvalidJob."""
+        parts = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if not parts:
+            raise InvalidJob("key is an empty list")
+        for part in parts:
+            if isinstance(part, str):
+                _check(part, signature)
+            elif not callable(part):
+                raise InvalidJob(f"key is text, a function of the arguments, or a list of such, not {part!r}")
+        return cls(parts, signature)
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+        """The keys of a call, each once. Raises InvalidJob where one cannot be made."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidJob(f"it cannot be called so, and has no key: {error}") from error
+        bound.apply_defaults()
+        found: list[Any] = []
+        for part in self.parts:
+            if isinstance(part, str):
+                found.append(_filled(part, self._named(bound)))
+            else:
+                given = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+                found += given if isinstance(given, list | tuple | set | frozenset) else [given]
+        return list(dict.fromkeys(found))
+
+    @property
+    def _by_place(self) -> bool:
+        """Some of its arguments have no name."""
+        kinds = {one.kind for one in self.signature.parameters.values()}
+        return not kinds.isdisjoint({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL})
+
+    def _named(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+        """The arguments by name; those that the body takes as `**kwargs` have names, too."""
+        named: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                named |= value
+            else:
+                named[name] = value
+        return named
+
+
+def _check(text: str, signature: inspect.Signature) -> None:
+    known = [name for name, one in signature.parameters.items() if one.kind not in _VARIOUS]
+    open_ = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
+    try:
+        parsed = list(Formatter().parse(text))
+    except ValueError as error:
+        raise InvalidJob(f"key {text!r}: {error}") from error
+    for _, field, _, _ in parsed:
+        name = _argument(field)
+        if name is not None and (not name.isidentifier() or not (name in known or open_)):
+            names = ", ".join(known) or "none"
+            raise InvalidJob(f"key {text!r}: {{{field}}} is no argument of the task; its arguments: {names}")
+
+
+def _argument(field: str | None) -> str | None:
+    """`order` of `order[id]`; None for plain text."""
+    found = None if field is None else _FIRST.match(field)
+    return found.group() if found else None
+
+
+def _filled(text: str, named: Mapping[str, Any]) -> str:
+    for _, field, _, _ in Formatter().parse(text):
+        if field is None:
+            continue
+        try:
+            value = Formatter().get_field(field, (), named)[0]
+        except Exception as error:
+            raise InvalidJob(f"key {text!r}: {{{field}}} cannot be read: {error!r}") from error
+        if value is None or value == "":
+            raise InvalidJob(f"key {text!r}: {{{field}}} is {value!r}: it names nothing")
+        if not isinstance(value, str | int | float) and repr(value) == object.__repr__(value):
+            raise InvalidJob(f"key {text!r}: {{{field}}} is {validation.shown(value)}, which has no text of its own")
+    try:
+        return text.format(**named)
+    except Exception as error:
+        raise InvalidJob(f"key {text!r} cannot be made: {error!r}") from error

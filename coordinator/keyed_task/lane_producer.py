@@ -1,0 +1,147 @@
+"""The producer of a keyed task's call: Celery publishes the message with it, and it submits a job.
+
+It publishes the event `task-sent` to the broker, as any producer would, with one of the app's own producers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol, Self, cast
+
+from celery import Celery, states
+from kombu.connection import Connection
+from kombu.entity import Queue
+from kombu.exceptions import OperationalError
+from kombu.messaging import Producer
+
+from coordinator.broker.transport import is_redis
+from coordinator.errors import InvalidJob, Locked, StoreUnavailable
+from coordinator.execution.canvas import Caller, Ended, go_on, has_results, request_of
+from coordinator.jobs.options import Options
+from coordinator.jobs.request import Call
+from coordinator.jobs.spec import Signature, Spec
+from coordinator.jobs.submission import Submission
+from coordinator.jobs.validation import OwnId
+from coordinator.keyed_task.message import Received, read
+from coordinator.keyed_task.option import KeyedTask
+
+_CANVAS = {"chain", "chord", "group"}
+
+
+class LaneUnavailable(StoreUnavailable, OperationalError):
+    """A call of a keyed task met a Redis that does not answer. Celery tries such a call again, under the same id."""
+
+
+class Submit(Protocol):
+    """A coordinator's way to put a call in line."""
+
+    def __call__(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission: ...
+
+
+class LaneProducer:
+    """For one call. `own`: the caller named the id of the call, and may wait under it."""
+
+    def __init__(
+        self, app: Celery, submit: Submit, keyed: KeyedTask, own: bool, producer: Producer | None = None,
+        connection: Connection | None = None,
+    ) -> None:  # fmt: skip
+        self._app = app
+        self._submit = submit
+        self._keyed = keyed
+        self._own = own
+        self._given = producer
+        self._connection = connection
+        self._lent = ExitStack()
+        self._submission: Submission | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lent.close()
+
+    @property
+    def connection(self) -> Connection:
+        """For Celery, which asks it for the names of its errors; nothing connects."""
+        return self._connection or self._app.producer_pool.connections.connection
+
+    @property
+    def serializer(self) -> Any:
+        return None
+
+    @property
+    def channel(self) -> Any:
+        """For the backend `rpc://`, which declares its queue."""
+        return self._real().channel
+
+    def revive(self, _: object) -> None:
+        """Celery does so before it tries a publish again."""
+
+    def publish(self, body: Any, *, headers: Any = None, **options: Any) -> Any:
+        """Submit the message. A later one is an event."""
+        if self._submission is not None:
+            return self._real().publish(body, headers=headers, **options)
+        number = options.get("priority")
+        if number is not None and is_redis(self.connection):  # there, 0 goes first
+            number = -number
+        queue = queue_of(self._app, options)
+        self._submission = self.submit(read(headers, options, body, queue, number))
+        return None
+
+    def submit(self, received: Received) -> Submission:
+        """Put the call in line. Raises InvalidJob, LaneFull, Locked, StoreRefused, LaneUnavailable."""
+        signature = received.signature
+        keys = self._keyed.keys_of(signature.get("args"), signature.get("kwargs"))
+        options = self._keyed.options_of(signature)
+        try:
+            told = self._submit(keys, signature, options, Call(received.message, self._is_awaited(received)))
+        except StoreUnavailable as error:
+            raise LaneUnavailable(str(error), error.job_id) from error
+        if told.outcome == "skipped" and self._keyed.raises:
+            raise Locked(keys[0], told.of or None)
+        if told.outcome == "skipped" and not told.of:
+            self.fail(received, Locked(keys[0], None))
+        return told
+
+    def told(self, task_id: str) -> str:
+        """The id under which the caller finds the result."""
+        said = self._submission
+        return said.of if said and said.outcome == "skipped" and said.of and not self._own else task_id
+
+    def _is_awaited(self, received: Received) -> bool:
+        """Nobody waits for a tick."""
+        options, message = received.signature["options"], received.message
+        if "link" in options or "link_error" in options or not _CANVAS.isdisjoint(message):
+            return True
+        return self._own and not isinstance(options["task_id"], OwnId)
+
+    def fail(self, received: Received, error: BaseException) -> None:
+        """End a call that no job stands for: a lock or an operator's pause turned it away, for one."""
+        options = received.signature["options"]
+        spec: Spec = {"message": received.message}
+        if "link_error" in options:
+            spec["link_error"] = cast(list[Signature], options["link_error"])
+        kept = has_results(self._app) and not options.get("ignore_result")
+        args, kwargs = tuple(received.signature["args"]), dict(received.signature["kwargs"])
+        request = request_of(args, kwargs, "", Caller(options["task_id"], received.signature["task"], spec), kept)
+        go_on(self._app, request, Ended(states.FAILURE, error, None), kept)
+
+    def _real(self) -> Producer:
+        """The caller's producer, or one of the app's own until the call is over."""
+        if self._given is None:
+            self._given = self._lent.enter_context(self._app.producer_pool.acquire(block=True))
+        return self._given
+
+
+def queue_of(app: Celery, options: Mapping[str, Any]) -> str:
+    """The queue that the message would have gone to. Raises InvalidJob where no queue is known for its exchange."""
+    for queue in options.get("declare") or ():
+        if isinstance(queue, Queue):
+            return str(queue.name)
+    exchange, key = options.get("exchange"), options.get("routing_key")
+    exchange = getattr(exchange, "name", exchange) or ""
+    for name, queue in app.amqp.queues.items():
+        if (exchange, key) in (("", name), (queue.exchange.name, queue.routing_key)):
+            return str(name)
+    raise InvalidJob(f"exchange {exchange!r} with routing_key {key!r} leads to no queue of the app: name the queue")

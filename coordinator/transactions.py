@@ -1,0 +1,98 @@
+"""A submit that waits for the commit of a database transaction: of Django, or of a session of SQLAlchemy.
+
+The job is checked and has its id at the call. It is submitted once, when the outermost transaction has committed. A
+rollback drops it, also that of a savepoint around the call. Neither Django nor SQLAlchemy need be installed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, Unpack
+
+from coordinator.jobs.options import Options
+from coordinator.jobs.request import JobRequest
+from coordinator.lanes.lanes import Lanes
+
+_NAME = "coordinator_on_commit"  # in a session's `info`
+
+
+class Transactions(ABC):
+    """The part of a Coordinator that submits on commit."""
+
+    @property
+    @abstractmethod
+    def core(self) -> Lanes: ...
+
+    @abstractmethod
+    def _request(
+        self, keys: str | Sequence[str] | None, signature: Mapping[str, object], options: Options
+    ) -> JobRequest: ...
+
+    def submit_on_commit(
+        self, keys: str | Sequence[str] | None, signature: Mapping[str, object], *, session: Any = None,
+        using: str | None = None, **options: Unpack[Options],
+    ) -> str:  # fmt: skip
+        """Submit the job once the current transaction commits, never where it is rolled back. Gives the job's id.
+
+        `session`: of SQLAlchemy, also an AsyncSession. Without one, Django's transaction of the database `using`
+        counts; outside any, the job is submitted at once. Raises InvalidJob at the call. An error of Redis comes out of
+        the commit, which holds: ask again with its `job_ids`, or under the id that the call gave. A process that dies
+        just after the commit submits nothing.
+        """
+        request = self._request(keys, signature, options)
+        if session is None:
+            import_module("django.db.transaction").on_commit(partial(self.core.submit, request), using=using)
+        else:
+            plain = getattr(session, "sync_session", session)
+            _Waiting.of(plain, self.core).add(plain, request)
+        return request.id
+
+
+class _Waiting:
+    """The submits that wait for the commit of a session, each with the transaction or savepoint that it is part of."""
+
+    def __init__(self, session: Any, core: Lanes) -> None:
+        self._core = core
+        self._requests: list[tuple[Any, JobRequest]] = []
+        self._committed: Any = None  # the transaction or savepoint that is about to end
+        listen = import_module("sqlalchemy.event").listen
+        listen(session, "after_commit", self._commits)
+        listen(session, "after_transaction_end", self._ends)
+
+    @classmethod
+    def of(cls, session: Any, core: Lanes) -> _Waiting:
+        found: dict[Lanes, _Waiting] = session.info.setdefault(_NAME, {})
+        if core not in found:
+            found[core] = cls(session, core)
+        return found[core]
+
+    def add(self, session: Any, request: JobRequest) -> None:
+        self._requests.append((_innermost(session), request))
+
+    def _commits(self, session: Any) -> None:
+        """The release of a savepoint is a commit, too."""
+        self._committed = _innermost(session)
+
+    def _ends(self, session: Any, ended: Any) -> None:
+        """A savepoint that was released hands on what it has. When the outermost transaction ends, nothing is left to
+        be closed, so an error here leaves the session in order.
+        """
+        outermost = ended.parent is None
+        mine = [request for one, request in self._requests if one is ended or (one is None and outermost)]
+        self._requests = [] if outermost else [found for found in self._requests if found[0] is not ended]
+        if self._committed is not ended:
+            return
+        self._committed = None
+        if outermost:
+            self._core.submit_many(mine)
+            return
+        for request in mine:
+            self.add(session, request)
+
+
+def _innermost(session: Any) -> Any:
+    """The savepoint at work, else the transaction; None before it began: then the next one counts."""
+    return session.get_nested_transaction() or session.get_transaction()

@@ -1,0 +1,247 @@
+"""The store of items and their events, in SQL.
+
+One job at a time works on an item for a component, and its fence says which. `begin` notes the fence before the work
+starts, and tells whether the item still is what the component asks for. `append` is one insert, and it takes effect
+only while that fence is the one noted last. So of two jobs that believe they hold an item, the earlier one stores
+nothing, whenever it comes. A repair closes the fences of its item: work from before it stores nothing, either.
+
+An event is known by its component, item and attempt. So an append that is asked again stores nothing more.
+"""
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Engine,
+    RowMapping,
+    String,
+    and_,
+    case,
+    literal,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
+
+from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, page, read_item
+from tasks.batches.schema import BATCHES, events, fences, items, orphans
+from tasks.batches.values import (
+    Event,
+    Item,
+    NewEvent,
+    Report,
+    StaleFence,
+    UnknownItem,
+    checked_name,
+    parts_of,
+    rank_of,
+)
+from tasks.database import Value, insert, open_database
+from tasks.member_node import instants
+from tasks.settings import Settings
+
+_AS_TEXT = ("started", "ended", "removed")
+
+
+class Items:
+    """Raises ForeignHost for a SQLite file that belongs to another host, NewerDatabase for one of a later version."""
+
+    def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
+        self.engine: Engine = open_database(settings.database, settings.host, BATCHES, may_be_newer=may_be_newer)
+
+    def register(
+        self, item: str, *, type: str = "batch", directory: str | None = None, priority: int | None = None
+    ) -> bool:
+        """Add an item. False: it is there already, and stays as it is. Raises ValueError."""
+        with self.engine.begin() as connection:
+            return register(connection, item, type=type, directory=directory, priority=priority)
+
+    def item(self, item: str) -> Item:
+        """Raises UnknownItem, and ValueError for a row that cannot be read."""
+        with self.engine.connect() as connection:
+            row = connection.execute(select(*COLUMNS).where(items.c.item == item)).first()
+        if row is None:
+            raise UnknownItem(item)
+        try:
+            return read_item(row)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"the item {item} cannot be read: {error}") from error
+
+    def round_trips(self, batch: str) -> list[Item]:
+        """All round trips of a batch, in their order. Raises ValueError for a row that cannot be read."""
+        with self.engine.connect() as connection:
+            return round_trips(connection, batch)
+
+    def query(self, wanted: Wanted, after: str | None = None, limit: int = 100) -> Page:
+        """A page of items, by priority, then age. `after`: the cursor of the page before."""
+        return page(self.engine, wanted, after, limit)
+
+    def touch(self, item: str, *, directory: str | None = None) -> Item:
+        """Note that the item has changed: its revision grows. `directory`: where it lies from now on."""
+        values: dict[Any, Any] = {"revision": items.c.revision + 1, "modified": instants.now()}
+        if directory is not None:
+            values["directory"] = directory
+        self._change(item, values)
+        return self.item(item)
+
+    def prioritise(self, item: str, priority: int | None) -> None:
+        """1 goes first, 9 last, None after 9. It is no new revision. Raises UnknownItem, ValueError."""
+        self._change(item, {"rank": rank_of(priority)})
+
+    def _change(self, item: str, values: dict[Any, Any]) -> None:
+        with self.engine.begin() as connection:
+            if not connection.execute(update(items).where(items.c.item == item).values(values)).rowcount:
+                raise UnknownItem(item)
+
+    def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
+        """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more.
+
+        Raises StaleFence where a greater one was noted, and UnknownItem. A repair that is under way ends first.
+        """
+        with self.engine.begin() as connection:
+            lock(connection, item)
+            _note_fence(connection, component, item, fence)
+            row = connection.execute(select(*COLUMNS).where(items.c.item == item)).one()
+            if wanted is not None and not is_wanted(connection, item, wanted):
+                return None
+            return read_item(row)
+
+    def append(self, event: NewEvent) -> str:
+        """Store an event, and give its id. An attempt that has stored its event already gets that one's id.
+
+        Raises StaleFence where a later job has begun work on the item, or a repair came since: nothing was stored.
+        """
+        made = str(uuid.uuid4())
+        with self.engine.begin() as connection:
+            if event.changed:
+                lock(connection, event.item)
+            stored = connection.execute(_append(connection, made, event)).first()
+            if stored is not None:
+                if event.changed:
+                    values = {"revision": items.c.revision + 1, "modified": instants.now()}
+                    connection.execute(update(items).where(items.c.item == event.item).values(values))
+                return made
+            known = select(events.c.id).where(
+                events.c.component == event.component, events.c.item == event.item, events.c.attempt == event.attempt
+            )
+            found: str | None = connection.execute(known).scalar()
+        if found is None:
+            raise StaleFence(event.component, event.item, event.fence)
+        return found
+
+    def keep_orphan(self, event: NewEvent) -> None:
+        """Keep the result of work that was finished, and may not be stored as an event any more."""
+        row = {name: getattr(event, name) for name in orphans.c.keys() if name != "report"}  # noqa: SIM118
+        with self.engine.begin() as connection:
+            statement = insert(connection, orphans).values(**row, report=event.report.to_json())
+            connection.execute(statement.on_conflict_do_nothing())
+
+    def orphans(self, item: str | None = None, limit: int = 100) -> list[dict[str, Value]]:
+        query = select(orphans).order_by(orphans.c.ended.desc()).limit(limit)
+        if item is not None:
+            query = query.where(orphans.c.item == item)
+        with self.engine.connect() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def events(self, item: str, *, history: bool = False) -> list[Event]:
+        """Its events, as they came. `history`: with those that a repair removed."""
+        with self.engine.connect() as connection:
+            return events_of(connection, item, history=history)
+
+
+def register(
+    connection: Connection, item: str, *, type: str, directory: str | None = None, priority: int | None = None
+) -> bool:
+    batch, number = parts_of(checked_name("item", item))
+    now = instants.now()
+    row: dict[str, Value] = {"item": item, "batch": batch, "round_trip": number, "type": checked_name("type", type)}
+    row |= {"rank": rank_of(priority), "directory": directory, "registered": now, "modified": now, "revision": 1}
+    statement = insert(connection, items).values(row).on_conflict_do_nothing()
+    return connection.execute(statement.returning(items.c.number)).first() is not None
+
+
+def lock(connection: Connection, item: str) -> None:
+    """Have the item alone until the end of the transaction: its first statement. Raises UnknownItem."""
+    unchanged = update(items).where(items.c.item == item).values(item=items.c.item)
+    if not connection.execute(unchanged).rowcount:
+        raise UnknownItem(item)
+
+
+def round_trips(connection: Connection, batch: str) -> list[Item]:
+    query = select(*COLUMNS).where(items.c.batch == batch).order_by(items.c.round_trip, items.c.number)
+    return [read_item(row) for row in connection.execute(query)]
+
+
+def events_of(connection: Connection, item: str, *, history: bool = False) -> list[Event]:
+    columns = [type_coerce(one, String).label(one.name) if one.name in _AS_TEXT else one for one in events.c]
+    query = select(*columns).where(events.c.item == item).order_by(events.c.number)
+    if not history:
+        query = query.where(events.c.removed.is_(None))
+    return [_event(row) for row in connection.execute(query).mappings()]
+
+
+def newest(found: list[Event]) -> dict[str, Event]:
+    """The newest event of each type, in the order in which they came."""
+    return {one.type: one for one in sorted(found, key=lambda one: one.removed is None) if one.removed is None}
+
+
+def _note_fence(connection: Connection, component: str, item: str, fence: int) -> None:
+    statement = insert(connection, fences).values(component=component, item=item, fence=fence, open=True)
+    later = or_(fences.c.fence < fence, and_(fences.c.fence == fence, fences.c.open.is_(True)))
+    statement = statement.on_conflict_do_update(
+        index_elements=["component", "item"], set_={"fence": fence, "open": True}, where=later
+    )
+    connection.execute(statement)
+    mine = select(fences.c.fence, fences.c.open).where(fences.c.component == component, fences.c.item == item)
+    if tuple(connection.execute(mine).one()) != (fence, True):
+        raise StaleFence(component, item, fence)
+
+
+def _append(connection: Connection, made: str, event: NewEvent) -> Any:
+    """One insert: of one row where the event's fence is the item's, else of none."""
+    now_at = select(items.c.revision).where(items.c.item == event.item).scalar_subquery()
+    unseen = now_at != event.revision_read  # somebody else changed the item meanwhile: the event is old
+    revision = case((unseen, event.revision_read), else_=event.revision_read + event.changed)
+    values = {name: getattr(event, name) for name in NewEvent.__slots__ if name not in ("changed", "report")}
+    given: dict[str, ColumnElement[Any]] = {name: literal(value, events.c[name].type) for name, value in values.items()}
+    given |= {"id": literal(made), "revision": revision, "report": literal(event.report.to_json())}
+    given["success"] = literal(event.success, Boolean)
+    fenced = select(*given.values()).where(
+        fences.c.component == event.component,
+        fences.c.item == event.item,
+        fences.c.fence == event.fence,
+        fences.c.open.is_(True),
+    )
+    row = insert(connection, events).from_select(list(given), fenced.with_for_update(read=True))
+    return row.on_conflict_do_nothing().returning(events.c.id)
+
+
+def _event(row: RowMapping) -> Event:
+    """An event of which a part cannot be read says so in its report."""
+    values = {name: row[name] for name in Event.__slots__ if name not in ("agent", "report", *_AS_TEXT)}
+    try:
+        report = Report.from_json(row["report"])
+    except (ValueError, TypeError, KeyError) as error:
+        report = Report(text=f"this report cannot be read: {error}")
+    at: dict[str, datetime | None] = {name: _instant(row[name]) for name in _AS_TEXT}
+    agent = f"{row['component']}-{row['version']}"
+    return Event(
+        **values,
+        agent=agent,
+        report=report,
+        started=at["started"] or instants.NEVER,
+        ended=at["ended"] or instants.NEVER,
+        removed=at["removed"],
+    )
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else instants.parse(text)
+    except (ValueError, TypeError):
+        return instants.NEVER

@@ -1,0 +1,140 @@
+"""Which items are asked for, by what has happened to them.
+
+The newest event of a type counts, in each of these questions. Newest is the event that the store took last, so equal
+instants make no difference. An event that a repair removed counts nowhere.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    String,
+    and_,
+    exists,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
+
+from tasks.batches.schema import events, items
+from tasks.batches.values import NO_PRIORITY, STOPPED, Item, checked_name
+from tasks.member_node import instants
+
+logger = logging.getLogger(__name__)
+
+_INSTANTS = ("registered", "modified")
+COLUMNS = [type_coerce(one, String).label(one.name) if one.name in _INSTANTS else one for one in items.c]
+"""Read as texts where a value may be broken: a row that cannot be read hides no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Each of these must hold; an empty part asks for nothing. All are types of events, `types` are types of items.
+
+    * past: each has a newest event, and it is a success.
+    * past_failed: each has a newest event, and it is a failure.
+    * future: there is no event, whatever its outcome.
+    * old: there is no event, or its newest is of an older revision than the item's.
+    """
+
+    past: Sequence[str] = ()
+    past_failed: Sequence[str] = ()
+    future: Sequence[str] = ()
+    old: Sequence[str] = ()
+    types: Sequence[str] = ()
+
+    def unless_stopped(self) -> Self:
+        """As components ask: never for an item that somebody stopped."""
+        return replace(self, future=tuple(dict.fromkeys([STOPPED, *self.future])))
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        # The event that a component makes itself tells most items apart, and it is the last of `future`.
+        found: list[ColumnElement[bool]] = [~_any(kind) for kind in reversed(self.future)]
+        found += [_newest(events.c.success, kind).is_(True) for kind in self.past]
+        found += [_newest(events.c.success, kind).is_(False) for kind in self.past_failed]
+        found += [func.coalesce(_newest(events.c.revision, kind), -1) < items.c.revision for kind in self.old]
+        return found + ([items.c.type.in_(self.types)] if self.types else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Items in order, and the cursor of the next page; None: there is none. `broken`: rows that cannot be read."""
+
+    items: tuple[Item, ...]
+    next: str | None
+    broken: int = 0
+
+
+def _of(kind: str) -> ColumnElement[bool]:
+    return and_(events.c.item == items.c.item, events.c.type == kind, events.c.removed.is_(None))
+
+
+def _newest(column: ColumnElement[Any], kind: str) -> ColumnElement[Any]:
+    query = select(column).where(_of(kind)).order_by(events.c.number.desc()).limit(1)
+    return query.correlate(items).scalar_subquery()
+
+
+def _any(kind: str) -> ColumnElement[bool]:
+    return exists().where(_of(kind)).correlate(items)
+
+
+def is_wanted(connection: Connection, item: str, wanted: Wanted) -> bool:
+    query = select(items.c.number).where(items.c.item == item, *wanted.conditions())
+    return connection.execute(query).first() is not None
+
+
+def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
+    """One page, by priority, then age. `after`: the cursor of the page before. Raises ValueError for a bad cursor."""
+    query = select(*COLUMNS).where(*wanted.conditions()).order_by(items.c.rank, items.c.number).limit(limit)
+    with engine.connect() as connection:
+        rows = connection.execute(_beyond(query, after)).all()
+    found = [one for row in rows if (one := item_of(row)) is not None]
+    last = rows[-1] if len(rows) == limit else None
+    return Page(tuple(found), None if last is None else f"{last.rank}.{last.number}", len(rows) - len(found))
+
+
+def _beyond(query: Select[Any], after: str | None) -> Select[Any]:
+    if after is None:
+        return query
+    rank, _, number = after.rpartition(".")
+    if not number.isdecimal() or not rank:
+        raise ValueError(f"{after!r} is no cursor: give the one that the page before has shown")
+    # A rank that is no number is a broken row's, and sorts last in SQLite.
+    edge = type_coerce(int(rank) if rank.isdecimal() else rank, BigInteger)
+    return query.where(or_(items.c.rank > edge, and_(items.c.rank == edge, items.c.number > int(number))))
+
+
+def item_of(row: Row[Any]) -> Item | None:
+    """The item; None for a row that cannot be read, which the log names."""
+    try:
+        return read_item(row)
+    except (ValueError, TypeError, AttributeError) as error:
+        logger.warning("the item %r cannot be read: %s", row.item, error)
+        return None
+
+
+def read_item(row: Row[Any]) -> Item:
+    """Raises ValueError, TypeError or AttributeError."""
+    rank, revision = int(row.rank), int(row.revision)
+    if not 1 <= rank <= NO_PRIORITY:
+        raise ValueError(f"its priority is {rank}")
+    return Item(
+        id=checked_name("item", row.item),
+        batch=str(row.batch),
+        round_trip=None if row.round_trip is None else int(row.round_trip),
+        type=str(row.type),
+        priority=None if rank == NO_PRIORITY else rank,
+        directory=None if row.directory is None else str(row.directory),
+        registered=instants.parse(row.registered),
+        modified=instants.parse(row.modified),
+        revision=revision,
+    )

@@ -1,0 +1,88 @@
+"""The round trips of a batch: each delivery is one more, and one of them is approved in the end.
+
+Each change has the round trips of its batch alone. So of two deliveries at once one comes first.
+"""
+
+import uuid
+
+from sqlalchemy import Connection, select, update
+
+from tasks.batches.items import Items, register
+from tasks.batches.notes import DELIVERY, is_noted, lock_batch, note, outcomes
+from tasks.batches.schema import items as rows
+from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, Conflict, parts_of
+from tasks.member_node import instants
+
+Outcomes = dict[str, str]
+"""For each round trip that was changed: approved, failed, or failed and stopped."""
+
+
+def deliver(items: Items, item: str, *, directory: str, identity: str, type: str = "batch") -> str:
+    """Take in a delivery: `received`, `received and stopped`, `failed`, or `known` where it was taken in before.
+
+    `identity` tells one delivery from a later one of the same name. Raises ValueError for a name that is no round trip.
+    """
+    batch, number = parts_of(item)
+    if number is None:
+        raise ValueError(f"{item!r} names no round trip: a delivery is called <batch>-RT<number>")
+    with items.engine.begin() as connection:
+        lock_batch(connection, batch)
+        if is_noted(connection, item, DELIVERY, identity):
+            return "known"
+        if not register(connection, item, type=type, directory=directory):
+            again = update(rows).where(rows.c.item == item)
+            connection.execute(again.values(directory=directory, revision=rows.c.revision + 1, modified=instants.now()))
+        return _receive(connection, item, number, _numbers(connection, batch), identity)
+
+
+def _receive(connection: Connection, item: str, number: int, trips: dict[str, int], identity: str) -> str:
+    higher = [other for other, trip in trips.items() if trip > number]
+    if higher:
+        note(connection, item, RECEIVED, False, attempt=identity, text=f"{higher[-1]} was delivered before")
+        return "failed"
+    approved = [other for other, success in outcomes(connection, trips, APPROVED).items() if success]
+    note(connection, item, RECEIVED, True, attempt=identity)
+    stopped = outcomes(connection, trips, STOPPED)
+    late = [item] if approved else [other for other in trips if other != item]
+    why = f"{approved[0]} is approved" if approved else f"{item} was delivered"
+    for one in late:
+        if one not in stopped:
+            note(connection, one, STOPPED, True, attempt=f"{identity} of {item}", text=why)
+    return "received and stopped" if approved else "received"
+
+
+def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
+    """Approve the highest flagged round trip of a batch. The lower flagged ones fail; the higher ones fail, and stop.
+
+    Raises Conflict where none is flagged, or one is approved already.
+    """
+    with items.engine.begin() as connection:
+        lock_batch(connection, batch)
+        trips = _numbers(connection, batch)
+        approved = [one for one, success in outcomes(connection, trips, APPROVED).items() if success]
+        if approved:
+            raise Conflict(f"{approved[0]} is approved already")
+        flagged = [one for one, success in outcomes(connection, trips, FLAGGED).items() if success]
+        if not flagged:
+            raise Conflict(f"no round trip of {batch} has the event {FLAGGED}")
+        best = max(flagged, key=trips.__getitem__)
+        told: Outcomes = {}
+        for one, number in trips.items():
+            higher = number > trips[best]
+            if one in flagged or higher:
+                told[one] = "approved" if one == best else "failed and stopped" if higher else "failed"
+                _note(connection, one, APPROVED, one == best, by, why or f"{best} is approved")
+            if higher:
+                _note(connection, one, STOPPED, True, by, f"{best} is approved")
+        return told
+
+
+def _note(connection: Connection, item: str, kind: str, success: bool, by: str, text: str) -> None:
+    note(connection, item, kind, success, by=by, attempt=uuid.uuid4().hex, text=text)
+
+
+def _numbers(connection: Connection, batch: str) -> dict[str, int]:
+    """The number of each round trip, in their order. Its other columns may be broken."""
+    query = select(rows.c.item).where(rows.c.batch == batch)
+    found = {item: number for item in connection.execute(query).scalars() if (number := parts_of(item)[1]) is not None}
+    return dict(sorted(found.items(), key=lambda one: one[1]))

@@ -1,0 +1,45 @@
+"""The last run of each component, and the limit that its declaration set last."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import Engine, select
+
+from tasks.batches.schema import components
+from tasks.database import insert
+
+
+class Run(NamedTuple):
+    """`submitted`: how many children it had. `job`: its id."""
+
+    at: datetime
+    job: str
+    submitted: int
+
+
+def ran(engine: Engine, component: str, *, job: str, submitted: int, now: datetime) -> None:
+    _note(engine, component, {"ran": now, "job": job, "submitted": submitted})
+
+
+def last(engine: Engine, component: str) -> Run | None:
+    query = select(components).where(components.c.component == component)
+    with engine.connect() as connection:
+        row = connection.execute(query).first()
+    return None if row is None or row.ran is None else Run(row.ran, row.job, row.submitted)
+
+
+def declared(engine: Engine, component: str) -> int | None:
+    query = select(components.c.simultaneous).where(components.c.component == component)
+    with engine.connect() as connection:
+        found: int | None = connection.execute(query).scalar()
+    return found
+
+
+def declare(engine: Engine, component: str, simultaneous: int) -> None:
+    _note(engine, component, {"simultaneous": simultaneous})
+
+
+def _note(engine: Engine, component: str, values: dict[str, object]) -> None:
+    with engine.begin() as connection:
+        statement = insert(connection, components).values(component=component, **values)
+        connection.execute(statement.on_conflict_do_update(index_elements=["component"], set_=values))

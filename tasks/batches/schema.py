@@ -1,0 +1,100 @@
+"""The tables of items and their events, as the newest migration leaves them."""
+
+from pathlib import Path
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+
+from tasks.database import Group, Instant
+
+BATCHES = Group("batches", Path(__file__).parent / "migrations")
+
+NAME = String(256)
+NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up integers only
+
+metadata = MetaData()
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("batch", NAME, primary_key=True),
+    Column("changes", BigInteger, nullable=False),  # counted up first by each change of round trips: it locks the batch
+)
+
+items = Table(
+    "items",
+    metadata,
+    Column("number", NUMBER, primary_key=True),  # the order in which items came: their age
+    Column("item", NAME, nullable=False, unique=True),
+    Column("batch", NAME, nullable=False),
+    Column("round_trip", Integer),
+    Column("type", NAME, nullable=False),
+    Column("rank", Integer, nullable=False),  # the priority, 1 to 9; 10 stands for none
+    Column("directory", Text),
+    Column("registered", Instant, nullable=False),
+    Column("modified", Instant, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Index("items_by_rank", "rank", "number"),
+    Index("items_by_batch", "batch", "round_trip"),
+    sqlite_autoincrement=True,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("number", NUMBER, primary_key=True),  # their order: the greatest of a type is the newest
+    Column("id", String(36), nullable=False, unique=True),
+    Column("item", NAME, nullable=False),
+    Column("type", NAME, nullable=False),
+    Column("success", Boolean, nullable=False),
+    Column("component", NAME, nullable=False),
+    Column("version", NAME, nullable=False),
+    Column("attempt", String(600), nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("revision_read", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),  # with the changes that the component made itself
+    Column("started", Instant, nullable=False),
+    Column("ended", Instant, nullable=False),
+    Column("report", Text, nullable=False),
+    Column("removed", Instant),  # by a repair: the event counts no more
+    Column("removed_by", Text),
+    Column("removed_why", Text),
+    UniqueConstraint("component", "item", "attempt"),
+    Index("events_by_type", "type", "item", "number", "removed", "success", "revision"),  # queries read no more
+    Index("events_of_items", "item", "number"),
+    sqlite_autoincrement=True,
+)
+
+fences = Table(
+    "fences",
+    metadata,
+    Column("component", NAME, primary_key=True),
+    Column("item", NAME, primary_key=True),
+    Column("fence", BigInteger, nullable=False),  # the greatest that began work on the item
+    Column("open", Boolean, nullable=False),  # False: a repair came since
+    Index("fences_of_items", "item"),
+)
+
+orphans = Table(
+    "orphans",
+    metadata,
+    Column("component", NAME, primary_key=True),
+    Column("item", NAME, primary_key=True),
+    Column("attempt", String(600), primary_key=True),
+    Column("version", NAME, nullable=False),
+    Column("type", NAME, nullable=False),
+    Column("success", Boolean, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("started", Instant, nullable=False),
+    Column("ended", Instant, nullable=False),
+    Column("report", Text, nullable=False),
+)
+
+components = Table(
+    "components",
+    metadata,
+    Column("component", NAME, primary_key=True),
+    Column("simultaneous", Integer),  # as declared when the limit of its lane was set last
+    Column("ran", Instant),
+    Column("job", String(600)),
+    Column("submitted", Integer),
+)

@@ -1,0 +1,135 @@
+"""`coordinator components …`: the declared components, the items they work on, and one run of a component."""
+
+from typing import Any
+
+import click
+
+from coordinator.cli.format import as_json, table
+from coordinator.cli.session import json_option
+from coordinator.scheduler.entries import next_tick
+from coordinator.store.times import moment
+from tasks.batches import runs
+from tasks.cli.errors import one_line
+from tasks.components import ends, look
+from tasks.components.declaration import Component
+from tasks.components.registry import Registry
+
+SHOWN = 5
+
+
+class Named(click.Group):
+    """`components NAME` shows that component; `show` is what it calls."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+
+def components_command(here: Registry) -> click.Group:
+    """The command, for the components of an app."""
+
+    @click.group(cls=Named, invoke_without_command=True, subcommand_metavar="[NAME [--working] | run NAME]")
+    @json_option
+    @click.pass_context
+    @one_line()
+    def components(ctx: click.Context, as_json_: bool) -> None:
+        """Show each component: what it waits for, its last run, what it works on."""
+        if ctx.invoked_subcommand:
+            return
+        found = [_condition(here, component) for component in here.all()]
+        if as_json_:
+            click.echo(as_json(found))
+            return
+        heads = ("component", "version", "event", "waits for", "limit", "works on", "waiting", "last run", "next")
+        click.echo(table(heads, [_row(one) for one in found]))
+
+    components.add_command(_show(here))
+    components.add_command(_run(here))
+    return components
+
+
+def _show(here: Registry) -> click.Command:
+    @click.command(hidden=True)
+    @click.argument("name")
+    @click.option("--working", is_flag=True, help="Only the items that it works on now.")
+    @json_option
+    @one_line()
+    def show(name: str, working: bool, as_json_: bool) -> None:
+        """Show a component, or with --working the items that it works on."""
+        component = here[name]
+        found = look.working(here, component)
+        if working:
+            rows = [one._asdict() for one in found]
+            heads = ("item", "node", "job", "since")
+            shown = as_json(rows) if as_json_ else table(heads, [[row[head] for head in heads] for row in rows])
+            click.echo(shown)
+            return
+        condition = _condition(here, component)
+        click.echo(as_json(condition) if as_json_ else "\n".join(f"{key}: {one}" for key, one in condition.items()))
+
+    return show
+
+
+def _run(here: Registry) -> click.Command:
+    @click.command()
+    @click.argument("name")
+    @click.pass_context
+    @one_line()
+    def run(ctx: click.Context, name: str) -> None:
+        """Poll once and wait for all children. Status: 0 done or nothing to do, 1 an item failed, 2 could not work,
+        3 busy elsewhere.
+        """
+        ctx.exit(_ran(here, name))
+
+    return run
+
+
+def _ran(here: Registry, name: str) -> int:
+    try:
+        ended = ends.run(here, here[name])
+    except Exception as error:
+        click.echo(f"{name} could not work: {error}", err=True)
+        return ends.UNABLE
+    for item, outcome in ended.items.items():
+        if outcome == "succeeded":
+            click.echo(f"Worked on {item} successfully")
+        elif outcome == "failed":
+            click.echo(f"Failed to process {item}")
+        else:
+            click.echo(f"{item}: {outcome}")
+    if ended.why:
+        click.echo(f"{name}: {ended.why}", err=True)
+    elif not ended.items:
+        click.echo(f"{name}: nothing to do")
+    return ended.status
+
+
+def _condition(here: Registry, component: Component) -> dict[str, Any]:
+    lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
+    working = [one.item for one in look.working(here, component)]
+    return {
+        "component": component.name,
+        "version": component.version,
+        "event": component.event,
+        "past": list(component.past),
+        "past_failed": list(component.past_failed),
+        "future": list(component.wanted.future),
+        "old": list(component.old),
+        "types": list(component.types),
+        "simultaneous_processes": component.simultaneous_processes,
+        "limit": lane.limit,
+        "working": working,
+        "waiting": max(0, lane.length - len(working)),
+        "last_run": last and last.at,
+        "last_submitted": last and last.submitted,
+        "next_run": next_tick(here.coordinator.store, component.run_lane),
+    }
+
+
+def _row(one: dict[str, Any]) -> list[object]:
+    needs = [*one["past"], *(f"{kind} failed" for kind in one["past_failed"]), *(f"{kind} old" for kind in one["old"])]
+    working = ", ".join(one["working"][:SHOWN]) + (" …" if len(one["working"]) > SHOWN else "")
+    last = f"{moment(one['last_run'])}, {one['last_submitted']} items" if one["last_run"] else None
+    names = ("component", "version", "event")
+    return [*(one[name] for name in names), needs, one["limit"], working, one["waiting"], last, one["next_run"]]

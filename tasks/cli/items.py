@@ -1,0 +1,202 @@
+"""`coordinator items …`: the items, their events, and the repairs of an operator."""
+
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from getpass import getuser
+from pathlib import Path
+from typing import Any
+
+import click
+
+from coordinator.cli.format import as_json, pairs, table, text
+from coordinator.cli.session import json_option
+from coordinator.store.times import moment
+from tasks.batches import Event, Wanted
+from tasks.batches.deliveries import Deliveries
+from tasks.batches.items import newest
+from tasks.batches.round_trips import approve as approve_batch
+from tasks.cli.errors import one_line
+from tasks.components import look
+from tasks.components.registry import Registry
+
+why_option = click.option("--why", default="", help="The reason, kept in the history.")
+
+
+def types(name: str, says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(f"--{name}", multiple=True, metavar="TYPE", help=says)
+
+
+def items_command(here: Registry) -> click.Group:
+    """The command, for the components of an app."""
+
+    @click.group(invoke_without_command=True)
+    @types("past", "Items whose newest event of this type is a success.")
+    @types("failed", "Items whose newest event of this type is a failure.")
+    @types("future", "Items without an event of this type.")
+    @types("old", "Items without an event of this type, or with one from before their last change.")
+    @types("type", "Items of this type.")
+    @click.option("--after", metavar="CURSOR", help="Show the page after this cursor.")
+    @click.option(
+        "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="At most so many."
+    )
+    @json_option
+    @click.pass_context  # type: ignore[arg-type]
+    @one_line()
+    def items(ctx: click.Context, after: str | None, most: int, as_json_: bool, **asked: tuple[str, ...]) -> None:
+        """Show items by what has happened to them, by priority, then age."""
+        if ctx.invoked_subcommand:
+            return
+        wanted = Wanted(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
+        page = here.items.query(wanted, after, most)
+        if as_json_:
+            click.echo(as_json({"items": page.items, "next": page.next, "broken": page.broken}))
+            return
+        rows = []
+        for item in page.items:
+            found = list(newest(here.items.events(item.id)).values())
+            rows.append((item.id, item.type, item.priority, item.revision, _marks(found), item.modified))
+        click.echo(table(("item", "type", "priority", "revision", "events", "modified"), rows))
+        if page.broken:
+            click.echo(f"{page.broken} rows cannot be read; the log names them", err=True)
+        if page.next:
+            click.echo(f"more: --after {page.next}", err=True)
+
+    for command in (*_looks(here), *_repairs(here), *_acts(here)):
+        items.add_command(command)
+    return items
+
+
+def _marks(found: list[Event]) -> str:
+    return ", ".join(one.type if one.success else f"{one.type} FAILED" for one in found)
+
+
+def _looks(here: Registry) -> list[click.Command]:
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @click.option("--history", is_flag=True, help="With the events that a repair removed.")
+    @json_option
+    @one_line()
+    def show(item: str, history: bool, as_json_: bool) -> None:
+        """Show an item: its events and their reports, its round trips, and its orphaned results."""
+        found, events = here.items.item(item), here.items.events(item, history=history)
+        trips = [one.id for one in here.items.round_trips(found.batch) if one.id != item]
+        orphans, working = here.items.orphans(item), look.at_work(here, item)
+        if as_json_:
+            whole = asdict(found) | {"events": events, "round_trips": trips, "orphans": orphans, "working": working}
+            click.echo(as_json(whole))
+            return
+        click.echo(pairs([*asdict(found).items(), ("other round trips", trips), ("now", working)]))
+        for event in events:
+            click.echo()
+            _show_event(event)
+        for orphan in orphans:
+            what = " ".join(str(orphan[name]) for name in ("component", "type", "attempt"))
+            click.echo(f"\norphaned at {text(orphan['ended'])}: {what}: it was finished, and had lost the item")
+            click.echo(f"  {orphan['report']!s}")
+
+    return [show]
+
+
+def _show_event(event: Event) -> None:
+    outcome = "succeeded" if event.success else "FAILED"
+    click.echo(f"{event.type} {outcome} at {moment(event.ended)} by {event.agent}")
+    if event.removed:
+        click.echo(f"  removed at {moment(event.removed)} by {event.removed_by}: {event.removed_why or 'no reason'}")
+    if event.report.text:
+        click.echo(f"  {event.report.text}")
+    for one in event.report.failures:
+        click.echo(f"  {one.type} {one.file}: {one.description} ({one.component})")
+        if one.details:
+            click.echo(f"    {one.details}")
+    if event.report.found > len(event.report.failures):
+        click.echo(f"  and {event.report.found - len(event.report.failures)} more failures")
+
+
+def _repairs(here: Registry) -> list[click.Command]:
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [each failure].")
+    @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed.")
+    @why_option
+    @one_line()
+    def restart(item: str, kind: str | None, dry_run: bool, why: str) -> None:
+        """Remove the failures of an item and all that came from them: components do it again."""
+        for event in look.repair(here, getuser(), why).restart(item, kind, dry_run=dry_run):
+            click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {moment(event.ended)}")
+
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @click.argument("kind", metavar="TYPE")
+    @why_option
+    @one_line()
+    def remove(item: str, kind: str, why: str) -> None:
+        """Remove the events of one type; the history keeps them."""
+        for event in look.repair(here, getuser(), why).remove(item, kind):
+            click.echo(f"removed {_marks([event])} of {moment(event.ended)}")
+
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @click.argument("kind", metavar="TYPE")
+    @click.option("--failed", is_flag=True, help="The event is a failure.")
+    @why_option
+    @one_line()
+    def add(item: str, kind: str, failed: bool, why: str) -> None:
+        """Add an event by hand."""
+        look.repair(here, getuser(), why).add(item, kind, success=not failed)
+        click.echo(f"{item} has {kind}{' FAILED' if failed else ''}")
+
+    return [restart, remove, add]
+
+
+def _acts(here: Registry) -> list[click.Command]:
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @why_option
+    @one_line()
+    def stop(item: str, why: str) -> None:
+        """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
+        cancelled = look.stop(here, item, by=getuser(), why=why)
+        click.echo(f"{item} is stopped; {cancelled} waiting jobs were cancelled")
+
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @click.argument("priority", type=click.IntRange(1, 9), required=False)
+    @why_option
+    @one_line()
+    def prioritise(item: str, priority: int | None, why: str) -> None:
+        """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
+        moved = look.prioritise(here, item, priority, by=getuser(), why=why)
+        click.echo(
+            f"{item} has {f'priority {priority}' if priority else 'no priority'}; {moved} waiting jobs were moved"
+        )
+
+    @click.command()
+    @click.argument("batch")
+    @why_option
+    @one_line()
+    def approve(batch: str, why: str) -> None:
+        """Approve the highest round trip of BATCH that is flagged."""
+        for item, outcome in approve_batch(here.items, batch, by=getuser(), why=why).items():
+            click.echo(f"{item} {outcome}")
+
+    return [stop, prioritise, approve, _watch(here)]
+
+
+def _watch(here: Registry) -> click.Command:
+    @click.command()
+    @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+    @click.option("--type", "kind", default="batch", show_default=True, help="The type of the items.")
+    @click.option(
+        "--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds to each look."
+    )
+    @one_line()
+    def watch(directory: Path, kind: str, poll: float) -> None:
+        """Take in deliveries, until Ctrl-C: directories <batch>-RT<n> that hold the file transfer_acknowledged."""
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        Deliveries(here.items, directory, kind).watch(poll, stop)
+
+    return watch

@@ -1,0 +1,62 @@
+"""The components of an app: declared once, known by name, polled by the clock of the fleet.
+
+A run of a component is a job on the lane `component/<name>`. Under the lock `SBOI/<name>` it asks the store for items
+and submits a job for each. Such a child stands in two lanes: in `<name>`, whose limit says how many of them run at
+once, and in `<name>/<item>`, where it is skipped while somebody works on the item. Then the run parks until all its
+children have ended. So the lanes say at any moment which items a component works on.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from celery.app.task import Task
+
+from coordinator import Coordinator
+from coordinator.scheduler.entries import Entry
+from tasks.components import child, poll
+from tasks.components.declaration import Component
+from tasks.components.registry import POLL, RECORD, WORK, Errors, Registry
+
+
+class Components(Registry):
+    """Those of one app: their tasks, and their entries of its schedule."""
+
+    def __init__(self, coordinator: Coordinator, *, infrastructure: Errors = ()) -> None:
+        super().__init__(coordinator, infrastructure=infrastructure)
+        coordinator.schedule_source(self._entries)
+        self._install()
+
+    def _entries(self) -> tuple[str, Iterator[Entry]]:
+        """For the beats: one entry for each component."""
+        found = self.all()
+        text = repr([(one.name, one.every, sorted(self.run_options(one).items())) for one in found])
+        return hashlib.sha256(text.encode()).hexdigest()[:20], map(self._entry, found)
+
+    def _entry(self, component: Component) -> Entry:
+        return Entry(
+            component.run_lane,
+            component.every,
+            POLL,
+            (component.name,),
+            key=component.run_lane,
+            when_busy="skip",
+            submit=self.run_options(component),
+        )
+
+    def _install(self) -> None:
+        """Make the tasks of the app."""
+
+        def run(name: str) -> Any:
+            return poll.poll(self, name)
+
+        def work(task: Task, name: str, item: str) -> child.Told:
+            return child.work(self, task, name, item)
+
+        def record(name: str, item: str) -> child.Told:
+            return child.record(self, name, item)
+
+        # Celery would share them with all apps of the process, which have components of their own.
+        self.app.task(run, name=POLL, shared=False)
+        self.app.task(work, name=WORK, bind=True, shared=False)
+        self.app.task(record, name=RECORD, shared=False)

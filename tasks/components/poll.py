@@ -1,0 +1,105 @@
+"""One run of a component: it asks the store for items, submits a job for each, and parks until all have ended."""
+
+import logging
+from collections.abc import Iterator
+
+from coordinator import Locked, Submission, current_job
+from coordinator.jobs.options import Options
+from tasks.batches import Item, runs
+from tasks.batches.values import NO_PRIORITY
+from tasks.components.declaration import Component
+from tasks.components.registry import RECORD, WORK, Registry
+from tasks.member_node import instants
+
+WAIT = 5.0
+PAGE = 100
+
+logger = logging.getLogger(__name__)
+
+Polled = dict[str, str | list[str]]
+
+
+def poll(here: Registry, name: str) -> list[Submission] | Polled:
+    """The children, on which the run parks; else an outcome: `busy`, `nothing to do`, or `started` with `top_up`."""
+    component, job = here[name], current_job()
+    run = job.id if job else ""
+    try:
+        with here.coordinator.lock(component.lock, wait=WAIT):
+            _set_limit(here, component)
+            taken = list(_submit(here, component, run, again=bool(job and job.attempt > 1)))
+    except Locked as held:
+        logger.info("%s: %s; it polls again later", name, held)
+        return {"component": name, "outcome": "busy"}
+    _note(here, component, run, len(taken))
+    if not taken:
+        return {"component": name, "outcome": "nothing to do"}
+    if component.top_up:
+        return {"component": name, "outcome": "started", "jobs": [one.job_id for one in taken]}
+    return taken
+
+
+def _note(here: Registry, component: Component, run: str, submitted: int) -> None:
+    """For people. The children are there, whether or not the store takes the note."""
+    try:
+        runs.ran(here.items.engine, component.name, job=run, submitted=submitted, now=instants.now())
+    except here.infrastructure_of(component) as error:
+        logger.warning("%s: its run %s is not noted: %s", component.name, run, error)
+
+
+def _set_limit(here: Registry, component: Component) -> None:
+    """A declaration that changed says the limit; else an operator's stays."""
+    engine, wanted = here.items.engine, component.simultaneous_processes
+    if runs.declared(engine, component.name) != wanted:
+        why = f"declared by {component.name}-{component.version}"
+        here.coordinator.set_limit(component.name, wanted, why=why, by="coordinator")
+        runs.declare(engine, component.name, wanted)
+
+
+def _submit(here: Registry, component: Component, run: str, *, again: bool) -> Iterator[Submission]:
+    """A job for each item in order, as far as the line has room. An item that somebody works on is skipped.
+
+    `again`: the run was lost, and those in line may be its own children, which it finds by their ids.
+    """
+    left = component.most - (0 if again else here.coordinator.lane(component.name, 1).length)
+    after: str | None = None
+    while left > 0:
+        page = here.items.query(component.wanted, after, min(left, PAGE))
+        jobs = [(_keys(component, item), _child(here, component, item), _options(here, component, item, run))
+                for item in page.items]  # fmt: skip
+        made = [one for one in here.coordinator.submit_many(jobs) if one.accepted]
+        yield from made
+        left, after = left - len(made), page.next
+        if after is None:
+            return
+
+
+def _keys(component: Component, item: Item) -> list[str]:
+    """The first one names the group that has turns: each component is one."""
+    return [component.lane_of(item.id), component.name]
+
+
+def _child(here: Registry, component: Component, item: Item) -> dict[str, object]:
+    return dict(here.signature(WORK, component.name, item.id))
+
+
+def _options(here: Registry, component: Component, item: Item, run: str) -> Options:
+    options: Options = {
+        "when_busy": {component.lane_of(item.id): "skip", component.name: "queue"},
+        "priority": priority_of(item.priority),
+        "max_losses": component.max_losses,
+        "max_lifetime": component.max_lifetime,
+        "time_limit": component.time_limit,
+        "rollback": dict(here.signature(RECORD, component.name, item.id)),
+    }
+    if run:  # a run that was lost and is begun again finds the children that it has
+        options["job_id"] = child_id(run, item.id)
+    return options
+
+
+def priority_of(priority: int | None) -> int:
+    """A job's, for an item's: 1 goes first."""
+    return 0 if priority is None else NO_PRIORITY - priority
+
+
+def child_id(run: str, item: str) -> str:
+    return f"{run}/{item}"

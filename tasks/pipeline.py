@@ -1,0 +1,12 @@
+"""The service's components. The module that the setting `components` names declares them:
+
+from tasks.pipeline import components
+
+@components.declare("Structure_Checker", "1.2", event="Structure_Checked", past=["Data_Archived"])
+def check_structure(work): ...
+"""
+
+from tasks.app import coordinator
+from tasks.components import Components
+
+components = Components(coordinator)

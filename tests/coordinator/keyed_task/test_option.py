@@ -1,0 +1,161 @@
+"""The option `coordinate` is checked when the app is finalized, and its keys are made from the arguments of a call."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.app.task import Task
+
+from coordinator import Coordinator, InvalidJob, SettingsError
+from coordinator.keyed_task.option import read
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    Coordinator(app, url="redis://nowhere")
+    yield app
+    app.close()
+
+
+def declared(app: Celery, option: Any, **more: Any) -> Any:
+    @app.task(name="shop.ship", shared=False, coordinate=option, **more)
+    def ship(order_id: Any, *, fast: bool = False) -> None:
+        """Ship it."""
+
+    return ship
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"key": "order/{order}"}, r"\{order\} is no argument of the task; its arguments: order_id, fast"),
+        ({"key": "order/{}"}, r"\{\} is no argument"),
+        ({"key": "order/{"}, "key 'order/{'"),
+        ({"key": []}, "empty list"),
+        ({"key": 3}, "text, a function of the arguments, or a list"),
+        ({}, "name the key"),
+        ({"key": "k", "when_bussy": "skip"}, r"unknown option 'when_bussy' \(did you mean 'when_busy'\?\)"),
+        ({"key": "k", "when_busy": "sometimes"}, "one of queue, skip, defer"),
+        ({"key": "k", "on_skip": "ignore"}, "one of result, raise"),
+        ({"key": "k", "job_id": "one"}, "name task_id at the call"),
+        ({"key": "k", "max_attempts": "3"}, "max_attempts is a whole number"),
+        ({"key": "k", "retry_on": [int]}, "types of exceptions"),
+        ({"key": "k", "rollback": "undo"}, "signature"),
+        ("order/{order_id}", "call yours otherwise"),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_app_is_finalized(app: Celery, option: Any, said: str) -> None:
+    declared(app, option)
+    with pytest.raises(SettingsError, match=said) as caught:
+        app.finalize()
+    assert "shop.ship" in str(caught.value)
+
+
+def test_all_wrong_options_are_named_at_once_and_again_at_each_call(app: Celery) -> None:
+    ship = declared(app, {"key": "{nothing}"})
+
+    @app.task(name="shop.bill", shared=False, coordinate={})
+    def bill() -> None:
+        """Bill it."""
+
+    with pytest.raises(SettingsError, match=r"shop\.ship.*shop\.bill|shop\.bill.*shop\.ship"):
+        app.finalize()
+    with pytest.raises(SettingsError, match=r"shop\.ship"):
+        ship.delay(1)
+
+
+def test_a_base_class_that_has_the_name_for_itself_is_named(app: Celery) -> None:
+    class Ours(Task):
+        def coordinate(self) -> None:
+            """Something else."""
+
+    @app.task(name="shop.ship", shared=False, base=Ours)
+    def ship() -> None:
+        """Ship it."""
+
+    with pytest.raises(SettingsError, match=r"shop\.ship: .*Ours\.coordinate is .*call yours otherwise"):
+        app.finalize()
+
+
+def test_without_a_coordinator_the_option_changes_nothing() -> None:
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    ship = declared(app, {"key": "{nothing}"})
+    app.finalize()
+    with app.connection_for_write() as connection, connection.SimpleQueue("celery") as queue:
+        ship.delay(1)
+        ship.apply_async((2,), coordinate=False)
+        assert [queue.get(timeout=5).payload[0] for _ in range(2)] == [[1], [2]]
+    app.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "args", "kwargs", "keys"),
+    [
+        ("order/{order_id}", (42,), {}, ["order/42"]),
+        ("order/{order_id}/{fast}", (), {"order_id": "x"}, ["order/x/False"]),
+        ("order/{order_id:04d}", (42,), {}, ["order/0042"]),
+        ("order/{order_id[id]}", ({"id": 7},), {}, ["order/7"]),
+        (["a/{order_id}", "b/{order_id}", "a/{order_id}"], (1,), {}, ["a/1", "b/1"]),
+        (lambda order_id, fast: [f"o/{one}" for one in order_id], ([1, 2],), {}, ["o/1", "o/2"]),
+        (["fixed", lambda **all_: f"f/{all_['fast']}"], (1,), {"fast": True}, ["fixed", "f/True"]),
+    ],
+)
+def test_keys_are_made_from_the_bound_arguments(
+    app: Celery, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], keys: list[str]
+) -> None:
+    option = read(declared(app, {"key": key}))
+    assert option
+    assert list(option.keys_of(args, kwargs)) == keys
+
+
+@pytest.mark.parametrize(
+    ("key", "args", "said"),
+    [
+        ("order/{order_id}", (), "missing a required argument: 'order_id'"),
+        ("order/{order_id}", (None,), r"\{order_id\} is None"),
+        ("order/{order_id}", ("",), r"\{order_id\} is ''"),
+        ("order/{order_id}", (object(),), "no text of its own"),
+        ("order/{order_id[id]}", ({},), r"\{order_id\[id\]\} cannot be read: KeyError"),
+        ("order/{order_id:d}", ("x",), "cannot be made"),
+        (lambda order_id, fast: None, (1,), "a key is text"),
+        (lambda order_id, fast: [], (1,), "1 to 16 keys"),
+        ("order/{order_id}", ("a\nb",), "control characters"),
+    ],
+)
+def test_a_key_that_cannot_be_made_is_refused_by_name(app: Celery, key: Any, args: tuple[Any, ...], said: str) -> None:
+    option = read(declared(app, {"key": key}))
+    assert option
+    with pytest.raises(InvalidJob, match=said) as caught:
+        option.keys_of(args, {})
+    assert str(caught.value).startswith("shop.ship: ")
+
+
+def test_self_is_no_argument_and_autoretry_and_pydantic_hide_none(app: Celery) -> None:
+    @app.task(name="a", shared=False, bind=True, autoretry_for=(OSError,), coordinate={"key": "{x}"})
+    def bound(self: Task, x: int) -> None:
+        """Bound."""
+
+    @app.task(name="b", shared=False, bind=True, pydantic=True, coordinate={"key": "{x}"})
+    def checked(self: Task, x: int) -> None:
+        """Checked."""
+
+    app.finalize()
+    for task in (bound, checked):
+        option = read(task)
+        assert option
+        assert option.keys_of((5,), {}) == ("5",)
+
+
+def test_annotations_for_all_tasks_leave_those_of_celery_and_ours_alone(app: Celery) -> None:
+    app.conf.task_annotations = {"*": {"coordinate": {"key": "all"}}}
+
+    @app.task(name="shop.ship", shared=False)
+    def ship() -> None:
+        """Ship it."""
+
+    app.finalize()
+    keyed = [name for name, task in app.tasks.items() if app.coordinator.keyed_tasks.of(task)]
+    assert "shop.ship" in keyed
+    assert not [name for name in keyed if name.startswith(("celery.", "coordinator."))]

@@ -1,0 +1,105 @@
+"""Messages of keyed tasks that somebody without the library has sent go into the lane where they arrive."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery, chain
+
+from tests.harness.fleet import ROOT, Fleet
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_until
+
+
+@pytest.fixture
+def keyed(fleet: Fleet) -> Any:
+    return fleet.app("keyed")
+
+
+@pytest.fixture
+def stranger(fleet: Fleet) -> Iterator[Celery]:
+    """An app that knows the broker, the backend and names of tasks; it has no coordinator."""
+    app = Celery("stranger", broker=fleet.server.url(1), backend=fleet.server.url(2), set_as_current=False)
+    options = {"global_keyprefix": f"{fleet.prefix}."}
+    app.conf.update(broker_transport_options=options, result_backend_transport_options=options)
+    yield app
+    app.backend.client.close()
+    app.close()
+
+
+def waiting_messages(fleet: Fleet) -> int:
+    with fleet.server.client(1) as broker:
+        return int(broker.llen(f"{fleet.prefix}.celery")) + int(broker.hlen(f"{fleet.prefix}.unacked"))
+
+
+def test_a_stranger_s_message_lands_in_the_lane_under_its_own_id(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
+    fleet.worker(app="keyed")
+    first = keyed.held.delay("first")
+    fleet.begun("first")
+    sent = stranger.send_task("keyed.add", (1,), {"y": 2}, link=stranger.signature("keyed.note"), headers={"x": "y"})
+    wait_until(lambda: keyed.coordinator.lane("lane/usual").length == 2, 20, fleet.logs)
+    assert keyed.coordinator.job(sent.id).state == "waiting"
+    wait_until(lambda: waiting_messages(fleet) == 0, 20)
+    fleet.go("first")
+    assert (sent.get(timeout=20), first.get(timeout=20)) == (3, "first")
+    fleet.begun("note/3")
+
+
+def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
+    fleet.worker(app="keyed")
+    for _ in range(3):
+        sent = stranger.send_task("keyed.add", (1, 2), task_id="same")
+    assert sent.get(timeout=20) == 3
+    wait_until(lambda: waiting_messages(fleet) == 0, 20)
+    assert len(fleet.stamps("add/usual", "begin")) == 1
+    assert keyed.coordinator.counts()["created"] == 1
+
+
+def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
+    fleet.worker(app="keyed")
+    late = stranger.send_task("keyed.add", (1, 2), countdown=3600)
+    wait_until(lambda: keyed.coordinator.counts()["scheduled"] == 1, 20, fleet.logs)
+    late.revoke()
+    bad = stranger.send_task("keyed.both", (None, 1))
+    wrong = stranger.send_task("keyed.both", (1,))
+    past = stranger.send_task("keyed.both", (1, 2), headers={"coordinate": False})
+    ends = ((late, r"revoked|cancelled"), (bad, r"\{x\} is None"), (wrong, "missing a required argument: 'y'"))
+    for one, said in ends:
+        with pytest.raises(Exception, match=said):
+            one.get(timeout=20)
+    assert past.get(timeout=20) == []
+    wait_until(lambda: waiting_messages(fleet) == 0, 20)
+
+
+def test_a_chain_that_a_worker_without_the_library_goes_on_with_reaches_the_lane(fleet: Fleet, keyed: Any) -> None:
+    fleet.worker("keyed", app="keyed")
+    argv = [sys.executable, "-m", "celery", "-A", "tests.harness.apps.stranger", "worker", "-n", "two@test"]
+    options = ["-Q", "strange", "-c", "1", "--without-mingle", "--without-gossip", "--without-heartbeat"]
+    with (fleet.directory / "stranger.log").open("wb") as log:
+        env = os.environ | fleet.environ
+        worker = subprocess.Popen([*argv, *options], stdout=log, stderr=log, cwd=ROOT, env=env, start_new_session=True)
+    try:
+        far = keyed.app.signature("strange.double", (4,), queue="strange")
+        assert chain(far, keyed.add.s(1), keyed.add.s(2)).apply_async().get(timeout=30) == 11
+    finally:
+        worker.kill()
+        worker.wait()
+    assert keyed.coordinator.counts()["created"] == 2
+
+
+def test_while_redis_is_away_the_message_stays_and_it_is_run_once(
+    fleet: Fleet, keyed: Any, stranger: Celery, proxy: Proxy, tmp_path: Path
+) -> None:
+    fleet.worker(app="keyed", COORDINATOR_URL=f"redis://127.0.0.1:{proxy.port}/0")
+    proxy.swallow()
+    sent = stranger.send_task("keyed.add", (1, 2))
+    wait_until(lambda: "goes back to its queue" in fleet.logs(), 40, fleet.logs)
+    assert waiting_messages(fleet) == 1
+    proxy.heal()
+    assert sent.get(timeout=60) == 3
+    wait_until(lambda: waiting_messages(fleet) == 0, 20)
+    assert len(fleet.stamps("add/usual", "begin")) == 1

@@ -1,0 +1,189 @@
+"""A Celery app of the tests whose tasks are keyed: with TEST_PLAIN, the same app without the library."""
+
+import os
+import time
+from typing import Any
+
+import redis
+from celery import Celery, shared_task
+from celery.app.task import Task
+
+from coordinator import Coordinate, Coordinator, current_job
+
+app = Celery("keyed", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
+app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+app.conf.worker_hijack_root_logger = False
+app.conf.result_extended = True
+app.conf.task_annotations = {"keyed.annotated": {"coordinate": {"key": "lane/{lane}"}}}
+if not os.environ.get("TEST_PLAIN"):
+    coordinator = Coordinator(app)
+
+_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
+_STAMP = """local t = redis.call('TIME')
+local at = string.format('%.0f', t[1] * 1000000 + t[2])
+return redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. at .. ' ' .. ARGV[3])"""
+
+
+def stamp(name: str, what: str) -> None:
+    job = current_job()
+    about = f"{job.attempt} {job.fence}" if job else "0 0"
+    _log.eval(_STAMP, 1, os.environ["TEST_PREFIX"] + ".log", name, what, about)
+
+
+def _wait_for(name: str) -> None:
+    key = f"{os.environ['TEST_PREFIX']}.go.{name}"
+    while not _log.exists(key):
+        time.sleep(0.01)
+
+
+QUEUE: Coordinate = {"key": "lane/{lane}"}
+
+
+@app.task(name="keyed.add", coordinate=QUEUE)
+def add(x: int, y: int, lane: str = "usual") -> int:
+    """Sums: in a chain, the result before it is `x`."""
+    stamp(f"add/{lane}", "begin")
+    time.sleep(0.02)
+    stamp(f"add/{lane}", "end")
+    return x + y
+
+
+@app.task(name="keyed.held", coordinate=QUEUE)
+def held(name: str, lane: str = "usual") -> str:
+    """Runs until the test lets it go."""
+    stamp(name, "begin")
+    _wait_for(name)
+    stamp(name, "end")
+    return name
+
+
+@app.task(name="keyed.once", coordinate={"key": "lane/{lane}", "when_busy": "skip"})
+def once(name: str, lane: str = "usual") -> str:
+    stamp(name, "begin")
+    _wait_for(name)
+    return name
+
+
+@app.task(name="keyed.strict", coordinate={"key": "lane/{lane}", "when_busy": "skip", "on_skip": "raise"})
+def strict(lane: str = "usual") -> str:
+    return "done"
+
+
+@app.task(name="keyed.newest", coordinate={"key": "lane/{lane}", "when_busy": "replace"})
+def newest(name: str, lane: str = "usual") -> str:
+    stamp(name, "begin")
+    _wait_for(name)
+    return name
+
+
+@app.task(name="keyed.late", coordinate={"key": "lane/{lane}", "when_busy": "defer"})
+def late(name: str, lane: str = "usual") -> str:
+    stamp(name, "begin")
+    return name
+
+
+@app.task(name="keyed.fail", coordinate=QUEUE)
+def fail(text: Any = "no", lane: str = "usual") -> None:
+    stamp("fail", "begin")
+    raise ValueError(text)
+
+
+@app.task(name="keyed.failing", coordinate=QUEUE)
+def failing(text: str, lane: str = "usual") -> None:
+    stamp(text, "begin")
+    _wait_for(text)
+    raise ValueError(text)
+
+
+@app.task(name="keyed.nothing", coordinate=QUEUE)
+def nothing(lane: str = "usual") -> None:
+    """Gives nothing that could be in a key."""
+
+
+@app.task(name="keyed.tell")
+def tell(value: Any) -> Any:
+    return value
+
+
+@app.task(bind=True, name="keyed.again", coordinate=QUEUE, max_retries=3)
+def again(self: Task, x: int, lane: str = "usual") -> int:
+    """Fails twice, and retries itself at once."""
+    stamp("again", "begin")
+    if self.request.retries < 2:
+        raise self.retry(countdown=0)
+    return x
+
+
+@app.task(bind=True, name="keyed.about", coordinate=QUEUE)
+def about(self: Task, *_: Any, lane: str = "usual") -> dict[str, Any]:
+    """What its request says."""
+    names = ("id", "root_id", "parent_id", "group", "reply_to", "stamps", "headers", "retries")
+    return {name: getattr(self.request, name) for name in names}
+
+
+@app.task(name="keyed.both", coordinate={"key": ["lane/{x}", "lane/{y}"]})
+def both(x: int, y: int) -> list[str]:
+    job = current_job()
+    return list(job.keys) if job else []
+
+
+@app.task(name="keyed.annotated")
+def annotated(lane: str = "usual") -> list[str]:
+    job = current_job()
+    return list(job.keys) if job else []
+
+
+@shared_task(name="keyed.shared", coordinate={"key": lambda lane, **_: f"lane/{lane}"})
+def shared(lane: str, more: int = 0) -> list[str]:
+    job = current_job()
+    return list(job.keys) if job else []
+
+
+class Counting(Task):
+    """A base class with an `apply_async` of its own."""
+
+    abstract = True
+    coordinate = QUEUE
+    called = 0
+
+    def apply_async(self, *args: Any, **options: Any) -> Any:
+        type(self).called += 1
+        return super().apply_async(*args, **options)
+
+
+@app.task(base=Counting, bind=True, name="keyed.counted")
+def counted(self: Task, lane: str = "usual") -> list[str]:
+    job = current_job()
+    return list(job.keys) if job else []
+
+
+@app.task(name="keyed.total")
+def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+@app.task(name="keyed.sum", coordinate=QUEUE)
+def sum_up(numbers: list[int], lane: str = "usual") -> int:
+    return sum(numbers)
+
+
+@app.task(name="keyed.plain")
+def plain(x: int, y: int = 0) -> int:
+    stamp("plain", "begin")
+    return x + y
+
+
+@app.task(bind=True, name="keyed.parent", coordinate=QUEUE)
+def parent(self: Task, lane: str = "parent") -> str:
+    """Its calls are its children."""
+    add.delay(1, 2, lane="child")
+    return "parent"
+
+
+@app.task(name="keyed.note")
+def note(*args: Any) -> None:
+    stamp(f"note/{args[0] if args else ''}", "begin")
+
+
+app.finalize()  # the shared task is this app's, too

@@ -1,0 +1,72 @@
+"""An app of the tests that has components. Each notes when it begins and ends, by Redis's clock."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import redis
+from celery import Celery
+
+from coordinator import Coordinator, current_job
+from tasks.batches import Failure
+from tasks.cli.components import components_command
+from tasks.cli.items import items_command
+from tasks.components import Components, NotYet, Work
+
+app = Celery("press", broker=os.environ["TEST_BROKER"])
+app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+app.conf.worker_hijack_root_logger = False
+coordinator = Coordinator(app)
+components = Components(coordinator, infrastructure=(TimeoutError,))
+coordinator.commands += [items_command(components), components_command(components)]
+
+_name = os.environ["TEST_PREFIX"]
+_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=120)
+
+
+def stamp(name: str, what: str) -> None:
+    job, (seconds, micro) = current_job(), _log.time()
+    about = f"{job.attempt} {job.fence}" if job else "0 0"
+    _log.rpush(f"{_name}.log", f"{name} {what} {seconds * 1_000_000 + micro} {about}")
+
+
+@components.declare(
+    "Checker", "1.0", event="Checked", past=["Data_Received"], simultaneous_processes=3, max_results=2,
+    max_attempts=2, retry_delay=0, max_losses=1, time_limit=float(os.environ.get("TEST_LIMIT", "3")),
+    every=366 * 86400.0,
+)  # fmt: skip
+def check(work: Work) -> Iterator[Failure]:
+    """Does what the item's directory says, such as `sleep 0.2`, `fail 3`, `raise`, `wait`."""
+    stamp(work.item.id, "begin")
+    what, _, number = (work.item.directory or "").partition(" ")
+    if what == "sleep":
+        time.sleep(float(number))
+    elif what == "wait":
+        _log.blpop([f"{_name}.go.{work.item.id}"], 60)
+    elif what == "raise":
+        raise ValueError("it raised")
+    elif what == "infrastructure":
+        raise TimeoutError("the archive is away")
+    elif what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "not-yet":
+        raise NotYet("no mail so far")
+    elif what == "fail":
+        work.say("it has holes")
+        for place in range(int(number)):
+            yield Failure(f"page-{place}", "hole", "Checker", f"hole {place}")
+    stamp(work.item.id, "end")
+
+
+@components.declare("Binder", "2.1", event="Bound", past=["Checked"], top_up=True, every=366 * 86400.0)
+def bind(work: Work) -> None:
+    stamp(work.item.id, "begin")
+    _log.blpop([f"{_name}.go.{work.item.id}"], 60)
+    stamp(work.item.id, "end")
+
+
+@components.declare("Indexer", "1.0", event="Indexed", old=["Indexed"], types=["edition"], every=366 * 86400.0)
+def index(work: Work) -> None:
+    stamp(work.item.id, "indexed")
+    work.changed()

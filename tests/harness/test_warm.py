@@ -1,0 +1,45 @@
+"""A program that is started warm says, does and leaves what it would as a process of its own."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from subprocess import PIPE
+
+import psutil
+import pytest
+
+from tests.harness.warm import python, start
+
+SAYS = "import os, sys; print(sys.argv[1:], os.getcwd(), dict(os.environ)); sys.exit(3)"
+ECHOES = "import sys; print(sys.stdin.read().upper()); print('and this', file=sys.stderr)"
+
+
+def test_it_has_the_arguments_folder_and_environment_given_and_no_other(tmp_path: Path) -> None:
+    done = python(["-c", SAYS, "one", "two"], tmp_path, {"A": "b"})
+    assert (done.returncode, done.stdout) == (3, f"['one', 'two'] {tmp_path} {{'A': 'b'}}\n")
+
+
+def test_its_pipes_are_its_own(tmp_path: Path) -> None:
+    with start(["-c", ECHOES], stdin=PIPE, stdout=PIPE, stderr=PIPE) as one, start(["-c", ECHOES], stdout=PIPE) as two:
+        assert two.communicate() == ("\n", "")  # nothing comes in
+        assert one.stdin
+        one.stdin.write("word")
+        assert one.communicate() == ("WORD\n", "and this\n")
+    assert (one.returncode, two.returncode) == (0, 0)
+
+
+def test_one_that_is_killed_is_gone_and_says_by_what() -> None:
+    started = start(["-c", "import time; time.sleep(600)"], session=True)
+    assert (started.poll(), os.getsid(started.pid)) == (None, started.pid)
+    with pytest.raises(subprocess.TimeoutExpired):
+        started.wait(0.01)
+    started.kill()
+    assert (started.wait(10), started.poll()) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert not psutil.pid_exists(started.pid)
+
+
+def test_what_it_does_at_its_end_is_done(tmp_path: Path) -> None:
+    code = "import atexit, pathlib; atexit.register(pathlib.Path('left').write_text, 'by'); raise SystemExit('an end')"
+    done = python(["-c", code], tmp_path, {})
+    assert (done.returncode, done.stderr, (tmp_path / "left").read_text()) == (1, "an end\n", "by")

@@ -1,0 +1,111 @@
+"""Has the libraries loaded, and forks for each program of the tests: `python -m tests.harness.warm_server FD`.
+
+A message on FD is a program in JSON with four descriptors: its standard three, and an ear. To that the program says
+its pid once it stands as it should, and this process says later how it ended. It has no threads. It ends with the test
+process; its programs end by themselves.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+LIBRARIES = (
+    "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log", "celery.apps.worker",
+    "celery.backends.redis", "celery.bin.celery", "celery.canvas", "celery.concurrency.prefork", "celery.result",
+    "celery.worker.components", "coordinator.public", "httpx", "kombu.transport.redis", "ldap", "lxml.etree", "psutil",
+    "pydantic", "redis", "rich.live", "rich.progress", "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite", "yaml",
+)  # fmt: skip
+LONGEST = 1 << 20  # bytes of a message
+
+
+def serve(control: socket.socket) -> dict[str, Any] | None:
+    """Fork a program for each message. In a fork: what it has to run; at the end: None."""
+    woken, waking = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(waking, False)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    ears: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([control, woken], [], [])
+        if woken in ready:
+            with suppress(BlockingIOError):
+                os.read(woken, 4096)
+            _bury(ears)
+        if control not in ready:
+            continue
+        message, fds, _, _ = socket.recv_fds(control, LONGEST, 4)
+        if not message:
+            return None
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in (control, *ears.values()):
+                one.close()
+            program: dict[str, Any] = json.loads(message)
+            _become(program, fds)
+            for number in (woken, waking):
+                os.close(number)
+            return program
+        for number in fds[:3]:
+            os.close(number)
+        ears[pid] = socket.socket(fileno=fds[3])
+
+
+def _bury(ears: dict[int, socket.socket]) -> None:
+    """Say of each that ended how it did."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+            pid, status = ended
+            with ears.pop(pid) as ear, suppress(OSError):  # it may have no listener any more
+                ear.send(f"ended {os.waitstatus_to_exitcode(status)}".encode())
+
+
+def _become(program: dict[str, Any], fds: list[int]) -> None:
+    """As a process that was just started there."""
+    if program["session"]:
+        os.setsid()
+    for number, fd in enumerate(fds[:3]):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(program["env"])
+    time.tzset()
+    os.chdir(program["folder"])
+    with socket.socket(fileno=fds[3]) as ear:
+        ear.send(f"began {os.getpid()}".encode())
+
+
+def run(argv: list[str]) -> None:
+    """As `python -m …` or `python -c …`."""
+    sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
+    kind, what, *rest = argv
+    if kind == "-m":
+        sys.argv[:] = [what, *rest]
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv[:] = ["-c", *rest]
+        exec(compile(what, "<program>", "exec"), {"__name__": "__main__"})
+
+
+if __name__ == "__main__":
+    for name in LIBRARIES:
+        with suppress(ModuleNotFoundError):  # python-ldap, where a user has none
+            importlib.import_module(name)
+    assert threading.active_count() == 1
+    gc.freeze()
+    found = serve(socket.socket(fileno=int(sys.argv[1])))
+    if found is not None:
+        run(found["argv"])

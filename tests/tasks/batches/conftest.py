@@ -1,0 +1,52 @@
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tasks.batches import Items, NewEvent
+from tasks.settings import Settings
+from tests.tasks.conftest import at
+
+_FENCES = count(1)
+
+
+def new_event(item: str, kind: str, success: bool = True, **given: Any) -> NewEvent:
+    """By the component of the event's own name."""
+    fence = given.setdefault("fence", next(_FENCES))
+    usual = NewEvent(item, kind, success, kind, "1.0", f"attempt {fence}", fence, 1, at(1), at(2))
+    return replace(usual, **given)
+
+
+@dataclass(frozen=True)
+class Store:
+    items: Items
+
+    def add(self, item: str, *events: str, **given: Any) -> None:
+        """Register the item where it is unknown, and have events happen to it; `-Checked` is a failure."""
+        self.items.register(item, **given)
+        for one in events:
+            self.happen(item, one)
+
+    def happen(self, item: str, event: str, **given: Any) -> str:
+        made = new_event(item, event.removeprefix("-"), not event.startswith("-"), **given)
+        revision = given.get("revision_read", self.items.item(item).revision)
+        self.items.begin(made.component, item, fence=made.fence)
+        return self.items.append(replace(made, revision_read=revision))
+
+    def live(self, item: str) -> list[str]:
+        """Its events, as `add` takes them."""
+        return [("" if one.success else "-") + one.type for one in self.items.events(item)]
+
+
+@pytest.fixture
+def items(settings: Settings) -> Iterator[Items]:
+    found = Items(settings)
+    yield found
+    found.engine.dispose()
+
+
+@pytest.fixture
+def store(items: Items) -> Store:
+    return Store(items)

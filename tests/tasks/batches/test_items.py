@@ -1,0 +1,167 @@
+"""Events are appended once each, under the fence noted last, and none is lost."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect
+
+from tasks.batches import Failure, Items, Report, StaleFence, UnknownItem, Wanted
+from tasks.batches.schema import BATCHES, metadata
+from tasks.catalog.catalog import Catalog
+from tasks.settings import Settings
+from tests.tasks.batches.conftest import Store, new_event
+from tests.tasks.catalog.test_catalog import M, fetched
+from tests.tasks.conftest import IN_BOTH, at
+
+PAIRS = 40
+
+
+@IN_BOTH
+def test_an_item_is_registered_once_and_known_by_its_batch_and_round_trip(items: Items) -> None:
+    assert items.register("B400022028241-RT12", directory="/in/B400022028241-RT12", priority=3)
+    assert not items.register("B400022028241-RT12", directory="/elsewhere")
+    found = items.item("B400022028241-RT12")
+    assert (found.batch, found.round_trip, found.priority, found.directory, found.revision) == (
+        "B400022028241", 12, 3, "/in/B400022028241-RT12", 1,
+    )  # fmt: skip
+    items.register("an edition", type="edition")
+    assert (items.item("an edition").batch, items.item("an edition").round_trip) == ("an edition", None)
+    with pytest.raises(UnknownItem):
+        items.item("B1-RT1")
+    for name in ("", "a\nb", "x" * 201, "ä" * 101, "\udcff"):
+        with pytest.raises(ValueError, match="item"):
+            items.register(name)
+
+
+@IN_BOTH
+def test_an_append_that_is_asked_again_stores_nothing_more(store: Store) -> None:
+    store.add("B1-RT1")
+    event = new_event("B1-RT1", "A", report=Report.of([Failure("p1", "hole", "A", "a hole", "x")]), changed=True)
+    store.items.begin("A", "B1-RT1", fence=event.fence)
+    first = store.items.append(event)
+    assert store.items.append(event) == first
+    (found,) = store.items.events("B1-RT1")
+    assert (found.id, found.report, found.agent, found.started) == (first, event.report, "A-1.0", at(1))
+    assert store.items.item("B1-RT1").revision == 2, "its change counts once, too"
+
+
+@IN_BOTH
+def test_an_event_with_a_stale_fence_is_refused(store: Store) -> None:
+    store.add("B1-RT1")
+    store.items.begin("A", "B1-RT1", fence=5)
+    store.items.begin("A", "B1-RT1", fence=8)
+    for fence in (5, 6, 9):
+        with pytest.raises(StaleFence):
+            store.items.append(new_event("B1-RT1", "A", fence=fence))
+    with pytest.raises(StaleFence):
+        store.items.begin("A", "B1-RT1", fence=5)
+    with pytest.raises(StaleFence):
+        store.items.append(new_event("B1-RT1", "B", fence=8))
+    assert store.live("B1-RT1") == []
+    store.items.append(new_event("B1-RT1", "A", fence=8))
+    assert store.live("B1-RT1") == ["A"]
+
+
+@IN_BOTH
+def test_of_two_jobs_that_believe_they_hold_an_item_one_stores_its_event(store: Store) -> None:
+    """The earlier one comes at any moment while the later one looks whether there is an event already."""
+    for number in range(30):
+        item = f"B{number}-RT1"
+        store.add(item)
+        store.items.begin("A", item, fence=1)
+        meet, stored = threading.Barrier(2), []
+
+        def late(item: str = item, meet: threading.Barrier = meet, stored: list[int] = stored) -> None:
+            meet.wait()
+            try:
+                store.items.append(new_event(item, "A", fence=1))
+                stored.append(1)
+            except StaleFence:
+                pass
+
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(late)
+            meet.wait()
+            if store.items.begin("A", item, fence=2, wanted=Wanted(future=["A"])):
+                store.items.append(new_event(item, "A", fence=2))
+                stored.append(2)
+            done.result()
+        assert len(stored) == 1
+        assert store.live(item) == ["A"]
+
+
+@IN_BOTH
+def test_two_components_finish_one_item_at_once_and_nothing_is_lost(store: Store) -> None:
+    store.add("B1-RT1")
+    meet = threading.Barrier(2)
+
+    def appends(component: str) -> None:
+        for number in range(1, PAIRS + 1):
+            store.items.begin(component, "B1-RT1", fence=number)
+            meet.wait()
+            store.items.append(new_event("B1-RT1", component, fence=number, started=at(0), ended=at(0)))
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(appends, name) for name in ("A", "B")]:
+            done.result()
+    assert sorted(store.live("B1-RT1")) == ["A"] * PAIRS + ["B"] * PAIRS
+
+
+@IN_BOTH
+def test_a_component_that_changes_its_item_does_not_set_itself_off_again(store: Store) -> None:
+    store.add("B1-RT1")
+    store.happen("B1-RT1", "A", changed=True)
+    assert [one.revision for one in store.items.events("B1-RT1")] == [2] == [store.items.item("B1-RT1").revision]
+    assert not store.items.query(Wanted(old=["A"])).items
+    store.happen("B1-RT1", "B", changed=True)
+    assert store.items.query(Wanted(old=["A"])).items, "what another one changed is news"
+    assert not store.items.query(Wanted(old=["B"])).items
+
+
+@IN_BOTH
+@pytest.mark.parametrize("changed", [True, False])
+def test_what_others_changed_while_a_child_worked_makes_its_event_old(store: Store, changed: bool) -> None:
+    store.add("B1-RT1")
+    event = new_event("B1-RT1", "A", changed=changed)
+    store.items.begin("A", "B1-RT1", fence=event.fence)
+    store.items.touch("B1-RT1", directory="/elsewhere")
+    store.items.append(event)
+    assert [one.id for one in store.items.query(Wanted(old=["A"])).items] == ["B1-RT1"]
+    assert store.items.item("B1-RT1").directory == "/elsewhere"
+
+
+@IN_BOTH
+def test_an_orphan_is_kept_once_and_is_no_event(store: Store) -> None:
+    store.add("B1-RT1")
+    event = replace(new_event("B1-RT1", "A"), report=Report.of([Failure("p", "hole", "A", "a hole")]))
+    for _ in range(2):
+        store.items.keep_orphan(event)
+    (kept,) = store.items.orphans("B1-RT1")
+    assert (kept["component"], kept["fence"], Report.from_json(str(kept["report"])).found) == ("A", event.fence, 1)
+    assert store.live("B1-RT1") == []
+
+
+@IN_BOTH
+def test_a_database_of_before_is_migrated_with_its_content(settings: Settings) -> None:
+    catalog = Catalog(settings)
+    catalog.store(M, fence=1, fetched=fetched(["p1"]), now=at(0))
+    assert not inspect(catalog.engine).has_table("items")
+    items = Items(settings)
+    assert {*metadata.tables} <= {*inspect(items.engine).get_table_names()}
+    items.register("B1-RT1")
+    assert Items(settings).item("B1-RT1").id == "B1-RT1"
+    assert [row["pid"] for row in catalog.objects(M)] == ["p1"]
+    items.engine.dispose()
+    catalog.engine.dispose()
+
+
+@IN_BOTH
+def test_the_migrations_make_what_the_schema_says(items: Items) -> None:
+    with items.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": BATCHES.version_table})
+        differences = compare_metadata(context, metadata)
+    assert [one for one in differences if one[:1] != ("remove_table",) or one[1].name != "meta"] == []

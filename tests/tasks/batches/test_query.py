@@ -1,0 +1,105 @@
+"""Items are found by what has happened to them, by priority, then age; and a broken row hides no other."""
+
+import logging
+
+import pytest
+from sqlalchemy import text
+
+from tasks.batches import Items, Wanted
+from tests.tasks.batches.conftest import Store
+from tests.tasks.conftest import IN_BOTH, at
+
+CASES = [
+    (Wanted(), ["all"]),
+    (Wanted(past=["A"]), ["done", "changed", "mended"]),
+    (Wanted(past_failed=["A"]), ["failed", "spoilt"]),
+    (Wanted(future=["A"]), ["new", "beside"]),
+    (Wanted(old=["A"]), ["new", "beside", "changed"]),
+    (Wanted(past=["B"], future=["A"]), ["beside"]),
+    (Wanted(past=["A"], past_failed=["A"]), []),
+    (Wanted(past=["A"], old=["A"]), ["changed"]),
+    (Wanted(past_failed=["A"], old=["A"]), []),
+    (Wanted(types=["edition"]), ["mended"]),
+    (Wanted(past=["A"], types=["edition", "newspaper"]), ["mended"]),
+    (Wanted(types=["newspaper"]), []),
+    (Wanted(past=["A"]).unless_stopped(), ["done", "changed"]),
+    (Wanted(past=["A", "A"]), ["done", "changed", "mended"]),
+    (Wanted(past=["100%' OR 1=1 --"]), []),
+]
+ALL = ["new", "beside", "done", "failed", "changed", "mended", "spoilt"]
+
+
+@IN_BOTH
+def test_the_newest_event_of_a_type_counts_in_every_question(store: Store) -> None:
+    store.add("new")
+    store.add("beside", "B")
+    store.add("done", "A")
+    store.add("failed", "-A")
+    store.add("changed", "A")
+    store.items.touch("changed")
+    store.add("mended", "-A", "A", "Manually_stopped", type="edition")  # all events of one instant
+    store.add("spoilt", "A", "-A")
+    for wanted, names in CASES:
+        found = [one.id for one in store.items.query(wanted).items]
+        assert found == (ALL if names == ["all"] else names), wanted
+
+
+@IN_BOTH
+def test_items_come_by_priority_then_age_in_pages(store: Store) -> None:
+    for name, priority in [("late", None), ("nine", 9), ("one", 1), ("late too", None), ("one too", 1), ("five", 5)]:
+        store.add(name, priority=priority)
+    found, after, pages = [], None, 0
+    while True:
+        page = store.items.query(Wanted(), after, 2)
+        found += [one.id for one in page.items]
+        after, pages = page.next, pages + 1
+        if after is None:
+            break
+        store.add(f"between {pages}", priority=1)  # what comes meanwhile neither hides an item nor repeats one
+    assert [name for name in found if not name.startswith("between")] == [
+        "one", "one too", "five", "nine", "late", "late too",
+    ]  # fmt: skip
+    assert len(found) == len(set(found))
+    store.items.prioritise("late too", 1)
+    assert [one.id for one in store.items.query(Wanted(), limit=3).items] == ["one", "late too", "one too"]
+    assert store.items.item("late too").revision == 1, "a priority is no change of the item"
+
+
+@pytest.mark.parametrize("after", ["x", "", "1.", ".5", "1.x"])
+def test_a_bad_cursor_is_refused(items: Items, after: str) -> None:
+    with pytest.raises(ValueError, match="cursor"):
+        items.query(Wanted(), after)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["modified = 'yesterday'", "rank = 'first'", "rank = 77", "revision = 'x'", "item = 'a\x07b'", "round_trip = 'x'"],
+)
+def test_a_poisoned_row_in_the_middle_hides_no_other(
+    store: Store, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(30):
+        store.add(f"B{number}-RT1", "A")
+    with store.items.engine.begin() as connection:
+        connection.execute(text(f"UPDATE items SET {damage} WHERE number = 15"))
+    found, after, broken = set(), None, 0
+    with caplog.at_level(logging.WARNING):
+        while True:
+            page = store.items.query(Wanted(past=["A"]) if "item" not in damage else Wanted(), after, 7)
+            found |= {one.id for one in page.items}
+            after, broken = page.next, broken + page.broken
+            if after is None:
+                break
+    assert len(found) == 29
+    assert broken == 1
+    assert "cannot be read" in caplog.text
+
+
+def test_an_event_that_cannot_be_read_hides_no_other(store: Store) -> None:
+    store.add("B1-RT1", "A", "B", "C")
+    with store.items.engine.begin() as connection:
+        connection.execute(text("UPDATE events SET report = '{', started = 'x' WHERE type = 'B'"))
+    found = store.items.events("B1-RT1")
+    assert [one.type for one in found] == ["A", "B", "C"]
+    assert "cannot be read" in found[1].report.text
+    assert found[2].started == at(1)

@@ -1,0 +1,103 @@
+"""Operators repair the events of an item: by dependency, with a history, and never under somebody's hands."""
+
+from dataclasses import replace
+
+import pytest
+
+from tasks.batches import Conflict, StaleFence, UnknownItem, Wanted
+from tasks.batches.repair import Repair
+from tests.tasks.batches.conftest import Store, new_event
+from tests.tasks.conftest import IN_BOTH
+
+# A, then B and C, each after A; D after B; E after C and D.
+NEEDS = {"A": {"In"}, "B": {"A"}, "C": {"A"}, "D": {"B"}, "E": {"C", "D"}}
+ALL = ["In", "A", "B", "C", "D", "E"]
+
+
+@pytest.fixture
+def repair(store: Store) -> Repair:
+    return Repair(store.items, {kind: frozenset(of) for kind, of in NEEDS.items()}, lambda item: None, "ann", "why not")
+
+
+@IN_BOTH
+@pytest.mark.parametrize(
+    ("events", "kind", "left"),
+    [
+        (ALL, "B", ["In", "A", "C"]),
+        (ALL, "C", ["In", "A", "B", "D"]),
+        (ALL, "A", ["In"]),
+        (ALL, "E", ["In", "A", "B", "C", "D"]),
+        (["In", "A", "-B", "C"], None, ["In", "A", "C"]),
+        (["In", "A", "-B", "-C"], None, ["In", "A"]),
+        (["In", "-A", "A", "-B"], None, ["In", "-A", "A"]),
+    ],
+)
+def test_a_restart_takes_out_what_came_from_there(
+    store: Store, repair: Repair, events: list[str], kind: str | None, left: list[str]
+) -> None:
+    store.add("B1-RT1", *events)
+    told = [one.type for one in repair.restart("B1-RT1", kind, dry_run=True)]
+    assert store.live("B1-RT1") == events
+    assert [one.type for one in repair.restart("B1-RT1", kind)] == told
+    assert store.live("B1-RT1") == left
+    history = store.items.events("B1-RT1", history=True)
+    assert len(history) == len(events)
+    assert {(one.removed_by, one.removed_why) for one in history if one.removed} == {("ann", "why not")}
+
+
+@pytest.mark.parametrize(
+    ("events", "kind", "says"),
+    [
+        (["In", "A"], None, "nothing failed"),
+        (["-In"], None, "nothing failed"),
+        (["In", "A"], "B", "no event B"),
+        (["In", "A"], "In", "no component makes In"),
+        (["In", "-A", "Manually_stopped"], None, "is stopped"),
+    ],
+)
+def test_a_restart_that_makes_no_sense_is_refused(
+    store: Store, repair: Repair, events: list[str], kind: str | None, says: str
+) -> None:
+    store.add("B1-RT1", *events)
+    with pytest.raises(Conflict, match=says):
+        repair.restart("B1-RT1", kind)
+    assert store.live("B1-RT1") == events
+    with pytest.raises(UnknownItem):
+        repair.restart("B2-RT1")
+
+
+@IN_BOTH
+def test_work_from_before_a_repair_stores_nothing(store: Store, repair: Repair) -> None:
+    store.add("B1-RT1", "In", "-A")
+    store.items.begin("B", "B1-RT1", fence=10**6)
+    repair.restart("B1-RT1")
+    with pytest.raises(StaleFence):
+        store.items.append(new_event("B1-RT1", "B", fence=10**6))
+    with pytest.raises(StaleFence):
+        store.items.begin("B", "B1-RT1", fence=10**6)
+    assert store.items.begin("A", "B1-RT1", fence=10**6 + 1, wanted=Wanted(past=["In"], future=["A"]))
+
+
+def test_a_repair_is_refused_while_somebody_works_on_the_item(store: Store, repair: Repair) -> None:
+    busy = replace(repair, at_work=lambda item: "Checker works on it")
+    store.add("B1-RT1", "In", "-A")
+    for act in (lambda: busy.restart("B1-RT1"), lambda: busy.remove("B1-RT1", "A"), lambda: busy.add("B1-RT1", "A")):
+        with pytest.raises(Conflict, match="Checker works on it"):
+            act()
+    assert store.live("B1-RT1") == ["In", "-A"]
+    assert [one.type for one in busy.restart("B1-RT1", dry_run=True)] == ["A"]
+
+
+@IN_BOTH
+def test_events_are_added_and_removed_by_hand_and_an_item_is_stopped(store: Store, repair: Repair) -> None:
+    store.add("B1-RT1", "In")
+    repair.add("B1-RT1", "A", success=False)
+    repair.add("B1-RT1", "A")
+    assert [repair.stop("B1-RT1"), repair.stop("B1-RT1")] == [True, False]
+    assert store.live("B1-RT1") == ["In", "-A", "A", "Manually_stopped"]
+    assert store.items.events("B1-RT1")[1].agent == "operator-ann"
+    assert not store.items.query(Wanted().unless_stopped()).items
+    repair.remove("B1-RT1", "Manually_stopped")
+    assert store.items.query(Wanted().unless_stopped()).items
+    with pytest.raises(Conflict, match="no event"):
+        repair.remove("B1-RT1", "Manually_stopped")

@@ -1,0 +1,76 @@
+"""A component is declared once, with words that fit."""
+
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator
+from tasks.batches.values import STOPPED
+from tasks.components import Component, Components, UnknownComponent, Work
+
+
+@pytest.fixture
+def components() -> Components:
+    return Components(Coordinator(Celery("press", broker="memory://"), url="redis://127.0.0.1:1/0"))
+
+
+def work(given: Work) -> None:
+    pass
+
+
+def component(**words: Any) -> Component:
+    return Component("Checker", "1.0", "Checked", work, **words)
+
+
+def test_a_second_declaration_of_a_name_or_an_event_is_refused(components: Components) -> None:
+    assert components.declare("Checker", "1.0", event="Checked")(work) is work
+    with pytest.raises(ValueError, match="declared twice"):
+        components.declare("Checker", "1.1", event="Looked_at")(work)
+    with pytest.raises(ValueError, match="both declare the event Checked"):
+        components.declare("Other", "1.0", event="Checked")(work)
+    assert [one.version for one in components.all()] == ["1.0"]
+    with pytest.raises(UnknownComponent, match="declared are: Checker"):
+        components["Other"]
+
+
+def test_its_own_event_counts_as_future_unless_it_stands_in_old() -> None:
+    assert component(past=["A"], future=["B"]).wanted.future == (STOPPED, "B", "Checked")
+    assert component(old=["Checked"]).wanted.future == (STOPPED,)
+
+
+def test_its_work_queue_is_never_below_its_simultaneous_processes() -> None:
+    assert component(work_queue=2, simultaneous_processes=5).most == 5
+    assert component(work_queue=7, simultaneous_processes=5).most == 7
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"past": "A"}, {"past": [""]}, {"simultaneous_processes": 0}, {"work_queue": 0}, {"max_results": -1},
+        {"simultaneous_processes": 1.5},
+    ],
+)  # fmt: skip
+def test_a_word_that_does_not_fit_is_refused(words: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"Checker: {next(iter(words))}|^past"):
+        component(**words)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "SBOI", "component", "run", "x" * 101, "a\nb"])
+def test_a_name_that_is_no_lanes_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="component"):
+        Component(name, "1.0", "Checked", work)
+
+
+def test_a_run_outlives_its_children_one_after_the_other(components: Components) -> None:
+    options = components.run_options(component(work_queue=10, simultaneous_processes=4, max_lifetime=100))
+    assert options == {"max_lifetime": 400}
+
+
+def test_a_beat_has_an_entry_for_each_component(components: Components) -> None:
+    components.declare("Checker", "1.0", event="Checked", every=30)(work)
+    version, entries = components._entries()
+    (entry,) = entries
+    assert (entry.name, entry.key, entry.schedule, entry.when_busy) == ("component/Checker",) * 2 + (30, "skip")
+    components.declare("Other", "1.0", event="Other")(work)
+    assert components._entries()[0] != version
