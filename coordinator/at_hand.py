@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from celery import Celery, current_task
 
 from coordinator.documents.registry import Documents
+from coordinator.errors import SettingsError
 from coordinator.lanes.grab import Grabber
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Renewer
@@ -22,6 +23,8 @@ from coordinator.steering import Steering
 from coordinator.store.client import Store
 
 if TYPE_CHECKING:
+    from coordinator.execution.parked import Parked
+    from coordinator.execution.results import Results
     from coordinator.in_place import InPlace
 
 T = TypeVar("T")
@@ -91,6 +94,22 @@ class AtHand(Steering):
     @cached_property
     def _grabber_in_redis(self) -> Grabber:
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
+
+    @cached_property
+    def results(self) -> Results:
+        made: Results = import_module("coordinator.execution.results").Results(self.store, self._lanes, self._bound)
+        return made
+
+    @cached_property
+    def parked(self) -> Parked:
+        made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
+        return made
+
+    @property
+    def _bound(self) -> Celery:
+        if self.app is None:
+            raise SettingsError("this coordinator is a plain client: it has no Celery app")
+        return self.app
 
 
 def _is_in_task() -> bool:

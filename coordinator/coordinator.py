@@ -44,8 +44,6 @@ from coordinator.worker.binding import CONSUMER, bind
 from coordinator.worker.errands import WardenPlugin
 
 if TYPE_CHECKING:  # a client, which submits, needs them for no call of its own
-    from coordinator.execution.parked import Parked
-    from coordinator.execution.results import Results
     from coordinator.execution.runner import Place
 
 Keys = str | Sequence[str] | None
@@ -104,26 +102,10 @@ class Coordinator(AtHand, Transactions):
         return Doorbells(self._bound)
 
     @cached_property
-    def results(self) -> Results:
-        made: Results = import_module("coordinator.execution.results").Results(self.store, self._lanes, self._bound)
-        return made
-
-    @cached_property
-    def parked(self) -> Parked:
-        made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
-        return made
-
-    @cached_property
     def requests(self) -> Requests:
         return Requests(
             self.settings, *(target_of(self.app, self.core, self._fair_by, waits) for waits in (False, True))
         )
-
-    @property
-    def _bound(self) -> Celery:
-        if self.app is None:
-            raise SettingsError("this coordinator is a plain client: it has no Celery app")
-        return self.app
 
     def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[Options]) -> Submission:
         """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.

@@ -69,7 +69,7 @@ def test_a_job_of_several_keys_replaces_what_is_at_work_in_each_of_them(node: Pu
 
 def test_a_lock_in_plain_code_is_waited_for(coordinator: Coordinator) -> None:
     with coordinator.lock("a") as lease:
-        made = coordinator.submit("a", {"task": "t"}, when_busy="replace")
+        made = coordinator.submit("a", {"task": "t"}, when_busy="replace", unknown="wait")
         assert made.outcome == "queued"
         lease.check()
     assert coordinator.job(made.job_id).state == "ready"

@@ -105,7 +105,7 @@ def test_a_run_now_has_an_id_of_its_own_and_happens_once_however_often_it_is_ask
     assert beats.coordinator.job(job_id).args == (7,)
     assert beats.coordinator.counts()["created"] == 1
     (run_,) = [one for one in beats.coordinator.entries.history("n") if one.kind == "run"]
-    assert (run_.by, run_.why, run_.word, run_.job_id) == ("ann", "test", "started", job_id)
+    assert (run_.by, run_.why, run_.word, run_.job_id) == ("ann", "test", "queued", job_id)
     with pytest.raises(InvalidJob, match="reserved"):
         beats.coordinator.submit("n", beats.app().signature("sync"), job_id=job_id)
 
@@ -219,7 +219,7 @@ def test_how_a_ticks_job_ended_stands_in_the_history(beats: Beats) -> None:
     (first, *_) = beats.ids()
     beats.coordinator.cancel(first)
     found = next(one for one in beats.coordinator.entries.history("n") if one.job_id == first)
-    assert (found.word, found.state, found.beat != "") == ("started", "cancelled", True)
+    assert (found.word, found.state, found.beat != "") == ("queued", "cancelled", True)
     assert 0 <= found.late < 5
 
 
