@@ -10,8 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
-# Most tests wait most of the time, for processes and for ttls: three at a time for each of two processors.
-JOBS ?= 6
+# Most tests wait most of the time, for processes and for ttls: four at a time for each of two processors.
+JOBS ?= 8
 WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
@@ -23,7 +23,7 @@ POSTGRES ?= /usr/lib/postgresql
 NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 # What a server tells that has functions; Valkey 7.2 leaves its name out.
 NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
-TYPED := $(wildcard coordinator tasks)
+TYPED := $(wildcard coordinator tasks examples/batches)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick soak check: export PYTHONDONTWRITEBYTECODE :=
@@ -84,7 +84,7 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra dashboard --extra embedded --extra postgres --extra service --extra dev \
+		--extra batches --extra dashboard --extra embedded --extra postgres --extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt

@@ -5,17 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Generic, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from celery import Celery
 
-from coordinator.in_place import InPlace
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Renewer
 from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorters
 from coordinator.steering import Steering
 from coordinator.store.client import Store
+
+if TYPE_CHECKING:
+    from coordinator.in_place import InPlace
 
 T = TypeVar("T")
 
@@ -43,13 +46,14 @@ class AtHand(Steering):
     def store(self) -> Store: ...
 
     core = Either[Lanes](lambda self: self._lanes, lambda in_place: in_place)
-    _locks = Either[Locks | InPlace](lambda self: self._locks_in_redis, lambda in_place: in_place)
+    _locks = Either["Locks | InPlace"](lambda self: self._locks_in_redis, lambda in_place: in_place)
     _sorters = Either[Sorters](lambda self: self._sorters_in_redis, lambda in_place: in_place.sorters)
 
     @cached_property
     def _eagerly(self) -> InPlace:
         assert self.app is not None
-        return InPlace(self.app, eager=True)
+        made: InPlace = import_module("coordinator.in_place").InPlace(self.app, eager=True)
+        return made
 
     @cached_property
     def _lanes(self) -> Lanes:

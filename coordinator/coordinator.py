@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import Unpack
+from importlib import import_module
+from typing import TYPE_CHECKING, Unpack
 
 import click
 from celery import Celery, current_task
@@ -19,13 +20,9 @@ from coordinator.broker.transport import merge_transport, settings_of
 from coordinator.diagnosis.why import Look, causes_of
 from coordinator.documents.registry import Documents
 from coordinator.errors import JobFailed, SettingsError, ShuttingDown
-from coordinator.execution.parked import Parked
-from coordinator.execution.results import Results, recorded_error
-from coordinator.execution.runner import Place, install_runner
-from coordinator.execution.subresults import tell_parents
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
-from coordinator.in_place import InPlace
+from coordinator.in_place import GrabberInPlace, InPlace
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
@@ -34,7 +31,7 @@ from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
-from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P
+from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P, grabbed
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
@@ -44,8 +41,13 @@ from coordinator.settings import GivenSettings, Settings, without_secrets
 from coordinator.store.client import Store
 from coordinator.task_defaults import target_of
 from coordinator.transactions import Transactions
-from coordinator.worker import bootstep
+from coordinator.worker.binding import CONSUMER, bind
 from coordinator.worker.errands import WardenPlugin
+
+if TYPE_CHECKING:  # a client, which submits, needs them for no call of its own
+    from coordinator.execution.parked import Parked
+    from coordinator.execution.results import Results
+    from coordinator.execution.runner import Place
 
 Keys = str | Sequence[str] | None
 Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
@@ -68,12 +70,13 @@ class Coordinator(AtHand, Transactions):
         self._given = settings
         self.incarnation = ""  # names the life of the worker in this process, or of the one that forked it
         self.board: Board | None = None  # that worker has it too
+        self.hindered = False  # the worker in this process can run no jobs
         self.one_each = False  # its pool counts tasks (--max-tasks-per-child): a runner takes one job
         self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
-        self.documents = Documents(self)
         self.entries = Entries(lambda: self.store, lambda: self.requests)
+        self.documents = Documents(self)
         self.commands: list[click.Command] = []
         self.keyed_tasks: KeyedTasks | None = None
         Settings.load(settings, {}, {})
@@ -103,14 +106,23 @@ class Coordinator(AtHand, Transactions):
 
     @cached_property
     def results(self) -> Results:
-        return Results(self.store, self._lanes, self._bound)
+        made: Results = import_module("coordinator.execution.results").Results(self.store, self._lanes, self._bound)
+        return made
 
     @cached_property
     def parked(self) -> Parked:
-        return Parked(self._lanes, self._bound)
+        made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
+        return made
+
+    @property
+    def _grabber(self) -> Grabber:
+        core = self.core
+        if isinstance(core, InPlace):
+            return GrabberInPlace(core, self.settings, lambda: self.documents.node, _is_in_task)
+        return self._grabber_in_redis
 
     @cached_property
-    def _grabber(self) -> Grabber:
+    def _grabber_in_redis(self) -> Grabber:
         return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
@@ -177,13 +189,15 @@ class Coordinator(AtHand, Transactions):
 
     def error_of(self, job: Job) -> BaseException:
         """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
+        recorded_error = import_module("coordinator.execution.results").recorded_error
         own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
         return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
 
     def why(self, job_id: str) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
         core = self.core
-        return core.why(job_id) if isinstance(core, InPlace) else causes_of(Look(core), job_id)
+        found: list[str] = core.why(job_id) if hasattr(core, "why") else causes_of(Look(core), job_id)
+        return found
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
@@ -238,7 +252,7 @@ class Coordinator(AtHand, Transactions):
         `key` and `instance` are texts, or functions of the call's arguments. In a Celery task, a call gives the dict
         {won, winner, state, result} instead, as JSON has it. The identifier is "<host>:<pid>" where you name none.
         """
-        return self._grabber.grabbed(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
+        return grabbed(lambda: self._grabber, key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep)
 
     def sorter(
         self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
@@ -271,20 +285,21 @@ class Coordinator(AtHand, Transactions):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
+        made: Place = import_module("coordinator.execution.runner").Place(
+            self._lanes, self.doorbells, self.incarnation, self.board, self.one_each
+        )
+        return made
 
     def _install(self, app: Celery) -> None:
         app.add_defaults(
             {
                 "worker_cancel_long_running_tasks_on_connection_loss": False,
                 "broker_connection_retry_on_startup": True,
-                "worker_consumer": bootstep.CONSUMER,
+                "worker_consumer": CONSUMER,
             }
         )
         app.on_after_configure.connect(merge_transport, weak=False)
-        install_runner(app, self._place)
-        bootstep.bind(app)
-        tell_parents(app, lambda: self._lanes, lambda: self.incarnation)
+        bind(app)
         self.keyed_tasks = install_keyed_tasks(app, self)
 
 

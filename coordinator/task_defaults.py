@@ -16,7 +16,6 @@ from celery import Celery
 from celery.app.task import Task
 
 from coordinator.errors import InvalidJob
-from coordinator.execution.canvas import has_results
 from coordinator.jobs.chain import inner, is_canvas
 from coordinator.jobs.options import Arguments, Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
@@ -85,7 +84,7 @@ class TaskDefaults:
         hard, soft = (getattr(task, name, None) or conf[f"task_{name}"] for name in ("time_limit", "soft_time_limit"))
         queue = getattr(task, "queue", None) or ("" if conf.task_routes else conf.task_default_queue)
         ignored = getattr(task, "ignore_result", conf.task_ignore_result)
-        result = has_results(self._app) and not ignored
+        result = type(self._app.backend).__name__ != "DisabledBackend" and not ignored
         if task is None:
             return TaskDefault(queue, hard, soft, result)
         return TaskDefault(queue, hard, soft, result, _own_options(task), partial(_checked, task))

@@ -4,10 +4,13 @@ Each server competes for each slot. The winner works for 1.5 s, so one server al
 one is always idle. A server watches the slots that it lost until they end. It takes an abandoned one over, so each
 slot is done once, also that of the killed server. Every server shows who won each slot.
 
+A server that is told to end (SIGTERM) ends its work in hand first. So servers may be restarted one after the other.
+
 Run it: python examples/resilience.py [SERVERS]
 """
 
 import heapq
+import signal
 import subprocess
 import sys
 import threading
@@ -32,6 +35,13 @@ class Server:
         self.due = list(range(first, first + SLOTS))
         self.more = threading.Condition()
         self.watched = 0
+        self.ending = False
+        signal.signal(signal.SIGTERM, self.end)
+
+    def end(self, *_: object) -> None:
+        with self.more:
+            self.ending = True
+            self.more.notify()
 
     def run(self) -> None:
         while (slot := self.next_slot()) is not None:
@@ -40,23 +50,31 @@ class Server:
                 say(f"{self.name} works on slot {slot % 1000}, attempt {grab.attempt}")
                 time.sleep(WORK)
                 grab.complete()
-            elif grab.state == "incomplete":
+                continue
+            assert grab.winner
+            say(f"{self.name} lost slot {slot % 1000} to {grab.winner.identifier}")
+            if grab.state == "incomplete":
                 with self.more:
                     self.watched += 1
                 threading.Thread(target=self.watch, args=[slot, grab], daemon=True).start()
+        if not self.ending:
+            self.show()
+
+    def show(self) -> None:
         for one in sorted(self.coordinator.grabs("timer"), key=lambda one: one.instance):
             assert one.winner
             say(f"{self.name} sees: slot {int(one.instance) % 1000}: {one.state}, {one.winner.identifier}")
 
     def next_slot(self) -> int | None:
-        """The earliest slot whose time has come; None once all have ended."""
+        """The earliest slot whose time has come; None once all have ended, or the server is to end."""
         with self.more:
-            while True:
+            while not self.ending:
                 if self.due and self.due[0] <= time.time():
                     return heapq.heappop(self.due)
                 if not self.due and not self.watched:
                     return None
                 self.more.wait(max(0.0, self.due[0] - time.time()) if self.due else None)
+        return None
 
     def watch(self, slot: int, grab: Grab) -> None:
         """Compete once more for a slot whose winner is gone."""
@@ -68,8 +86,18 @@ class Server:
             self.more.notify()
 
 
-def start(name: str, first: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, __file__, name, str(first)])
+def start(name: str, first: int) -> subprocess.Popen[str]:
+    """A server says that it is up, and reads which slot is the first."""
+    server = subprocess.Popen([sys.executable, __file__, name], stdin=subprocess.PIPE, text=True)
+    assert server.stdin
+    server.stdin.write(f"{first}\n")
+    server.stdin.flush()
+    return server
+
+
+def winners(coordinator: Coordinator) -> list[str]:
+    """The servers at work."""
+    return [one.winner.identifier for one in coordinator.grabs("timer") if one.state == "running" and one.winner]
 
 
 def main(count: int) -> None:
@@ -77,13 +105,12 @@ def main(count: int) -> None:
         coordinator, first = Coordinator(), int(time.time()) + 3
         servers = {name: start(name, first) for name in [f"server {number + 1}" for number in range(count)]}
         if count > 1:
-            time.sleep(first + 2.5 - time.time())  # in the middle of its work
-            at_work = [one.winner for one in coordinator.grabs("timer") if one.state == "running"]
-            assert at_work[-1]
-            killed = servers.pop(at_work[-1].identifier)
+            while time.time() < first + 2.5 or not (at_work := winners(coordinator)):
+                time.sleep(0.05)
+            killed = servers.pop(at_work[0])  # the one that began last is in the middle of its work
             killed.kill()
             killed.wait()
-            machine.say(f"{at_work[-1].identifier} is killed")
+            machine.say(f"{at_work[0]} is killed")
         for server in servers.values():
             server.wait()
         done = coordinator.grabs("timer")
@@ -91,7 +118,9 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        Server(sys.argv[1], int(sys.argv[2])).run()
+    given = sys.argv[1] if sys.argv[1:] else "3"
+    if given.isdigit():
+        main(int(given))
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 3)
+        say(f"{given} is up")
+        Server(given, int(input())).run()

@@ -48,14 +48,9 @@ def _json(kind: type[K], name: str) -> Callable[[click.Context, click.Parameter,
     return read
 
 
-def acts(argument: str, metavar: str, *, needs_why: bool = True) -> Callable[[Callable[..., Shown]], click.Command]:
+def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.Command]:
     """Make a command by which somebody acts on that argument. Its function returns the result."""
-    reason = "The reason, for others to read."
-    why = (
-        click.option("--why", help=reason, required=True)
-        if needs_why
-        else click.option("--why", help=reason, default="")
-    )
+    why = click.option("--why", help="The reason, for others to read.", required=True)
 
     def add(function: Callable[..., Shown]) -> click.Command:
         def act(coordinator: Coordinator, as_json_: bool, **given: str | int | None) -> None:
@@ -169,7 +164,7 @@ def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(found) if as_json_ else "\n".join(found))
 
 
-@acts("job_id", "ID", needs_why=False)
+@acts("job_id", "ID")
 def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
     """End a job. A running job's process is stopped first; then the rollback runs."""
     state = coordinator.cancel(job_id, why=why, by=by)

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from coordinator.store.times import moment
 
+_LEAST = 9  # characters of a column that is cut
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns two blanks apart, with numbers to the right."""
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
+    """Columns two blanks apart, with numbers to the right. `most`: characters of a line, by default a terminal's.
+
+    A line that does not fit loses characters of its widest columns, never of the first; then it loses its last columns.
+    """
     given = list(rows)
     cells = [[text(value) for value in row] for row in given]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    if most is None and sys.stdout.isatty():
+        most = shutil.get_terminal_size().columns
+    if most is not None and sum(widths) + 2 * (len(widths) - 1) > most:
+        widths = _fitting(widths, most)
+        cells = [[_cut(cell, width) for cell, width in zip(row, widths, strict=False)] for row in cells]
+        heads, given = heads[: len(widths)], [row[: len(widths)] for row in given]
     right = [bool(given) and all(isinstance(row[i], int | float | None) for row in given) for i in range(len(heads))]
 
     def line(parts: Sequence[str]) -> str:
@@ -25,6 +38,26 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         return "  ".join(aligned).rstrip()
 
     return "\n".join(line(parts) for parts in ([head.upper() for head in heads], *cells))
+
+
+def _fitting(widths: list[int], most: int) -> list[int]:
+    """Widths that fit into so many characters; the last columns may be missing."""
+    least = [widths[0], *(min(width, _LEAST) for width in widths[1:])]
+    while len(least) > 1 and sum(least) + 2 * (len(least) - 1) > most:
+        least.pop()
+    found = widths[: len(least)]
+    over = sum(found) + 2 * (len(found) - 1) - most
+    while over > 0 and len(found) > 1:
+        widest = max(range(1, len(found)), key=lambda i: found[i] - least[i])
+        if found[widest] <= least[widest]:
+            break
+        found[widest] -= 1
+        over -= 1
+    return found
+
+
+def _cut(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else f"{cell[: width - 1]}…"
 
 
 def pairs(values: Iterable[tuple[str, object]]) -> str:

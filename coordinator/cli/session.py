@@ -22,6 +22,7 @@ from coordinator.coordinator import Coordinator
 from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
 
 SERVICE = "tasks"
+OF_SERVICE = frozenset({"up", "demo", "refresh", "members", "catalog", "nodelist"})  # a wheel has none of it
 WHICH_APP = "name the app with -A or COORDINATOR_APP"
 
 P = ParamSpec("P")
@@ -102,6 +103,9 @@ class Commands(click.Group):
         for group, command in self.commands.items():
             if isinstance(command, click.Group) and name in command.commands:
                 raise click.UsageError(f"no command {name!r}; did you mean '{group} {name}'?", ctx)
+        if session_of(ctx).app is None and name in OF_SERVICE:
+            where = "run it in a checkout of celery-coordinator, or name the app with -A"
+            raise click.UsageError(f"{name!r} is a command of the service: {where}", ctx)
         if session_of(ctx).app is None:
             raise click.UsageError(f"no command {name!r} here; if it is one of your app's, {WHICH_APP}", ctx)
         return None

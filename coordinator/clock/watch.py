@@ -143,7 +143,7 @@ class Watch:
         if self._kill(held):
             logger.warning("job %s: stopped its process %s: %s", held.job_id, held.process, stop or "time limit")
             detail: Cause = {"type": "TimedOut", "module": "coordinator.errors", "message": "went past its time_limit"}
-            self.lose(held, "timed_out", detail)
+            self.lose(held, "lost" if stop else "timed_out", f"its process was stopped: {stop}" if stop else detail)
         return True
 
     def lose(self, held: Held, how: str, detail: Cause | str) -> None:

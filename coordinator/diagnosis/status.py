@@ -10,9 +10,11 @@ from coordinator.documents.replica_set import ReplicaSet, label_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
 from coordinator.jobs.record import TERMINAL, Job
+from coordinator.lanes.lane import look
 from coordinator.store.client import Store
 from coordinator.store.library import check_server
 
+_LINE = 100_000  # jobs of a lane whose place is asked for
 _SUMS = ("created", "retries", "losses", "faults")
 
 
@@ -84,7 +86,10 @@ def warnings(store: Store) -> tuple[str, ...]:
 
 
 def list_jobs(store: Store, *, key: str = "", state: str = "", most: int = 50) -> list[Job]:
-    """The newest jobs of lane `key` (past ones too) in this state: the running first, then by submission."""
+    """The newest jobs of lane `key` (past ones too) in this state: the running first, then by submission.
+
+    Those that stand in the lane come first, in its order.
+    """
 
     def fits(found: dict[str, str]) -> bool:
         return state in ("", record.state_of(found)) and (not key or key in found["keys"].split("\n"))
@@ -94,8 +99,11 @@ def list_jobs(store: Store, *, key: str = "", state: str = "", most: int = 50) -
         for job_id, found in record.scan(store, "state", "phase", "keys", "submitted")
         if fits(found)
     )
-    newest = [job_id for _, job_id in heapq.nlargest(most, kept)]
-    return sorted(record.read_many(store, newest), key=lambda job: job.state != "running")
+    line = look(store, [key], _LINE)[0].jobs if key else ()
+    places = {job_id: place for place, job_id in enumerate(line)}
+    found = heapq.nsmallest(most, kept, key=lambda one: (places.get(one[1], _LINE), -one[0]))
+    jobs = record.read_many(store, [job_id for _, job_id in found])
+    return sorted(jobs, key=lambda job: (job.id not in places, job.state != "running"))
 
 
 def _server(store: Store) -> tuple[dict[str, object], tuple[str, ...]]:

@@ -23,6 +23,7 @@ class QuietTask(Task):
     """It keeps no tracer but its own, and calls its function as it was declared."""
 
     abstract = True
+    Request = "coordinator.worker.quiet_request:QuietRequest"
 
     @property
     def __trace__(self) -> Any:

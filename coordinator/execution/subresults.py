@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from celery import Celery, current_task, signals
 from celery.app.task import Task
@@ -107,10 +108,20 @@ def _unsaid(parent: str) -> Iterator[None]:
         logger.info("could not tell job %s of a sub-task; it looks itself: %s", parent, error)
 
 
-def tell_parents(app: Celery, lanes: Callable[[], Lanes], incarnation: Callable[[], str]) -> None:
+class Home(Protocol):
+    """The part of a runner's place that sub-tasks need."""
+
+    @property
+    def lanes(self) -> Lanes: ...
+
+    @property
+    def incarnation(self) -> str: ...
+
+
+def tell_parents(app: Celery, place: Callable[[], Home]) -> None:
     """Mark what a job publishes with the job's id, and tell Redis when a worker begins it and has done it.
 
-    `incarnation`: of the worker that this process belongs to.
+    `place`: of the worker that this process belongs to.
     """
 
     def mark(sender: str, headers: object = None, body: object = None, **_: object) -> None:
@@ -125,15 +136,15 @@ def tell_parents(app: Celery, lanes: Callable[[], Lanes], incarnation: Callable[
     def begins(task: Task, **_: object) -> None:
         """Note who has a message that is acknowledged. One that is not yet goes back to its queue by itself."""
         parent = _parent_of(task, app)
-        if parent and not task.acks_late and incarnation():
+        if parent and not task.acks_late and place().incarnation:
             with _unsaid(parent):
-                life = (task.request.hostname, incarnation())
-                lanes().store.step("child_began", parent, task.request.id, *life)
+                life = (task.request.hostname, place().incarnation)
+                place().lanes.store.step("child_began", parent, task.request.id, *life)
 
     def told(task: Task, **_: object) -> None:
         if parent := _parent_of(task, app):
             with _unsaid(parent):
-                lanes().store.step("child_ended", parent, task.request.id)
+                place().lanes.store.step("child_ended", parent, task.request.id)
 
     signals.before_task_publish.connect(mark, weak=False, dispatch_uid=f"coordinator-mark-{id(app)}")
     signals.task_prerun.connect(begins, weak=False, dispatch_uid=f"coordinator-begins-{id(app)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Mapping
 from itertools import count
@@ -10,6 +11,7 @@ from kombu.utils.json import dumps, loads
 
 from coordinator.execution.attempt import Outcome
 from coordinator.execution.claim import Claim, claim_of
+from coordinator.in_place.instances import about
 from coordinator.in_place.lines import Lines, Record
 from coordinator.jobs import chain
 from coordinator.jobs.spec import Spec
@@ -43,6 +45,16 @@ class Attempts(Lines):
         _add(record, "attempt")
         if "class" in record:
             record["node"] = NODE
+        if "grab" in record:
+            who = about(job_id, NODE, os.getpid())
+            self.instances.take(record["keys"], job_id, who, record["fence"], now)
+
+    def state_of(self, lane: str) -> str:
+        """That of an instance."""
+        grab = self.instances.kept.get(lane, {"state": ""})
+        if grab["state"] != "running" or not grab["token"] or self.holds(grab["job"], grab["token"]):
+            return grab["state"]
+        return "abandoned"
 
     def claim(self, job_id: str) -> Claim:
         record = self.records[job_id]

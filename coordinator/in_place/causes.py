@@ -1,4 +1,4 @@
-"""Why a job is where it is, for `coordinator.testing`: no node is asked, and nothing waits for an instant."""
+"""Why a job is where it is, for `coordinator.in_place`: no node is asked, and nothing waits for an instant."""
 
 from __future__ import annotations
 

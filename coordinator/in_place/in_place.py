@@ -14,7 +14,8 @@ Left out is all that needs time, processes or a broker:
   A job that is cancelled at work ends as cancelled after its attempt.
 - No result backend is written: `get()` of a keyed task's call finds nothing. The steps of its chain are called in
   place, and the body of its chord is not.
-- A grab goes to Redis here, too, and raises StoreUnavailable where there is none.
+- Nobody forgets an instance, whatever its `keep`. `Grab.wait` raises WaitTimeout at once where the winner is at work:
+  it could not end meanwhile.
 - A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile. One that
   its own code holds up raises WouldDeadlock, as on a fleet.
 
@@ -93,6 +94,7 @@ class InPlace(Memory):
             for job_id in list(records)[:-_KEPT]:
                 if "alias" in records[job_id] or records[job_id]["state"] in TERMINAL:
                     del records[job_id]
+            self.rules.instances.forget(_KEPT)
             self._submitted_ids = [one for one in self._submitted_ids if one in records]
 
     @contextmanager

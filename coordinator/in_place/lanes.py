@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob, LaneFull, UnknownJob, WaitTimeout
 from coordinator.execution.attempt import Outcome
+from coordinator.in_place import melting
 from coordinator.in_place.attempts import Attempts, leave_rollback, spec_of
+from coordinator.in_place.grabbing import grabbing, may_retry
 from coordinator.in_place.lines import Record
 from coordinator.jobs import validation
 from coordinator.jobs.record import TERMINAL, Job, parse
@@ -22,7 +24,6 @@ from coordinator.jobs.submission import Submission
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.lanes import ENDS, Lanes, check_limit
 
-_TEXTS, _BYTES = 10_000, 1024 * 1024  # united texts have no more
 _STATES = ("waiting", "ready", "running", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
 
 
@@ -48,7 +49,7 @@ class Memory(Lanes):
     def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
         """All are put in line before the first of them runs."""
         asked = list(requests)
-        answers = [self._put_in_line(request) for request in asked]
+        answers = [grabbing(self.rules, request, self._put_in_line) for request in asked]
         self._settle()
         for answer in answers:
             if isinstance(answer, LaneFull):
@@ -64,7 +65,7 @@ class Memory(Lanes):
             first, holder = (next(iter(rules.line(key)), "") for key in (request.keys[0], busy))
             return self._answer(request, "skipped", first or job_id, holder)
         if request.when_busy == "defer" and (other := rules.alike(record["melt"])):
-            _unite(rules.records[other], record)
+            melting.unite(rules.records[other], record)
             rules.records[job_id] = {"alias": other}
             return self._answer(request, "coalesced", other, other)
         for key in request.keys if request.room != "" else ():
@@ -154,7 +155,7 @@ class Memory(Lanes):
             rules.again(job.id, rules.act(why, by))
             record["taken"] = str(rules.now())
             rules.put_back(job.id)
-        elif job.over and job.state != "succeeded" and "class" in record:
+        elif job.over and job.state != "succeeded" and "class" in record and may_retry(rules, job.id):
             rules.again(job.id, rules.act(why, by))
             for name in ("taken", "ended", "token"):
                 record.pop(name, None)
@@ -259,7 +260,9 @@ class Memory(Lanes):
         return {"created": states.total(), **counted, **{state: states[state] for state in (*_STATES, *TERMINAL)}}
 
     def lane(self, key: str, most: int = 100) -> Lane:
-        (key,) = validation.check_keys(key)
+        return self._lane(validation.check_keys(key)[0], most)
+
+    def _lane(self, key: str, most: int) -> Lane:
         line = self.rules.line(key)
         first = self.rules.records[line[0]] if line else {}
         state, node = cast(LaneState, first.get("state", "empty")), first.get("node")
@@ -268,7 +271,7 @@ class Memory(Lanes):
         return Lane(key, tuple(line[:most]), len(line), state, holder, self.rules.paused.get(key), limit, act)
 
     def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
-        found = (self.lane(key, 1) for key in sorted(self.rules.keys()) if key.startswith(prefix) and key > after)
+        found = (self._lane(key, 1) for key in sorted(self.rules.keys()) if key.startswith(prefix) and key > after)
         return [lane for lane in found if state in (None, lane.state)][:most]
 
     def tasks_of(self, app: str) -> set[str] | None:
@@ -285,16 +288,3 @@ class Memory(Lanes):
 def _record_of(request: JobRequest) -> Record:
     given = [str(part) for part in request.fields]
     return dict(zip(given[::2], given[1::2], strict=True)) | {"keys": "\n".join(request.keys)}
-
-
-def _unite(one: Record, other: Record) -> None:
-    """None, everything, wins; too many texts become everything (functions/rules/coalesce.lua)."""
-    if "unite" not in other:
-        return
-    both = loads(one["unite"])
-    for name, texts in loads(other["unite"]).items():
-        has = both[name]
-        many = has is None or texts is None or len(has) + len(texts) > _TEXTS
-        both[name] = None if many else list(dict.fromkeys([*has, *texts]))
-    text = dumps(both)
-    one["unite"] = text if len(text) <= _BYTES else dumps(dict.fromkeys(both))

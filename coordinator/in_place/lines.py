@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count
 
+from coordinator.in_place.instances import Instances
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Act
 from coordinator.store.wire import Arg
@@ -32,6 +33,7 @@ class Lines:
         self.delayed: dict[str, int] = {}
         self.owed: list[str] = []
         self.counted: Counter[str] = Counter()
+        self.instances = Instances()
         self._lines: dict[str, list[str]] = {}
         self._scores: dict[str, tuple[int, int]] = {}
         self._melts: dict[str, str] = {}
@@ -198,6 +200,10 @@ class Lines:
         record |= {"state": state, "ended": str(self.now())} | fields
         if "tell" in record:
             self.owed.append(job_id)
+        if "grab" in record:
+            well = state == "succeeded"
+            value = record.get("result" if well else "error", "")
+            self.instances.end(record["keys"], job_id, "complete" if well else "failed", value, record["ended"])
         for key in keys_of(record):
             if job_id in self.line(key):
                 self._lines[key].remove(job_id)

@@ -1,4 +1,4 @@
-"""Sorters in memory, for `coordinator.testing`. No time passes here: a test lets orders go with `flush`."""
+"""Sorters in memory, for `coordinator.in_place`. No time passes here: a test lets orders go with `flush`."""
 
 from __future__ import annotations
 

@@ -32,9 +32,10 @@ TERMINAL = frozenset(get_args(Over))
 class Job:
     """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
 
-    `step`: of a chain, the one at work; args and kwargs are its own. `rollback`: done or failed, once it was run;
-    `fault`: why it failed. `acts`: what an operator did to it or its lane (retried, moved, paused, resumed): {why, by,
-    at (ms)}; of a job that was cancelled or released, `error` says that.
+    `step`: of a chain, the one at work; args and kwargs are its own. `advanced`: so many of its attempts ended a step
+    before that. `error`: why it does not go well; of a job that was tried again and succeeded, None. `rollback`: done
+    or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to it or its lane (retried, moved,
+    paused, resumed): {why, by, at (ms)}; of a job that was cancelled or released, `error` says that.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Job:
     rollback: str | None = None
     fault: Cause | None = None
     acts: dict[str, Act] = field(default_factory=dict)
+    advanced: int = 0
 
     @property
     def key(self) -> str:
@@ -105,9 +107,10 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         started=instant(text.get("started")),
         ended=instant(text.get("ended")),
         result=loads(text["result"]) if text.get("result") else None,
-        error=cause_of(text.get("error")),
+        error=cause_of(text.get("error")) if text["state"] != "succeeded" else None,
         progress=(int(done), int(total)) if total else None,
         step=number,
+        advanced=number - spec.get("first", 0),
         priority=int(text.get("priority", 0)),
         weight=text.get("weight", "1"),
         rollback=text.get("rollback"),

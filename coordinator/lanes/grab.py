@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from types import TracebackType
@@ -64,24 +64,36 @@ class Grabber:
     def all(self, key: str | None, most: int) -> list[Grabbed]:
         return all_of(self.store, key, most)
 
-    def grabbed(
-        self, key: Named, instance: Named, identifier: str, *, ttl: float, on_losing: OnLosing, keep: float
-    ) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:
-        """See `Coordinator.grabbed`."""
+    def listening(self, key: str, instance: str) -> AbstractContextManager[Callable[[float], None]]:
+        """See `grabs.listening`."""
+        return listening(self.store, key, instance)
 
-        def decorated(function: Callable[P, Any]) -> Callable[P, Grab | dict[str, object]]:
-            @wraps(function)
-            def call(*args: P.args, **kwargs: P.kwargs) -> Grab | dict[str, object]:
-                what, which = (one(*args, **kwargs) if callable(one) else one for one in (key, instance))
-                who = identifier or f"{socket.gethostname()}:{os.getpid()}"
-                with self.grab(what, which, who, ttl=ttl, on_losing=on_losing, keep=keep) as grab:
-                    if grab.won:
-                        grab.complete(function(*args, **kwargs))
-                return grab.told() if self.in_task() else grab
 
-            return call
+def grabbed(
+    grabber: Callable[[], Grabber],
+    key: Named,
+    instance: Named,
+    identifier: str,
+    *,
+    ttl: float,
+    on_losing: OnLosing,
+    keep: float,
+) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:
+    """See `Coordinator.grabbed`. `grabber`: asked for at each call, since a function is decorated at import."""
 
-        return decorated
+    def decorated(function: Callable[P, Any]) -> Callable[P, Grab | dict[str, object]]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Grab | dict[str, object]:
+            what, which = (one(*args, **kwargs) if callable(one) else one for one in (key, instance))
+            who, mine = identifier or f"{socket.gethostname()}:{os.getpid()}", grabber()
+            with mine.grab(what, which, who, ttl=ttl, on_losing=on_losing, keep=keep) as grab:
+                if grab.won:
+                    grab.complete(function(*args, **kwargs))
+            return grab.told() if mine.in_task() else grab
+
+        return call
+
+    return decorated
 
 
 @lru_cache(maxsize=100)
@@ -148,7 +160,7 @@ class Grab:
         if self.won:
             return self.state
         deadline = None if timeout is None else time.monotonic() + timeout
-        with listening(self._grabber.store, self.key, self.instance) as listen:
+        with self._grabber.listening(self.key, self.instance) as listen:
             while (said := self._heard()) is None:
                 left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
                 if left <= 0:

@@ -14,6 +14,7 @@ from coordinator.jobs.validation import utf8
 from coordinator.store.client import Store
 from coordinator.store.values import Act
 
+STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
 _PAGE = 200
 _MARKS = (b"\1limit", b"\1paused")  # stand in front of a line (rules/line.lua)
 

@@ -215,6 +215,8 @@ class Lanes:
 
         `state`: of the first job in line. `after`: the last key of the page before.
         """
+        if state is not None:
+            validation.one_of("state", state, lane.STATES)
         return lane.lanes(self.store, prefix, state, most, after)
 
     def nodes(self) -> list[Node]:

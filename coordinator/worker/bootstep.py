@@ -20,7 +20,6 @@ import sys
 import uuid
 from collections.abc import Mapping
 from select import PIPE_BUF
-from typing import ClassVar
 
 from celery import Celery, bootsteps, signals
 from celery.worker import WorkController, consumer, state
@@ -29,6 +28,8 @@ from kombu.connection import Connection
 
 from coordinator.broker.doorbells import TASK, add_queue, queue_of
 from coordinator.broker.transport import is_redis
+from coordinator.execution.runner import install_runner
+from coordinator.execution.subresults import tell_parents
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About
@@ -44,7 +45,6 @@ from coordinator.worker.unacked import note
 logger = logging.getLogger(__name__)
 
 _MOST_TIMERS = 1000
-CONSUMER = "coordinator.worker:Consumer"
 
 
 class Consumer(consumer.Consumer):
@@ -71,14 +71,13 @@ class Consumer(consumer.Consumer):
 
 
 class WardenStep(bootsteps.StartStopStep):
-    """Starts, feeds and restarts the clock. A class of its own per app: `bind`."""
+    """Starts, feeds and restarts the clock."""
 
     requires = ("celery.worker.consumer:Tasks",)
-    coordinated: ClassVar[Celery]
-    hindered: ClassVar[bool] = False  # the worker can run no jobs
 
     def __init__(self, parent: consumer.Consumer, **kwargs: object) -> None:
         super().__init__(parent, **kwargs)
+        self.coordinated: Celery = parent.app
         self._process: subprocess.Popen[bytes] | None = None
         self._ear = -1
         self._timer: Entry | None = None
@@ -88,7 +87,7 @@ class WardenStep(bootsteps.StartStopStep):
         signals.worker_shutting_down.connect(self._drain, weak=False)
 
     def start(self, c: consumer.Consumer) -> None:
-        if self.hindered:
+        if self.coordinated.coordinator.hindered:
             return
         c.coordinator_step = self
         self._look(c)
@@ -217,27 +216,22 @@ class WardenStep(bootsteps.StartStopStep):
         self.tell({"ending": 1})
 
 
-def bind(app: Celery) -> None:
-    """Put the worker's part into `app`."""
+def begin(app: Celery, sender: str, instance: WorkController) -> None:
+    """Runs before the worker forks its pool, so that each process of it knows its worker."""
+    coordinator = app.coordinator
+    if why := hindrance(app):
+        coordinator.hindered = True
+        logger.error("this worker runs no jobs: %s", why)
+        return
+    check(app)
     remote_control.install()
-    step = type("WardenStep", (WardenStep,), {"coordinated": app, "__module__": __name__})
-    app.steps["consumer"].add(step)
-
-    def begin(sender: str, instance: WorkController, **_: object) -> None:
-        """Runs before the worker forks its pool, so that each process of it knows its worker."""
-        if instance.app is app:
-            if why := hindrance(app):
-                step.hindered = True  # type: ignore[attr-defined]
-                logger.error("this worker runs no jobs: %s", why)
-                return
-            check(app)
-            app.coordinator.incarnation = uuid.uuid4().hex
-            app.coordinator.board = Board.open()
-            app.coordinator.one_each = bool(instance.max_tasks_per_child)
-            app.coordinator.documents.node = sender
-            add_queue(app, sender, consumed=not is_taken(app, sender))
-
-    signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
+    install_runner(app, coordinator._place)
+    tell_parents(app, coordinator._place)
+    coordinator.incarnation = uuid.uuid4().hex
+    coordinator.board = Board.open()
+    coordinator.one_each = bool(instance.max_tasks_per_child)
+    coordinator.documents.node = sender
+    add_queue(app, sender, consumed=not is_taken(app, sender))
 
 
 def _sends_task_events(c: consumer.Consumer) -> bool:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from celery import Celery
 from celery.utils.collections import AttributeDict
@@ -26,7 +26,7 @@ Info = dict[str, Any]
 class Step(Protocol):
     """The coordinator's part of a worker."""
 
-    coordinated: ClassVar[Celery]
+    coordinated: Celery
 
     def cancel(self, job_id: str, terminate: bool = True) -> bool: ...
 

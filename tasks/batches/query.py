@@ -54,12 +54,13 @@ class Wanted:
 
     def unless_stopped(self) -> Self:
         """As components ask: never for an item that somebody stopped."""
-        return replace(self, future=tuple(dict.fromkeys([*self.future, STOPPED])))
+        return replace(self, future=tuple(dict.fromkeys([STOPPED, *self.future])))
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        found: list[ColumnElement[bool]] = [_newest(events.c.success, kind).is_(True) for kind in self.past]
+        # The event that a component makes itself tells most items apart, and it is the last of `future`.
+        found: list[ColumnElement[bool]] = [~_any(kind) for kind in reversed(self.future)]
+        found += [_newest(events.c.success, kind).is_(True) for kind in self.past]
         found += [_newest(events.c.success, kind).is_(False) for kind in self.past_failed]
-        found += [~_any(kind) for kind in self.future]
         found += [func.coalesce(_newest(events.c.revision, kind), -1) < items.c.revision for kind in self.old]
         return found + ([items.c.type.in_(self.types)] if self.types else [])
 

@@ -59,7 +59,8 @@ events = Table(
     Column("removed_by", Text),
     Column("removed_why", Text),
     UniqueConstraint("component", "item", "attempt"),
-    Index("events_of_items", "item", "type", "number"),
+    Index("events_by_type", "type", "item", "number", "removed", "success", "revision"),  # queries read no more
+    Index("events_of_items", "item", "number"),
     sqlite_autoincrement=True,
 )
 

@@ -1,6 +1,7 @@
 """The service's own commands of `coordinator`: `up` and `demo` import their modules only when they are called."""
 
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -63,14 +64,35 @@ def up(
     "--flower-port", metavar="PORT", type=click.IntRange(1, 65535), help="Flower's port  [5555, or a free one]."
 )
 @click.option("--no-flower", is_flag=True, help="Run no Flower.")
+@click.option("--batches", is_flag=True, help="Show a pipeline of scanned batches instead.")
 @one_line()
-def demo(data: Path | None, seconds: float | None, objects: int, flower_port: int | None, no_flower: bool) -> None:
+def demo(
+    data: Path | None, seconds: float | None, objects: int, flower_port: int | None, no_flower: bool, batches: bool
+) -> None:
     """Show the service with three small members on this machine that keep changing, in one live table."""
-    from tasks.local import demo as here
     from tasks.local.machine import flower_port as port
 
-    if not here.run(data, port(flower_port, no_flower), objects, seconds):
+    if batches:
+        shown = _batches_demo().run(data, port(flower_port, no_flower), seconds)
+    else:
+        from tasks.local import demo as here
+
+        shown = here.run(data, port(flower_port, no_flower), objects, seconds)
+    if not shown:
         raise click.exceptions.Exit(1)
+
+
+def _batches_demo() -> ModuleType:
+    try:
+        from tasks.local import batches_demo
+    except ModuleNotFoundError as error:
+        wanted = (error.name or "").partition(".")[0]
+        if wanted == "examples":
+            raise click.ClickException("the demo of batches runs from a checkout, which has its example") from error
+        if wanted not in ("PIL", "jpylyzer"):
+            raise
+        raise click.ClickException("the demo needs more: pip install 'celery-coordinator[batches]'") from error
+    return batches_demo
 
 
 @click.command()

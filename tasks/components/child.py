@@ -17,13 +17,13 @@ from typing import Literal, TypedDict
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 
-from coordinator import Conflict, CoordinatorError, CurrentJob, LeaseLost, NoRetry, current_job
+from coordinator import Conflict, CoordinatorError, CurrentJob, LeaseLost, current_job
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.validation import delays
 from tasks.batches import Failure, Item, NewEvent, Report, StaleFence, UnknownItem
 from tasks.components.declaration import Component, NotYet, Work
-from tasks.components.registry import Errors, Registry
+from tasks.components.registry import Errors, Registry, UnknownComponent
 from tasks.member_node import instants
 
 PATIENCE = 60.0
@@ -31,7 +31,8 @@ PATIENCE = 60.0
 LONG_PATIENCE = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
-PASSING = (Conflict, NoRetry, LeaseLost, StaleFence)
+PASSING = (Conflict, LeaseLost, StaleFence)
+LOST = ("LeaseLost", "StaleFence")
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Told(TypedDict):
 
 def work(here: Registry, task: Task, name: str, item: str) -> Told:
     """Infrastructure errors ask for another attempt, until none is left; then `record` tells of the last one."""
-    component, job = here[name], _job()
+    component, job = _component(here, name), _job()
     infrastructure = here.infrastructure_of(component)
     try:
         return _work(here, component, item, job, infrastructure)
@@ -87,9 +88,11 @@ def _work(here: Registry, component: Component, item: str, job: CurrentJob, infr
 
 def record(here: Registry, name: str, item: str) -> Told:
     """The rollback of a child whose attempts are over without an event: store one that says why."""
-    component, job, started = here[name], _job(), instants.now()
+    component, job, started = _component(here, name), _job(), instants.now()
     infrastructure = here.infrastructure_of(component)
     error = job.undoing.error if job.undoing else None
+    if isinstance(error, dict) and error.get("type") in LOST:
+        return {"item": item, "outcome": "not wanted", "failures": 0}
     message = str(error) if not isinstance(error, dict) else str(error.get("message") or error.get("type"))
     until = time.monotonic() + LONG_PATIENCE
     while True:
@@ -182,6 +185,14 @@ def _one_failure(component: Component, kind: str, description: str) -> Report:
 def _told(event: NewEvent) -> Told:
     outcome: Literal["succeeded", "failed"] = "succeeded" if event.success else "failed"
     return {"item": event.item, "outcome": outcome, "failures": event.report.found}
+
+
+def _component(here: Registry, name: str) -> Component:
+    """Another node may know a component that this one does not, while declarations change."""
+    try:
+        return here[name]
+    except UnknownComponent as error:
+        raise Conflict(str(error)) from error
 
 
 def _job() -> CurrentJob:

@@ -26,16 +26,24 @@ def poll(here: Registry, name: str) -> list[Submission] | Polled:
     try:
         with here.coordinator.lock(component.lock, wait=WAIT):
             _set_limit(here, component)
-            taken = list(_submit(here, component, run))
+            taken = list(_submit(here, component, run, again=bool(job and job.attempt > 1)))
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)
         return {"component": name, "outcome": "busy"}
-    runs.ran(here.items.engine, name, job=run, submitted=len(taken), now=instants.now())
+    _note(here, component, run, len(taken))
     if not taken:
         return {"component": name, "outcome": "nothing to do"}
     if component.top_up:
         return {"component": name, "outcome": "started", "jobs": [one.job_id for one in taken]}
     return taken
+
+
+def _note(here: Registry, component: Component, run: str, submitted: int) -> None:
+    """For people. The children are there, whether or not the store takes the note."""
+    try:
+        runs.ran(here.items.engine, component.name, job=run, submitted=submitted, now=instants.now())
+    except here.infrastructure_of(component) as error:
+        logger.warning("%s: its run %s is not noted: %s", component.name, run, error)
 
 
 def _set_limit(here: Registry, component: Component) -> None:
@@ -47,9 +55,12 @@ def _set_limit(here: Registry, component: Component) -> None:
         runs.declare(engine, component.name, wanted)
 
 
-def _submit(here: Registry, component: Component, run: str) -> Iterator[Submission]:
-    """A job for each item in order, as far as the line has room. An item that somebody works on is skipped."""
-    left = component.most - here.coordinator.lane(component.name, 1).length
+def _submit(here: Registry, component: Component, run: str, *, again: bool) -> Iterator[Submission]:
+    """A job for each item in order, as far as the line has room. An item that somebody works on is skipped.
+
+    `again`: the run was lost, and those in line may be its own children, which it finds by their ids.
+    """
+    left = component.most - (0 if again else here.coordinator.lane(component.name, 1).length)
     after: str | None = None
     while left > 0:
         page = here.items.query(component.wanted, after, min(left, PAGE))

@@ -44,7 +44,7 @@ MARGIN = "1"
 OWN = {"TASKS_DATABASE_URL": "", "TASKS_LDAP_URL": "", "TASKS_MARGIN": MARGIN}
 """These override the environment: the demo writes its members only to its own catalog and nodelist."""
 LOOK = 0.25
-WIDE = 96
+WIDE = 116
 COLOURS = {"running": "cyan", "ready": "yellow", "waiting": "yellow", "succeeded": "green", "failed": "red"}
 
 

@@ -33,9 +33,13 @@ def polled(press: Any) -> str:
 
 
 def checked(items: Items, names: list[str]) -> list[list[str]]:
-    """The kinds of failures of each event; [] is a success."""
+    """The failures of each event; [] is a success."""
     found = ([one for one in items.events(name) if one.type == "Checked"] for name in names)
-    return [[failure.type for failure in one.report.failures] for events in found for one in events]
+    return [
+        [f"{failure.type}: {failure.description}" for failure in one.report.failures]
+        for events in found
+        for one in events
+    ]
 
 
 @pytest.fixture

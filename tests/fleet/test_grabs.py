@@ -1,6 +1,5 @@
 """Jobs that grab, on real workers: each instance once, whichever node has it, also where a node is killed."""
 
-import signal
 import threading
 from collections import Counter
 from typing import Any
@@ -62,4 +61,7 @@ def test_an_instance_whose_node_is_killed_is_done_by_another_worker_of_its_name(
     assert done.winner
     assert done.winner.pid in {child.pid for child in second.children()}
     assert (done.attempt, done.fence > before.fence) == (1, True)
-    second.kill(signal.SIGTERM)
+    third = fleet.worker("one", ready=False)
+    wait_until(lambda: "this one takes no work" in third.log.read_text(), 20, fleet.logs)
+    last = coordinator.submit("report", toil.s("last", 1), instance="b").job_id
+    assert coordinator.wait(last, 30).result in {child.pid for child in second.children()}, "it stays the node"

@@ -81,7 +81,7 @@ class InMemory(Side):
 
 ANSWERED_IN_PLACE = (
     "job_submit", "job_cancel", "job_retry", "job_move", "lane_limit", "lane_release", "lane_resume",
-    "lock_take", "lock_release",
+    "lock_take", "lock_release", "grab_take", "grab_end",
 )  # fmt: skip
 
 

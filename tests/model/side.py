@@ -12,7 +12,7 @@ from typing import Any
 from celery import Celery
 from celery.app.task import Task
 
-from coordinator import Conflict, Coordinator, CoordinatorError, Lease, NoRetry, current_job
+from coordinator import Conflict, Coordinator, CoordinatorError, Grab, Lease, NoRetry, current_job
 from coordinator.jobs.record import Job
 from coordinator.lanes.lane import Lane
 
@@ -31,7 +31,8 @@ LEFT_OUT = {
 }
 
 
-DRAWN = re.compile(r"(lock-)?[0-9a-f]{8}-[0-9a-f-]{27}|lock-[0-9a-f]{32}")  # ids that are drawn by chance
+# Ids that are drawn by chance.
+DRAWN = re.compile(r"grab:[0-9a-f]{24}|(lock-)?[0-9a-f]{8}-[0-9a-f-]{27}|lock-[0-9a-f]{32}")
 
 
 class Side:
@@ -52,6 +53,7 @@ class Side:
         self.depth = self.called = 0
         self.of_tasks: set[str] = set()
         self.locks: dict[str, AbstractContextManager[Lease]] = {}
+        self.grabs: dict[tuple[str, str], Grab] = {}
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
         """The answer of a public call, or the type of its error."""
@@ -124,6 +126,26 @@ class Side:
         self.of_tasks.discard(key)
         if held := self.locks.pop(key, None):
             held.__exit__(None, None, None)
+
+    def _grab_here(self, key: str, instance: str) -> Any:
+        """One that is won stays ours until `end_grab`."""
+        grab = self.coordinator.grab(key, instance, "a process", LONG, keep=LONG)
+        if grab.won:
+            self.grabs[key, instance] = grab
+        return grab.told(), grab.attempt
+
+    def _end_grab(self, key: str, instance: str, end: str) -> Any:
+        ours = self.grabs.get((key, instance))
+        if ours is None:
+            return self.coordinator.grab(key, instance, "a process", LONG, keep=LONG).wait(0) if end == "wait" else None
+        if end in ("complete", "fail"):
+            del self.grabs[key, instance]
+            getattr(ours, end)("so")
+        return (ours.check() if end == "check" else None), ours.state, ours.won
+
+    def _seen_grabs(self) -> Any:
+        """In an order that goes by no clock."""
+        return sorted(self.coordinator.grabs(), key=lambda one: (one.key, one.instance))
 
     def _wait(self, job_id: str) -> str:
         return self.coordinator.wait(job_id, 0).state

@@ -12,8 +12,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness.redis import RedisServer
 from tests.model.beside import InMemory, Real, both
+from tests.model.grabs_in_place import GrabsInPlace
+from tests.model.in_place import Both
 from tests.model.met import MET
-from tests.model.mutants.memory import FAULTS, Fault
+from tests.model.mutants.memory import FAULTS, OF_GRABS, Fault
 from tests.model.rows import Rows
 
 Sides = tuple[InMemory, Real]
@@ -53,6 +55,15 @@ def test_jobs_in_place_do_what_they_do_on_a_fleet(sides: Sides) -> None:
     drive(sides, 0, BOUNDED)
 
 
+def test_grabs_in_place_do_what_they_do_on_a_fleet(sides: Sides) -> None:
+    class Here(GrabsInPlace):
+        pass
+
+    Here.sides = sides
+    for number in range(12):
+        Here.course(number, STEPS)
+
+
 def mutated(fault: Fault) -> FunctionType:
     """The function with the fault in it."""
     text = textwrap.dedent(inspect.getsource(getattr(fault.owner, fault.function)))
@@ -63,8 +74,8 @@ def mutated(fault: Fault) -> FunctionType:
     return found[fault.function]
 
 
-def is_seen(sides: Sides, fault: Fault | None, courses: Courses) -> bool:
-    class Here(Rows):
+def is_seen(sides: Sides, fault: Fault | None, courses: Courses, machine: type[Both] = Rows) -> bool:
+    class Here(machine):  # type: ignore[misc,valid-type]
         pass
 
     Here.sides = sides
@@ -99,3 +110,9 @@ def test_the_machine_sees_that(fault: Fault, sides: Sides) -> None:
     known = [MET[fault.why]] if fault.why in MET else []
     assert not is_seen(sides, None, known)
     assert is_seen(sides, fault, [*known, *courses(OFTEN)])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", OF_GRABS, ids=named)
+def test_the_machine_of_grabs_sees_that(fault: Fault, sides: Sides) -> None:
+    assert is_seen(sides, fault, courses(12), GrabsInPlace)

@@ -80,4 +80,6 @@ def _create_events() -> None:
         sa.UniqueConstraint("component", "item", "attempt"),
         sqlite_autoincrement=True,
     )
-    op.create_index("events_of_items", "events", ["item", "type", "number"])
+    read = ["type", "item", "number", "removed", "success", "revision"]
+    op.create_index("events_by_type", "events", read)
+    op.create_index("events_of_items", "events", ["item", "number"])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, InvalidJob
 from tests.harness.command import Call, loaded, told
-from tests.harness.hand_node import Puppet
+from tests.harness.hand_node import Puppet, sketch
 
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
@@ -129,22 +129,22 @@ def test_cancel_keeps_who_and_why(call: Call, node: Puppet) -> None:
     assert f"by {ME}" in shown
 
 
-@pytest.mark.parametrize("command", ["release", "pause", "resume", "retry"])
+@pytest.mark.parametrize("command", ["release", "pause", "resume", "retry", "cancel"])
 def test_an_operator_must_say_why(call: Call, command: str) -> None:
     result = call(command, "order/1")
     assert (result.exit_code, "--why" in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["retry", "why"])
+@pytest.mark.parametrize("command", ["retry", "why", "cancel"])
 def test_an_unknown_job_is_named(call: Call, command: str) -> None:
-    options = ["--why", "x"] if command == "retry" else []
+    options = ["--why", "x"] if command != "why" else []
     result = call(command, "order-77", *options)
     assert (result.exit_code, "'order-77'" in result.stderr) == (1, True)
 
 
 APP = """
 from celery import Celery
-from coordinator import Coordinator
+from coordinator import Coordinator, InvalidJob
 
 app = Celery("depot", backend="cache+memory://", include=["parts"], set_as_current=False)
 app.conf.task_routes = {"parts.lift": {"queue": "heavy"}}
@@ -170,7 +170,7 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
         for name in ("depot2", "parts"):
             sys.modules.pop(name, None)
         sys.path.remove(str(tmp_path))
-    assert call("cancel", "j").exit_code == 0
+    assert call("cancel", "j", "--why", "x").exit_code == 0
 
 
 def test_submit_waits_no_longer_than_it_is_told(call: Call, node: Puppet) -> None:
@@ -180,3 +180,35 @@ def test_submit_waits_no_longer_than_it_is_told(call: Call, node: Puppet) -> Non
     wrong = call("submit", "k", "shop.wrok")
     assert (wrong.exit_code, "did you mean 'shop.work'?" in wrong.stderr) == (1, True)
     node.lanes.cancel("j")
+
+
+def test_the_jobs_of_a_lane_stand_in_its_order_and_past_ones_behind(call: Call, node: Puppet) -> None:
+    for job_id in ("past", "first", "second", "third"):
+        node.submit("k", job_id=job_id)
+        if job_id == "past":
+            node.finish(node.must_take())
+    node.lanes.move("third", priority=5)
+    assert [job["id"] for job in loaded(call("jobs", "--key", "k", "--json"))] == ["first", "third", "second", "past"]
+    with pytest.raises(InvalidJob, match="state 'wating': one of waiting"):
+        node.lanes.lanes(state="wating")
+    assert len(node.order()) == 3
+
+
+def test_a_job_that_was_tried_again_and_a_chain_without_failure_read_as_they_went(call: Call, node: Puppet) -> None:
+    node.submit("k", job_id="again", max_attempts=2)
+    node.finish(node.must_take(), "raised")
+    node.sweep()
+    node.finish(node.must_take())
+    told_of = told(call("job", "again"))
+    assert "attempt    2" in told_of
+    assert "error" not in told_of
+    request = sketch("k", job_id="chain")
+    chain = request.fields.index("spec") + 1
+    steps = '{"steps": [{"task": "shop.work"}, {"task": "shop.work"}], "first": 0}'
+    request.fields = (*request.fields[:chain], steps, *request.fields[chain + 1 :])
+    node.lanes.submit(request)
+    one = node.must_take()
+    node.store.step("job_finish", one.id, one.token, "step", "1", 0, "", "shop\ncelery", "shop.work", 0, "one",
+                   one.runner, "", 60000)  # fmt: skip
+    node.finish(node.must_take())
+    assert "attempt    1" in told(call("job", "chain"))

@@ -2,17 +2,19 @@
 
 import json
 
-from coordinator import Coordinator, Entry
+from coordinator import Coordinator, Entry, Options
 from tests.coordinator.scheduler.beats import Beats, look_again
 from tests.harness.command import Call, refused, told
 from tests.harness.redis import RedisServer
+
+WAIT: Options = {"unknown": "wait"}  # no node lives here
 
 
 def test_schedule_lists_entries_in_words_and_shows_one_with_its_future_and_past(
     call: Call, coordinator: Coordinator, redis_server: RedisServer, prefix: str
 ) -> None:
-    coordinator.entries.put(Entry("nightly", "0 0 3 ? * 2-6 *", "sync", key="night", zone="Europe/Berlin"))
-    coordinator.entries.put(Entry("often", 60, "sync", key="often", misfire="skip"))
+    coordinator.entries.put(Entry("nightly", "0 0 3 ? * 2-6 *", "sync", key="night", zone="Europe/Berlin", submit=WAIT))
+    coordinator.entries.put(Entry("often", 60, "sync", key="often", misfire="skip", submit=WAIT))
     lines = told(call("schedule")).splitlines()
     assert lines[0].split() == ["ENTRY", "WHEN", "NEXT", "STARTS", "LANE", "STEERED"]
     assert "At 03:00, Monday through Friday (Europe/Berlin)" in lines[1]
@@ -22,7 +24,7 @@ def test_schedule_lists_entries_in_words_and_shows_one_with_its_future_and_past(
     look_again(beat)
     shown = told(call("schedule", "often"))
     assert shown.count("\nthen") == 9
-    assert "run now: started" in shown
+    assert "run now: queued" in shown
     assert "ann: by hand" in shown
     assert ["misfire", "skip"] in [line.split() for line in shown.splitlines()]
     as_json = json.loads(told(call("schedule", "show", "often", "--json")))
@@ -31,7 +33,7 @@ def test_schedule_lists_entries_in_words_and_shows_one_with_its_future_and_past(
 
 
 def test_acts_say_what_they_did_by_whom_and_what_they_found(call: Call, coordinator: Coordinator) -> None:
-    coordinator.entries.put(Entry("often", 3600, "sync", key="often"))
+    coordinator.entries.put(Entry("often", 3600, "sync", key="often", submit=WAIT))
     why = ("--why", "holiday", "--by", "ann")
     assert told(call("schedule", "pause", "often", *why)).strip() == "often is paused"
     assert told(call("schedule", "pause", "often", *why)).strip() == "often was paused already"
@@ -49,7 +51,7 @@ def test_acts_say_what_they_did_by_whom_and_what_they_found(call: Call, coordina
 
 
 def test_wrong_input_is_named_with_the_way_out(call: Call, coordinator: Coordinator) -> None:
-    coordinator.entries.put(Entry("often", 3600, "sync", key="often"))
+    coordinator.entries.put(Entry("often", 3600, "sync", key="often", submit=WAIT))
     assert "no entry 'nobody' in the schedule" in refused(call("schedule", "nobody"))
     assert "no entry 'nobody' in the schedule" in refused(call("schedule", "pause", "nobody", "--why", "x"))
     assert "write sec min hour" in refused(call("schedule", "change", "often", "weekly", "--why", "x"))

@@ -69,7 +69,7 @@ def test_of_two_at_once_one_wins_in_each_round(coordinator: Coordinator, other: 
     both, wins = threading.Barrier(2), Counter[int]()
 
     def compete(client: Coordinator) -> None:
-        for number in range(200):
+        for number in range(1_000):
             both.wait(30)
             grab = client.grab("round", number, "the same identifier")
             if grab.won:
@@ -81,7 +81,7 @@ def test_of_two_at_once_one_wins_in_each_round(coordinator: Coordinator, other: 
         thread.start()
     for thread in threads:
         thread.join()
-    assert wins == Counter(range(200))
+    assert wins == Counter(range(1_000))
 
 
 def test_a_completed_instance_is_never_grabbed_again_and_shows_its_winner_and_result(coordinator: Coordinator) -> None:

@@ -140,6 +140,19 @@ def test_an_item_that_somebody_holds_is_skipped_and_a_fast_one_waits_for_no_slow
     assert [one["item"] for one in run(press).result] == ["B3-RT1"]
 
 
+def test_a_run_that_is_begun_again_finds_its_children(fleet: Fleet, press: Any, items: Items) -> None:
+    deliver(items, "B1-RT1", does="wait")
+    deliver(items, "B2-RT1")
+    child = press.components.signature("tasks.components.work", "Checker", "B1-RT1")
+    press.coordinator.submit(["Checker/B1-RT1", "Checker"], child, job_id="again/B1-RT1")
+    fleet.begun("B1-RT1")
+    press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"), job_id="again")
+    wait_until(lambda: press.coordinator.job("again").state == "parked")
+    fleet.go("B1-RT1")
+    found = press.coordinator.wait("again", 30).result
+    assert [one["item"] for one in found] == ["B1-RT1", "B2-RT1"]
+
+
 def test_a_component_that_tops_up_polls_again_while_its_children_run(fleet: Fleet, press: Any, items: Items) -> None:
     deliver(items, "B1-RT1")
     run(press)
@@ -190,8 +203,8 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     for name in names[:3]:
         fleet.go(name)
     press.coordinator.wait(made.job_id, 30)
-    order = [stamp.name for stamp in fleet.stamps(what="begin")]
-    assert order[3:] == [names[5], names[3]]
+    begun = sorted(fleet.stamps(what="begin"), key=lambda stamp: stamp.fence)
+    assert [stamp.name for stamp in begun[3:]] == [names[5], names[3]]
     assert [one.type for one in items.events(names[4])] == ["Data_Received", "Manually_stopped"]
 
 

@@ -75,3 +75,13 @@ def test_the_result_is_in_the_backend_once_wait_returns(fleet: Fleet, depot: Any
         made = depot.coordinator.submit("k", depot.add.s(number, 1))
         depot.coordinator.wait(made.job_id, 20)
         assert AsyncResult(made.job_id, app=depot.app).result == number + 1
+
+
+def test_a_cancelled_job_is_told_as_that_and_no_alarm_is_raised(fleet: Fleet, depot: Any) -> None:
+    made = depot.coordinator.submit("k", depot.held.s("stopped"))
+    fleet.begun("stopped")
+    depot.coordinator.cancel(made.job_id)
+    assert depot.coordinator.wait(made.job_id, 20).state == "cancelled"
+    wait_until(lambda: "the process of a runner has ended" in fleet.logs(), 20, fleet.logs)
+    assert "its process was stopped: cancelled" in fleet.logs()
+    assert not [word for word in ("time_limit", "Traceback", "WorkerLostError(") if word in fleet.logs()]

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -91,8 +91,10 @@ class Service:
 
     def __exit__(self, *_: Any) -> None:
         for process in self._processes:
-            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                one.kill()
+            with suppress(psutil.NoSuchProcess):  # it has ended, and who started it knows
+                for one in psutil.Process(process.pid).children(recursive=True):
+                    one.kill()
+            process.kill()
             process.wait()
         store = self.coordinator.store
         wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")

@@ -22,7 +22,7 @@ components = Components(coordinator, infrastructure=(TimeoutError,))
 coordinator.commands += [items_command(components), components_command(components)]
 
 _name = os.environ["TEST_PREFIX"]
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
+_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=120)
 
 
 def stamp(name: str, what: str) -> None:

@@ -118,7 +118,7 @@ OF_JOBS = [
     ),
     Mutation(
         "record", "a job does not know that it grabs",
-        "'parent', 'slots', 'group', 'grab')",
-        "'parent', 'slots', 'group')",
+        "'group', 'tick', 'grab')",
+        "'group', 'tick')",
     ),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from coordinator.in_place import attempts, in_place, lanes, lines, sorters
+from coordinator.in_place import attempts, grabs, in_place, instances, lanes, lines, melting, sorters
 
 
 class Fault(NamedTuple):
@@ -65,7 +65,7 @@ FAULTS = [
     Fault(Memory, "resume", "a resumed lane stands still", "self.rules.admit(key)", "pass", True),
     Fault(Memory, "set_limit", "a limit that is raised starts nobody", "self.rules.admit(key)", "pass", True),
     Fault(Memory, "move", "a moved job starts late", "rules.admit(key)", "pass", True),
-    Fault(lanes, "_unite", "everything becomes something", "has is None or ", ""),
+    Fault(melting, "unite", "everything becomes something", "has is None or ", ""),
     Fault(InPlace, "_lease", "a lock is had beside a job", "queue or not rules.is_busy(key)", "True", True),
     Fault(InPlace, "_ring", "a job waits for itself", "ring(self.rules, job_id, handles)", "None"),
     Fault(
@@ -73,3 +73,17 @@ FAULTS = [
     ),
     Fault(sorters.SortersInMemory, "hold", "who asks again is refused", "token and asked == token", "False", True),
 ]
+
+Instances, GrabsInMemory = instances.Instances, grabs.GrabsInMemory
+
+OF_GRABS = [
+    Fault(Instances, "begin", "attempts at an instance are not counted", "+ 1)", "* 1)"),
+    Fault(Instances, "take", "nobody learns which node has the job", '== job_id:', '== "":'),
+    Fault(Lines, "leave", "a job that failed has completed its instance", '"complete" if well else "failed"',
+          '"complete"'),
+    Fault(Attempts, "state_of", "an instance is abandoned while its process is at work", "or self.holds(",
+          "or not self.holds("),
+    Fault(GrabsInMemory, "_take", "a completed instance is grabbed again", '("running", "complete")', '("running",)'),
+    Fault(GrabsInMemory, "_end", "the lane of an instance stays held", 'rules.leave(job_id, "succeeded")',
+          "rules.records[job_id]['state'] = 'held'"),
+]  # fmt: skip

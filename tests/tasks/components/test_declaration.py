@@ -35,7 +35,7 @@ def test_a_second_declaration_of_a_name_or_an_event_is_refused(components: Compo
 
 
 def test_its_own_event_counts_as_future_unless_it_stands_in_old() -> None:
-    assert component(past=["A"], future=["B"]).wanted.future == ("B", "Checked", STOPPED)
+    assert component(past=["A"], future=["B"]).wanted.future == (STOPPED, "B", "Checked")
     assert component(old=["Checked"]).wanted.future == (STOPPED,)
 
 

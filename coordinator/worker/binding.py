@@ -1,0 +1,21 @@
+"""Puts the worker's part into an app. The rest of this folder is imported by a worker alone."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from celery import Celery, signals
+
+CONSUMER = "coordinator.worker:Consumer"
+STEP = "coordinator.worker:WardenStep"
+
+
+def bind(app: Celery) -> None:
+    app.steps["consumer"].add(STEP)
+
+    def begin(sender: str, instance: Any, **_: object) -> None:
+        if instance.app is app:
+            import_module("coordinator.worker.bootstep").begin(app, sender, instance)
+
+    signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")

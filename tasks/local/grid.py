@@ -1,0 +1,85 @@
+"""A grid of batches and events, as a terminal of any width shows it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tasks.batches import Event
+from tasks.batches.values import STOPPED
+
+SUCCESS, FAILURE = "✓", "✗"
+STYLES = {SUCCESS: "green", FAILURE: "bold red"}
+NARROWEST = 3
+"""Columns of a cell: enough for a mark, and for the name of a node such as cn1."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A batch. `outcomes`: the newest event of each type; `working`: the node that makes the event of a type now."""
+
+    item: str
+    outcomes: Mapping[str, Event] = field(default_factory=dict)
+    working: Mapping[str, str] = field(default_factory=dict)
+
+    def mark(self, event: str) -> str:
+        if event in self.working:
+            return self.working[event].partition("@")[0]
+        if event not in self.outcomes:
+            return ""
+        return SUCCESS if self.outcomes[event].success else FAILURE
+
+    @property
+    def failed(self) -> list[str]:
+        return [event for event, outcome in self.outcomes.items() if not outcome.success]
+
+    @property
+    def stopped(self) -> bool:
+        return STOPPED in self.outcomes
+
+    def has(self, event: str) -> bool:
+        return event in self.outcomes and self.outcomes[event].success
+
+
+def grid(rows: Sequence[Row], events: Sequence[str], width: int, height: int, last: str) -> Group:
+    """No larger than said. Where not all batches have a line, those that have `last` lose theirs first."""
+    events = [*events, *([STOPPED] if any(row.stopped for row in rows) else [])]
+    label = max((len(row.item) for row in rows), default=0)
+    each = max(NARROWEST, (width - label) // max(1, len(events)) - 1)
+    heads = [_head(event, each) for event in events]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("batch", no_wrap=True, vertical="bottom")
+    for head in heads:
+        table.add_column(head, no_wrap=True, justify="left", min_width=min(each, NARROWEST))
+    shown, left_out = _fitting(rows, height - max((head.count("\n") for head in heads), default=0) - 1, last)
+    for row in shown:
+        style = "dim" if row.stopped else "red" if row.failed else ""
+        table.add_row(Text(row.item, style=style), *(_cell(row, event, each) for event in events))
+    return Group(table, *([Text(f"and {left_out} more", style="dim")] if left_out else []))
+
+
+def _head(event: str, width: int) -> str:
+    """The words of an event's type, one below the other, as much of each as fits."""
+    return "\n".join(word[:width] for word in event.split("_"))
+
+
+def _cell(row: Row, event: str, width: int) -> Text:
+    mark = row.mark(event)
+    return Text(mark[:width], style=STYLES.get(mark, "cyan"))
+
+
+def _fitting(rows: Sequence[Row], lines: int, last: str) -> tuple[list[Row], int]:
+    """The rows that have a line, in their order, and the number of the others."""
+    if len(rows) <= lines:
+        return list(rows), 0
+    urgent = sorted(range(len(rows)), key=lambda at: (rows[at].has(last), at))[: max(1, lines - 1)]
+    return [rows[at] for at in sorted(urgent)], len(rows) - len(urgent)
+
+
+def tally(rows: Iterable[Row], last: str) -> str:
+    """How many batches have arrived, and how many have failed."""
+    rows = list(rows)
+    arrived, failed = sum(row.has(last) for row in rows), sum(bool(row.failed) for row in rows)
+    return f"{arrived} of {len(rows)} batches have {last}; {failed} failed"

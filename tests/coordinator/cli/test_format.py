@@ -1,0 +1,25 @@
+"""Tables are whole for programs and files, and fit into a terminal."""
+
+from coordinator.cli.format import table
+
+HEADS = ("id", "state", "keys", "attempt", "submitted")
+ROWS = [("a" * 36, "succeeded", "order/" + "4" * 60, 2, "2026-11-22 21:10:11"), ("b", "waiting", "k", 1, "-")]
+
+
+def test_a_table_that_is_not_shown_on_a_terminal_is_whole() -> None:
+    assert "4" * 60 in table(HEADS, ROWS)
+
+
+def test_on_a_terminal_the_widest_column_is_cut_and_the_first_never() -> None:
+    lines = table(HEADS, ROWS, most=100).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[1].startswith("a" * 36 + "  succeeded  order/4")
+    assert "…  " in lines[1]
+    assert lines[0].split() == ["ID", "STATE", "KEYS", "ATTEMPT", "SUBMITTED"]
+
+
+def test_where_even_that_is_too_wide_the_last_columns_are_left_out() -> None:
+    lines = table(HEADS, ROWS, most=60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].split() == ["ID", "STATE", "KEYS"]
+    assert table(HEADS, ROWS, most=10).splitlines()[1] == "a" * 36

@@ -1,0 +1,137 @@
+"""The servers of examples/resilience.py, one, two and three of them, and restarted: each slot once, in time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import pytest
+
+from coordinator import Coordinator
+from tests.harness.command import ROOT
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+SLOTS, WORK = 8, 1.5  # as the example has them
+NAMES = ("server 1", "server 2", "server 3")
+
+
+class Done(NamedTuple):
+    """A slot as Redis has it: its number from 0, and when its work began and ended, in seconds from the first slot."""
+
+    number: int
+    winner: str
+    begun: float
+    ended: float
+    attempt: int
+
+
+class Servers:
+    def __init__(self, url: str, prefix: str) -> None:
+        self.environ = os.environ | {"COORDINATOR_URL": url, "COORDINATOR_PREFIX": prefix}
+        self.coordinator = Coordinator(url=url, prefix=prefix)
+        self.first = 0
+        self.stack = ExitStack()
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.said: list[str] = []
+
+    def start(self, *names: str) -> None:
+        """They are up before the first slot."""
+        argv, pipe = [sys.executable, "examples/resilience.py"], subprocess.PIPE
+        for name in names:
+            process = subprocess.Popen([*argv, name], cwd=ROOT, env=self.environ, stdin=pipe, stdout=pipe, text=True)
+            self.running[name] = self.stack.enter_context(process)
+        for name in names:
+            stdout = self.running[name].stdout
+            assert stdout
+            assert stdout.readline() == f"{name} is up\n"
+        self.first = self.first or int(time.time()) + 2
+        for name in names:
+            stdin = self.running[name].stdin
+            assert stdin
+            stdin.write(f"{self.first}\n")
+            stdin.flush()
+
+    def restart(self, name: str) -> None:
+        self.running[name].send_signal(signal.SIGTERM)
+        self.ended(name)
+        self.start(name)
+
+    def ended(self, name: str) -> None:
+        said, _ = self.running[name].communicate(timeout=60)
+        assert self.running[name].returncode == 0
+        self.said += said.splitlines()
+
+    def done(self) -> list[Done]:
+        """All slots, once the servers have ended. Each server shows the same winners."""
+        for name in self.running:
+            self.ended(name)
+        found = sorted(self.coordinator.grabs("timer"), key=lambda one: one.instance)
+        assert [(int(one.instance) - self.first, one.state) for one in found] == [
+            (number, "complete") for number in range(SLOTS)
+        ]
+        winners = [f"{int(one.instance) % 1000}: complete, {one.winner.identifier}" for one in found if one.winner]
+        for name in self.running:
+            begin = f"{name} sees: slot "
+            assert [line.removeprefix(begin) for line in self.said if line.startswith(begin)] == winners
+        return [
+            Done(
+                int(one.instance) - self.first, one.winner.identifier, one.started.timestamp() - self.first,
+                one.ended.timestamp() - self.first, one.attempt,
+            )
+            for one in found if one.winner and one.started and one.ended
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def servers(redis_server: RedisServer, prefix: str) -> Iterator[Servers]:
+    found = Servers(redis_server.url(0), prefix)
+    with found.stack:
+        yield found
+        for process in found.running.values():
+            process.kill()
+    found.coordinator.store.close()
+
+
+def test_one_server_does_each_slot_and_lags_by_the_surplus_of_the_work(servers: Servers) -> None:
+    servers.start("server 1")
+    for one in servers.done():
+        lag = one.number * (WORK - 1)
+        assert lag - 0.01 < one.begun - one.number < lag + 1.5
+        assert one.attempt == 1
+
+
+def test_two_servers_keep_up_in_turns(servers: Servers) -> None:
+    servers.start(*NAMES[:2])
+    done = servers.done()
+    assert all(one.begun - one.number < 0.9 for one in done), done
+    assert len({one.winner for one in done[::2]}) == len({one.winner for one in done[1::2]}) == 1
+    assert {one.winner for one in done} == set(NAMES[:2])
+
+
+def test_of_three_servers_one_is_always_idle_and_the_losers_name_the_winner_of_each_slot(servers: Servers) -> None:
+    servers.start(*NAMES)
+    done = servers.done()
+    for one in done:
+        at_work = [other for other in done if other.begun <= one.begun < other.ended]
+        assert len(at_work) <= 2, f"one of three is idle while {one} begins: {at_work}"
+        others = {f"{name} lost slot {(servers.first + one.number) % 1000} to {one.winner}" for name in NAMES}
+        assert others & set(servers.said) == {line for line in others if not line.startswith(one.winner)}
+    assert all(one.begun - one.number < 0.9 for one in done), done
+    assert sum(" lost slot " in line for line in servers.said) == 2 * SLOTS
+
+
+def test_a_rolling_restart_of_all_three_skips_no_slot_and_does_none_twice(servers: Servers) -> None:
+    servers.start(*NAMES)
+    for number, name in enumerate(NAMES):
+        wait_until(lambda at=2 * number + 1.2: time.time() > servers.first + at, 30)  # type: ignore[misc]
+        servers.restart(name)
+    done = servers.done()
+    assert [one.attempt for one in done] == [1] * SLOTS
+    worked = Counter(line.split(" works on slot ")[1] for line in servers.said if " works on slot " in line)
+    assert worked == Counter(f"{(servers.first + number) % 1000}, attempt 1" for number in range(SLOTS))
