@@ -30,7 +30,7 @@ from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
 from coordinator.jobs.submission import Submission
-from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
+from coordinator.keyed_task import KeyedTasks, own_keys
 from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P, grabbed
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
@@ -287,7 +287,8 @@ class Coordinator(AtHand, Transactions, Closing):
         )
         app.on_after_configure.connect(merge_transport, weak=False)
         bind(app)
-        self.keyed_tasks = install_keyed_tasks(app, self)
+        self.keyed_tasks = KeyedTasks(app, self)
+        self.keyed_tasks.install()
 
 
 def _is_in_task() -> bool:
