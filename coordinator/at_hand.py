@@ -1,19 +1,23 @@
-"""The lanes, locks and sorters of a coordinator: in Redis, or in place where the app calls its tasks eagerly."""
+"""The lanes, locks, grabs and sorters of a coordinator: in Redis, or in place where the app calls its tasks eagerly."""
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from celery import Celery
+from celery import Celery, current_task
 
+from coordinator.documents.registry import Documents
+from coordinator.lanes.grab import Grabber
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import Renewer
 from coordinator.lanes.locks import Locks
 from coordinator.lanes.sorter import Sorters
+from coordinator.settings import Settings
 from coordinator.steering import Steering
 from coordinator.store.client import Store
 
@@ -40,6 +44,11 @@ class Either(Generic[T]):
 
 class AtHand(Steering):
     app: Celery | None
+    documents: Documents
+
+    @property
+    @abstractmethod
+    def settings(self) -> Settings: ...
 
     @property
     @abstractmethod
@@ -70,3 +79,20 @@ class AtHand(Steering):
     @cached_property
     def _renewer(self) -> Renewer:
         return Renewer(self.store)
+
+    @property
+    def _grabber(self) -> Grabber:
+        in_place = sys.modules.get("coordinator.in_place")  # there where jobs run in place
+        if in_place is None or not isinstance(core := self.core, in_place.InPlace):
+            return self._grabber_in_redis
+        made: Grabber = in_place.GrabberInPlace(core, self.settings, lambda: self.documents.node, _is_in_task)
+        return made
+
+    @cached_property
+    def _grabber_in_redis(self) -> Grabber:
+        return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
+
+
+def _is_in_task() -> bool:
+    """Does a worker call us as a task?"""
+    return bool(current_task) and not current_task.request.called_directly

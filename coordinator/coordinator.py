@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Unpack
 
 import click
-from celery import Celery, current_task
+from celery import Celery
 
 from coordinator.at_hand import AtHand
 from coordinator.broker.doorbells import Doorbells
@@ -22,7 +22,6 @@ from coordinator.documents.registry import Documents
 from coordinator.errors import JobFailed, SettingsError
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
-from coordinator.in_place import GrabberInPlace, InPlace
 from coordinator.inbox.inbox import M, inbox_maker
 from coordinator.jobs.instances import KEEP, Grabbed
 from coordinator.jobs.options import Options
@@ -31,7 +30,7 @@ from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task import KeyedTasks, own_keys
-from coordinator.lanes.grab import Grab, Grabber, Named, OnLosing, P, grabbed
+from coordinator.lanes.grab import Grab, Named, OnLosing, P, grabbed
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
 from coordinator.lanes.sorter import Sorter, Sorting
@@ -112,17 +111,6 @@ class Coordinator(AtHand, Transactions, Closing):
     def parked(self) -> Parked:
         made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
         return made
-
-    @property
-    def _grabber(self) -> Grabber:
-        core = self.core
-        if isinstance(core, InPlace):
-            return GrabberInPlace(core, self.settings, lambda: self.documents.node, _is_in_task)
-        return self._grabber_in_redis
-
-    @cached_property
-    def _grabber_in_redis(self) -> Grabber:
-        return Grabber(self.store, self._renewer, self.core.holds, lambda: self.documents.node, _is_in_task)
 
     @cached_property
     def requests(self) -> Requests:
@@ -289,8 +277,3 @@ class Coordinator(AtHand, Transactions, Closing):
         bind(app)
         self.keyed_tasks = KeyedTasks(app, self)
         self.keyed_tasks.install()
-
-
-def _is_in_task() -> bool:
-    """Does a worker call us as a task?"""
-    return bool(current_task) and not current_task.request.called_directly

@@ -1,4 +1,4 @@
-"""What becomes of the texts of jobs that melt into one, in memory: as functions/rules/coalesce.lua has it."""
+"""The texts of jobs that melt into one, in memory: as functions/rules/coalesce.lua has it."""
 
 from __future__ import annotations
 

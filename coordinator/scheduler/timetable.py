@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib import import_module
 from socket import gethostname
 from typing import Any
 
@@ -21,7 +22,6 @@ from coordinator.scheduler.due import Plan, jitter_of
 from coordinator.scheduler.entries import Entry, run_id, schedule_told
 from coordinator.scheduler.history import Happening
 from coordinator.scheduler.schedules import Given, Schedule, schedule_of, text_of
-from coordinator.scheduler.words import words_of
 from coordinator.store.client import Store
 from coordinator.store.times import instant, to_ms
 from coordinator.store.values import Act, Json
@@ -237,7 +237,7 @@ def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: 
         source=text["source"],
         task=str(about["task"]),
         key=about.get("key"),
-        words=words_of(schedule, jitter) if schedule else str(about["schedule"]),
+        words=_words(schedule, jitter) if schedule else str(about["schedule"]),
         text=other or str(about["schedule"]),
         since=last,
         upcoming=tuple(coming),
@@ -248,6 +248,12 @@ def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: 
         misfire=str(about.get("misfire", "once")),
         **acts,
     )
+
+
+def _words(schedule: Schedule, jitter: float) -> str:
+    """In words; few processes need them, or what they are made with."""
+    said: str = import_module("coordinator.scheduler.words").words_of(schedule, jitter)
+    return said
 
 
 def _upcoming(name: str, schedule: Schedule, last: datetime, now: datetime, jitter: float, most: int) -> list[datetime]:

@@ -131,7 +131,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "said"), BAD, ids=str)
+@pytest.mark.parametrize(("bad", "said"), BAD, ids=[said for _, said in BAD])
 def test_an_entry_that_cannot_be_is_refused_by_name_and_nothing_is_stored(
     beats: Beats, bad: dict[str, Any], said: str
 ) -> None:
