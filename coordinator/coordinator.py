@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,14 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Unpack
 
 import click
-from celery import Celery, current_task
+from celery import Celery
 
 from coordinator.at_hand import AtHand
 from coordinator.broker.doorbells import Doorbells
 from coordinator.broker.transport import merge_transport, settings_of
+from coordinator.closing import Closing
 from coordinator.diagnosis.why import Look, causes_of
 from coordinator.documents.registry import Documents
-from coordinator.errors import JobFailed, SettingsError, ShuttingDown
+from coordinator.errors import JobFailed, SettingsError
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.inbox.inbox import M, inbox_maker
@@ -29,7 +29,7 @@ from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.states import LaneState, Sorted
 from coordinator.jobs.submission import Submission
-from coordinator.keyed_task import KeyedTasks, install_keyed_tasks, own_keys
+from coordinator.keyed_task import KeyedTasks, own_keys
 from coordinator.lanes.grab import Grab, Named, OnLosing, P, grabbed
 from coordinator.lanes.lane import Lane
 from coordinator.lanes.leases import Lease
@@ -50,7 +50,7 @@ Keys = str | Sequence[str] | None
 Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
 
 
-class Coordinator(AtHand, Transactions):
+class Coordinator(AtHand, Transactions, Closing):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -69,7 +69,6 @@ class Coordinator(AtHand, Transactions):
         self.board: Board | None = None  # that worker has it too
         self.hindered = False  # the worker in this process can run no jobs
         self.one_each = False  # its pool counts tasks (--max-tasks-per-child): a runner takes one job
-        self._closed_in: int | None = None  # the pid: a process forked later begins anew
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
         self.entries = Entries(lambda: self.store, lambda: self.requests)
@@ -133,18 +132,6 @@ class Coordinator(AtHand, Transactions):
         if keys is None:
             keys, options = own_keys(self.keyed_tasks, signature, options)
         return self.requests.make(keys, signature, options)
-
-    def check_open(self) -> None:
-        """Raise ShuttingDown after `close`."""
-        if self._closed_in == os.getpid() and not current_task:
-            raise ShuttingDown("this process is shutting down: nothing is submitted any more")
-
-    def close(self) -> None:
-        """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
-
-        A worker that is told to end calls this by itself. A repeated call changes nothing.
-        """
-        self._closed_in = os.getpid()
 
     def job(self, job_id: str) -> Job:
         """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""
@@ -270,4 +257,5 @@ class Coordinator(AtHand, Transactions):
         )
         app.on_after_configure.connect(merge_transport, weak=False)
         bind(app)
-        self.keyed_tasks = install_keyed_tasks(app, self)
+        self.keyed_tasks = KeyedTasks(app, self)
+        self.keyed_tasks.install()

@@ -22,7 +22,7 @@ broker lanes scheduler
 inbox execution diagnosis
 keyed_task
 task_defaults in_place
-clock worker steering transactions
+clock worker steering transactions closing
 at_hand
 coordinator
 public

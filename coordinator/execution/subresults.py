@@ -19,13 +19,11 @@ from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError, NoRetry
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
-from coordinator.jobs.spec import Handles
+from coordinator.jobs.spec import CHILD, Handles
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.lanes import Lanes
 
 logger = logging.getLogger(__name__)
-
-CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
 
 
 @dataclass(frozen=True, slots=True)

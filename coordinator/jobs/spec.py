@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Required, TypedDict
 
+CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
+
 
 class SignatureOptions(TypedDict, total=False):
     """The options of a signature that a job can honour."""

@@ -26,7 +26,7 @@ from kombu.utils.json import dumps
 from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, StoreUnavailable
 from coordinator.execution.quiet_task import QuietTask
-from coordinator.keyed_task.calls import Host, KeyedTasks
+from coordinator.keyed_task.calls import KeyedTasks
 from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
 from coordinator.keyed_task.message import PAST, Received, read
 
@@ -44,10 +44,9 @@ _PAUSE = 0.25
 Handler = Callable[[Message, Any, Any, Any, Any], Any]
 
 
-def install_keyed_tasks(app: Celery, host: Host) -> KeyedTasks:
-    """Put the keyed tasks of an app between its calls and its broker, and make the task that submits what arrived."""
-    keyed_tasks = KeyedTasks(app, host)
-    keyed_tasks.install()
+def install_arrivals(app: Celery) -> None:
+    """Make the task that submits what arrived."""
+    keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
 
     def arrive(task: Task, headers: dict[str, Any], properties: dict[str, Any], body: list[Any], queue: str) -> None:
         keyed = keyed_tasks.named(headers["task"])
@@ -60,7 +59,6 @@ def install_keyed_tasks(app: Celery, host: Host) -> KeyedTasks:
         _put_in_line(producer, read(headers, properties, body, queue, number))
 
     app.task(arrive, name=TASK, base=QuietTask, **_OPTIONS)
-    return keyed_tasks
 
 
 def _put_in_line(producer: LaneProducer, received: Received) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any, Protocol, Self, cast
 
 from celery import Celery, states
@@ -17,7 +18,6 @@ from kombu.messaging import Producer
 
 from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
-from coordinator.execution.canvas import Caller, Ended, go_on, has_results, request_of
 from coordinator.jobs.options import Options
 from coordinator.jobs.request import Call
 from coordinator.jobs.spec import Signature, Spec
@@ -120,14 +120,17 @@ class LaneProducer:
 
     def fail(self, received: Received, error: BaseException) -> None:
         """End a call that no job stands for: a lock or an operator's pause turned it away, for one."""
+        canvas = import_module("coordinator.execution.canvas")  # few clients need it
         options = received.signature["options"]
         spec: Spec = {"message": received.message}
         if "link_error" in options:
             spec["link_error"] = cast(list[Signature], options["link_error"])
-        kept = has_results(self._app) and not options.get("ignore_result")
+        kept = canvas.has_results(self._app) and not options.get("ignore_result")
         args, kwargs = tuple(received.signature["args"]), dict(received.signature["kwargs"])
-        request = request_of(args, kwargs, "", Caller(options["task_id"], received.signature["task"], spec), kept)
-        go_on(self._app, request, Ended(states.FAILURE, error, None), kept)
+        request = canvas.request_of(
+            args, kwargs, "", canvas.Caller(options["task_id"], received.signature["task"], spec), kept
+        )
+        canvas.go_on(self._app, request, canvas.Ended(states.FAILURE, error, None), kept)
 
     def _real(self) -> Producer:
         """The caller's producer, or one of the app's own until the call is over."""

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, cast
 from celery.app.task import Context
 
 from coordinator.errors import InvalidJob
-from coordinator.execution.subresults import CHILD
-from coordinator.jobs.spec import Message, Signature, SignatureOptions
+from coordinator.jobs.spec import CHILD, Message, Signature, SignatureOptions
 from coordinator.jobs.validation import OwnId, is_reserved
 
 PAST = "coordinate"  # a header: False in a message that goes past the lane on purpose

@@ -35,7 +35,7 @@ from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
-from coordinator.keyed_task import into_lanes
+from coordinator.keyed_task.arrivals import install_arrivals, into_lanes
 from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
 from coordinator.worker import remote_control
@@ -226,6 +226,7 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     check(app)
     remote_control.install()
     install_runner(app, coordinator._place)
+    install_arrivals(app)
     tell_parents(app, coordinator._place)
     coordinator.incarnation = uuid.uuid4().hex
     coordinator.board = Board.open()

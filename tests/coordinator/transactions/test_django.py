@@ -13,7 +13,8 @@ from django.db import connection, transaction
 from coordinator import Coordinator
 from tests.harness.redis import RedisServer
 
-SHIP = {"task": "shop.ship", "args": [1]}
+pytestmark = pytest.mark.usefixtures("node")  # it has the task
+SHIP = {"task": "shop.work", "args": [1]}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from coordinator import Coordinator, InvalidJob, StoreUnavailable
 from tests.harness.proxy import Proxy
 
-SHIP = {"task": "shop.ship", "args": [1]}
+pytestmark = pytest.mark.usefixtures("node")  # it has the task
+SHIP = {"task": "shop.work", "args": [1]}
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ SUCCEEDING: dict[str, Canvas] = {
         [chord([m.add.s(1, 1), m.add.s(2, 2)], m.sum_up.s()), m.add.s(5, 5)], m.total.s()
     ),
     "group of chains": lambda m: group(chain(m.add.s(1, 1), m.plain.s(2)), chain(m.plain.s(3, 3), m.add.s(4))),
+    "chain, replaced": lambda m: chain(m.swapped.s(1), m.add.s(2), m.swapped.s()),
+    "chord, replaced": lambda m: chord([m.swapped.s(1), m.add.s(2, 2)], m.sum_up.s()),
     "link": lambda m: m.add.s(1, 2).set(link=[m.note.s(), chain(m.plain.s(1), m.note.s())]),
 }
 FAILING: dict[str, Canvas] = {

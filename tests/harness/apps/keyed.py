@@ -184,6 +184,13 @@ def plain(x: int, y: int = 0) -> int:
     return x + y
 
 
+@app.task(bind=True, name="keyed.swapped", coordinate=QUEUE)
+def swapped(self: Task, x: int, lane: str = "swapped") -> int:
+    """A task in another lane takes its place, or one past its lane where it is past its own."""
+    found: int = self.replace(add.s(x, 1, lane="child").set(coordinate=current_job() is not None))
+    return found
+
+
 @app.task(bind=True, name="keyed.parent", coordinate=QUEUE)
 def parent(self: Task, lane: str = "parent") -> str:
     """Its calls are its children."""
