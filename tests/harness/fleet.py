@@ -136,9 +136,10 @@ class Fleet(Installation):
 
 def kill_all(worker: Worker) -> None:
     """Itself, its pool, its clock and its errands."""
-    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):  # some end with their parent
-            process.kill()
+    with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):  # some end with their parent
+                process.kill()
 
 
 def server_seconds(fleet: Fleet) -> float:
