@@ -11,9 +11,11 @@ from tests.harness.installation import Stamp
 MODULE = "tests.harness.apps.mishaps"
 
 
-def start(fleet: Fleet, name: str = "one", concurrency: int = 2, kill: str = "", pool: str = "prefork") -> Worker:
+def start(
+    fleet: Fleet, name: str = "one", concurrency: int = 2, kill: str = "", pool: str = "prefork", fresh: bool = False
+) -> Worker:
     """A node that knows the mishaps; `kill`: the point at which the process that reaches it first kills itself."""
-    return fleet.worker(name, concurrency, "-I", MODULE, pool=pool, TEST_KILL=kill)
+    return fleet.worker(name, concurrency, "-I", MODULE, pool=pool, fresh=fresh, TEST_KILL=kill)
 
 
 def tasks_of(fleet: Fleet) -> Any:

@@ -14,7 +14,7 @@ def test_a_worker_that_shuts_down_refuses_while_the_jobs_that_end_in_it_may_stil
     fleet: Fleet, pool: str
 ) -> None:
     fleet.configure(sweep=0.1)
-    worker = start(fleet, pool=pool)
+    worker = start(fleet, pool=pool, fresh=True)
     fleet.coordinator.submit("k", tasks_of(fleet).hands_on.s("job"), job_id="job")
     wait_until(lambda: fleet.stamps("job", "begin"), 20, fleet.logs)
     worker.kill(signal.SIGTERM)

@@ -90,6 +90,7 @@ class Fleet(Installation):
         pool: str = "prefork",
         app: str = "shop",
         ready: bool = True,
+        fresh: bool = False,
         **environ: str,
     ) -> Worker:
         """Start a node as users do, and wait until it is registered; `environ`: further variables of it alone."""
@@ -99,7 +100,7 @@ class Fleet(Installation):
         env = os.environ | self.environ | environ
         process: Process
         with log.open("wb") as out:
-            if pool == "gevent":  # it patches what it imports
+            if fresh or pool == "gevent":  # that patches what it imports
                 process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=ROOT, start_new_session=True, env=env)
             else:
                 process = start(argv[1:], ROOT, env, stdout=out, stderr=out, session=True)
@@ -136,9 +137,10 @@ class Fleet(Installation):
 
 def kill_all(worker: Worker) -> None:
     """Itself, its pool, its clock and its errands."""
-    for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):  # some end with their parent
-            process.kill()
+    with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):  # some end with their parent
+                process.kill()
 
 
 def server_seconds(fleet: Fleet) -> float:

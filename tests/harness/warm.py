@@ -2,7 +2,7 @@
 
 Loading them costs more than most programs do. So one process loads them once for each test process, and forks for
 each program (tests/harness/warm_server.py). A module of `tasks` is imported anew in each, since the app reads the
-environment as it is imported.
+environment as it is imported. A program that must be without a library, or patches one, starts by Popen.
 """
 
 from __future__ import annotations

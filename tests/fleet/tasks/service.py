@@ -119,6 +119,8 @@ def beat(service: Service, name: str, *, launcher: Sequence[str] = (), **environ
     try:
         yield psutil.Process(process.pid)
     finally:
-        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-            one.kill()
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            for one in psutil.Process(process.pid).children(recursive=True):
+                one.kill()
+        process.kill()
         process.wait()
