@@ -80,7 +80,9 @@ def made(entries: int) -> Iterator[Entry]:
     for number in range(entries):
         at = number % EVERY
         when = f"{at % 60} {at // 60}/3 * * * ?"
-        yield Entry(f"e{number}", when, "bench.entries.nothing", key=f"k/{number}", when_busy="skip")
+        yield Entry(
+            f"e{number}", when, "bench.entries.nothing", key=f"k/{number}", when_busy="skip", submit={"unknown": "wait"}
+        )
 
 
 def settle(ready: Callable[[], object]) -> None:
