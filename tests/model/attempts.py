@@ -34,9 +34,9 @@ class Attempts(Undoing):
         if job.plain:
             self.end_lapsed(job.keys[0])
         looked_at = {"skip": job.keys, "skip last": job.keys[-1:]}.get(when_busy, ())
-        if self.busy(looked_at):
-            first = self._first(job)
-            return Submitted("skipped", self.position(self.jobs.get(first), job.keys[0]), first, "")
+        if busy := self.busy(looked_at):
+            of = next((other.id for other in self.line(busy)), job.id)
+            return Submitted("skipped", 0 if self.line(job.keys[0]) else -1, of, "")
         for other in self.jobs.values():
             if when_busy == "defer" and job.melt and other.lined and other.melt == job.melt:
                 return self._melt(job, other)
@@ -65,9 +65,6 @@ class Attempts(Undoing):
     def _can_run(self, job: Job) -> bool:
         place = job.place
         return any(place and place.kind in node.classes and place.task in node.tasks for node in self.nodes.values())
-
-    def _first(self, job: Job) -> str:
-        return next((other.id for other in self.line(job.keys[0])), job.id)
 
     def _melt(self, job: Job, other: Job) -> Submitted:
         other.unite = None if None in (job.unite, other.unite) else (job.unite or set()) | (other.unite or set())

@@ -88,9 +88,10 @@ class Lanes:
         line = self.line(key)
         return line.index(job) if job in line else -1
 
-    def busy(self, keys: tuple[str, ...]) -> bool:
-        """Would one more wait?"""
-        return any(key in self.paused or len(self.line(key)) >= self.limit(key) for key in keys)
+    def busy(self, keys: tuple[str, ...]) -> str:
+        """The first of these lines in which one more would wait; "" = none."""
+        busy = (key for key in keys if key in self.paused or len(self.line(key)) >= self.limit(key))
+        return next(busy, "")
 
     def waiting(self, key: str) -> int:
         return sum(job.state == "waiting" for job in self.line(key))
