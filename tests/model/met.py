@@ -111,7 +111,7 @@ MET = {
     "one more than the limit starts": (0, 4),
     "a paused lane starts jobs": (0, 5),
     "a lowered limit lets all of them run": (7, 27),
-    "the error of an attempt is forgotten": (3, 11),
+    "the error of an attempt is forgotten": (225, 60),
     "a rollback that waits has failed": (32, 34),
     "a rollback ends with its first step": (48, 47),
     "a fault is not counted": (8, 32),

@@ -44,7 +44,9 @@ FAULTS = [
         True,
     ),
     Fault(Attempts, "conclude", "the outcome of a cancelled job counts", 'record.pop("stop", "")', '""', True),
-    Fault(Attempts, "conclude", "the error of an attempt is forgotten", 'record["error"] = outcome.detail', "pass"),
+    Fault(
+        Attempts, "conclude", "the error of an attempt is forgotten", 'record["error"] = outcome.detail', "pass", True
+    ),
     Fault(Attempts, "_succeed", "the attempts of all steps are one budget", '_add(record, "forgiven")', "pass", True),
     Fault(Attempts, "give_up", "a job that never ran is rolled back", ' or "taken" not in record', "", True),
     Fault(Attempts, "_undo_on", "a rollback that waits has failed", 'outcome.kind == "parked"', "False"),
