@@ -24,7 +24,7 @@ from kombu.message import Message
 from kombu.utils.json import dumps
 
 from coordinator.broker.transport import is_redis
-from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, StoreUnavailable
+from coordinator.errors import InvalidJob, LaneFull, Locked, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.execution.quiet_task import QuietTask
 from coordinator.keyed_task.calls import KeyedTasks
 from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
@@ -69,7 +69,7 @@ def _put_in_line(producer: LaneProducer, received: Received) -> None:
         except (InvalidJob, LaneFull, Locked) as error:
             logger.error("a message of %s has come, and cannot be put in line: %s", received.signature["task"], error)
             return producer.fail(received, error)
-        except (StoreUnavailable, StoreRefused) as error:
+        except (SettingsError, StoreUnavailable, StoreRefused) as error:
             if time.monotonic() > until:
                 logger.warning("a message of %s goes back to its queue: %s", received.signature["task"], error)
                 raise Reject(str(error), requeue=True) from error

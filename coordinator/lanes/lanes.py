@@ -85,8 +85,8 @@ class Lanes:
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
         Listens for its end, and looks each second should the notice be lost. Where the app stores the job's result, the
-        backend has it by then, unless it is slower than two seconds. The id of a
-        process that won an instance will do, too.
+        backend has it by then, unless it is slower than two seconds after the job's end. The id of a process that won
+        an instance will do, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
@@ -110,11 +110,13 @@ class Lanes:
         return job
 
     def _until_told(self, job_id: str, deadline: float | None) -> None:
-        """Until its result and links were sent, or two seconds are over."""
-        owed, kind = record.fields(self.store, job_id, "tell", "class")
-        until = min(deadline or math.inf, time.monotonic() + _TOLD)
-        pause, unsent = 0.001, self.store.key("unsent", kind.partition("\n")[0])
+        """Until its result and links were sent, or two seconds are over since its end."""
+        owed, kind, ended = record.fields(self.store, job_id, "tell", "class", "ended")
+        until, pause, unsent = math.inf, 0.001, self.store.key("unsent", kind.partition("\n")[0])
         while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
+            if until == math.inf:
+                passed = (self.store.now() - int(ended or 0)) / 1000
+                until = min(deadline or math.inf, time.monotonic() + _TOLD - passed)
             time.sleep(pause)
             pause = min(0.05, pause * 2)
 

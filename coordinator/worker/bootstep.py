@@ -219,6 +219,7 @@ class WardenStep(bootsteps.StartStopStep):
 def begin(app: Celery, sender: str, instance: WorkController) -> None:
     """Runs before the worker forks its pool, so that each process of it knows its worker."""
     coordinator = app.coordinator
+    install_arrivals(app)
     if why := hindrance(app):
         coordinator.hindered = True
         logger.error("this worker runs no jobs: %s", why)
@@ -226,7 +227,6 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     check(app)
     remote_control.install()
     install_runner(app, coordinator._place)
-    install_arrivals(app)
     tell_parents(app, coordinator._place)
     coordinator.incarnation = uuid.uuid4().hex
     coordinator.board = Board.open()

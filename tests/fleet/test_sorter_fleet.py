@@ -20,7 +20,7 @@ import sys
 from coordinator import Coordinator
 client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
 made = lambda path: {"task": "tests.harness.apps.shop.work", "args": [path.name], "kwargs": {}, "options": {}}
-client.sorter("files", 60).watch(sys.argv[3], key="k", signature=made, poll=0.05)
+client.sorter("files", 60).watch(sys.argv[3], key="k", signature=made, poll=0.05, unknown="wait")
 """
 
 
