@@ -22,7 +22,7 @@ def test_a_worker_that_shuts_down_refuses_while_the_jobs_that_end_in_it_may_stil
     with fleet.server.client(3) as record:
         record.set(f"{fleet.prefix}.go", 1)
     worker.process.wait(30)
-    assert fleet.coordinator.wait("job", 10).result == "started"
-    assert fleet.coordinator.job("job's").state in ("ready", "succeeded"), "as soon as the node was known to drain"
+    assert fleet.coordinator.wait("job", 10).result in ("started", "queued")  # queued once the node is known to drain
+    assert fleet.coordinator.job("job's").state in ("ready", "succeeded")
     assert [stamp.name for stamp in fleet.stamps(what="refused")] == ["worker"]
     assert fleet.coordinator.counts()["created"] == 2

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -36,6 +37,7 @@ class Started:
         self.stdout: IO[str] | None = None
         self.stderr: IO[str] | None = None
         self._ear = ear
+        weakref.finalize(self, ear.close)  # holds it until then: a cycle might have the socket collected first
         self._hearing = threading.Lock()
         self.pid = self._hear("began")
 
@@ -48,7 +50,6 @@ class Started:
 
     def __del__(self) -> None:
         self._close()
-        self._ear.close()
 
     def _close(self) -> None:
         for pipe in (self.stdin, self.stdout, self.stderr):

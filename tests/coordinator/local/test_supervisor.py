@@ -218,5 +218,5 @@ def test_a_stop_says_at_once_and_each_second_for_whom_it_waits(tmp_path: Path) -
     ]
     with Supervisor(specs, tmp_path, waits=told.append) as supervisor:
         said(supervisor, 1)
-    assert told[0] == ["quick", "deaf"]
+    assert told[0] in (["quick", "deaf"], ["deaf"]), "on a busy machine one that is quick has ended by then"
     assert told[1:] == [["deaf"]] * 3

@@ -23,7 +23,7 @@ def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_n
     theirs = tmp_path / "theirs.xml"
     theirs.write_bytes(SAMPLE.read_bytes())
     named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
-    with Command(tmp_path / "demo", *DEMO, "--for", "20", env={"COLUMNS": "140", **named}) as demo:
+    with Command(tmp_path / "demo", *DEMO, "--for", "35", env={"COLUMNS": "140", **named}) as demo:
         demo.says("succeeded")
         demo.family()
         assert demo.process.wait(60) == 0, demo.out + demo.err
