@@ -3,31 +3,15 @@
 import os
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
 
-import redis
 from celery import Celery
 from celery.schedules import schedule
-from redbeat import RedBeatScheduler, RedBeatSchedulerEntry
+from redbeat import RedBeatSchedulerEntry
 
 URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
 
 app = Celery("bench_redbeat", broker=f"{URL}/1")
 app.conf.update(redbeat_redis_url=f"{URL}/0", redbeat_lock_key=None, beat_max_loop_interval=1)
-
-
-class Noted(RedBeatScheduler):  # type: ignore[misc]
-    """Notes by how many seconds each task was late."""
-
-    late: ClassVar[list[float]] = []
-    client = redis.Redis.from_url(f"{URL}/1")
-
-    def apply_async(self, entry: Any, **options: Any) -> Any:
-        self.late.append((datetime.now(UTC) - entry.due_at).total_seconds())
-        if len(self.late) >= 20:
-            self.client.rpush("late", *self.late)
-            self.late.clear()
-        return super().apply_async(entry, **options)
 
 
 def main() -> None:
