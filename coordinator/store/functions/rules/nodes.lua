@@ -61,8 +61,11 @@ local function ready_task(c, class, living)
   end
 end
 
--- Is there a living node that may run this?
+-- Is there a living node that may run this? Nearly always any one of those that fit has the task.
 function nodes.can_run(c, class, task)
+  local any = redis.call('SRANDMEMBER', c.P .. 'fits:' .. class)
+  if not any then return false end
+  if redis.call('SISMEMBER', c.P .. 'tasks:' .. any, task) == 1 then return true end
   for _, node in ipairs(redis.call('SMEMBERS', c.P .. 'fits:' .. class)) do
     if redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return true end
   end
