@@ -13,9 +13,14 @@ PAGE = ROOT / "docs" / "files.md"
 HEAD = """\
 # Files
 
-`python docs/make_files.py` writes this page from the first sentence of each file, and from the public names in it. The
-folders stand in [index.md](index.md#where-things-live), each below those that it imports from.
+`python docs/make_files.py` writes this page from the first sentence of each file, and from the names that it defines:
+classes, functions, methods and constants, what others may use before what is its own (with `_`). The folders stand in
+[index.md](index.md#where-things-live), each below those that it imports from.
 """
+
+LUA_NAMES = re.compile(
+    r"^function (\w+\.\w+)|^step\.define\('(\w+)'|^local (?:function )?([A-Z]{3}\w*|\w+(?=\())", re.MULTILINE
+)
 
 # They hand on names, or start what stands beside them.
 PASSED_OVER = ("__init__.py", "__main__.py")
@@ -61,14 +66,28 @@ def sentence(path: Path) -> str:
 
 
 def names(path: Path) -> list[str]:
-    """The classes and functions that other files may use."""
+    """What the file defines: first what other files may use, then the rest, each once."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".lua":
-        found = re.findall(r"^function (\w+\.\w+)|^step\.define\('(\w+)'", text, re.MULTILINE)
-        return [rule or step for rule, step in found]
-    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [one.name for one in ast.parse(text).body if isinstance(one, defined)]
-    return [name for name in found if not name.startswith("_")]
+    found = lua_names(text) if path.suffix == ".lua" else python_names(ast.parse(text).body)
+    return sorted(dict.fromkeys(found), key=lambda name: name.startswith("_"))
+
+
+def lua_names(text: str) -> Iterator[str]:
+    for rule, step, own in LUA_NAMES.findall(text):
+        yield rule or step or f"_{own}"
+
+
+def python_names(body: list[ast.stmt]) -> Iterator[str]:
+    """Classes, functions, methods and constants."""
+    for one in body:
+        if isinstance(one, ast.ClassDef):
+            yield one.name
+            yield from (name for name in python_names(one.body) if not name.isupper())
+        elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("__"):
+            yield one.name
+        elif isinstance(one, ast.Assign | ast.AnnAssign):
+            stored = (each for each in ast.walk(one) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+            yield from (each.id for each in stored if each.id.isupper() and len(each.id) > 1)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from celery.app.task import Context
 from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.result import AsyncResult
 
-from coordinator.execution.canvas import Caller, ended, go_on, has_results, request_of
+from coordinator.execution.canvas import Caller, Ended, ended, go_on, has_results, request_of
 from coordinator.jobs.record import Job, callers
 from coordinator.jobs.spec import Spec
 from coordinator.lanes.lanes import Lanes
@@ -46,13 +46,12 @@ class JobEnd(NamedTuple):
     children: tuple[AsyncResult, ...] = ()
 
 
-class _Stored(NamedTuple):
-    """A result as Celery's Redis backend keeps it, and for how many seconds (None: for ever). `job_id`: of the job."""
+class Packed(NamedTuple):
+    """A result as Celery's Redis backend keeps it, and for how many seconds (0: for ever)."""
 
-    job_id: str
     key: str
-    value: str
-    expires: float | None
+    value: str | bytes
+    expires: int
 
 
 def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
@@ -110,53 +109,60 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     Celery's own Redis backends are given plain results together, in one round trip. `send` asks them for each result
     whether there is one already; Redis has accepted this one outcome, so there is nothing to ask.
     """
-    told, packed = set(), []
+    told, results = set(), []
     together = type(app.backend) in (RedisBackend, SentinelBackend)
     for end in ends:
         try:
-            if together and not _goes_on(end) and _is_kept(app, end):
-                packed += [_packed(app.backend, end, one) for one in (end.job.id, *end.others)]
+            if together and not (end.callers or goes_on(end.spec)) and _is_kept(app, end):
+                results += [(end.job.id, _packed(app.backend, end, one)) for one in (end.job.id, *end.others)]
             else:
                 send(app, end)
                 told.add(end.job.id)
         except Exception:
             logger.exception("job %s: its end is not told yet", end.job.id)
-    return told | (_store(app.backend, packed) if packed else set())
+    return told | (_store(app.backend, results) if results else set())
 
 
-def _goes_on(end: JobEnd) -> bool:
-    """Is there more to do than to store its result?"""
-    return bool(end.callers) or any(end.spec.get(name) or name in end.spec.get("message", ()) for name in _FOLLOWING)
+def goes_on(spec: Spec) -> bool:
+    """Is there more to do at its end than to store its result?"""
+    return any(spec.get(name) or name in spec.get("message", ()) for name in _FOLLOWING)
 
 
-def _packed(backend: RedisBackend, end: JobEnd, job_id: str) -> _Stored:
+def _packed(backend: RedisBackend, end: JobEnd, job_id: str) -> Packed:
+    request = _request(end, _own(end), True, end.children) if says_more(backend, end.spec, end.children) else None
+    return packed(backend, ended(end.job, end.error, end.trace), request, job_id)
+
+
+def says_more(backend: RedisBackend, spec: Spec, children: Sequence[AsyncResult]) -> bool:
+    """Does the result tell of its task, too?"""
+    return bool(backend.app.conf.result_extended or children or "message" in spec)
+
+
+def packed(backend: RedisBackend, how: Ended, request: Context | None, job_id: str) -> Packed:
     """As KeyValueStoreBackend._store_result makes it, under this id."""
-    state, result, trace = ended(end.job, end.error, end.trace)
-    says = backend.app.conf.result_extended or end.children or "message" in end.spec
-    request = _request(end, _own(end), True, end.children) if says else _NOBODY
-    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request)
+    state, result, trace = how
+    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request or _NOBODY)
     expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
-    value = backend.encode(meta | {"task_id": job_id})
-    return _Stored(end.job.id, backend.get_key_for_task(job_id), value, expires)
+    return Packed(backend.get_key_for_task(job_id), backend.encode(meta | {"task_id": job_id}), int(expires or 0))
 
 
-def _store(backend: RedisBackend, packed: list[_Stored]) -> set[str]:
-    """As RedisBackend._set does it, for all at once."""
+def _store(backend: RedisBackend, results: list[tuple[str, Packed]]) -> set[str]:
+    """As RedisBackend._set does it, for all at once. Each with the id of its job; the ids of those that are stored."""
     pipe = backend.client.pipeline(transaction=False)
-    for one in packed:
+    for _, one in results:
         pipe.set(one.key, one.value, ex=one.expires or None)
         pipe.publish(one.key, one.value)
     try:
         replies = pipe.execute(raise_on_error=False)
     except Exception as error:  # all that redis and the network raise
-        logger.warning("%d results are not stored yet: %s", len(packed), error)
+        logger.warning("%d results are not stored yet: %s", len(results), error)
         return set()
     left = set()
-    for one, stored in zip(packed, replies[::2], strict=True):
+    for (job_id, _), stored in zip(results, replies[::2], strict=True):
         if isinstance(stored, Exception):
-            logger.warning("job %s: its result is not stored yet: %s", one.job_id, stored)
-            left.add(one.job_id)
-    return {one.job_id for one in packed} - left
+            logger.warning("job %s: its result is not stored yet: %s", job_id, stored)
+            left.add(job_id)
+    return {job_id for job_id, _ in results} - left
 
 
 def melted_into(store: Store, end: JobEnd) -> JobEnd:

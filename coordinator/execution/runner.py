@@ -33,6 +33,7 @@ from coordinator.execution.claim import Claim, claim_of
 from coordinator.execution.outbox import Outbox
 from coordinator.execution.quiet_task import QuietTask
 from coordinator.execution.results import JobEnd, is_tracked, recorded_error
+from coordinator.execution.results_in_step import ResultsInStep
 from coordinator.execution.subresults import check_stored
 from coordinator.execution.task_events import TaskEvents
 from coordinator.fleet import processes
@@ -77,6 +78,7 @@ class Tools:
         self.tracers = Tracers(app, node)
         self.events = TaskEvents(app, node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
+        self.results = ResultsInStep(app, place.lanes.store, node)
         self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
 
     def flush(self) -> None:
@@ -100,6 +102,7 @@ class Runner:
         self._pen, self._times = board.pen(self.id), board.times
         self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
+        self._results = tools.results
         self._ttl = milliseconds(self.store.settings.lock_ttl)
         self._alone = threading.current_thread() is threading.main_thread()
 
@@ -182,12 +185,15 @@ class Runner:
             self.id,
             token,
         )
+        result = self._results.of(claim, outcome) if kind == "succeeded" and not self._is_tracked(claim) else ()
         given: Iterable[object] | None
-        verdict, state, given = self._insist("job_finish", *args, self._ttl)
+        verdict, state, given = self._insist("job_finish", *args, self._ttl, *result)
         if verdict == b"deadlock":
             error = would_deadlock(state.decode())
             return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
-        if verdict in (b"accepted", b"shared"):
+        if verdict == b"stored":
+            self._events.ended(claim, outcome, state.decode())
+        elif verdict in (b"accepted", b"shared"):
             self._tell(claim, outcome, state.decode(), verdict == b"shared")
         else:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())

@@ -43,6 +43,34 @@ def test_a_burst_has_all_its_results_and_who_listens_hears_of_each(fleet: Fleet)
     wait_until(lambda: not fleet.coordinator.store.read("EXISTS", fleet.coordinator.store.key("unsent", "shop")), 5)
 
 
+# How many of these jobs have succeeded, and how many of those have no result: of one moment.
+_MOMENT = """local over, bare = 0, 0
+for i = 2, #ARGV do
+  if redis.call('HGET', ARGV[1] .. ARGV[i], 'state') == 'succeeded' then
+    over = over + 1
+    redis.call('SELECT', KEYS[1])
+    if redis.call('EXISTS', KEYS[2] .. ARGV[i]) == 0 then bare = bare + 1 end
+    redis.call('SELECT', KEYS[3])
+  end
+end
+return {over, bare}"""
+
+
+def test_at_no_moment_has_a_job_succeeded_and_its_result_is_not_there(fleet: Fleet) -> None:
+    fleet.worker()
+    store, backend = fleet.coordinator.store, fleet.shop.app.backend
+    told = fleet.coordinator.submit_many((f"k{number % 50}", fleet.shop.add.s(1, number)) for number in range(500))
+    home, results = (str(one.get("db") or 0) for one in (store.client.get_connection_kwargs(), backend.connparams))
+    assert home != results
+    names = (results, backend.get_key_for_task("-")[:-1], home, store.key("job", ""), *(one.job_id for one in told))
+    seen = set()
+    while (moment := tuple(store.client.eval(_MOMENT, 3, *names)))[0] < len(told):
+        seen.add(moment)
+    assert {bare for _, bare in seen} == {0}
+    assert len(seen) > 5
+    assert results_of(fleet, told).join_native(timeout=10) == [number + 1 for number in range(500)]
+
+
 @pytest.mark.timeout(180)
 def test_results_are_stored_though_the_backend_fails_for_a_second(far: Fleet, backend: Proxy) -> None:
     far.worker(TEST_BACKEND=backend.url(2))

@@ -93,7 +93,9 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
         app,
         Place(Lanes(store), cast(Doorbells, None), "a", board),
         "one",
-        cast(Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None, tracked={})),
+        cast(
+            Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None, results=None, tracked={})
+        ),
     )
     with pytest.raises(type(failure)):
         broken.run(bell)

@@ -71,14 +71,16 @@ function ready.shift(c, class)
     return job.id, ready.group_of(job), job
   end
   ready.write_fresh(c)
-  local group = redis.call('LMOVE', groups, groups, 'LEFT', 'RIGHT')
+  local group, another = unpack(redis.call('LRANGE', groups, '0', '1'))
   if not group then return end
   local list = ready.group_list(c, class, group)
   local id, score = unpack(redis.call('ZPOPMIN', list))
   redis.call('SREM', c.P .. 'state:ready', id)
   if redis.call('EXISTS', list) == 0 then
-    redis.call('RPOP', groups)
+    redis.call('LPOP', groups)
     forget_empty(c, class)
+  elseif another then
+    redis.call('LMOVE', groups, groups, 'LEFT', 'RIGHT')
   end
   return id, group, nil, score
 end

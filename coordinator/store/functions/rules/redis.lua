@@ -10,6 +10,12 @@ function redis.call(...)
   return redis.call(...)
 end
 
+-- As `call`, but an error is the reply.
+function redis.pcall(...)
+  redis.pcall = server().pcall
+  return redis.pcall(...)
+end
+
 function redis.sha1hex(text) return server().sha1hex(text) end
 
 return redis

@@ -48,7 +48,8 @@ function retention.end_faded(c, job, result)
   if most ~= '' then return false end
   redis.call('HSET', job.name, 'state', 'succeeded', 'result', result, 'past', past_of(job, c.now),
     'token', retention.trace_of(job.token))
-  redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits')
+  redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
+    'tell')
   keep_for(job, keep)
   return true
 end

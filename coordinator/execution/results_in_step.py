@@ -1,0 +1,59 @@
+"""Where the result backend is a database of the coordinator's own Redis, a success and its result are one step.
+
+So nobody is owed the result, no thread sends it, and it is there when the job is over. All else goes through the
+outbox: other backends, failures, links, the rest of a canvas, submits that melted into the job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from celery import Celery, states
+from celery.backends.redis import RedisBackend
+
+from coordinator.execution.attempt import Outcome
+from coordinator.execution.canvas import Caller, Ended, request_of
+from coordinator.execution.claim import Claim
+from coordinator.execution.results import goes_on, is_ignored, packed, says_more
+from coordinator.store.client import Store
+from coordinator.store.wire import Arg
+
+logger = logging.getLogger(__name__)
+
+
+class ResultsInStep:
+    """Made once for each process and node."""
+
+    def __init__(self, app: Celery, store: Store, node: str) -> None:
+        self._app = app
+        self._node = node
+        self._home = _place(store.client.get_connection_kwargs())
+        self._is_near = type(app.backend) is RedisBackend and _place(app.backend.connparams)[:2] == self._home[:2]
+
+    def of(self, claim: Claim, outcome: Outcome) -> tuple[Arg, ...]:
+        """The last arguments of job_finish for a job that has succeeded; none where its result goes another way."""
+        if not self._is_near or not claim.tell or claim.undoing or claim.following is not None or goes_on(claim.spec):
+            return ()
+        if is_ignored(self._app, claim.task, claim.spec):
+            return ()
+        try:
+            return self._packed(claim, outcome)
+        except Exception:  # the job is done all the same; the outbox and the errands try again
+            logger.exception("job %s: its result cannot be stored with its outcome", claim.id)
+            return ()
+
+    def _packed(self, claim: Claim, outcome: Outcome) -> tuple[Arg, ...]:
+        backend, request = self._app.backend, None
+        if says_more(backend, claim.spec, outcome.children):
+            own = Caller(claim.id, claim.task, claim.spec)
+            request = request_of(claim.args, claim.kwargs, self._node, own, True, outcome.children)
+        result = packed(backend, Ended(states.SUCCESS, outcome.value, None), request, claim.id)
+        return (result.key, result.value, result.expires, _place(backend.connparams)[2], self._home[2])
+
+
+def _place(connection: Mapping[str, Any]) -> tuple[str, str, int]:
+    """The address as it was given, the user, and the number of the database: two names of one server are two places."""
+    address = connection.get("path") or f"{connection.get('host', 'localhost')}:{connection.get('port', 6379)}"
+    return str(address), str(connection.get("username") or ""), int(connection.get("db") or 0)
