@@ -33,16 +33,17 @@ def main() -> None:
                 "raw": bench.stamp.delay,
                 "keyed": lambda now: bench.coordinator.submit("key", bench.stamp.s(now)),
             }
-            found = {name: [began - sent for sent, began, _ in lone(path, way)] for name, way in ways.items()}
-            for name, spans in found.items():
-                print(f"from submit to start, {name:5}: {shown(spans)}")
+            spans = [began - sent for sent, began, _ in lone(path, [*ways.values()])]
+            for place, name in enumerate(ways):
+                print(f"from submit to start, {name:5}: {shown(spans[place :: len(ways)])}")
             print(f"from the end of a job to the start of the next on a hot key: {shown(hot(path, bench))}")
 
 
-def lone(path: Path, send: Callable[[float], object]) -> list[list[float]]:
+def lone(path: Path, ways: list[Callable[[float], object]]) -> list[list[float]]:
+    """The stamps of one after the other, by each way in turns: so a change of the machine's speed meets all."""
     os.truncate(path, 0)
-    for number in range(LONE):
-        send(time.monotonic())
+    for number in range(LONE * len(ways)):
+        ways[number % len(ways)](time.monotonic())
         until(path, number + 1)
         time.sleep(PAUSE)
     return stamps(path)

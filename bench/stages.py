@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import psutil
 import redis
 
 from bench.servers import redis_server
@@ -56,8 +57,14 @@ def main() -> None:
 
         register(bench)
         with redis.Redis.from_url(url) as client:
+            server = psutil.Process(client.info("server")["process_id"])
+            before = sum(server.cpu_times()[:2])
             found = [*client_stages(bench, client), *runner_stages(bench, client)]
+            busy = (sum(server.cpu_times()[:2]) - before) / JOBS * 1e6
         show(found)
+        print(
+            f"Redis' one thread is busy for {busy:.0f} us a job, its body's command too: {1e6 / busy:.0f} jobs/s at most"
+        )
 
 
 def client_stages(bench: Any, client: Any) -> list[Stage]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from celery import Celery
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
+from kombu.messaging import Producer
 from kombu.pools import producers
 
 from coordinator.broker.transport import is_redis
@@ -62,18 +63,24 @@ class Doorbells:
         return is_redis(self._app.conf.broker_write_url)
 
     def ring(self, node: str, bell: str) -> None:
-        """Never raises. The node's warden rings again if the doorbell does not arrive."""
-        amqp = self._app.amqp
+        """Never raises. The node's warden rings again if the doorbell does not arrive.
+
+        It goes by kombu, past Celery's signals and `task-sent` events: it is no task of the app's user.
+        """
         try:
-            message = amqp.create_task_message(
-                bell, TASK, (bell,), {}, ignore_result=True, time_limit=_NO_LIMIT, soft_time_limit=_NO_LIMIT
-            )
             with producers[self._connection].acquire(block=True, timeout=1.0) as producer:
-                amqp.send_task_message(
-                    producer, TASK, message, queue=queue_of(node), declare=[], retry=False, serializer="json"
-                )
+                publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
         except Exception as error:
             logger.warning("could not ring %s, its warden will: %s", node, error)
+
+
+def publish_bell(app: Celery, producer: Producer, queue: str, bell: str, args: tuple[str, ...]) -> None:
+    headers, properties, body, _ = app.amqp.create_task_message(
+        bell, TASK, args, {}, ignore_result=True, time_limit=_NO_LIMIT, soft_time_limit=_NO_LIMIT
+    )
+    producer.publish(
+        body, exchange="", routing_key=queue, headers=headers, serializer="json", retry=False, **properties
+    )
 
 
 class BellQueue(StoppableThread):

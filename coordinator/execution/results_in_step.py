@@ -7,8 +7,6 @@ outbox: other backends, failures, links, the rest of a canvas, submits that melt
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from celery import Celery, states
 from celery.backends.redis import RedisBackend
@@ -18,6 +16,7 @@ from coordinator.execution.canvas import Caller, Ended, request_of
 from coordinator.execution.claim import Claim
 from coordinator.execution.results import goes_on, is_ignored, packed, says_more
 from coordinator.store.client import Store
+from coordinator.store.place import named_by, place_of
 from coordinator.store.wire import Arg
 
 logger = logging.getLogger(__name__)
@@ -29,8 +28,8 @@ class ResultsInStep:
     def __init__(self, app: Celery, store: Store, node: str) -> None:
         self._app = app
         self._node = node
-        self._home = _place(store.client.get_connection_kwargs())
-        self._is_near = type(app.backend) is RedisBackend and _place(app.backend.connparams)[:2] == self._home[:2]
+        self._home = place_of(store.client)
+        self._is_near = type(app.backend) is RedisBackend and named_by(app.backend.connparams).is_beside(self._home)
 
     def of(self, claim: Claim, outcome: Outcome) -> tuple[Arg, ...]:
         """The last arguments of job_finish for a job that has succeeded; none where its result goes another way."""
@@ -50,10 +49,4 @@ class ResultsInStep:
             own = Caller(claim.id, claim.task, claim.spec)
             request = request_of(claim.args, claim.kwargs, self._node, own, True, outcome.children)
         result = packed(backend, Ended(states.SUCCESS, outcome.value, None), request, claim.id)
-        return (result.key, result.value, result.expires, _place(backend.connparams)[2], self._home[2])
-
-
-def _place(connection: Mapping[str, Any]) -> tuple[str, str, int]:
-    """The address as it was given, the user, and the number of the database: two names of one server are two places."""
-    address = connection.get("path") or f"{connection.get('host', 'localhost')}:{connection.get('port', 6379)}"
-    return str(address), str(connection.get("username") or ""), int(connection.get("db") or 0)
+        return (result.key, result.value, result.expires, named_by(backend.connparams).database, self._home.database)

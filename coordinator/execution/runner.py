@@ -122,6 +122,7 @@ class Runner:
     def _work(self, bell: str) -> int:
         until, count = time.monotonic() + (0 if self._one_each else self.store.settings.slice), 0
         token = self._token()
+        self.store.expect_soon()
         given = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         while given:
             claim, count = claim_of(given, token), count + 1
@@ -230,7 +231,8 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
     """Make the task that a doorbell starts. `place`: of the process that runs it."""
     tools: dict[str, Tools] = {}
 
-    def run(task: Task, bell: str) -> int:
+    def run(task: Task, bell: str = "") -> int:
+        """A bell that a step of Redis put into the queue is the id of its message."""
         node = task.request.hostname
         here = place()
         if node not in tools:
@@ -238,7 +240,7 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
             bells = BellQueue(here.doorbells)  # a broker that hangs holds up no job that was taken
             bells.start()
             here.lanes.store.ringer = bells.ring
-        return Runner(app, here, node, tools[node]).run(bell)
+        return Runner(app, here, node, tools[node]).run(bell or task.request.id)
 
     def flush(**_: object) -> None:
         for each in tools.values():

@@ -100,6 +100,10 @@ class Store:
 
         return self._rung(self.call(lambda: self._talk(ask), job_id))
 
+    def expect_soon(self) -> None:
+        """The next eager step waits for its answer awake: after a pause, a late one before it says nothing."""
+        self._soon = True
+
     def step_many(self, name: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
         """Do one step for each argument list, in one round trip; a refused call's place holds its error."""
         packed = [self._packed(name, args) for args in calls]

@@ -16,7 +16,7 @@ from coordinator.errors import SettingsError
 
 # Bottom up: each file names only tables of files before it. A file of rules returns its one table, named as it is.
 RULES = (
-    "redis", "base", "record", "results", "sorters", "states", "ticks", "grabs", "retention", "line", "locks",
+    "redis", "base", "beside", "record", "sorters", "states", "ticks", "grabs", "retention", "line", "locks",
     "classes", "ready", "pace", "doorbells", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes",
     "versions", "held", "submit", "step",
 )  # fmt: skip

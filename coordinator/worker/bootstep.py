@@ -26,6 +26,7 @@ from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry, Timer
 from kombu.connection import Connection
 
+from coordinator.broker.bell_message import about_bells
 from coordinator.broker.doorbells import TASK, add_queue, queue_of
 from coordinator.broker.transport import is_redis
 from coordinator.execution.runner import install_runner
@@ -83,6 +84,7 @@ class WardenStep(bootsteps.StartStopStep):
         self._timer: Entry | None = None
         self._told: About = {}
         self._draining = False
+        self._bells: About = {}
         self._wrong = ""  # the last error, which is not told again and again
         signals.worker_shutting_down.connect(self._drain, weak=False)
 
@@ -90,6 +92,8 @@ class WardenStep(bootsteps.StartStopStep):
         if self.coordinated.coordinator.hindered:
             return
         c.coordinator_step = self
+        if not self._bells:
+            self._bells = about_bells(self.coordinated, self.coordinated.coordinator.store, c.hostname)
         self._look(c)
         self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
 
@@ -150,6 +154,7 @@ class WardenStep(bootsteps.StartStopStep):
             "version": VERSION,
             "queue": app.conf.task_default_queue,
             "routes": json.dumps(queues_of(app, tasks)),
+            **self._bells,
         }
         labels = app.coordinator.settings.labels
         queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]

@@ -93,29 +93,26 @@ def test_requests_for_parts_and_for_everything_while_busy_are_one_run_that_does_
 def test_every_doorbell_may_be_lost(fleet: Fleet) -> None:
     fleet.configure(sweep=0.2)
     worker = fleet.worker()
-    coordinator = fleet.coordinator
-    lost: list[tuple[str, str]] = []
-    coordinator.store.ringer = lambda node, bell: lost.append((node, bell))
-    jobs = [coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}")).job_id for i in range(20)]
-    assert {node for node, _ in lost} == {worker.name}
-    with fleet.server.client(1) as broker:
-        broker.delete(f"{fleet.prefix}.coordinator.node.{worker.name}")
+    store, node = fleet.coordinator.store, fleet.coordinator.store.key("node", worker.name)
+    there = store.read("HGET", node, "bell_queue")
+    database, home, _ = there.decode().split(" ", 2)
+    store.read("HSET", node, "bell_queue", f"{database} {home} {fleet.prefix}.nowhere")
+    jobs = [fleet.coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}")).job_id for i in range(20)]
+    with fleet.server.client(int(database)) as broker:
+        assert broker.delete(f"{fleet.prefix}.nowhere") == 1
+    assert not fleet.stamps()
+    store.read("HSET", node, "bell_queue", there)
     wait_all(fleet, jobs)
     assert len(fleet.stamps(what="begin")) == 20
 
 
 def test_every_doorbell_may_come_twice(fleet: Fleet) -> None:
-    fleet.worker("one", 4, pool="threads")
-    coordinator = fleet.coordinator
-    once = coordinator.store.ringer
-    assert once
-
-    def twice(node: str, bell: str) -> None:
-        once(node, bell)
-        once(node, bell)
-
-    coordinator.store.ringer = twice
-    jobs = [coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}", 0.01)).job_id for i in range(50)]
+    worker = fleet.worker("one", 4, pool="threads")
+    coordinator, jobs = fleet.coordinator, []
+    for i in range(50):
+        jobs.append(coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}", 0.01)).job_id)
+        for bell in coordinator.store.read("ZRANGE", coordinator.store.key("rung", worker.name), 0, -1):
+            coordinator.doorbells.ring(worker.name, bell.decode())
     wait_all(fleet, jobs)
     assert sorted(int(stamp.name) for stamp in fleet.stamps(what="begin")) == list(range(50))
 

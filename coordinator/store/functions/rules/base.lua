@@ -4,6 +4,8 @@ local base = {}
 -- Milliseconds as text: a number that is given to a command costs as much again as most commands do.
 function base.text_of(ms) return string.format('%d%03d', ms / 1000, ms % 1000) end
 
+base.AGAIN = 2000 -- ms after which a node's warden rings a bell (again)
+
 local RESOLUTION = 500 -- how far what is written of the clock may lie behind it, and how much a silence counts
 
 -- clock = "last offset uptime away gap", all in ms.
@@ -72,7 +74,7 @@ local context = {__index = look_up}
 function base.context(keys)
   return setmetatable({
     P = keys[1], -- how all names of the installation begin
-    delay = keys[2] and 0 or 2000, -- ms after which a node's warden rings a bell (again)
+    delay = keys[2] and 0 or base.AGAIN, -- ms: a bell that its caller publishes is lost after these
     rung = false, -- list of {node, bell}, which the caller publishes
     readied = false, -- list of jobs that became ready: one bell is rung for each at the end of the step
     direct = false, -- does the step take a job itself?

@@ -28,9 +28,10 @@ function doorbells.bell(c, node)
   local turn = redis.call('INCR', c.P .. 'bells')
   local bell = c.now .. '-' .. turn
   redis.call('HSET', c.P .. 'node:' .. node, 'turn', turn)
-  redis.call('ZADD', c.P .. 'rung:' .. node, c.now + c.delay, bell)
+  local put = beside.put_bell(c, node, bell, turn)
+  redis.call('ZADD', c.P .. 'rung:' .. node, c.now + (put and base.AGAIN or c.delay), bell)
   doorbells.rescore(c, node)
-  base.add(c, 'rung', {node, bell})
+  if not put then base.add(c, 'rung', {node, bell}) end
 end
 
 local function fits(c, node, class, task)

@@ -34,23 +34,25 @@ step.define('node_register', {'allow-oom'}, function(c, args)
   return 'registered'
 end)
 
--- Bells of the node that are to be rung again, if there is work for it; else they are void.
+-- Bells of the node that are to be rung again, if there is work for it; else they are void. Those that this step could
+-- not put into the node's queue.
 local function overdue_bells(c, node)
   local waits = false
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
     waits = waits or redis.call('EXISTS', c.P .. 'ready:' .. class) == 1
   end
-  local overdue = redis.call('ZRANGEBYSCORE', c.P .. 'rung:' .. node, '-inf', c.now, 'LIMIT', 0, 64)
-  for _, bell in ipairs(overdue) do
+  local left = {}
+  for _, bell in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'rung:' .. node, '-inf', c.now, 'LIMIT', 0, 64)) do
     -- Again after as long as it has waited already, so that a busy node's queue does not fill with copies.
     local age = c.now - tonumber(string.match(bell, '^%d+'))
     if waits then
       redis.call('ZADD', c.P .. 'rung:' .. node, c.now + math.max(1000, age), bell)
+      if not beside.put_bell(c, node, bell, redis.call('INCR', c.P .. 'bells')) then left[#left + 1] = bell end
     else
       redis.call('ZREM', c.P .. 'rung:' .. node, bell)
     end
   end
-  return waits and overdue or {}
+  return left
 end
 
 -- Is a result owed, or a parked job to be looked at?
@@ -65,9 +67,9 @@ end
 -- args node incarnation ttl times fields…
 --   times: JSON {task: [runs, median in s]} of its jobs, '' = as told before; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
--- returns {alive or unknown, overdue bells, ms, due}; unknown = declared dead meanwhile, register again; ms: for how
---   long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands are to look; asked again:
---   the bells are not overdue any more
+-- returns {alive or unknown, overdue bells to publish, ms, due}; unknown = declared dead meanwhile, register again; ms:
+--   for how long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands are to look; asked
+--   again: the bells are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, times = unpack(args, 1, 4)
   local name = c.P .. 'node:' .. node

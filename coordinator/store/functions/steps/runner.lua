@@ -66,7 +66,7 @@ end
 --   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
 --   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none:
 --   the slice is over; result: key, value, seconds, database and home of one that this step is to store, if any
---   (rules/results.lua)
+--   (rules/beside.lua)
 -- returns {verdict, state, job or false}; verdict: accepted | stored (its result, too) | shared (accepted, and calls
 --   that were skipped for it, or melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait
 --   for itself: nothing was done, and the ring stands in for the state); asked again: the same
@@ -78,7 +78,7 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom', 'submitted', 'taken',
     'started', 'fence', 'attempt')
   if job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
-    if #args > 13 and results.store(unpack(args, 14)) then verdict, job.tell = 'stored', nil end
+    if #args > 13 and beside.store_result(unpack(args, 14)) then verdict, job.tell = 'stored', nil end
     if not settle.succeed(c, id, job, detail) then settle.finish(c, id, job, 'succeeded', 'result', detail) end
     before = false
   else

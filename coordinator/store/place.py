@@ -1,0 +1,32 @@
+"""Where a connection to Redis leads: two that lead to the same server can be served by one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Place(NamedTuple):
+    """A database of a server, as it was named: a server with two names is two.
+
+    `address`: host and port, or a socket's path. `user`: what one may do, another may not.
+    """
+
+    address: str
+    user: str
+    database: int
+
+    def is_beside(self, other: Place) -> bool:
+        """Is that a database of the same server, for the same user?"""
+        return (self.address, self.user) == (other.address, other.user) and not self.address.startswith("None:")
+
+
+def place_of(client: Any) -> Place:
+    """`client`: of redis-py. One through Sentinel has no address of its own, and is beside none."""
+    return named_by(client.get_connection_kwargs())
+
+
+def named_by(connection: Mapping[str, Any]) -> Place:
+    """`connection`: what redis-py makes a connection from."""
+    address = connection.get("path") or f"{connection.get('host')}:{connection.get('port', 6379)}"
+    return Place(str(address), str(connection.get("username") or ""), int(connection.get("db") or 0))
