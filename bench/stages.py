@@ -62,9 +62,7 @@ def main() -> None:
             found = [*client_stages(bench, client), *runner_stages(bench, client)]
             busy = (sum(server.cpu_times()[:2]) - before) / JOBS * 1e6
         show(found)
-        print(
-            f"Redis' one thread is busy for {busy:.0f} us a job, its body's command too: {1e6 / busy:.0f} jobs/s at most"
-        )
+        print(f"Redis' one thread is busy for {busy:.0f} us a job and its body: {1e6 / busy:.0f} jobs/s at most")
 
 
 def client_stages(bench: Any, client: Any) -> list[Stage]:

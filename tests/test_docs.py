@@ -14,6 +14,7 @@ from coordinator.jobs.options import Options
 from coordinator.jobs.record import TERMINAL
 from coordinator.settings import Settings
 from tasks.settings import Settings as ServiceSettings
+from tests.harness.each import each
 from tests.harness.prose import blocks, sources, unnamed
 
 # So many statements of each tree may begin with who, what, whoever, whatever, whose or of: never more, soon none.
@@ -58,7 +59,7 @@ def test_a_statement_without_an_actor_is_found_with_its_line(name: str, lines: l
     assert [int(found.split(":")[1]) for found in unnamed(tmp_path / name)] == lines
 
 
-@pytest.mark.parametrize("path", PROSE, ids=named)
+@each(lambda: PROSE, named)
 def test_no_statement_of_the_docs_leaves_its_actor_unnamed(path: Path) -> None:
     assert not unnamed(path)
 
@@ -69,13 +70,13 @@ def test_no_more_statements_of_the_code_leave_their_actor_unnamed(tree: str) -> 
     assert len(found) <= MOST_UNNAMED[tree], "\n".join(found)
 
 
-@pytest.mark.parametrize("path", PROSE, ids=named)
+@each(lambda: PROSE, named)
 def test_no_paragraph_is_long(path: Path) -> None:
     long = [f"{named(path)}:{block.line}" for block in blocks(path) if len(block.text.split()) > MOST_WORDS]
     assert not long
 
 
-@pytest.mark.parametrize("path", [*PROSE, ROOT / "deploy" / "ldap" / "README.md"], ids=named)
+@each(lambda: [*PROSE, ROOT / "deploy" / "ldap" / "README.md"], named)
 def test_links_lead_somewhere(path: Path) -> None:
     dead = []
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
@@ -92,7 +93,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", DOCS, ids=named)
+@each(lambda: DOCS, named)
 def test_the_index_leads_to_every_page(path: Path) -> None:
     assert path.name == "index.md" or f"]({path.name})" in page("index")
 
@@ -120,7 +121,7 @@ def cells(name: str, heading: str) -> str:
     return " ".join(line.split("|")[1] for line in section(name, heading).splitlines() if line.startswith("| `"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each(lambda: KINDS)
 def test_every_key_that_the_code_names_is_in_the_table(kind: str) -> None:
     assert re.search(rf"`{kind.rstrip(':')}[:`]" if kind[-1] != ":" else f"`{kind}", cells("redis", "Keys"))
 
@@ -131,12 +132,12 @@ def test_every_key_in_the_table_is_in_the_code() -> None:
     assert kinds - quoted == set()
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@each(lambda: FIELDS)
 def test_every_field_that_functions_read_of_a_record_is_explained(field: str) -> None:
     assert f"`{field}`" in cells("redis", "Fields of a job's record")
 
 
-@pytest.mark.parametrize("state", STATES)
+@each(lambda: STATES)
 def test_every_state_is_in_the_picture(state: str) -> None:
     picture = section("execution", "The states of a job").split("```")[1]
     assert re.search(rf"\b{state}\b", picture)

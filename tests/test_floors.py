@@ -5,10 +5,12 @@ import graphlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.harness.each import each
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,8 +59,8 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def every(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=named)
+def every(paths: list[Path]) -> Callable[[Callable[[Path], None]], object]:
+    return each(lambda: paths, named)
 
 
 def module_of(path: Path) -> str:

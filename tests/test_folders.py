@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.harness.each import each
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -39,7 +39,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", QUICK, ids=lambda path: str(path.relative_to(TESTS)))
+@each(lambda: QUICK)
 def test_a_quick_test_starts_no_process_of_ours_that_lasts(path: Path) -> None:
     wrong = [name for name in imported(path) if f"{name}.".startswith(tuple(f"{one}." for one in STARTS_PROCESSES))]
     assert not wrong, f"this belongs below tests/fleet or tests/consistency: {wrong}"
@@ -50,6 +50,6 @@ def test_the_quick_target_leaves_out_the_folders_with_processes() -> None:
     assert set(line.split()[2:]) == {f"tests/{folder}" for folder in WITH_PROCESSES}
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=str)
+@each(lambda: ROOMS)
 def test_each_folder_of_the_code_has_its_folder_of_tests(room: Path) -> None:
     assert list((TESTS / room).glob("test_*.py")), f"no tests in tests/{room}"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.harness.each import each
 from tests.harness.redis import RedisServer
 from tests.model.beside import InMemory, Real, both
 from tests.model.grabs_in_place import GrabsInPlace
@@ -98,7 +99,7 @@ def named(fault: Fault) -> str:
     return fault.why
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=named)
+@each(lambda: FAULTS, named)
 def test_a_fault_changes_what_is_there(fault: Fault) -> None:
     assert mutated(fault)
 

@@ -7,6 +7,7 @@ import redis
 
 from coordinator.errors import CoordinatorError
 from coordinator.store.library import text_of
+from tests.harness.each import each
 from tests.harness.redis import RedisServer
 from tests.model.clock import Mutation, library
 from tests.model.met import MET
@@ -44,7 +45,7 @@ def courses(most: int) -> Courses:
     return ((number, STEPS) for number in range(most))
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=named)
+@each(lambda: MUTATIONS, named)
 def test_a_mutation_changes_what_is_there(mutation: Mutation) -> None:
     assert text_of(mutation.file).count(mutation.old) == 1, f"not once in {mutation.file}.lua: it went elsewhere?"
     assert mutation.old != mutation.new

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordinator.scheduler.quartz import Quartz, QuartzError
+from tests.harness.each import each
 
 ROWS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "samples" / "quartz_vectors.json").read_text())
 VALID = [row for row in ROWS if "next" in row and not row.get("quirk")]
@@ -37,12 +38,12 @@ def test_every_row_made_with_quartz_is_used() -> None:
     assert len(VALID) + len(INVALID) + len(QUIRKS) == len(ROWS) == 510
 
 
-@pytest.mark.parametrize("row", VALID, ids=label)
+@each(lambda: VALID, label)
 def test_the_next_instants_are_those_of_quartz(row: dict[str, Any]) -> None:
     assert instants(Quartz(row["expression"]), row["after"], len(row["next"])) == row["next"]
 
 
-@pytest.mark.parametrize("row", INVALID, ids=label)
+@each(lambda: INVALID, label)
 def test_what_quartz_refuses_is_refused_with_a_way_out(row: dict[str, Any]) -> None:
     with pytest.raises(QuartzError, match="write"):
         Quartz(row["expression"])

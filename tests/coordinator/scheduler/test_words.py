@@ -15,6 +15,7 @@ from celery.schedules import crontab, solar
 from coordinator.scheduler.quartz import Quartz, QuartzError
 from coordinator.scheduler.schedules import Bounded, Every, schedule_of
 from coordinator.scheduler.words import words_of
+from tests.harness.each import each
 
 VECTORS = json.loads((Path(__file__).parents[2] / "samples" / "quartz_vectors.json").read_text())
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -86,10 +87,11 @@ def test_enough_of_the_vectors_have_words() -> None:
     assert len(plain()) > 100
 
 
-@pytest.mark.parametrize(("expression", "said"), plain())
+@each(plain)
 def test_words_name_the_days_intervals_and_hours_on_which_the_vectors_expression_is_due(
-    expression: str, said: str
+    case: tuple[str, str],
 ) -> None:
+    expression, said = case
     schedule, at = Quartz(expression), datetime(2026, 1, 1, tzinfo=UTC)
     instants: list[datetime] = []
     while len(instants) < 400 and (found := schedule.next(at)) is not None:

@@ -4,13 +4,13 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from coordinator import Coordinator
 from coordinator.fleet.nodes import Beat
 from coordinator.store.library import RULES, STEPS, current, text_of
+from tests.harness.each import each
 from tests.harness.functions import ALL, NAMES, Step, code, tables_in
 from tests.harness.hand_node import TASKS, Puppet
 
@@ -23,8 +23,8 @@ ONLY_READ = {"counts_read", "entries_read"}
 WRITES = re.compile(r"'(?:[HLRSZ]?(?:ADD|PUSH|REM|POP|SET|DEL|MOVE)|H?INCR(?:BY)?|HSETNX|P?EXPIRE|PERSIST|RENAME)'")
 
 
-def every_step(steps: list[Step]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("step", steps, ids=lambda step: step.name)
+def every_step(steps: list[Step]) -> Callable[[Callable[[Step], None]], object]:
+    return each(lambda: steps, lambda step: step.name)
 
 
 def test_each_step_is_defined_once_in_the_way_that_this_test_reads() -> None:
@@ -62,7 +62,7 @@ def test_a_step_goes_on_in_a_full_redis_unless_it_adds_something_new(step: Step)
         assert step.flags == ([] if step.name in REFUSED_WHEN_FULL else ["allow-oom"])
 
 
-@pytest.mark.parametrize("file", [*RULES, *STEPS])
+@each(lambda: [*RULES, *STEPS])
 def test_a_file_is_one_table_and_names_only_those_above_it(file: str) -> None:
     text = text_of(file)
     above = RULES[: RULES.index(file) + 1] if file in RULES else RULES
@@ -80,7 +80,7 @@ def test_a_file_is_one_table_and_names_only_those_above_it(file: str) -> None:
 OUTLIVES = {"redis": "looks up once what the server has", "locks": "notes that this server has given a fence"}
 
 
-@pytest.mark.parametrize("file", [*RULES, *STEPS])
+@each(lambda: [*RULES, *STEPS])
 def test_nothing_outlives_a_call(file: str) -> None:
     """A local of a file is a function, a table that nobody writes, or a constant."""
     text = code(text_of(file))
