@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tasks.batches import notes
+from tasks.batches import notes, profiles
 from tasks.batches.items import Items, events_of, lock, newest
 from tasks.batches.values import STOPPED, Conflict, Event, checked_name
 from tasks.member_node import instants
@@ -96,6 +96,7 @@ class Repair:
     def _remove(self, connection: Connection, item: str, kinds: set[str]) -> None:
         self._refuse_at_work(item)
         notes.remove(connection, item, kinds, by=self.by, why=self.why, now=instants.now())
+        profiles.count(connection, [item])
 
     def _refuse_at_work(self, item: str) -> None:
         if found := self.at_work(item):
@@ -103,3 +104,4 @@ class Repair:
 
     def _note(self, connection: Connection, item: str, kind: str, success: bool) -> None:
         notes.note(connection, item, kind, success, by=self.by, attempt=uuid.uuid4().hex, text=self.why)
+        profiles.count(connection, [item])
