@@ -186,6 +186,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     names = [f"B{number}-RT1" for number in range(1, 7)]
     deliver(items, *names[:3], does="wait")
     deliver(items, *names[3:])
+    assert command("items", "add", names[0], "Bound", "--failed").exit_code == 0
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
     fleet.begun(*names[:3])
     wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
@@ -194,10 +195,13 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
         == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
     )
     assert command("items", "stop", names[4]).output == f"{names[4]} is stopped; 1 waiting jobs were cancelled\n"
-    refused = command("items", "restart", names[0], "--from", "Checked")
-    assert (refused.exit_code, "no event Checked" in refused.output) == (1, True)
-    refused = command("items", "remove", names[0], "Data_Received")
-    assert (refused.exit_code, "Checker works on it" in refused.output) == (1, True)
+    for act in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["add", names[0], "Checked"]):
+        refused = command("items", *act)
+        assert (refused.exit_code, "Checker works on it" in refused.output) == (1, True)
+    assert command("items", "restart", names[0], "--dry-run").output.startswith("would remove Bound FAILED")
+    assert command("items", "prioritise", names[0], "2").output.endswith("0 waiting jobs were moved\n")
+    stopped = command("items", "stop", names[1]).output
+    assert "0 waiting jobs were cancelled\nChecker works on it" in stopped
     working = json.loads(command("components", "Checker", "--working", "--json").output)
     assert sorted(one["item"] for one in working) == names[:3]
     for name in names[:3]:
@@ -206,6 +210,8 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     begun = sorted(fleet.stamps(what="begin"), key=lambda stamp: stamp.fence)
     assert [stamp.name for stamp in begun[3:]] == [names[5], names[3]]
     assert [one.type for one in items.events(names[4])] == ["Data_Received", "Manually_stopped"]
+    assert [one.type for one in items.events(names[1])] == ["Data_Received", "Manually_stopped", "Checked"]
+    assert [one.type for one in items.events(names[0])] == ["Data_Received", "Bound", "Checked"]
 
 
 def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, command: Call) -> None:
