@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 
 from tasks.batches import profiles
-from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, page, read_item
+from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, item_of, page, read_item
 from tasks.batches.schema import BATCHES, events, fences, items, orphans
 from tasks.batches.values import (
     Event,
@@ -106,7 +106,7 @@ class Items:
         return profiles.count_the_rest(self.engine)
 
     def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
-        """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more.
+        """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more, or cannot be read.
 
         Raises StaleFence where a greater one was noted, and UnknownItem. A repair that is under way ends first.
         """
@@ -116,7 +116,7 @@ class Items:
             row = connection.execute(select(*COLUMNS).where(items.c.item == item)).one()
             if wanted is not None and not is_wanted(connection, item, wanted):
                 return None
-            return read_item(row)
+            return item_of(row)
 
     def append(self, event: NewEvent) -> str:
         """Store an event, and give its id. An attempt that has stored its event already gets that one's id.

@@ -27,8 +27,10 @@ _READ = text("""
 SELECT i.item, i.type, e.type, CASE WHEN e.success IS TRUE THEN 1 ELSE 0 END,
     CASE WHEN e.revision < i.revision THEN 1 ELSE 0 END,
     EXISTS (SELECT 1 FROM events WHERE item IN :names AND counted IS NULL)
-FROM items i LEFT JOIN events e ON e.item = i.item AND e.number IN
-    (SELECT max(number) FROM events WHERE item IN :names AND removed IS NULL GROUP BY item, type)
+FROM items i
+LEFT JOIN (SELECT item, max(number) AS number FROM events WHERE item IN :names AND removed IS NULL GROUP BY item, type)
+    AS newest ON newest.item = i.item
+LEFT JOIN events e ON e.number = newest.number
 WHERE i.item IN :names
 """).bindparams(bindparam("names", expanding=True, type_=String))
 _GIVE = text("""

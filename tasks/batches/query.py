@@ -90,11 +90,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Items in order, and the cursor of the next page; None: there is none. `broken`: rows that cannot be read."""
+    """Items in order, and the cursor of the next page; None: there is none. `broken`: the rows that cannot be read."""
 
     items: tuple[Item, ...]
     next: str | None
-    broken: int = 0
+    broken: tuple[str, ...] = ()
 
 
 def _of(kind: str) -> ColumnElement[bool]:
@@ -128,9 +128,13 @@ def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
             first += connection.execute(asked.order_by(*_PLACE).limit(limit)).all()
         places = sorted(first, key=_order)[:limit]
         rows = _rows(connection, [place.number for place in places])
-    found = [one for row in rows if (one := item_of(row)) is not None]
+    found = [(row, item_of(row)) for row in rows]
     last = places[-1] if len(places) == limit else None
-    return Page(tuple(found), None if last is None else f"{last.rank}.{last.number}", len(rows) - len(found))
+    return Page(
+        tuple(one for _, one in found if one is not None),
+        None if last is None else f"{last.rank}.{last.number}",
+        tuple(str(row.item) for row, one in found if one is None),
+    )
 
 
 @contextmanager

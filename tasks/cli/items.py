@@ -59,7 +59,9 @@ def items_command(here: Registry) -> click.Group:
             rows.append((item.id, item.type, item.priority, item.revision, _marks(found), item.modified))
         click.echo(table(("item", "type", "priority", "revision", "events", "modified"), rows))
         if page.broken:
-            click.echo(f"{page.broken} rows cannot be read; the log names them", err=True)
+            click.echo(
+                f"these rows cannot be read, and the log says why: {', '.join(map(ascii, page.broken))}", err=True
+            )
         if page.next:
             click.echo(f"more: --after {page.next}", err=True)
 

@@ -4,14 +4,26 @@ from itertools import count
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from tasks.batches import Items, NewEvent, profiles
 from tasks.batches.schema import items as rows
+from tasks.database import portions
 from tasks.settings import Settings
 from tests.tasks.conftest import at
 
 _FENCES = count(1)
+
+# As the version before profiles stored them.
+ITEM = (
+    "INSERT INTO items (item, batch, round_trip, type, rank, registered, modified, revision) "
+    "VALUES (:item, :item, 1, 'batch', 10, '2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', 1)"
+)
+EVENT = (
+    "INSERT INTO events (id, item, type, success, component, version, attempt, fence, revision_read, revision, "
+    "started, ended, report, removed) SELECT :id, :item, :type, :success, :type, '1', :id, 1, 1, :revision, "
+    "'2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', '{}', :removed"
+)
 
 
 def new_event(item: str, kind: str, success: bool = True, **given: Any) -> NewEvent:
@@ -37,6 +49,15 @@ class Store:
         self.items.begin(made.component, item, fence=made.fence)
         return self.items.append(replace(made, revision_read=revision))
 
+    def fill(self, names: list[str], *kinds: str) -> None:
+        """Many items at once, to which these types of events have happened."""
+        made = [{"id": f"{name} {kind}", "item": name, "type": kind} for name in names for kind in kinds]
+        with self.items.engine.begin() as connection:
+            connection.execute(text(ITEM), [{"item": name} for name in names])
+            connection.execute(text(EVENT), [one | {"success": True, "revision": 1, "removed": None} for one in made])
+        for _ in range(0, len(names), profiles.AT_ONCE):
+            self.items.count_the_rest()
+
     def live(self, item: str) -> list[str]:
         """Its events, as `add` takes them."""
         return [("" if one.success else "-") + one.type for one in self.items.events(item)]
@@ -49,7 +70,8 @@ def wrongly_counted(items: Items) -> list[str]:
             profiles.profiles, profiles.profiles.c.number == rows.c.profile
         )
         before = dict(connection.execute(said.where(rows.c.number.not_in(profiles.uncounted()))).all())
-        profiles.count(connection, [*before])
+        for portion in portions([*before]):
+            profiles.count(connection, portion)
         after = dict(connection.execute(said).all())
         connection.rollback()
     return [item for item, profile in before.items() if after[item] != profile and item.isprintable()]

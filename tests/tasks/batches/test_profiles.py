@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from sqlite3 import Connection
 
 from sqlalchemy import Engine, event, text
 
@@ -10,18 +11,8 @@ from tasks.batches import Items, Wanted, profiles
 from tasks.batches.schema import BATCHES
 from tasks.database import Group, open_database
 from tasks.settings import Settings
-from tests.tasks.batches.conftest import Store, wrongly_counted
+from tests.tasks.batches.conftest import EVENT, ITEM, Store, wrongly_counted
 from tests.tasks.conftest import IN_BOTH
-
-ITEM = (
-    "INSERT INTO items (item, batch, round_trip, type, rank, registered, modified, revision) "
-    "VALUES (:item, :item, 1, 'batch', 10, '2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', 1)"
-)
-EVENT = (
-    "INSERT INTO events (id, item, type, success, component, version, attempt, fence, revision_read, revision, "
-    "started, ended, report, removed) SELECT :id, :item, :type, :success, :type, '1', :id, 1, 1, :revision, "
-    "'2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', '{}', :removed"
-)
 
 
 def before(settings: Settings, folder: Path) -> Engine:
@@ -97,36 +88,24 @@ def test_what_a_process_of_the_version_before_does_is_seen_at_once(settings: Set
     store.engine.dispose()
 
 
-def grown(store: Store, first: int, last: int) -> None:
-    """So many items to which all has happened."""
-    names = [f"B{number}-RT1" for number in range(first, last)]
-    register(store.items.engine, *names)
-    made = [{"id": f"{name} {kind}", "item": name, "type": kind} for name in names for kind in ("A", "B")]
-    with store.items.engine.begin() as connection:
-        given = {"success": True, "revision": 1, "removed": None}
-        connection.execute(text(EVENT), [given | one for one in made])
-    while store.items.count_the_rest():
-        pass
-
-
 def test_a_page_costs_no_more_beside_ten_times_as_many_items(store: Store) -> None:
     """Counted in SQLite's own steps."""
-    taken = [0]
+    taken: list[None] = []
 
-    def step() -> None:
-        taken[0] += 1
-
-    event.listen(store.items.engine, "connect", lambda dbapi, record: dbapi.set_progress_handler(step, 100))
+    def watched(dbapi: Connection, record: object) -> None:
+        dbapi.set_progress_handler(lambda: taken.append(None), 100)
 
     def cost(wanted: Wanted) -> int:
-        taken[0] = 0
+        taken.clear()
+        event.listen(store.items.engine, "connect", watched)
         store.items.query(wanted)
-        return taken[0]
+        event.remove(store.items.engine, "connect", watched)
+        return len(taken)
 
     asked = [Wanted(["A"], future=["B"]), Wanted(past_failed=["A"]), Wanted(future=["C"]), Wanted(old=["A"])]
-    store.add("last", "A", priority=None)
-    grown(store, 0, 200)
+    store.add("last", "A")
+    store.fill([f"B{number}-RT1" for number in range(100)], "A", "B")
     few = [cost(wanted) for wanted in asked]
-    grown(store, 200, 2000)
+    store.fill([f"C{number}-RT1" for number in range(900)], "A", "B")
     assert store.items.query(asked[0]).items[0].id == "last"
     assert all(many <= 2 * before for before, many in zip(few, map(cost, asked), strict=True))
