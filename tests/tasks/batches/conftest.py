@@ -1,4 +1,6 @@
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -54,13 +56,30 @@ class Store:
         made = [{"id": f"{name} {kind}", "item": name, "type": kind} for name in names for kind in kinds]
         with self.items.engine.begin() as connection:
             connection.execute(text(ITEM), [{"item": name} for name in names])
-            connection.execute(text(EVENT), [one | {"success": True, "revision": 1, "removed": None} for one in made])
+            if made:
+                given = {"success": True, "revision": 1, "removed": None}
+                connection.execute(text(EVENT), [one | given for one in made])
         for _ in range(0, len(names), profiles.AT_ONCE):
             self.items.count_the_rest()
 
     def live(self, item: str) -> list[str]:
         """Its events, as `add` takes them."""
         return [("" if one.success else "-") + one.type for one in self.items.events(item)]
+
+
+def finished_at_once(items: Items, names: list[str], *components: str) -> None:
+    """The components finish each of the items in the same millisecond, one item after the other."""
+    meet = threading.Barrier(len(components))
+
+    def finish(component: str) -> None:
+        for name in names:
+            event = new_event(name, component, started=at(0), ended=at(0))
+            items.begin(component, name, fence=event.fence)
+            meet.wait(60)
+            items.append(event)
+
+    with ThreadPoolExecutor(len(components)) as pool:
+        list(pool.map(finish, components))
 
 
 def wrongly_counted(items: Items) -> list[str]:
