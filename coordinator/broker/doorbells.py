@@ -28,7 +28,7 @@ GONE = 3600.0  # seconds without a consumer after which a broker removes a node'
 _NO_LIMIT = 366 * 86400
 _WAITING = 1000  # bells; beyond that the nodes' wardens ring again
 _LAST_BELLS = 2.0  # seconds to ring those that wait at the end
-_ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
+ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 
 def queue_of(node: str, expires: float | None = None) -> Queue:
@@ -55,7 +55,7 @@ class Doorbells:
     @cached_property
     def _connection(self) -> Connection:
         """One that gives up within a second; kombu by itself would try to connect for six."""
-        options = _ONE_TRY if self._on_redis else {"max_retries": 0}
+        options = ONE_TRY if self._on_redis else {"max_retries": 0}
         connection: Connection = self._app.connection_for_write(transport_options=options)
         return connection
 

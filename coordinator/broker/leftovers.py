@@ -14,17 +14,19 @@ from celery import Celery
 from kombu.connection import Connection
 
 from coordinator.broker import doorbells
-from coordinator.broker.doorbells import OF_NODES, queue_of
+from coordinator.broker.doorbells import OF_NODES, ONE_TRY, queue_of
+from coordinator.broker.transport import is_redis
 
 logger = logging.getLogger(__name__)
 
-_CONNECT = 4.0  # seconds
+_CONNECT = 2.0  # seconds for which a broker that is away holds up the worker's start
 
 
 def clear(app: Celery, node: str) -> None:
     """Before the node's own queue is declared. Never raises: the worker itself tells a broker that is away."""
+    options = ONE_TRY if is_redis(app.conf.broker_write_url) else {}
     try:
-        with app.connection_for_write(connect_timeout=_CONNECT) as connection:
+        with app.connection_for_write(connect_timeout=_CONNECT, transport_options=options) as connection:
             if connection.transport.driver_type == "redis":
                 _unbind(app, connection.default_channel)
             elif connection.transport.driver_type == "amqp":
