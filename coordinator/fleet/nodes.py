@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import SettingsError
-from coordinator.fleet.run_times import Times
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
 from coordinator.store.wire import Arg
 from coordinator.version import VERSION
+
+if TYPE_CHECKING:
+    from coordinator.fleet.run_times import Times
 
 About = dict[str, str | int | float]
 """A node's own account: its app, pool, host, slots, load and the like. Each value is a field of `node:<name>`."""
