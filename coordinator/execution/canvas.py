@@ -51,7 +51,8 @@ def ended(job: Job, error: BaseException | None, trace: str) -> Ended:
     if job.state == "succeeded":
         return Ended(states.SUCCESS, job.result, None)
     if job.state in ("cancelled", "expired"):
-        return Ended(states.REVOKED, TaskRevokedError(job.state), None)
+        reason = "expired" if job.state == "expired" else "terminated" if job.attempt else "revoked"
+        return Ended(states.REVOKED, TaskRevokedError(reason), None)
     return Ended(states.FAILURE, error, trace)
 
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from celery import chain
+from celery.exceptions import TaskRevokedError
 
+from coordinator.worker.remote_control import jobs_among
 from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
 
@@ -83,3 +85,17 @@ def test_of_several_lanes_the_busy_one_says_which_job_a_call_is_skipped_for(keye
     busy = keyed.add.delay(1, 2, lane="busy")
     assert {node.must_take().id, node.must_take().id} == {roomy.id, busy.id}
     assert keyed.both_once.delay("roomy", "busy").id == busy.id
+
+
+def test_a_call_that_was_revoked_before_it_came_ends_as_such_and_is_told(keyed: Any, node: Puppet) -> None:
+    known = keyed.add.delay(1, 2)
+    assert jobs_among(keyed.app, [known.id, "mine", "skipped"]) == [known.id]
+    mine = keyed.add.apply_async((3, 4), task_id="mine", link_error=keyed.note.si("never"))
+    assert keyed.coordinator.job("mine").state == "cancelled"
+    assert keyed.coordinator.lane("lane/usual").jobs == (known.id,)
+    assert jobs_among(keyed.app, ["mine"]) == ["mine"]
+    assert tell(keyed, "mine") == 1
+    with pytest.raises(TaskRevokedError, match="revoked"):
+        mine.get(timeout=5)
+    counts = keyed.coordinator.counts()
+    assert (counts["created"], counts["cancelled"], counts["ready"], counts["scheduled"]) == (2, 1, 1, 0)

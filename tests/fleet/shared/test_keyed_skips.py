@@ -88,7 +88,7 @@ def test_a_chord_fails_where_the_job_it_was_skipped_for_fails_or_is_revoked(flee
     first = begun(fleet, keyed)
     body = chord([keyed.once.si("second"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
     first.revoke(terminate=True)
-    with pytest.raises(Exception, match="cancelled"):
+    with pytest.raises(Exception, match="terminated"):
         body.get(timeout=20)
     held = keyed.failing.delay("bad")
     fleet.begun("bad")
@@ -144,7 +144,7 @@ def test_a_call_that_another_replaces_ends_as_revoked_and_so_does_its_canvas(fle
     body = chord([keyed.newest.s("first"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
     fleet.begun("first")
     second = keyed.newest.delay("second")
-    with pytest.raises(Exception, match="cancelled"):
+    with pytest.raises(Exception, match="terminated"):
         body.get(timeout=20)
     fleet.begun("second")
     fleet.go("second")
