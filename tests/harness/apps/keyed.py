@@ -38,6 +38,12 @@ def _wait_for(name: str) -> None:
         time.sleep(0.01)
 
 
+def _unless_bad(name: str) -> str:
+    if "bad" in name:
+        raise ValueError(name)
+    return name
+
+
 QUEUE: Coordinate = {"key": "lane/{lane}"}
 
 
@@ -63,7 +69,7 @@ def held(name: str, lane: str = "usual") -> str:
 def once(name: str, lane: str = "usual") -> str:
     stamp(name, "begin")
     _wait_for(name)
-    return name
+    return _unless_bad(name)
 
 
 @app.task(name="keyed.strict", coordinate={"key": "lane/{lane}", "when_busy": "skip", "on_skip": "raise"})
@@ -81,7 +87,7 @@ def newest(name: str, lane: str = "usual") -> str:
 @app.task(name="keyed.late", coordinate={"key": "lane/{lane}", "when_busy": "defer"})
 def late(name: str, lane: str = "usual") -> str:
     stamp(name, "begin")
-    return name
+    return _unless_bad(name)
 
 
 @app.task(name="keyed.fail", coordinate=QUEUE)
