@@ -38,6 +38,9 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
         ({}, "name the key"),
         ({"key": "k", "when_bussy": "skip"}, r"unknown option 'when_bussy' \(did you mean 'when_busy'\?\)"),
         ({"key": "k", "when_busy": "sometimes"}, "one of queue, skip, defer"),
+        ({"key": ["a", "b"], "when_busy": {"a": "skip"}}, r"name each part of key, and no other: 'a', 'b'"),
+        ({"key": ["a", "b"], "when_busy": {"a": "skip", "b": "defer"}}, "when_busy of a key 'defer'"),
+        ({"key": "k", "when_busy": ["skip"]}, "one of queue, skip, defer"),
         ({"key": "k", "on_skip": "ignore"}, "one of result, raise"),
         ({"key": "k", "job_id": "one"}, "name task_id at the call"),
         ({"key": "k", "max_attempts": "3"}, "max_attempts is a whole number"),
@@ -108,6 +111,18 @@ def test_keys_are_made_from_the_bound_arguments(
     option = read(declared(app, {"key": key}))
     assert option
     assert list(option.keys_of(args, kwargs)) == keys
+
+
+def test_when_busy_is_told_for_each_part_of_the_key_and_skip_wins(app: Celery) -> None:
+    def more(order_id: int, fast: bool) -> list[str]:
+        return ["more/1", f"order/{order_id}"]
+
+    when_busy = {"order/{order_id}": "skip", "pool/{fast}": "queue", more: "queue"}
+    option = read(declared(app, {"key": list(when_busy), "when_busy": when_busy}))
+    assert option
+    assert option.options_of({"task": "shop.ship", "args": [4]}) == {
+        "when_busy": {"order/4": "skip", "pool/False": "queue", "more/1": "queue"}
+    }
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,10 @@ def test_a_call_that_was_revoked_before_it_came_ends_as_such_and_is_told(keyed: 
         mine.get(timeout=5)
     counts = keyed.coordinator.counts()
     assert (counts["created"], counts["cancelled"], counts["ready"], counts["scheduled"]) == (2, 1, 1, 0)
+
+
+def test_of_two_lanes_a_call_waits_in_one_and_is_skipped_for_the_other(keyed: Any, node: Puppet) -> None:
+    keyed.add.delay(1, 2, lane="pool")
+    first, second = keyed.pooled.delay("a"), keyed.pooled.delay("b")
+    assert (keyed.pooled.delay("a").id, keyed.pooled.delay("b").id) == (first.id, second.id)
+    assert [keyed.coordinator.lane(key).length for key in ("lane/pool", "item/a", "item/b")] == [3, 1, 1]

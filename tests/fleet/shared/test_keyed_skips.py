@@ -59,8 +59,7 @@ def test_a_skipped_call_under_an_id_of_its_own_has_the_outcome_under_it(fleet: F
     fleet.begun("note/first")
 
 
-# Each takes a call that is turned away, and gives its canvas, the number of such calls, and the result where that call's
-# is `value`.
+# Each: a canvas of a call that is turned away, the number of such calls in it, and its result where theirs is `value`.
 CANVASES: dict[str, tuple[Callable[[Any, Any], Any], int, Callable[[Any], Any]]] = {
     "chain, first": (lambda m, one: chain(one, m.tell.s()), 1, lambda value: value),
     "chain, in the middle": (lambda m, one: chain(m.plain.s(1), one, m.tell.s()), 1, lambda value: value),

@@ -150,6 +150,14 @@ def both_once(x: str, y: str) -> str:
     return f"{x} {y}"
 
 
+@app.task(
+    name="keyed.pooled",
+    coordinate={"key": ["lane/{lane}", "item/{name}"], "when_busy": {"lane/{lane}": "queue", "item/{name}": "skip"}},
+)
+def pooled(name: str, lane: str = "pool") -> str:
+    return name
+
+
 @app.task(name="keyed.annotated")
 def annotated(lane: str = "usual") -> list[str]:
     job = current_job()
