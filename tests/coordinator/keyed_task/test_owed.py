@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from celery import chain
+from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 
 from coordinator.worker.remote_control import jobs_among
@@ -106,3 +106,19 @@ def test_of_two_lanes_a_call_waits_in_one_and_is_skipped_for_the_other(keyed: An
     first, second = keyed.pooled.delay("a"), keyed.pooled.delay("b")
     assert (keyed.pooled.delay("a").id, keyed.pooled.delay("b").id) == (first.id, second.id)
     assert [keyed.coordinator.lane(key).length for key in ("lane/pool", "item/a", "item/b")] == [3, 1, 1]
+
+
+def test_an_option_of_a_canvas_sets_the_tasks_that_celery_sets_with_any_option(keyed: Any, node: Puppet) -> None:
+    one = keyed.add.s(1, 2)
+    asked = [chain(one, one, one), group(one, one), chord([one, one], keyed.sum_up.s())]
+    for canvas in asked:
+        canvas.set(coordinate=False, shadow="x").apply_async()
+    with keyed.app.connection_for_write() as connection, connection.SimpleQueue("celery") as queue:
+        messages = [queue.get(timeout=5) for _ in range(5)]
+    for message in messages:
+        assert (message.headers["coordinate"], message.headers["shadow"]) == (False, "x")
+    later = [step["options"] for step in messages[0].payload[2]["chain"]]
+    body = messages[4].payload[2]["chord"]["options"]
+    found = [(options.get("coordinate"), options.get("shadow")) for options in (*later, body)]
+    assert found == [(None, None), (None, None), (False, "x")]
+    assert keyed.coordinator.counts()["created"] == 0
