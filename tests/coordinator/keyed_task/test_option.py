@@ -113,6 +113,20 @@ def test_keys_are_made_from_the_bound_arguments(
     assert list(option.keys_of(args, kwargs)) == keys
 
 
+def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celery) -> None:
+    parts = ["{colour}", lambda first, *rest, **more: [f"{first}/{len(rest)}", more["colour"]]]
+
+    @app.task(name="shop.paint", shared=False, coordinate={"key": parts})
+    def paint(first: int, /, *rest: int, **more: str) -> None:
+        """Paint it."""
+
+    option = read(paint)
+    assert option
+    assert option.keys_of((1, 2, 3), {"colour": "red"}) == ("red", "1/2")
+    with pytest.raises(InvalidJob, match=r"\{colour\} cannot be read"):
+        option.keys_of((1,), {})
+
+
 def test_when_busy_is_told_for_each_part_of_the_key_and_skip_wins(app: Celery) -> None:
     def more(order_id: int, fast: bool) -> list[str]:
         return ["more/1", f"order/{order_id}"]
