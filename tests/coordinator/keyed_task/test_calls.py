@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, signals
 from celery.result import AsyncResult
-from kombu import Exchange, Producer, Queue
+from kombu import Connection, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
 
 from coordinator import Coordinator, InvalidJob, Locked, SettingsError, ShuttingDown, StoreUnavailable
+from coordinator.jobs.spec import CHILD
 from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
 from tests.harness.proxy import Proxy
@@ -30,18 +31,22 @@ def node(keyed: Any) -> Puppet:
     return puppet
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 def test_the_job_carries_what_its_message_would_have_carried(keyed: Any) -> None:
     place = {"group_id": "g", "group_index": 0, "root_id": "r", "parent_id": "p", "reply_to": "me", "retries": 2}
     stamps = {"stamped_headers": ["colour"], "colour": ["red"], "replaced_task_nesting": 1}
     given = {"shadow": "other", "ignore_result": True, "soft_time_limit": 5, "time_limit": 9}
-    call = keyed.add.apply_async((1, 2), headers={"mine": 1}, **place, **stamps, **given)
+    call = keyed.add.apply_async((1, 2), headers={"mine": 1, CHILD: "a-job"}, **place, **stamps, **given)
     spec = keyed.coordinator.core.spec(call.id)
     message = spec["message"]
     group = {"group": "g", "group_index": 0, "root_id": "r", "parent_id": "p", "reply_to": "me", "retries": 2}
     assert {name: message.get(name) for name in group} == group
     assert (message["stamps"], message["stamped_headers"]) == ({"colour": ["red"]}, ["colour"])
     assert message["replaced_task_nesting"] == 1
-    assert message["origin"]
+    assert (message["child_of"], bool(message["origin"])) == ("a-job", True)
     assert (spec["shadow"], spec["ignore_result"], spec["soft"]) == ("other", True, 5)
     assert spec["headers"] == {"mine": 1}
     lone = keyed.coordinator.core.spec(keyed.add.apply_async((1, 2), task_id="lone").id)["message"]
@@ -71,14 +76,54 @@ def test_the_event_task_sent_is_published_with_the_caller_s_producer_or_one_of_t
         keyed.add.apply_async((1, 2), producer=producer)
         keyed.add.apply_async((1, 2))
         keyed.add.apply_async((1, 2), connection=connection)
-    assert producer.noted == [("task.sent", "task-sent")]
-    assert keyed.coordinator.counts()["created"] == 3
+        keyed.app.send_task("keyed.add", (1, 2), publisher=producer)
+    assert producer.noted == 2 * [("task.sent", "task-sent")]
+    assert keyed.coordinator.counts()["created"] == 4
     assert keyed.app.producer_pool._dirty == set(), "each is given back"
 
 
 def test_a_priority_has_the_direction_of_the_broker(keyed: Any) -> None:
     told = [keyed.coordinator.job(keyed.add.apply_async((1, 2), priority=number).id).priority for number in (9, 0)]
     assert told == [-9, 0]
+    with Connection("memory://") as rabbit:
+        assert keyed.coordinator.job(keyed.add.apply_async((1, 2), priority=9, connection=rabbit).id).priority == 9
+
+
+def test_what_a_call_names_wins_over_the_option_and_what_its_task_names_does_not(keyed: Any) -> None:
+    option = {"key": "k", "priority": 5, "time_limit": 100, "soft_time_limit": None}
+    task = keyed.app.task(nothing, name="keyed.urgent", shared=False, coordinate=option, time_limit=50)
+
+    def told(**given: Any) -> tuple[int, int]:
+        job_id = keyed.coordinator.submit(None, task.s().set(**given), unknown="wait").job_id
+        called = task.apply_async(**given).id
+        jobs = [keyed.coordinator.job(one).priority for one in (job_id, called)]
+        limit = keyed.coordinator.store.client.hget(keyed.coordinator.store.key("job", called), "limits")
+        return jobs[1], int(limit.split()[2])
+
+    assert told() == (5, 100_000)
+    assert told(priority=0, time_limit=7) == (0, 7000)
+
+
+def test_headers_that_a_handler_puts_under_headers_reach_the_job(keyed: Any) -> None:
+    def before(headers: dict[str, Any], **_: Any) -> None:
+        headers["headers"] = {"trace": "t-1"}
+
+    signals.before_task_publish.connect(before)
+    try:
+        call = keyed.add.delay(1, 2)
+    finally:
+        signals.before_task_publish.disconnect(before)
+    assert keyed.coordinator.core.spec(call.id)["headers"] == {"trace": "t-1"}
+
+
+def test_a_backend_that_declares_a_queue_for_each_caller_is_given_a_channel(apps: Installation, keyed: Any) -> None:
+    app = Celery("keyed", broker=apps.server.url(1), backend="rpc://", set_as_current=False)
+    app.conf.broker_transport_options = {"global_keyprefix": f"{apps.prefix}."}
+    Coordinator(app, url=apps.server.url(0), prefix=apps.prefix, timeout=10)
+    task = app.task(nothing, name="keyed.add", shared=False, coordinate={"key": "k"})
+    assert keyed.coordinator.job(task.delay().id).key == "k"
+    app.coordinator.store.close()
+    app.close()
 
 
 def test_a_call_that_a_lock_turned_away_calls_its_error_links_and_keeps_what_is_wanted(

@@ -127,6 +127,13 @@ def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celer
         option.keys_of((1,), {})
 
 
+def test_an_option_that_is_none_is_not_set_and_false_is_no_option(app: Celery) -> None:
+    unset = {"priority": None, "max_attempts": None, "time_limit": None, "retry_delay": None, "rollback": None}
+    assert read(declared(app, {"key": "k", **unset}))
+    app.tasks.unregister("shop.ship")
+    assert read(declared(app, False)) is None
+
+
 def test_when_busy_is_told_for_each_part_of_the_key_and_skip_wins(app: Celery) -> None:
     def more(order_id: int, fast: bool) -> list[str]:
         return ["more/1", f"order/{order_id}"]
