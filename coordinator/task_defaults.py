@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.errors import InvalidJob
+from coordinator.jobs.arguments import checked
 from coordinator.jobs.chain import inner, is_canvas
-from coordinator.jobs.options import Arguments, Target, TaskDefault
+from coordinator.jobs.options import Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.lanes.lanes import Lanes
 
@@ -89,7 +90,7 @@ class TaskDefaults:
         result = type(self._app.backend).__name__ != "DisabledBackend" and not ignored
         if task is None:
             return TaskDefault(queue, hard, soft, result)
-        return TaskDefault(queue, hard, soft, result, _own_options(task), partial(_checked, task))
+        return TaskDefault(queue, hard, soft, result, _own_options(task), partial(checked, task))
 
     def _routed(self, name: str, signature: Signature) -> str:
         app = self._app
@@ -142,19 +143,6 @@ def _own_options(task: Task) -> SignatureOptions:
     if (expires := getattr(task, "expires", None)) is not None:
         options["expires"] = expires
     return options
-
-
-def _checked(task: Task, given: Arguments, before: int) -> Arguments:
-    """As `apply_async` checks them, and dumps the models among them of a task with `pydantic=True`."""
-    args, kwargs = [*(None,) * before, *given[0]], given[1]
-    if task.typing and (header := getattr(task, "__header__", None)):
-        try:
-            header(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidJob(f"{task.name}: {error}") from error
-    if (dump := getattr(task, "_dump_pydantic_arguments", None)) is not None:
-        args, kwargs = dump(args, kwargs)
-    return list(args)[before:], dict(kwargs)
 
 
 def _has_own(app: Celery) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+from contextvars import Context
 from functools import cached_property
 
 from celery import Celery
@@ -64,15 +65,18 @@ class Doorbells:
         return is_redis(self._app.conf.broker_write_url)
 
     def ring(self, node: str, bell: str) -> None:
-        """Never raises. The node's warden rings again if the doorbell does not arrive.
-
-        It goes by kombu, past Celery's signals and `task-sent` events: it is no task of the app's user.
-        """
+        """Never raises. The node's warden rings again if the doorbell does not arrive."""
         try:
-            with producers[self._connection].acquire(block=True, timeout=1.0) as producer:
-                publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
+            Context().run(self._publish, node, bell)
         except Exception as error:
             logger.warning("could not ring %s, its warden will: %s", node, error)
+
+    def _publish(self, node: str, bell: str) -> None:
+        """It goes by kombu, past Celery's signals and `task-sent` events: it is no task of the app's user. The context
+        is an empty one: no trace of an SDK that watches tasks has a doorbell.
+        """
+        with producers[self._connection].acquire(block=True, timeout=1.0) as producer:
+            publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
 
 
 def publish_bell(app: Celery, producer: Producer, queue: str, bell: str, args: tuple[str, ...]) -> None:

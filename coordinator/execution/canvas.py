@@ -51,7 +51,8 @@ def ended(job: Job, error: BaseException | None, trace: str) -> Ended:
     if job.state == "succeeded":
         return Ended(states.SUCCESS, job.result, None)
     if job.state in ("cancelled", "expired"):
-        return Ended(states.REVOKED, TaskRevokedError(job.state), None)
+        reason = "expired" if job.state == "expired" else "terminated" if job.attempt else "revoked"
+        return Ended(states.REVOKED, TaskRevokedError(reason), None)
     return Ended(states.FAILURE, error, trace)
 
 
@@ -80,13 +81,20 @@ def request_of(
     )
 
 
-def go_on(app: Celery, request: Context, end: Ended, kept: bool) -> None:
-    """As Celery's tracer does after the body. Store the result where it is `kept`."""
+def go_on(app: Celery, request: Context, end: Ended, kept: bool, turned_away: bool = False) -> None:
+    """As Celery's tracer does after the body. Store the result where it is `kept`.
+
+    Celery leaves the chain behind a revoked task alone, and a chord waits for it for ever. Where the call was
+    `turned_away` nobody revoked it, and its chain ends with it.
+    """
     backend = app.backend
     with _on_the_stack(app, request):
         if end.state == states.SUCCESS:
             _publish(app, request, end.result)
             backend.mark_as_done(request.id, end.result, request, kept)
+        elif end.state == states.REVOKED and turned_away:
+            how = {"call_errbacks": False, "state": end.state}
+            backend.mark_as_failure(request.id, end.result, request=request, store_result=kept, **how)
         elif end.state == states.REVOKED:
             backend.mark_as_revoked(request.id, str(end.result), request, kept)
         else:

@@ -69,8 +69,8 @@ def send(app: Celery, end: JobEnd) -> None:
     how, kept = ended(end.job, end.error, end.trace), _is_kept(app, end)
     for caller in (_own(end), *end.callers):
         is_kept = has_results(app) and not is_ignored(app, caller.task, caller.spec)
-        children = end.children if caller.id == end.job.id else ()
-        go_on(app, _request(end, caller, is_kept, children), how, is_kept)
+        own = caller.id == end.job.id
+        go_on(app, _request(end, caller, is_kept, end.children if own else ()), how, is_kept, turned_away=not own)
     if kept:
         request = _request(end, _own(end), kept)
         for other in end.others:

@@ -12,8 +12,8 @@ Left out is all that needs time, processes or a broker:
   expires, lapses or is lost. `jobs.flush()` puts in line what a sorter holds.
 - There are no nodes: queues, labels, drains and turns between groups have no effect, and no running job is stopped.
   A job that is cancelled at work ends as cancelled after its attempt.
-- No result backend is written: `get()` of a keyed task's call finds nothing. The steps of its chain are called in
-  place, and the body of its chord is not.
+- No result backend is written: `get()` of a keyed task's call finds nothing. The tasks that follow on it run in place:
+  the steps of its chain, and the body of a chord whose header has keyed tasks only. A plain call is published, as ever.
 - Nobody forgets an instance, whatever its `keep`. `Grab.wait` raises WaitTimeout at once where the winner is at work:
   it could not end meanwhile.
 - A lock that would have to wait raises Locked at once, whatever its `wait`: nobody could release it meanwhile. One that
@@ -45,6 +45,8 @@ from coordinator.execution.runner import undoing_of
 from coordinator.execution.subresults import JobHandle, flattened
 from coordinator.in_place.attempts import NODE
 from coordinator.in_place.causes import causes_in_place
+from coordinator.in_place.chords import Chords
+from coordinator.in_place.following import called_in_place
 from coordinator.in_place.lanes import Memory
 from coordinator.in_place.rings import ring, ring_of_code
 from coordinator.in_place.sorters import SortersInMemory
@@ -69,6 +71,7 @@ class InPlace(Memory):
         self._turn = threading.RLock()
         self._app = app
         self._tracers = Tracers(app, NODE, in_place=True)
+        self.chords = Chords(app, self._following)
         self._handles: dict[str, list[AsyncResult | JobHandle | None]] = {}
         self._raised: dict[str, tuple[BaseException, str]] = {}
 
@@ -190,13 +193,27 @@ class InPlace(Memory):
         finally:
             self._app.conf.task_always_eager = before
 
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """Call in place each task that is published: it follows on a job."""
+        with self._eager() if self._eager_app else called_in_place(self._app):
+            yield
+
     def _tell(self) -> None:
         """Links and error links."""
         while self.rules.owed:
             job = self.job(self.rules.owed.pop(0))
             error, traceback = self._raised.pop(job.id, (recorded_error(self._app, job), ""))
-            with self._eager():
-                send(self._app, JobEnd(job, _untold(self.spec(job.id)), error, traceback))
+            with self._following():
+                send(self._app, JobEnd(job, self._untold(job.id), error, traceback))
+
+    def _untold(self, job_id: str) -> Spec:
+        """No backend keeps the result. That of an eager app counts no parts of chords: such calls have none."""
+        spec = self.spec(job_id)
+        message = {
+            name: value for name, value in spec.get("message", {}).items() if name != "chord" or not self._eager_app
+        }
+        return {**spec, "ignore_result": True, "message": cast(Message, message)}
 
     # Sub-results
 
@@ -252,9 +269,3 @@ class InPlace(Memory):
             return End(handle.successful(), handle.result) if handle.ready() else None
         well = job.state == "succeeded"
         return End(well, job.result if well else job.error) if job.over else None
-
-
-def _untold(spec: Spec) -> Spec:
-    """No backend keeps the result, or counts the parts of a chord."""
-    message = {name: value for name, value in spec.get("message", {}).items() if name != "chord"}
-    return {**spec, "ignore_result": True, "message": cast(Message, message)}

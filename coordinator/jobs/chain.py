@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
+from coordinator.jobs.arguments import in_canvas
 from coordinator.jobs.options import Arguments, Options, Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions, Spec, StepSpec
 from coordinator.store.times import milliseconds
@@ -143,9 +144,8 @@ def _step(
     kind = "\n".join((app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
     if is_canvas(one):
-        for part in inner(one):
-            target.default_of(part)
-        return Step(kind, CANVAS, limit, {"canvas": one}, default.result, {})
+        whole = in_canvas(one, before, lambda part, behind: _given(part, target.default_of(part), behind))
+        return Step(kind, CANVAS, limit, {"canvas": whole}, default.result, {})
     args, kwargs = _checked(one, default, before, united)
     laid: StepSpec = {"task": task, "args": args, "kwargs": kwargs}
     if options.get("headers"):
@@ -160,12 +160,14 @@ def _step(
 
 
 def _checked(one: Signature, default: TaskDefault, before: int, united: object) -> Arguments:
+    if isinstance(united, Mapping) and default.checked is not None:
+        one = {**one, "kwargs": {**(one.get("kwargs") or {}), **dict.fromkeys(united)}}
+    return _given(one, default, 0 if one.get("immutable") else before)
+
+
+def _given(one: Signature, default: TaskDefault, before: int) -> Arguments:
     args, kwargs = list(one.get("args") or ()), dict(one.get("kwargs") or {})
-    if default.checked is None:
-        return args, kwargs
-    if isinstance(united, Mapping):
-        kwargs = {**kwargs, **dict.fromkeys(united)}
-    return default.checked((args, kwargs), 0 if one.get("immutable") else before)
+    return (args, kwargs) if default.checked is None else default.checked((args, kwargs), before)
 
 
 def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:

@@ -99,12 +99,13 @@ class Coordinate(TaskOptions, total=False):
     """The option `coordinate` of a keyed task: `@app.task(coordinate={"key": "order/{order_id}"})`.
 
     * key: a text over the task's own arguments, or a function of them that gives one key or several; or a list of such.
-    * when_busy, max_waiting: as in `Options`.
+    * when_busy, max_waiting: as in `Options`. A mapping names each part of `key` as it stands there:
+      {"key": ["pool/{pool}", "item/{id}"], "when_busy": {"pool/{pool}": "queue", "item/{id}": "skip"}}.
     * on_skip: the call that was skipped gives the `result` of the job it was skipped for, or has Locked `raise`d.
     """
 
     key: Required[KeyOption | Sequence[KeyOption]]
-    when_busy: Literal["queue", "skip", "defer", "replace"]
+    when_busy: Literal["queue", "skip", "defer", "replace"] | Mapping[Any, Literal["queue", "skip"]]
     on_skip: Literal["result", "raise"]
     max_waiting: int | None
 

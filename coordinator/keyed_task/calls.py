@@ -20,7 +20,8 @@ from celery.app.task import Task
 from celery.result import AsyncResult
 
 from coordinator.errors import InvalidJob, SettingsError
-from coordinator.jobs.options import Options
+from coordinator.jobs.arguments import checked, in_canvas
+from coordinator.jobs.options import Arguments, Options
 from coordinator.jobs.request import Call, Requests, check_signature
 from coordinator.jobs.spec import Signature
 from coordinator.jobs.submission import Submission
@@ -60,6 +61,7 @@ class KeyedTasks:
 
         def send_task(name: str, *args: Any, coordinate: object = None, **options: Any) -> AsyncResult:
             options |= dict(zip(names[1:], args, strict=False))
+            self._check_rest(options)
             task = options.get("task_type") or app._tasks.get(name)
             keyed = self.of(task) if task is not None else None
             if keyed is None:
@@ -112,6 +114,19 @@ class KeyedTasks:
                 wrong.append(str(error))
         if wrong:
             raise SettingsError("; ".join(wrong))
+
+    def _check_rest(self, options: dict[str, Any]) -> None:
+        """The arguments of the keyed tasks behind a call, in its chain and its chord, as those of the call itself."""
+        if chain := options.get("chain"):
+            options["chain"] = [in_canvas(step, 1, self._given) for step in chain]
+        if chord := options.get("chord"):
+            options["chord"] = in_canvas(chord, 1, self._given)
+
+    def _given(self, one: Signature, before: int) -> Arguments | None:
+        task = self._app._tasks.get(one["task"])
+        if task is None or self.of(task) is None:
+            return None
+        return checked(task, (list(one.get("args") or ()), dict(one.get("kwargs") or {})), before)
 
     def _through_lane(
         self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: dict[str, Any]

@@ -38,19 +38,24 @@ class Keys:
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
         """The keys of a call, each once. Raises InvalidJob where one cannot be made."""
+        return list(dict.fromkeys(key for _, keys in self.by_part(args, kwargs) for key in keys))
+
+    def by_part(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[tuple[str | Callable[..., Any], list[Any]]]:
+        """Beside each part the keys that it gives for a call. Raises InvalidJob where one cannot be made."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidJob(f"it cannot be called so, and has no key: {error}") from error
         bound.apply_defaults()
-        found: list[Any] = []
-        for part in self.parts:
-            if isinstance(part, str):
-                found.append(_filled(part, self._named(bound)))
-            else:
-                given = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
-                found += given if isinstance(given, list | tuple | set | frozenset) else [given]
-        return list(dict.fromkeys(found))
+        return [(part, self._given(part, bound)) for part in self.parts]
+
+    def _given(self, part: str | Callable[..., Any], bound: inspect.BoundArguments) -> list[Any]:
+        if isinstance(part, str):
+            return [_filled(part, self._named(bound))]
+        given = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+        return list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
 
     @property
     def _by_place(self) -> bool:

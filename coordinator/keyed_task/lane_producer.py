@@ -141,11 +141,11 @@ class LaneProducer:
 
 def queue_of(app: Celery, options: Mapping[str, Any]) -> str:
     """The queue that the message would have gone to. Raises InvalidJob where no queue is known for its exchange."""
-    for queue in options.get("declare") or ():
-        if isinstance(queue, Queue):
-            return str(queue.name)
     exchange, key = options.get("exchange"), options.get("routing_key")
     exchange = getattr(exchange, "name", exchange) or ""
+    for queue in options.get("declare") or ():  # Celery names its default queue there, whatever the exchange
+        if isinstance(queue, Queue) and (exchange == queue.exchange.name or (exchange, key) == ("", queue.name)):
+            return str(queue.name)
     for name, queue in app.amqp.queues.items():
         if (exchange, key) in (("", name), (queue.exchange.name, queue.routing_key)):
             return str(name)

@@ -25,7 +25,7 @@ _OF_A_CALL = {
 }
 
 _CHECKS: dict[str, Callable[[Any], object]] = {
-    "when_busy": lambda given: validation.one_of("when_busy", given, request.WHEN_BUSY),
+    "when_busy": lambda given: isinstance(given, Mapping) or validation.one_of("when_busy", given, request.WHEN_BUSY),
     "on_skip": lambda given: validation.one_of("on_skip", given, _ON_SKIP),
     "on_failure": lambda given: validation.one_of("on_failure", given, request.ON_FAILURE),
     "priority": validation.priority,
@@ -60,7 +60,18 @@ class KeyedTask:
         """Those of the option, save those that the call itself names."""
         own = signature.get("options", {})
         named = {name for name, usual in self.usual.items() if own.get(name) not in (None, usual)}
-        return cast(Options, {name: value for name, value in self.options.items() if name not in named})
+        options = {name: value for name, value in self.options.items() if name not in named}
+        if isinstance(by_part := self.options.get("when_busy"), Mapping):
+            options["when_busy"] = self._by_key(by_part, signature)
+        return cast(Options, options)
+
+    def _by_key(self, by_part: Mapping[Any, Any], signature: Signature) -> dict[str, str]:
+        """`skip` wins where two parts give one key."""
+        found: dict[str, str] = {}
+        for part, keys in self.keys.by_part(signature.get("args") or (), signature.get("kwargs") or {}):
+            for key in keys:
+                found[key] = "skip" if found.get(key) == "skip" else by_part[part]
+        return found
 
     def keys_of(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> tuple[str, ...]:
         """The keys of a call with these arguments. Raises InvalidJob, which names the task and the argument."""
@@ -97,8 +108,19 @@ def _checked(task: Task, given: Mapping[str, Any]) -> KeyedTask:
             _CHECKS[name](value)
     options = {name: value for name, value in given.items() if name not in ("key", "on_skip")}
     keys = Keys.read(given["key"], inspect.signature(task.run))
+    if isinstance(by_part := given.get("when_busy"), Mapping):
+        _check_parts(by_part, keys)
     usual = {name: getattr(task, name, None) for name in ("priority", "time_limit", "soft_time_limit")}
     return KeyedTask(task.name, keys, cast(Options, options), given.get("on_skip") == "raise", usual)
+
+
+def _check_parts(by_part: Mapping[Any, Any], keys: Keys) -> None:
+    """`when_busy` for each part of the key, as the option has it."""
+    if set(by_part) != set(keys.parts):
+        names = ", ".join(sorted(repr(part) for part in keys.parts))
+        raise InvalidJob(f"when_busy names {sorted(map(repr, by_part))}: name each part of key, and no other: {names}")
+    for one in by_part.values():
+        validation.one_of("when_busy of a key", one, request.WHEN_BUSY[:2])
 
 
 def _way_out(name: str) -> str:

@@ -11,11 +11,12 @@ from celery import Celery
 from celery.utils.collections import AttributeDict
 from celery.utils.saferepr import saferepr
 from celery.worker import control
+from celery.worker.state import REVOKE_EXPIRES
 
 from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
-from coordinator.jobs.record import fields_of_many
+from coordinator.store.times import milliseconds
 from coordinator.worker.inspected import Info, Inspected
 
 logger = logging.getLogger(__name__)
@@ -78,15 +79,15 @@ def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
 
 
 def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:
-    """Those that are jobs; None where Redis cannot say."""
+    """Those that are jobs; None where Redis cannot say. Any other may be that of a job to come, and Redis notes it."""
     named = [one for one in ids if validation.is_id(one)]
     try:
         with closing(app.coordinator.store) as store:
-            found = fields_of_many(store, named, "state", "alias")
+            known: list[bytes] = store.step("jobs_named", milliseconds(REVOKE_EXPIRES), *named)
     except CoordinatorError as error:
         logger.warning("cannot ask which of the revoked tasks are jobs: %s", error)
         return None
-    return [one for one, (state, alias) in zip(named, found, strict=True) if state or alias]
+    return [one.decode() for one in known]
 
 
 def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:

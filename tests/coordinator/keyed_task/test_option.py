@@ -38,6 +38,9 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
         ({}, "name the key"),
         ({"key": "k", "when_bussy": "skip"}, r"unknown option 'when_bussy' \(did you mean 'when_busy'\?\)"),
         ({"key": "k", "when_busy": "sometimes"}, "one of queue, skip, defer"),
+        ({"key": ["a", "b"], "when_busy": {"a": "skip"}}, r"name each part of key, and no other: 'a', 'b'"),
+        ({"key": ["a", "b"], "when_busy": {"a": "skip", "b": "defer"}}, "when_busy of a key 'defer'"),
+        ({"key": "k", "when_busy": ["skip"]}, "one of queue, skip, defer"),
         ({"key": "k", "on_skip": "ignore"}, "one of result, raise"),
         ({"key": "k", "job_id": "one"}, "name task_id at the call"),
         ({"key": "k", "max_attempts": "3"}, "max_attempts is a whole number"),
@@ -108,6 +111,39 @@ def test_keys_are_made_from_the_bound_arguments(
     option = read(declared(app, {"key": key}))
     assert option
     assert list(option.keys_of(args, kwargs)) == keys
+
+
+def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celery) -> None:
+    parts = ["{colour}", lambda first, *rest, **more: [f"{first}/{len(rest)}", more["colour"]]]
+
+    @app.task(name="shop.paint", shared=False, coordinate={"key": parts})
+    def paint(first: int, /, *rest: int, **more: str) -> None:
+        """Paint it."""
+
+    option = read(paint)
+    assert option
+    assert option.keys_of((1, 2, 3), {"colour": "red"}) == ("red", "1/2")
+    with pytest.raises(InvalidJob, match=r"\{colour\} cannot be read"):
+        option.keys_of((1,), {})
+
+
+def test_an_option_that_is_none_is_not_set_and_false_is_no_option(app: Celery) -> None:
+    unset = {"priority": None, "max_attempts": None, "time_limit": None, "retry_delay": None, "rollback": None}
+    assert read(declared(app, {"key": "k", **unset}))
+    app.tasks.unregister("shop.ship")
+    assert read(declared(app, False)) is None
+
+
+def test_when_busy_is_told_for_each_part_of_the_key_and_skip_wins(app: Celery) -> None:
+    def more(order_id: int, fast: bool) -> list[str]:
+        return ["more/1", f"order/{order_id}"]
+
+    when_busy = {"order/{order_id}": "skip", "pool/{fast}": "queue", more: "queue"}
+    option = read(declared(app, {"key": list(when_busy), "when_busy": when_busy}))
+    assert option
+    assert option.options_of({"task": "shop.ship", "args": [4]}) == {
+        "when_busy": {"order/4": "skip", "pool/False": "queue", "more/1": "queue"}
+    }
 
 
 @pytest.mark.parametrize(

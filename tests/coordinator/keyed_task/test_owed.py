@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
-from celery import chain
+from celery import chain, chord, group
+from celery.exceptions import TaskRevokedError
 
+from coordinator.worker.remote_control import jobs_among
 from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
 
@@ -83,3 +85,40 @@ def test_of_several_lanes_the_busy_one_says_which_job_a_call_is_skipped_for(keye
     busy = keyed.add.delay(1, 2, lane="busy")
     assert {node.must_take().id, node.must_take().id} == {roomy.id, busy.id}
     assert keyed.both_once.delay("roomy", "busy").id == busy.id
+
+
+def test_a_call_that_was_revoked_before_it_came_ends_as_such_and_is_told(keyed: Any, node: Puppet) -> None:
+    known = keyed.add.delay(1, 2)
+    assert jobs_among(keyed.app, [known.id, "mine", "skipped"]) == [known.id]
+    mine = keyed.add.apply_async((3, 4), task_id="mine", link_error=keyed.note.si("never"))
+    assert keyed.coordinator.job("mine").state == "cancelled"
+    assert keyed.coordinator.lane("lane/usual").jobs == (known.id,)
+    assert jobs_among(keyed.app, ["mine"]) == ["mine"]
+    assert tell(keyed, "mine") == 1
+    with pytest.raises(TaskRevokedError, match="revoked"):
+        mine.get(timeout=5)
+    counts = keyed.coordinator.counts()
+    assert (counts["created"], counts["cancelled"], counts["ready"], counts["scheduled"]) == (2, 1, 1, 0)
+
+
+def test_of_two_lanes_a_call_waits_in_one_and_is_skipped_for_the_other(keyed: Any, node: Puppet) -> None:
+    keyed.add.delay(1, 2, lane="pool")
+    first, second = keyed.pooled.delay("a"), keyed.pooled.delay("b")
+    assert (keyed.pooled.delay("a").id, keyed.pooled.delay("b").id) == (first.id, second.id)
+    assert [keyed.coordinator.lane(key).length for key in ("lane/pool", "item/a", "item/b")] == [3, 1, 1]
+
+
+def test_an_option_of_a_canvas_sets_the_tasks_that_celery_sets_with_any_option(keyed: Any, node: Puppet) -> None:
+    one = keyed.add.s(1, 2)
+    asked = [chain(one, one, one), group(one, one), chord([one, one], keyed.sum_up.s())]
+    for canvas in asked:
+        canvas.set(coordinate=False, shadow="x").apply_async()
+    with keyed.app.connection_for_write() as connection, connection.SimpleQueue("celery") as queue:
+        messages = [queue.get(timeout=5) for _ in range(5)]
+    for message in messages:
+        assert (message.headers["coordinate"], message.headers["shadow"]) == (False, "x")
+    later = [step["options"] for step in messages[0].payload[2]["chain"]]
+    body = messages[4].payload[2]["chord"]["options"]
+    found = [(options.get("coordinate"), options.get("shadow")) for options in (*later, body)]
+    assert found == [(None, None), (None, None), (False, "x")]
+    assert keyed.coordinator.counts()["created"] == 0

@@ -260,3 +260,20 @@ def test_a_users_suite_finds_the_fixture_without_naming_it(tmp_path: Path) -> No
     argv = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+UNRELATED = """
+import sys
+
+def test_mine():
+    ours = {name for name in sys.modules if name.startswith("coordinator")}
+    assert ours == {"coordinator", "coordinator.testing", "coordinator.testing.plugin"}
+    assert not {"celery", "kombu", "redis", "pydantic"} & sys.modules.keys()
+"""
+
+
+def test_a_suite_that_does_not_use_the_fixture_loads_nothing_else_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(UNRELATED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout

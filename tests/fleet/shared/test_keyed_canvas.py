@@ -48,6 +48,20 @@ FAILING: dict[str, Canvas] = {
     "chord, body": lambda m: chord([m.add.s(1, 1), m.add.s(2, 2)], m.fail.s().on_error(m.note.si("error"))),
     "chain in a chord": lambda m: chord([chain(m.fail.s("bad"), m.add.s(1)), m.add.s(1, 1)], m.total.s()),
 }
+# Each has one task that is revoked: at work, or before it begins. Beside them the states of all parts, sorted.
+AT_WORK: dict[str, tuple[Callable[[Any, Signature], Signature], str]] = {
+    "chain, first": (lambda m, one: chain(one, m.add.si(1, 1)).on_error(m.note.si("error")), "PENDING REVOKED"),
+    "chain, in the middle": (lambda m, one: chain(m.add.s(1, 1), one, m.add.si(1, 1)), "PENDING REVOKED SUCCESS"),
+    "chain, last": (lambda m, one: chain(m.add.s(1, 1), one), "REVOKED SUCCESS"),
+    "group": (lambda m, one: group(one, m.plain.s(1)), "REVOKED SUCCESS"),
+    "chord, header": (
+        lambda m, one: chord([one, m.plain.s(1)], m.tell.s().on_error(m.note.si("error"))), "FAILURE REVOKED SUCCESS",
+    ),
+    "chord, body": (lambda m, one: chord([m.add.s(1, 1), m.plain.s(1)], one), "REVOKED SUCCESS SUCCESS"),
+    "chain in a chord": (
+        lambda m, one: chord([chain(one, m.add.si(1, 1)), m.plain.s(1)], m.tell.s()), "PENDING PENDING REVOKED SUCCESS",
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -100,6 +114,36 @@ def outcome(fleet: Fleet, sig: Signature, notes: int) -> dict[str, Any]:
     return {"value": value, "states": [part.state for part in parts], "called": called()}
 
 
+def revoked(fleet: Fleet, keyed: Any, name: str, way: Callable[[Any], Any]) -> dict[str, Any]:
+    """How a canvas ended of which a task was revoked at its work."""
+    make, states = AT_WORK[name]
+    begun = len(fleet.stamps("endless", "begin"))
+    one = keyed.held.si("endless").set(task_id=f"{way.__name__} {name}")
+    result = way(make(keyed, one)).apply_async()
+    wait_until(lambda: len(fleet.stamps("endless", "begin")) > begun, 20, fleet.logs)
+    return ended_by(revoke(keyed, one.id, terminate=True), result, states)
+
+
+def revoke(keyed: Any, task_id: str, **how: Any) -> AsyncResult:
+    """The node has heard of it."""
+    assert keyed.app.control.revoke(task_id, reply=True, timeout=10, limit=1, **how)
+    return keyed.app.AsyncResult(task_id)
+
+
+def ended_by(one: AsyncResult, result: Any, states: str) -> dict[str, Any]:
+    """How a canvas ended of which this was revoked, once its parts have these states, sorted."""
+    parts = tree(result)
+    wait_until(
+        lambda: " ".join(sorted(part.state for part in parts)) == states, 20, lambda: f"{parts} are not {states}"
+    )
+    found = {"states": [part.state for part in parts], "why": str(one.result)}
+    if not isinstance(result.parent, GroupResult) or result.ready():  # Celery leaves the others alone
+        with pytest.raises(Exception) as caught:
+            result.get(timeout=20)
+        found["error"] = f"{type(caught.value).__name__}: {caught.value}".replace(one.id, "…")
+    return found
+
+
 def one_at_a_time(fleet: Fleet) -> bool:
     """The stamps of `add` come in pairs."""
     found = [stamp.what for stamp in fleet.stamps() if stamp.name == "add/usual"]
@@ -139,3 +183,45 @@ def test_a_canvas_fails_as_without_the_option(fleet: Fleet, keyed: Any, name: st
     with_it, without = outcome(fleet, FAILING[name](keyed), notes), outcome(fleet, past(FAILING[name](keyed)), notes)
     assert with_it == without
     assert "FAILURE" in with_it["states"]
+
+
+def keep(sig: Any) -> Any:
+    return sig
+
+
+@pytest.mark.parametrize("name", AT_WORK)
+def test_a_canvas_of_which_a_task_is_revoked_at_work_ends_as_without_the_option(
+    fleet: Fleet, keyed: Any, name: str
+) -> None:
+    assert revoked(fleet, keyed, name, keep) == revoked(fleet, keyed, name, past)
+
+
+def test_a_canvas_of_which_a_task_is_revoked_before_it_began_ends_as_without_the_option(
+    fleet: Fleet, keyed: Any
+) -> None:
+    def ends(way: Callable[[Any], Any]) -> list[dict[str, Any]]:
+        found = []
+        for make, states in (
+            (lambda one: chain(one, keyed.add.s(1)), "PENDING REVOKED"),
+            (lambda one: chord([one, keyed.plain.s(1)], keyed.tell.s()), "FAILURE REVOKED SUCCESS"),
+        ):
+            later = keyed.add.s(1, 1).set(countdown=1, task_id=f"{way.__name__} {states}")
+            result = way(make(later)).apply_async()
+            found.append(ended_by(revoke(keyed, later.id), result, states))
+        return found
+
+    assert ends(keep) == ends(past)
+
+
+def test_a_later_step_of_a_chain_may_be_revoked_while_the_first_is_at_work(fleet: Fleet, keyed: Any) -> None:
+    def ends(way: Callable[[Any], Any]) -> dict[str, Any]:
+        name = way.__name__
+        steps = chain(keyed.held.si(name), keyed.add.si(1, 1).set(task_id=f"last {name}"))
+        result = way(steps).apply_async()
+        fleet.begun(name)
+        last = revoke(keyed, result.id)
+        fleet.go(name)
+        return ended_by(last, result, "REVOKED SUCCESS")
+
+    assert ends(keep) == ends(past)
+    assert not fleet.stamps("add/usual")

@@ -1,9 +1,11 @@
 """A keyed call that was skipped, or that melted into a waiting job, has a result too: nobody waits for ever."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.exceptions import TaskRevokedError
 
 from coordinator import Locked
 from tests.harness.fleet import Fleet
@@ -57,47 +59,81 @@ def test_a_skipped_call_under_an_id_of_its_own_has_the_outcome_under_it(fleet: F
     fleet.begun("note/first")
 
 
-CANVASES: dict[str, Any] = {
-    "chain": (lambda m: chain(m.once.si("second"), m.note.s()), None),
-    "chain, last": (lambda m: chain(m.plain.s(1), m.once.si("second")), "first"),
-    "group": (lambda m: group(m.once.si("second"), m.plain.s(1)), ["first", 1]),
-    "chord, header": (
-        lambda m: chord([m.once.si("second"), m.once.si("third"), m.plain.s(1)], m.tell.s()), ["first", "first", 1],
+# Each: a canvas of a call that is turned away, the number of such calls in it, and its result where theirs is `value`.
+CANVASES: dict[str, tuple[Callable[[Any, Any], Any], int, Callable[[Any], Any]]] = {
+    "chain, first": (lambda m, one: chain(one, m.tell.s()), 1, lambda value: value),
+    "chain, in the middle": (lambda m, one: chain(m.plain.s(1), one, m.tell.s()), 1, lambda value: value),
+    "chain, last": (lambda m, one: chain(m.plain.s(1), one), 1, lambda value: value),
+    "chain, twice": (lambda m, one: chain(one, one, m.tell.s()), 1, lambda value: value),
+    "group": (lambda m, one: group(one, m.plain.s(1), one), 2, lambda value: [value, 1, value]),
+    "chord, header": (lambda m, one: chord([one, one, m.plain.s(1)], m.tell.s()), 2, lambda value: [value, value, 1]),
+    "chord, body": (lambda m, one: chord([m.plain.s(1), m.plain.s(2)], one), 1, lambda value: value),
+    "chord in a chord": (
+        lambda m, one: chord([chord([one, m.plain.s(1)], m.tell.s()), m.plain.s(2)], m.tell.s()), 1,
+        lambda value: [[value, 1], 2],
     ),
-    "chord, body": (lambda m: chord([m.plain.s(1), m.plain.s(2)], m.once.si("second")), "first"),
+    "chain in a chord": (
+        lambda m, one: chord([chain(one, m.tell.s()), m.plain.s(2)], m.tell.s()), 1, lambda value: [value, 2],
+    ),
 }  # fmt: skip
+ENDS = {"fails": "bad", "is revoked": "terminated|revoked"}
+
+
+def turned_away(fleet: Fleet, keyed: Any, option: str, name: str) -> tuple[Any, Any]:
+    """The job for which calls with this `when_busy` are turned away, and such a call; a job at work has the lane."""
+    first = begun(fleet, keyed, name)
+    if option == "skip":
+        return first, keyed.once.si("second")
+    return keyed.late.delay(f"melted {name}"), keyed.late.si(f"melted {name}")
+
+
+def wait_for_turned_away(keyed: Any, number: int) -> None:
+    """So many calls of a canvas have met the busy lane."""
+    store = keyed.coordinator.store
+
+    def found() -> list[bytes]:
+        names = store.client.scan_iter(f"{store.key('job', '*')}", 1000)
+        return [one for one in names if any(store.client.hmget(one, "skipped", "alias"))]
+
+    wait_until(lambda: len(found()) == number, 20, lambda: f"{found()}")
 
 
 @pytest.mark.parametrize("name", CANVASES)
-def test_a_canvas_goes_on_with_the_outcome_of_the_job_it_was_skipped_for(fleet: Fleet, keyed: Any, name: str) -> None:
-    make, expected = CANVASES[name]
-    first = begun(fleet, keyed)
-    result = make(keyed).apply_async()
-    if name == "chord, body":
-        wait_until(lambda: all(part.ready() for part in result.parent.results), 20)
-        wait_until(lambda: keyed.coordinator.store.client.exists(keyed.coordinator.store.key("job", result.id)), 20)
-    elif name == "chain, last":
-        wait_until(lambda: keyed.coordinator.store.client.exists(keyed.coordinator.store.key("job", result.id)), 20)
+@pytest.mark.parametrize("option", ["skip", "defer"])
+def test_a_canvas_goes_on_with_the_outcome_of_the_job_that_turned_its_call_away(
+    fleet: Fleet, keyed: Any, option: str, name: str
+) -> None:
+    make, number, expected = CANVASES[name]
+    job, one = turned_away(fleet, keyed, option, "first")
+    result = make(keyed, one).apply_async()
+    wait_for_turned_away(keyed, number)
     fleet.go("first")
-    assert result.get(timeout=20) == expected
-    assert first.get(timeout=20) == "first"
-    assert {stamp.name for stamp in fleet.stamps()} <= {"first", "plain", "note/first"}
+    if name == "chain, twice":  # the second one is called once the lane is free
+        fleet.go("second")
+    value = job.get(timeout=20)
+    assert result.get(timeout=20) == expected("second" if (option, name) == ("skip", "chain, twice") else value)
+    begun_ones = {stamp.name for stamp in fleet.stamps(what="begin")} - {"plain"}
+    assert begun_ones == {"first", *([value, "second"] if name == "chain, twice" and option == "skip" else [value])}
 
 
-def test_a_chord_fails_where_the_job_it_was_skipped_for_fails_or_is_revoked(fleet: Fleet, keyed: Any) -> None:
-    first = begun(fleet, keyed)
-    body = chord([keyed.once.si("second"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
-    first.revoke(terminate=True)
-    with pytest.raises(Exception, match="cancelled"):
-        body.get(timeout=20)
-    held = keyed.failing.delay("bad")
-    fleet.begun("bad")
-    body = chord([keyed.once.si("second"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
-    fleet.go("bad")
-    with pytest.raises(Exception, match="bad"):
-        body.get(timeout=20)
-    with pytest.raises(ValueError, match="bad"):
-        held.get(timeout=20)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", [name for name in CANVASES if name != "chain, twice"])
+@pytest.mark.parametrize("option", ["skip", "defer"])
+def test_a_canvas_ends_as_the_job_that_turned_its_call_away_fails_or_is_revoked(
+    fleet: Fleet, keyed: Any, option: str, name: str, end: str
+) -> None:
+    make, number, _ = CANVASES[name]
+    job, one = turned_away(fleet, keyed, option, "bad" if end == "fails" else "first")
+    result = make(keyed, one).apply_async()
+    wait_for_turned_away(keyed, number)
+    if end == "is revoked":
+        job.revoke(terminate=True)
+        with pytest.raises(TaskRevokedError):
+            job.get(timeout=20)
+    for released in ("bad", "first"):
+        fleet.go(released)
+    with pytest.raises(Exception, match=ENDS[end]):
+        result.get(timeout=20)
 
 
 def test_a_call_that_a_lock_or_a_pause_turned_away_fails_and_blocks_no_chord(fleet: Fleet, keyed: Any) -> None:
@@ -144,7 +180,7 @@ def test_a_call_that_another_replaces_ends_as_revoked_and_so_does_its_canvas(fle
     body = chord([keyed.newest.s("first"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
     fleet.begun("first")
     second = keyed.newest.delay("second")
-    with pytest.raises(Exception, match="cancelled"):
+    with pytest.raises(Exception, match="terminated"):
         body.get(timeout=20)
     fleet.begun("second")
     fleet.go("second")

@@ -34,6 +34,7 @@ def test_the_option_works_wherever_celery_takes_options(fleet: Fleet, keyed: Any
     assert keyed.annotated.delay().get(timeout=20) == ["lane/usual"]
     assert keyed.counted.apply_async(kwargs={"lane": "c"}).get(timeout=20) == ["lane/c"]
     assert keyed.app.send_task("keyed.both", (3, 3)).get(timeout=20) == ["lane/3"]
+    assert keyed.modelled.delay(keyed.Order(id=7, name="x")).get(timeout=20) == "x"
     assert keyed.counted.called == 1, "a base class's own apply_async is called"
 
 

@@ -38,6 +38,12 @@ def _wait_for(name: str) -> None:
         time.sleep(0.01)
 
 
+def _unless_bad(name: str) -> str:
+    if "bad" in name:
+        raise ValueError(name)
+    return name
+
+
 QUEUE: Coordinate = {"key": "lane/{lane}"}
 
 
@@ -63,7 +69,7 @@ def held(name: str, lane: str = "usual") -> str:
 def once(name: str, lane: str = "usual") -> str:
     stamp(name, "begin")
     _wait_for(name)
-    return name
+    return _unless_bad(name)
 
 
 @app.task(name="keyed.strict", coordinate={"key": "lane/{lane}", "when_busy": "skip", "on_skip": "raise"})
@@ -81,7 +87,7 @@ def newest(name: str, lane: str = "usual") -> str:
 @app.task(name="keyed.late", coordinate={"key": "lane/{lane}", "when_busy": "defer"})
 def late(name: str, lane: str = "usual") -> str:
     stamp(name, "begin")
-    return name
+    return _unless_bad(name)
 
 
 @app.task(name="keyed.fail", coordinate=QUEUE)
@@ -111,9 +117,19 @@ def tell(value: Any) -> Any:
 def again(self: Task, x: int, lane: str = "usual") -> int:
     """Fails twice, and retries itself at once."""
     stamp("again", "begin")
-    if self.request.retries < 2:
-        raise self.retry(countdown=0)
+    tries = self.request.retries
+    while tries and not current_job() and _told(self) != f"try {tries}":
+        time.sleep(0.01)
+    if tries < 2:
+        raise self.retry(countdown=0, exc=ValueError(f"try {tries + 1}"))
     return x
+
+
+def _told(task: Task) -> str:
+    """What the backend was told last. Celery publishes a retry before it stores RETRY, and would store that over the
+    SUCCESS of a quicker one.
+    """
+    return str(task.backend.get_task_meta(task.request.id)["result"])
 
 
 @app.task(bind=True, name="keyed.about", coordinate=QUEUE)
@@ -132,6 +148,14 @@ def both(x: int, y: int) -> list[str]:
 @app.task(name="keyed.both_once", coordinate={"key": ["lane/{x}", "lane/{y}"], "when_busy": "skip"})
 def both_once(x: str, y: str) -> str:
     return f"{x} {y}"
+
+
+@app.task(
+    name="keyed.pooled",
+    coordinate={"key": ["lane/{lane}", "item/{name}"], "when_busy": {"lane/{lane}": "queue", "item/{name}": "skip"}},
+)
+def pooled(name: str, lane: str = "pool") -> str:
+    return name
 
 
 @app.task(name="keyed.annotated")

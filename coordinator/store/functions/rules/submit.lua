@@ -70,12 +70,23 @@ local function write(name, keys, state, at, ...)
   redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
 end
 
+-- It was revoked before it came: it ends as cancelled, and its end is told.
+local function end_at_once(c, id, keys_text, fields, priority, list, from)
+  classes.count(c, fields.class)
+  write(c.P .. 'job:' .. id, keys_text, 'scheduled', c.now_text, unpack(list, from))
+  states.schedule(c, id, line.new_score(c, priority, 'back'), c.now)
+  cancel.job(c, id, 'revoked', 'celery', true)
+  return {'queued', -1, id, ''}
+end
+
 local function stand(c, id, keys_text, fields, when_busy, priority, not_before, room, list, from)
   local name, keys = c.P .. 'job:' .. id, record.keys_of(keys_text)
-  if redis.call('EXISTS', name) == 1 then
+  local revoked = redis.call('EXISTS', name, c.P .. 'revoked:' .. id) > 0
+  if revoked and redis.call('EXISTS', name) == 1 then
     local known = redis.call('HMGET', name, 'alias', 'fence')
     return answer(c, 'duplicate', keys[1], known[1] or id, known[2])
   end
+  if revoked and fields.class then return end_at_once(c, id, keys_text, fields, priority, list, from) end
   if fields.token then
     c.asking = id
     settle.end_lapsed(c, keys[1])

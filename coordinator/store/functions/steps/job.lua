@@ -23,6 +23,23 @@ step.define('job_cancel', {'allow-oom'}, function(c, args)
   return cancel.job(c, record.resolve(c, id), why, by, unbegun == '1')
 end)
 
+-- jobs_named: which of these ids are those of jobs, or of calls that melted or were skipped. The others may be those of
+-- jobs to come, such as the later steps of a chain: such a job ends as cancelled when it is submitted.
+-- args ttl ids…
+--   ttl: ms for which the others are remembered
+-- returns the ids that are known; asked again: the same
+step.define('jobs_named', {'allow-oom'}, function(c, args)
+  local known = {}
+  for i = 2, #args do
+    if redis.call('EXISTS', c.P .. 'job:' .. args[i]) == 1 then
+      known[#known + 1] = args[i]
+    else
+      redis.call('SET', c.P .. 'revoked:' .. args[i], 1, 'PX', args[1])
+    end
+  end
+  return known
+end)
+
 -- All attempts and losses are before the job once more; what was undone is done again from the first step.
 local function begin_anew(c, id, job, act)
   local name = job.name
