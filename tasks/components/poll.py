@@ -26,6 +26,7 @@ def poll(here: Registry, name: str) -> list[Submission] | Polled:
     try:
         with here.coordinator.lock(component.lock, wait=WAIT):
             _set_limit(here, component)
+            here.items.count_the_rest()
             taken = list(_submit(here, component, run, again=bool(job and job.attempt > 1)))
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)

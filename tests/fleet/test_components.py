@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tasks.batches import Items, NewEvent
 from tasks.components import look
+from tasks.settings import Settings
 from tests.harness.fleet import ALONE, Fleet, kill_all
 from tests.harness.postgres import PostgresServer
 from tests.harness.redis import RedisServer
@@ -115,3 +117,18 @@ def test_a_result_whose_lease_was_lost_is_kept_as_an_orphan(
         assert (orphan["component"], orphan["success"]) == ("Checker", True)
         assert [one.type for one in items.events("B1-RT1")] == ["Data_Received"]
         wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
+
+
+def test_a_node_does_not_start_on_a_store_that_is_newer_than_it(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
+        items = Items(Settings(data_dir=Path(fleet.environ["TASKS_DATA_DIR"])))
+        with items.engine.begin() as connection:
+            connection.execute(text("UPDATE batches_version SET version_num = '9999'"))
+        refused = fleet.worker("one", 1, *ALONE, app="press", ready=False)
+        assert refused.process.wait(60) == 1
+        (said,) = [line for line in fleet.logs().splitlines() if "newer than this program" in line]
+        assert said.startswith("this node cannot work on components: the database sqlite:")
+        assert "tables of the batches have version 9999" in said
+        assert fleet.worker("two", 1, *ALONE, app="depot").name in fleet.nodes(), "it has no components"
