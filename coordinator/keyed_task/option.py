@@ -27,6 +27,7 @@ _OF_A_CALL = {
 _CHECKS: dict[str, Callable[[Any], object]] = {
     "when_busy": lambda given: isinstance(given, Mapping) or validation.one_of("when_busy", given, request.WHEN_BUSY),
     "on_skip": lambda given: validation.one_of("on_skip", given, _ON_SKIP),
+    "unknown": lambda given: validation.one_of("unknown", given, request.UNKNOWN),
     "on_failure": lambda given: validation.one_of("on_failure", given, request.ON_FAILURE),
     "priority": validation.priority,
     "weight": lambda given: given == 1 or validation.weight(given),

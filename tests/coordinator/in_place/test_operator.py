@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from celery import Celery
 
-from coordinator import Coordinator, LeaseLost, Locked, current_job
+from coordinator import Coordinator, LeaseLost, Locked, Submission, current_job
 from coordinator.in_place.in_place import InPlace
 from coordinator.local.redis import free_port
 
@@ -136,3 +136,19 @@ def test_counters_add_up() -> None:
     live = {"waiting": 2, "held": 1, "succeeded": 2, "rolled_back": 1, "double_fault": 1, "created": 7}
     assert {name: number for name, number in counts.items() if number} == {**live, "retries": 2, "faults": 1}
     assert coordinator.counts()["succeeded"] == 4
+
+
+@app.task(name="cellar.wait_for", shared=False)
+def wait_for(key: str) -> Submission:
+    """Its sub-job is in another lane."""
+    return coordinator.submit(key, note.s("sub-job"))
+
+
+def test_the_sub_jobs_of_a_parked_job_that_is_cancelled_end_with_it() -> None:
+    with coordinator.lock("b"):
+        parent = coordinator.submit("a", wait_for.s("b"))
+        (sub_job,) = coordinator.lane("b").jobs[1:]
+        assert coordinator.job(parent.job_id).state == "parked"
+        coordinator.cancel(parent.job_id, why="enough")
+        assert coordinator.job(sub_job).state == "cancelled"
+    assert not diary

@@ -46,6 +46,14 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
         ({"key": "k", "max_attempts": "3"}, "max_attempts is a whole number"),
         ({"key": "k", "retry_on": [int]}, "types of exceptions"),
         ({"key": "k", "rollback": "undo"}, "signature"),
+        ({"key": "k", "weight": "some"}, "weight is 1"),
+        ({"key": "k", "needs": "gpu"}, "needs is a list of texts"),
+        ({"key": "k", "unite": ["x"]}, "unite is"),
+        ({"key": "k", "on_failure": "stop"}, "one of release, hold"),
+        ({"key": "k", "retry_delay": "soon"}, "retry_delay"),
+        ({"key": "k", "max_waiting": -1}, "max_waiting is a whole number"),
+        ({"key": "k", "time_limit": 0}, "time_limit is seconds above 0"),
+        ({"key": "k", "unknown": "wait for it"}, "one of refuse, wait"),
         ("order/{order_id}", "call yours otherwise"),
     ],
 )
@@ -129,7 +137,7 @@ def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celer
 
 def test_an_option_that_is_none_is_not_set_and_false_is_no_option(app: Celery) -> None:
     unset = {"priority": None, "max_attempts": None, "time_limit": None, "retry_delay": None, "rollback": None}
-    assert read(declared(app, {"key": "k", **unset}))
+    assert read(declared(app, {"key": "k", "unknown": "wait", **unset}))
     app.tasks.unregister("shop.ship")
     assert read(declared(app, False)) is None
 

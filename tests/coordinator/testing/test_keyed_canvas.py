@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
+from kombu.exceptions import OperationalError
 
 from coordinator import Coordinator, current_job
 from coordinator.in_place.in_place import InPlace
@@ -40,6 +41,16 @@ def twice(x: int) -> int:
     return 2 * x
 
 
+@app.task(name="mill.fail", shared=False)
+def fail(x: int) -> None:
+    raise ValueError(x)
+
+
+@app.task(name="mill.is_job", shared=False, coordinate={"key": "job"})
+def is_job() -> bool:
+    return bool(current_job())
+
+
 @pytest.fixture(autouse=True)
 def jobs(coordinator_jobs: Callable[[Coordinator], InPlace]) -> InPlace:
     called.clear()
@@ -70,12 +81,42 @@ CANVASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         lambda: chord([chain(add.s(1, 1), add.s(-9), twice.s()), add.s(1, 1)], total.s().on_error(note.si("error"))),
         ["error"],
     ),
+    "failing header of a chain within": (
+        lambda: chord([chord([add.s(1, -1)], chain(total.s(), twice.s())), add.s(1, 1)], note.s().on_error(note.si(1))),
+        [1],
+    ),
+    "plain step with a link": (lambda: chain(add.s(1, 1), twice.s().set(link=note.s())), [4]),
+    "plain step that fails": (lambda: chain(add.s(1, 1), fail.s()).on_error(note.si("error")), ["error"]),
+    "step past its lane": (lambda: chain(add.s(1, 1), is_job.si().set(coordinate=False), note.s()), [False]),
+    "step in its lane": (lambda: chain(add.s(1, 1), is_job.si(), note.s()), [True]),
     "failing body": (lambda: chord([add.s(1, 1)], add.si(1, -1).on_error(note.si("error"))), ["error"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CANVASES)
 def test_what_follows_on_keyed_calls_is_called_in_place(name: str) -> None:
-    make, found = CANVASES[name]
+    usual, (make, found) = app.send_task, CANVASES[name]
     make().apply_async()
     assert called == found
+    assert app.send_task is usual
+
+
+def test_a_chord_has_its_results_in_their_order_whichever_part_ends_last() -> None:
+    with coordinator.lock("lane/busy"):
+        chord([add.s(1, 1, lane="busy"), add.s(2, 2)], total.s()).apply_async()
+        assert not called
+    assert called == [[2, 4]]
+
+
+def test_an_error_of_what_follows_is_not_the_caller_s() -> None:
+    app.conf.task_eager_propagates = True
+    try:
+        chain(add.s(1, 1), fail.s()).on_error(note.si("error")).apply_async()
+    finally:
+        app.conf.task_eager_propagates = False
+    assert called == ["error"]
+
+
+def test_a_task_of_another_app_is_published_as_ever() -> None:
+    with pytest.raises(OperationalError):
+        add.apply_async((1, 1), link=app.signature("far.away"), retry=False)

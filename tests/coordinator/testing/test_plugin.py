@@ -228,6 +228,14 @@ def test_what_fails_a_test_inside_a_job_fails_the_test(jobs: InPlace) -> None:
     assert coordinator.lane("a").length == 0
 
 
+def test_an_interrupt_inside_a_job_ends_the_test_run(jobs: InPlace) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        app.coordinator.submit("a", app.task(stop, name="cellar.stop", shared=False).s())
+
+
 def test_a_plain_client_has_no_tasks_to_run(coordinator_jobs: Begin) -> None:
     with pytest.raises(SettingsError):
         coordinator_jobs(Coordinator(url="redis://127.0.0.1:1/0"))
