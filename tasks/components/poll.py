@@ -8,34 +8,33 @@ from coordinator.jobs.options import Options
 from tasks.batches import Item, runs
 from tasks.batches.values import NO_PRIORITY
 from tasks.components.declaration import Component
+from tasks.components.limits import set_limits
 from tasks.components.registry import RECORD, WORK, Registry
 from tasks.member_node import instants
 
-WAIT = 5.0
+WAIT, LEASE = 5.0, 10.0
+"""Seconds for which a run waits for the lock, and those after which the lock of a process that was killed ends."""
 PAGE = 100
 
 logger = logging.getLogger(__name__)
 
-Polled = dict[str, str | list[str]]
+Polled = dict[str, str]
 
 
 def poll(here: Registry, name: str) -> list[Submission] | Polled:
-    """The children, on which the run parks; else an outcome: `busy`, `nothing to do`, or `started` with `top_up`."""
+    """The children, on which the run parks; else an outcome: `busy`, or `nothing to do`."""
     component, job = here[name], current_job()
-    run = job.id if job else ""
+    run, again = job.id if job else "", bool(job and job.attempt > 1)
     try:
-        with here.coordinator.lock(component.lock, wait=WAIT):
-            _set_limit(here, component)
-            taken = list(_submit(here, component, run, again=bool(job and job.attempt > 1)))
+        # The lock may still be that of the process with which this run was lost.
+        with here.coordinator.lock(component.lock, ttl=LEASE, wait=LEASE + WAIT if again else WAIT):
+            set_limits(here.coordinator, component)
+            taken = list(_submit(here, component, run, again=again))
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)
         return {"component": name, "outcome": "busy"}
     _note(here, component, run, len(taken))
-    if not taken:
-        return {"component": name, "outcome": "nothing to do"}
-    if component.top_up:
-        return {"component": name, "outcome": "started", "jobs": [one.job_id for one in taken]}
-    return taken
+    return taken or {"component": name, "outcome": "nothing to do"}
 
 
 def _note(here: Registry, component: Component, run: str, submitted: int) -> None:
@@ -44,15 +43,6 @@ def _note(here: Registry, component: Component, run: str, submitted: int) -> Non
         runs.ran(here.items.engine, component.name, job=run, submitted=submitted, now=instants.now())
     except here.infrastructure_of(component) as error:
         logger.warning("%s: its run %s is not noted: %s", component.name, run, error)
-
-
-def _set_limit(here: Registry, component: Component) -> None:
-    """A declaration that changed says the limit; else an operator's stays."""
-    engine, wanted = here.items.engine, component.simultaneous_processes
-    if runs.declared(engine, component.name) != wanted:
-        why = f"declared by {component.name}-{component.version}"
-        here.coordinator.set_limit(component.name, wanted, why=why, by="coordinator")
-        runs.declare(engine, component.name, wanted)
 
 
 def _submit(here: Registry, component: Component, run: str, *, again: bool) -> Iterator[Submission]:
@@ -89,6 +79,7 @@ def _options(here: Registry, component: Component, item: Item, run: str) -> Opti
         "max_losses": component.max_losses,
         "max_lifetime": component.max_lifetime,
         "time_limit": component.time_limit,
+        "soft_time_limit": component.soft_time_limit,
         "rollback": dict(here.signature(RECORD, component.name, item.id)),
     }
     if run:  # a run that was lost and is begun again finds the children that it has
