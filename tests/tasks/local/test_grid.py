@@ -51,6 +51,7 @@ def test_the_grid_is_never_wider_or_higher_than_the_terminal(width: int, height:
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     assert sum("✓" in one for one in lines) >= 4
+    assert max(map(len, shown([], width, height))) <= width, "also before the first batch"
     assert all("…" not in one for one in lines)
 
 
