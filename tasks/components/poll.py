@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from coordinator import Locked, Submission, current_job
 from coordinator.jobs.options import Options
@@ -50,15 +51,28 @@ def _submit(here: Registry, component: Component, run: str, *, again: bool) -> I
 
     `again`: the run was lost, and those in line may be its own children, which it finds by their ids.
     """
-    left = component.most - (0 if again else here.coordinator.lane(component.name, 1).length)
-    after: str | None = None
-    while left > 0:
-        page = here.items.query(component.wanted, after, min(left, PAGE))
+    items = _wanted(here, component)
+    first = next(items, None)
+    if first is None:  # as most polls find
+        return
+    items, left = chain([first], items), component.most
+    if not again:
+        left -= here.coordinator.lane(component.name, 1).length
+    while left > 0 and (some := list(islice(items, min(left, PAGE)))):
         jobs = [(_keys(component, item), _child(here, component, item), _options(here, component, item, run))
-                for item in page.items]  # fmt: skip
+                for item in some]  # fmt: skip
         made = [one for one in here.coordinator.submit_many(jobs) if one.accepted]
         yield from made
-        left, after = left - len(made), page.next
+        left -= len(made)
+
+
+def _wanted(here: Registry, component: Component) -> Iterator[Item]:
+    """The items in order. A page is asked for when the one before is used up."""
+    after: str | None = None
+    while True:
+        page = here.items.query(component.wanted, after, min(component.most, PAGE))
+        yield from page.items
+        after = page.next
         if after is None:
             return
 
