@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from coordinator import Locked, Submission, current_job
+from coordinator import LeaseLost, Locked, Submission, current_job
 from coordinator.jobs.options import Options
 from tasks.batches import Item, runs
 from tasks.batches.values import NO_PRIORITY
@@ -26,14 +26,17 @@ def poll(here: Registry, name: str) -> list[Submission] | Polled:
     """The children, on which the run parks; else an outcome: `busy`, or `nothing to do`."""
     component, job = here[name], current_job()
     run, again = job.id if job else "", bool(job and job.attempt > 1)
+    taken: list[Submission] = []
     try:
         # The lock may still be that of the process with which this run was lost.
         with here.coordinator.lock(component.lock, ttl=LEASE, wait=LEASE + WAIT if again else WAIT):
             set_limits(here.coordinator, component)
-            taken = list(_submit(here, component, run, again=again))
+            taken += _submit(here, component, run, again=again)
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)
         return {"component": name, "outcome": "busy"}
+    except LeaseLost as lost:  # another run may have looked meanwhile: the lanes keep the children of both apart
+        logger.warning("%s: %s; it goes on with its %d children", name, lost, len(taken))
     _note(here, component, run, len(taken))
     return taken or {"component": name, "outcome": "nothing to do"}
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import text
 
 from coordinator.cli.main import cli
 from coordinator.cli.session import Session
@@ -91,6 +93,23 @@ def test_a_result_waits_while_redis_is_away_and_nothing_is_done_again(
         assert event(items, "B1-RT1").success
         assert len(fleet.stamps("B1-RT1", "begin")) == 1
         assert not items.orphans()
+
+
+def test_a_run_that_loses_its_lock_waits_for_its_children_all_the_same(
+    redis_server: RedisServer, prefix: str, tmp_path: Path, database: str
+) -> None:
+    with a_press(redis_server, prefix, tmp_path, TASKS_DATABASE_URL=database) as (fleet, press):
+        items, lane = press.components.items, partial(press.coordinator.lane, "SBOI/Checker")
+        deliver(items, "B1-RT1", "B2-RT1")
+        with items.engine.connect() as connection:
+            connection.execute(text("LOCK TABLE items IN ACCESS EXCLUSIVE MODE"))  # so the run waits, with its lock
+            run = polled(press)
+            wait_until(lambda: lane().state == "running")
+            press.coordinator.release("SBOI/Checker", why="it was paused")
+            connection.rollback()
+        told = press.coordinator.wait(run, 60).result
+        assert [(one["item"], one["outcome"]) for one in told] == [("B1-RT1", "succeeded"), ("B2-RT1", "succeeded")]
+        assert "it goes on with its 2 children" in fleet.logs()
 
 
 def test_a_result_whose_lease_was_lost_is_kept_as_an_orphan(
