@@ -48,6 +48,29 @@ def test_a_result_waits_while_the_database_is_away(redis_server: RedisServer, pr
         assert len(fleet.stamps("B1-RT1", "begin")) == 1, "nothing was done again"
 
 
+def test_work_is_done_again_where_its_result_could_not_be_stored_in_time(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    with (
+        PostgresServer() as server,
+        server.database() as name,
+        a_press(
+            redis_server, prefix, tmp_path, TASKS_DATABASE_URL=server.url(name), TEST_PATIENCE="0.5", TEST_RETRY="4"
+        ) as (fleet, press),
+    ):
+        deliver(press.components.items, "B1-RT1", does="wait")
+        run = polled(press)
+        fleet.begun("B1-RT1")
+        server.kill()
+        fleet.go("B1-RT1")
+        wait_until(lambda: press.coordinator.job(f"{run}/B1-RT1").state == "retrying", 30, fleet.logs)
+        server.start()
+        fleet.go("B1-RT1")
+        assert press.coordinator.wait(run, 60).state == "succeeded"
+        assert [one.type for one in press.components.items.events("B1-RT1")] == ["Data_Received", "Checked"]
+        assert len(fleet.stamps("B1-RT1", "begin")) == 2
+
+
 def test_a_result_that_no_attempt_could_store_is_counted_shown_and_in_the_end_recorded(
     redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

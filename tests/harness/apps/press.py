@@ -34,8 +34,8 @@ def stamp(name: str, what: str) -> None:
 
 @components.declare(
     "Checker", "1.0", event="Checked", past=["Data_Received"], simultaneous_processes=3, max_results=2,
-    max_attempts=2, retry_delay=0, max_losses=1, time_limit=float(os.environ.get("TEST_LIMIT", "3")),
-    every=366 * 86400.0,
+    max_attempts=2, retry_delay=float(os.environ.get("TEST_RETRY", "0")), max_losses=1,
+    time_limit=float(os.environ.get("TEST_LIMIT", "3")), every=366 * 86400.0,
 )  # fmt: skip
 def check(work: Work) -> Iterator[Failure]:
     """Does what the item's directory says, such as `sleep 0.2`, `fail 3`, `raise`, `wait`."""
