@@ -16,9 +16,11 @@ WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
-SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev $(HEADERS))
-# Debian's programs are below this folder, elsewhere they are on the PATH.
+SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
+	$(HEADERS))
+# Debian's programs are below these folders, elsewhere they are on the PATH.
 POSTGRES ?= /usr/lib/postgresql
+RABBITMQ ?= /usr/lib/rabbitmq
 # While it is there, Debian's packages start no PostgreSQL of their own: the tests want its programs only.
 NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 # What a server tells that has functions; Valkey 7.2 leaves its name out.
@@ -67,6 +69,7 @@ system-ready:
 	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && \
 	compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && \
 	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
+	{ command -v rabbitmq-server || compgen -G "$(RABBITMQ)/lib/*/sbin/rabbitmq-server"; } >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \
 		agreed=; \

@@ -6,26 +6,36 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from celery import Celery, current_task
-
-from coordinator.documents.registry import Documents
+from coordinator.closing import task_at_work
 from coordinator.errors import SettingsError
-from coordinator.lanes.grab import Grabber
-from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.leases import Renewer
-from coordinator.lanes.locks import Locks
-from coordinator.lanes.sorter import Sorters
-from coordinator.settings import Settings
+from coordinator.later import Later
 from coordinator.steering import Steering
-from coordinator.store.client import Store
 
 if TYPE_CHECKING:
+    from celery import Celery
+
+    from coordinator.documents.registry import Documents
     from coordinator.execution.parked import Parked
     from coordinator.execution.results import Results
     from coordinator.in_place import InPlace
+    from coordinator.lanes.grab import Grabber
+    from coordinator.lanes.lanes import Lanes
+    from coordinator.lanes.leases import Renewer
+    from coordinator.lanes.locks import Locks
+    from coordinator.lanes.sorter import Sorters
+    from coordinator.settings import Settings
+    from coordinator.store.client import Store
+else:
+    Parked = Later("coordinator.execution.parked", "Parked")
+    Results = Later("coordinator.execution.results", "Results")
+    InPlace = Later("coordinator.in_place", "InPlace")
+    Grabber = Later("coordinator.lanes.grab", "Grabber")
+    Lanes = Later("coordinator.lanes.lanes", "Lanes")
+    Renewer = Later("coordinator.lanes.leases", "Renewer")
+    Locks = Later("coordinator.lanes.locks", "Locks")
+    Sorters = Later("coordinator.lanes.sorter", "Sorters")
 
 T = TypeVar("T")
 
@@ -47,7 +57,10 @@ class Either(Generic[T]):
 
 class AtHand(Steering):
     app: Celery | None
-    documents: Documents
+
+    @property
+    @abstractmethod
+    def documents(self) -> Documents: ...
 
     @property
     @abstractmethod
@@ -57,15 +70,14 @@ class AtHand(Steering):
     @abstractmethod
     def store(self) -> Store: ...
 
-    core = Either[Lanes](lambda self: self._lanes, lambda in_place: in_place)
+    core = Either["Lanes"](lambda self: self._lanes, lambda in_place: in_place)
     _locks = Either["Locks | InPlace"](lambda self: self._locks_in_redis, lambda in_place: in_place)
-    _sorters = Either[Sorters](lambda self: self._sorters_in_redis, lambda in_place: in_place.sorters)
+    _sorters = Either["Sorters"](lambda self: self._sorters_in_redis, lambda in_place: in_place.sorters)
 
     @cached_property
     def _eagerly(self) -> InPlace:
         assert self.app is not None
-        made: InPlace = import_module("coordinator.in_place").InPlace(self.app, eager=True)
-        return made
+        return InPlace(self.app, eager=True)
 
     @cached_property
     def _lanes(self) -> Lanes:
@@ -97,13 +109,11 @@ class AtHand(Steering):
 
     @cached_property
     def results(self) -> Results:
-        made: Results = import_module("coordinator.execution.results").Results(self.store, self._lanes, self._bound)
-        return made
+        return Results(self.store, self._lanes, self._bound)
 
     @cached_property
     def parked(self) -> Parked:
-        made: Parked = import_module("coordinator.execution.parked").Parked(self._lanes, self._bound)
-        return made
+        return Parked(self._lanes, self._bound)
 
     @property
     def _bound(self) -> Celery:
@@ -114,4 +124,5 @@ class AtHand(Steering):
 
 def _is_in_task() -> bool:
     """Does a worker call us as a task?"""
-    return bool(current_task) and not current_task.request.called_directly
+    task = task_at_work()
+    return task is not None and not task.request.called_directly

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-
-from celery import current_task
+import sys
+from typing import Any
 
 from coordinator.errors import ShuttingDown
+
+
+def task_at_work() -> Any:
+    """The task that this thread works on, or None. A process without Celery's has none."""
+    state = sys.modules.get("celery._state")
+    return state and state.get_current_task()
 
 
 class Closing:
@@ -16,7 +22,7 @@ class Closing:
 
     def check_open(self) -> None:
         """Raise ShuttingDown after `close`."""
-        if self._closed_in == os.getpid() and not current_task:
+        if self._closed_in == os.getpid() and not task_at_work():
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
 
     def close(self) -> None:

@@ -2,51 +2,74 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Unpack
-
-import click
-from celery import Celery
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from coordinator.at_hand import AtHand
-from coordinator.broker.doorbells import Doorbells
-from coordinator.broker.transport import merge_transport, settings_of
 from coordinator.closing import Closing
-from coordinator.diagnosis.why import Look, causes_of
-from coordinator.documents.registry import Documents
 from coordinator.errors import JobFailed, SettingsError
-from coordinator.fleet.board import Board
-from coordinator.fleet.nodes import Node, Nodes
-from coordinator.inbox.inbox import M, inbox_maker
-from coordinator.jobs.instances import KEEP, Grabbed
-from coordinator.jobs.options import Options
-from coordinator.jobs.record import Job
-from coordinator.jobs.request import JobRequest, Requests
-from coordinator.jobs.states import LaneState, Sorted
-from coordinator.jobs.submission import Submission
-from coordinator.keyed_task import KeyedTasks, own_keys
-from coordinator.lanes.grab import Grab, Named, OnLosing, P, grabbed
-from coordinator.lanes.lane import Lane
-from coordinator.lanes.leases import Lease
-from coordinator.lanes.sorter import Sorter, Sorting
-from coordinator.scheduler.sources import Source
-from coordinator.scheduler.timetable import Entries
-from coordinator.settings import GivenSettings, Settings, without_secrets
-from coordinator.store.client import Store
-from coordinator.task_defaults import target_of
+from coordinator.jobs.options import KEEP
+from coordinator.later import Later
 from coordinator.transactions import Transactions
-from coordinator.worker.binding import CONSUMER, bind
-from coordinator.worker.errands import WardenPlugin
 
-if TYPE_CHECKING:  # a client, which submits, needs them for no call of its own
+if TYPE_CHECKING:
+    import click
+    from celery import Celery
+
+    from coordinator.broker.doorbells import Doorbells
+    from coordinator.broker.transport import merge_transport, settings_of
+    from coordinator.diagnosis.why import Look, causes_of
+    from coordinator.documents.registry import Documents
+    from coordinator.execution.results import recorded_error
     from coordinator.execution.runner import Place
+    from coordinator.fleet.board import Board
+    from coordinator.fleet.nodes import Node, Nodes
+    from coordinator.inbox.inbox import M, inbox_maker
+    from coordinator.jobs.instances import Grabbed
+    from coordinator.jobs.options import Options
+    from coordinator.jobs.record import Job
+    from coordinator.jobs.request import JobRequest, Requests
+    from coordinator.jobs.states import LaneState, Sorted
+    from coordinator.jobs.submission import Submission
+    from coordinator.keyed_task.calls import KeyedTasks, own_keys
+    from coordinator.lanes.grab import Grab, Named, OnLosing, P, grabbed
+    from coordinator.lanes.lane import Lane
+    from coordinator.lanes.leases import Lease
+    from coordinator.lanes.sorter import Sorter, Sorting
+    from coordinator.scheduler.sources import Source
+    from coordinator.scheduler.timetable import Entries
+    from coordinator.settings import GivenSettings, Settings, without_secrets
+    from coordinator.store.client import Store
+    from coordinator.task_defaults import target_of
+    from coordinator.worker.binding import bind
+    from coordinator.worker.errands import WardenPlugin
+else:  # a client, which submits, needs few of them
+    Doorbells = Later("coordinator.broker.doorbells", "Doorbells")
+    merge_transport = Later("coordinator.broker.transport", "merge_transport")
+    settings_of = Later("coordinator.broker.transport", "settings_of")
+    Look, causes_of = Later("coordinator.diagnosis.why", "Look"), Later("coordinator.diagnosis.why", "causes_of")
+    Documents = Later("coordinator.documents.registry", "Documents")
+    recorded_error = Later("coordinator.execution.results", "recorded_error")
+    Place = Later("coordinator.execution.runner", "Place")
+    Nodes = Later("coordinator.fleet.nodes", "Nodes")
+    inbox_maker = Later("coordinator.inbox.inbox", "inbox_maker")
+    Requests = Later("coordinator.jobs.request", "Requests")
+    KeyedTasks, own_keys = Later("coordinator.keyed_task", "KeyedTasks"), Later("coordinator.keyed_task", "own_keys")
+    grabbed = Later("coordinator.lanes.grab", "grabbed")
+    Sorter = Later("coordinator.lanes.sorter", "Sorter")
+    Entries = Later("coordinator.scheduler.timetable", "Entries")
+    Settings = Later("coordinator.settings", "Settings")
+    without_secrets = Later("coordinator.settings", "without_secrets")
+    Store = Later("coordinator.store.client", "Store")
+    target_of = Later("coordinator.task_defaults", "target_of")
+    bind = Later("coordinator.worker.binding", "bind")
 
-Keys = str | Sequence[str] | None
-Asked = tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]
+Keys: TypeAlias = "str | Sequence[str] | None"
+Asked: TypeAlias = "tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], Options]"
 
 
 class Coordinator(AtHand, Transactions, Closing):
@@ -70,12 +93,11 @@ class Coordinator(AtHand, Transactions, Closing):
         self.one_each = False  # its pool counts tasks (--max-tasks-per-child): a runner takes one job
         self.warden_plugins: list[Callable[[str], WardenPlugin]] = []
         self.schedule_sources: list[Source] = []
-        self.entries = Entries(lambda: self.store, lambda: self.requests)
-        self.documents = Documents(self)
         self.commands: list[click.Command] = []
         self.keyed_tasks: KeyedTasks | None = None
-        Settings.load(settings, {}, {})
-        if app is not None and not isinstance(app, Celery):
+        if settings:
+            Settings.load(settings, {}, {})
+        if app is not None and not _is_app(app):
             raise SettingsError(
                 f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
             )
@@ -86,6 +108,14 @@ class Coordinator(AtHand, Transactions, Closing):
                 raise SettingsError(f"the app {app.main!r} has a coordinator already")
             app.coordinator = self
             self._install(app)
+
+    @cached_property
+    def entries(self) -> Entries:
+        return Entries(lambda: self.store, lambda: self.requests)
+
+    @cached_property
+    def documents(self) -> Documents:
+        return Documents(self)
 
     @cached_property
     def settings(self) -> Settings:
@@ -150,7 +180,6 @@ class Coordinator(AtHand, Transactions, Closing):
 
     def error_of(self, job: Job) -> BaseException:
         """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
-        recorded_error = import_module("coordinator.execution.results").recorded_error
         own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
         return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
 
@@ -246,20 +275,16 @@ class Coordinator(AtHand, Transactions, Closing):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        made: Place = import_module("coordinator.execution.runner").Place(
-            self._lanes, self.doorbells, self.incarnation, self.board, self.one_each
-        )
-        return made
+        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
 
     def _install(self, app: Celery) -> None:
-        app.add_defaults(
-            {
-                "worker_cancel_long_running_tasks_on_connection_loss": False,
-                "broker_connection_retry_on_startup": True,
-                "worker_consumer": CONSUMER,
-            }
-        )
         app.on_after_configure.connect(merge_transport, weak=False)
         bind(app)
         self.keyed_tasks = KeyedTasks(app, self)
         self.keyed_tasks.install()
+
+
+def _is_app(app: object) -> bool:
+    """A process that has not loaded Celery's app has none."""
+    base = sys.modules.get("celery.app.base")
+    return base is not None and isinstance(app, base.Celery)

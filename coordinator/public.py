@@ -1,4 +1,4 @@
-"""The public names of the library, which `coordinator` hands on."""
+"""The public names of the library as type checkers see them; `coordinator` hands them on."""
 
 from coordinator.coordinator import Coordinator
 from coordinator.errors import (

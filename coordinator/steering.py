@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from socket import gethostname
+from typing import TYPE_CHECKING
 
-from coordinator.jobs.states import End, State
-from coordinator.lanes.lanes import Lanes
+if TYPE_CHECKING:
+    from coordinator.jobs.states import End, State
+    from coordinator.lanes.lanes import Lanes
 
 
 class Steering(ABC):

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-
-from celery import Celery
-from celery.app.task import Task
+from typing import TYPE_CHECKING
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs.chain import inner, is_canvas
 from coordinator.jobs.options import Arguments, Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.lanes.lanes import Lanes
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from celery.app.task import Task
 
 _NOT_OWN = ("celery.", "coordinator.")
 _USUAL = "celery"

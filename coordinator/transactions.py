@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from coordinator.jobs.options import Options
-from coordinator.jobs.request import JobRequest
-from coordinator.lanes.lanes import Lanes
+if TYPE_CHECKING:
+    from coordinator.jobs.options import Options
+    from coordinator.jobs.request import JobRequest
+    from coordinator.lanes.lanes import Lanes
 
 _NAME = "coordinator_on_commit"  # in a session's `info`
 

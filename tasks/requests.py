@@ -3,6 +3,7 @@
 import uuid
 from typing import Annotated
 
+from kombu.entity import Queue
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
 from coordinator.inbox.inbox import Refused
@@ -55,6 +56,7 @@ def refresh(member_id: str, pid: str | None = None, reason: str | None = None, *
             serializer="json",
             exchange="",
             routing_key=QUEUE,
+            declare=[Queue(QUEUE, exchange="", routing_key=QUEUE)],
             retry=True,
             retry_policy={"max_retries": 2},
         )

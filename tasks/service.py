@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.app import NODELIST, coordinator
 from tasks.catalog.catalog import Catalog
-from tasks.database import ForeignHost, NewerDatabase
+from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import NodelistStore
 from tasks.nodelist.xml_file import XmlNodelist
@@ -54,14 +54,14 @@ def _store(settings: Settings, catalog: Catalog) -> NodelistStore:
 @signals.celeryd_init.connect
 @signals.beat_init.connect
 def refuse_what_cannot_be_used(**_: object) -> None:
-    """Do not start with a catalog of another machine, or of a later version. Such a node would look least busy.
+    """Do not start with a catalog of another machine or version. Such a node would look least busy.
 
     Celery lets only SystemExit through.
     """
     with suppress(SQLAlchemyError, OSError):
         try:
             Catalog(Settings.from_environment()).engine.dispose()  # a fork must inherit none of it
-        except (ForeignHost, NewerDatabase) as error:
+        except (ForeignHost, NewerDatabase, OldDatabase) as error:
             raise SystemExit(str(error)) from error
 
 

@@ -21,17 +21,23 @@ from tests.harness.installation import Installation
 from tests.harness.leftovers import leftovers
 from tests.harness.postgres import PostgresServer
 from tests.harness.proxy import Proxy
+from tests.harness.rabbitmq import RabbitServer
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 TESTS = Path(__file__).parent
 TOGETHER = "tests/fleet/shared/"
+ON_RABBITMQ = "tests/fleet/rabbitmq"
 
 
 class Scheduling(LoadScopeScheduling):
-    """Test processes are given one test at a time, but whole files where the tests of a file share a node."""
+    """Test processes are given one test at a time, but whole files where the tests of a file share a node, and one of
+    them all that wants a RabbitMQ.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(ON_RABBITMQ):
+            return ON_RABBITMQ
         return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
 
 
@@ -64,6 +70,13 @@ def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL for this test process; tests keep apart by database."""
     with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    """A RabbitMQ for this test process; it takes seconds to start. Tests keep apart by vhost."""
+    with RabbitServer(tmp_path_factory.mktemp("rabbitmq")) as server:
         yield server
 
 

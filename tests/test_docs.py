@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import coordinator
-from coordinator import Coordinator, Job
+from coordinator import Coordinator, Job, public
 from coordinator.jobs.options import Options
 from coordinator.jobs.record import TERMINAL
 from coordinator.settings import Settings
@@ -146,7 +145,7 @@ def test_every_state_is_in_the_picture(state: str) -> None:
 
 
 def test_every_public_name_is_on_the_page_of_the_public_face() -> None:
-    assert {name for name in coordinator.__all__ if f"`{name}" not in page("api")} == set()
+    assert {name for name in public.__all__ if f"`{name}" not in page("api")} == set()
 
 
 def test_every_call_of_the_public_face_is_on_its_page() -> None:

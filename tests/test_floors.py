@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 # A folder (or a module of the root) imports only from rows above its own; "__init__" is the front door of the library.
 LIBRARY_FLOORS = """
-errors threads version
+errors later threads version
 settings local
 store
 jobs fleet documents
@@ -45,6 +45,7 @@ local
 cli
 __init__
 """
+HANDS_ON = "(__getattr__, __dir__)"
 WITHOUT_CELERY = {"store", "jobs", "fleet", "lanes", "documents", "diagnosis", "clock"}
 
 FILE_LINES, FUNCTION_LINES, LUA_FUNCTION_LINES = 300, 40, 60
@@ -137,24 +138,17 @@ def test_modules_have_no_import_cycles(top: str) -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
-# Else the clock would import Celery, and a client Celery's worker and beat.
-LAZY = {ROOT / "coordinator" / folder / "__init__.py" for folder in (".", "worker", "scheduler")}
-
-
-def test_the_clock_imports_no_celery_and_the_library_hands_on_all_its_names() -> None:
-    code = "import sys, coordinator.clock.__main__; assert 'celery' not in sys.modules; from coordinator import *; Job"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert not done.returncode, done.stderr
-
-
-@every([path for path in [*LIBRARY, *SERVICE] if path.name == "__init__.py" and path not in LAZY])
+@every([path for path in [*LIBRARY, *SERVICE] if path.name == "__init__.py"])
 def test_a_folder_hands_on_its_public_names_and_nothing_else(path: Path) -> None:
+    body = ast.parse(path.read_text()).body
+    later = [node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     wrong = [
         node
-        for node in ast.parse(path.read_text()).body
+        for node in [*body, *(one for node in later for one in (*node.body, *node.orelse))]
         if not isinstance(node, ast.ImportFrom)
+        and node not in later
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-        and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
+        and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("__all__", HANDS_ON))
     ]
     assert not wrong, [ast.unparse(node) for node in wrong]
 

@@ -60,7 +60,16 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
     if user == "0":
         assert done.returncode == 0, done.stderr
         asked = (tmp_path / "asked").read_text().splitlines()[-1]
-        wanted = {"redis-server", "slapd", "postgresql", "lua-check", "gcc", "libldap2-dev", "libsasl2-dev"}
+        wanted = {
+            "redis-server",
+            "slapd",
+            "postgresql",
+            "rabbitmq-server",
+            "lua-check",
+            "gcc",
+            "libldap2-dev",
+            "libsasl2-dev",
+        }
         assert wanted <= set(asked.split())
         assert (tmp_path / "while_installed").read_text() == "create_main_cluster = false\n" * 2
         assert not no_cluster.exists()
@@ -74,7 +83,7 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A folder for the PATH that has all that the tests need but a server."""
-    for name in ("slapd", "initdb", "luacheck", "gcc"):
+    for name in ("slapd", "initdb", "luacheck", "gcc", "rabbitmq-server"):
         program(tmp_path / name, "exit 0")
     (tmp_path / ".ldap").touch()
     return tmp_path
@@ -116,6 +125,16 @@ def test_the_tests_need_postgresql(packages: Path) -> None:
     (packages / "15" / "bin").mkdir(parents=True)
     program(packages / "15" / "bin" / "initdb", "exit 0")
     assert make(*argv, PATH=str(packages)).returncode == 0
+
+
+def test_the_tests_need_rabbitmq(packages: Path) -> None:
+    server(packages / "redis-server", "Redis server v=7.0.15 sha=0")
+    argv = ("system-ready", f"LDAP={packages / '.ldap'}", f"RABBITMQ={packages}")
+    assert make(*argv, PATH=str(packages)).returncode == 0
+    (packages / "rabbitmq-server").unlink()
+    done = make(*argv, PATH=str(packages), CI="")
+    assert done.returncode != 0
+    assert " rabbitmq-server" in done.stderr
 
 
 def test_the_library_imports_only_what_it_installs() -> None:

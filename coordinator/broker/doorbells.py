@@ -22,17 +22,18 @@ from coordinator.threads import StoppableThread
 logger = logging.getLogger(__name__)
 
 TASK = "coordinator.run"
+OF_NODES = "coordinator.node."
 
-_GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
+GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
 _NO_LIMIT = 366 * 86400
 _WAITING = 1000  # bells; beyond that the nodes' wardens ring again
 _LAST_BELLS = 2.0  # seconds to ring those that wait at the end
-_ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
+ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 
 def queue_of(node: str, expires: float | None = None) -> Queue:
     """The queue that only this node's worker consumes."""
-    return Queue(f"coordinator.node.{node}", exchange="", routing_key=f"coordinator.node.{node}", expires=expires)
+    return Queue(f"{OF_NODES}{node}", exchange="", routing_key=f"{OF_NODES}{node}", expires=expires)
 
 
 def add_queue(app: Celery, node: str, consumed: bool) -> None:
@@ -41,7 +42,7 @@ def add_queue(app: Celery, node: str, consumed: bool) -> None:
     So it has no binding: kombu keeps those on Redis for ever, one for each name that a node ever had. Any other broker
     removes the queue itself; Redis has no queue that is empty, and would drop also what waits there for a free slot.
     """
-    queue = queue_of(node, None if is_redis(app.conf.broker_url) else _GONE)
+    queue = queue_of(node, None if is_redis(app.conf.broker_url) else GONE)
     queues = app.amqp.queues
     (queues.select_add if consumed else queues.add)(queue)
     queue.exchange = Exchange("")  # Celery has put its own there
@@ -54,7 +55,7 @@ class Doorbells:
     @cached_property
     def _connection(self) -> Connection:
         """One that gives up within a second; kombu by itself would try to connect for six."""
-        options = _ONE_TRY if self._on_redis else {"max_retries": 0}
+        options = ONE_TRY if self._on_redis else {"max_retries": 0}
         connection: Connection = self._app.connection_for_write(transport_options=options)
         return connection
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-
-from celery import Celery
-from kombu.connection import Connection
+from typing import TYPE_CHECKING
 
 from coordinator.settings import Settings
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from kombu.connection import Connection
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://")
 
@@ -26,9 +28,9 @@ _TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepaliv
 
 def is_redis(broker: str | Connection | None) -> bool:
     """Whether the broker at this URL, or behind this connection, is a Redis."""
-    if isinstance(broker, Connection):
-        return bool(broker.transport.driver_type == "redis")
-    return str(broker or "").startswith(REDIS_SCHEMES)
+    if broker is None or isinstance(broker, str):
+        return str(broker or "").startswith(REDIS_SCHEMES)
+    return bool(broker.transport.driver_type == "redis")
 
 
 def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:

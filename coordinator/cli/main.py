@@ -14,7 +14,7 @@ from coordinator.cli import actions
 from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.schedule import schedule
 from coordinator.cli.session import Commands, json_option, with_coordinator
-from coordinator.cli.show import drained, job_text, progress, told, tries
+from coordinator.cli.show import drained, job_text, progress, told
 from coordinator.coordinator import Coordinator
 from coordinator.diagnosis.status import Status, list_jobs, out_of_replica_sets, status_of
 from coordinator.fleet.nodes import Nodes
@@ -81,7 +81,7 @@ def jobs(coordinator: Coordinator, key: str, state: str | None, most: int, as_js
     rows = (
         (
             *(job.id, job.state, tuple(map(shown_lane, job.keys)), job.task or "(lock)"),
-            *(tries(job), progress(job), job.node, job.submitted),
+            *(job.attempt, progress(job), job.node, job.submitted),
         )
         for job in found
     )

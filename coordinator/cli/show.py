@@ -24,7 +24,7 @@ def job_text(job: Job) -> str:
         ("kwargs", job.kwargs),
         ("priority", job.priority or None),
         ("weight", job.weight if job.weight != "1" else None),
-        ("attempt", tries(job)),
+        ("attempt", job.attempt),
         ("losses", job.losses or None),
         ("node", job.node),
         ("fence", job.fence),
@@ -39,11 +39,6 @@ def job_text(job: Job) -> str:
         ("traceback", error.get("traceback", "").strip().replace("\n", "\n" + " " * 11)),
     ]
     return pairs(values)
-
-
-def tries(job: Job) -> int:
-    """The steps that went well are no further attempts."""
-    return job.attempt - job.advanced
 
 
 def _said(error: Cause | None) -> str | None:

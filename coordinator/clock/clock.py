@@ -70,6 +70,7 @@ class Clock:
         self._refused = False
         self._next_load = self._beaten = 0.0  # monotonic
         self._times: Times = {}  # as they were told
+        self._busy, self._swept = True, -1  # as the last beat said; a node that was registered just now looks itself
         self._drained = False  # for too long: what still runs is handed over
 
     def hear(self, line: About) -> None:
@@ -89,9 +90,10 @@ class Clock:
         try:
             self.beat()
             if self.registered:
-                self.watch.step(self._drained)
+                self.watch.step(self._drained, self._busy)
                 self._get_on()
-                self.sweep()
+                if not 0 <= self._swept < milliseconds(self.settings.sweep * 0.9):
+                    self.sweep()
         except (StoreUnavailable, StoreRefused) as error:
             logger.warning("clock of %s: %s", self.charge.node, error)
         except SettingsError as error:
@@ -119,6 +121,7 @@ class Clock:
                 self._refuse(f"another living worker is named {charge.node}: this one takes no work")
                 return
             self.registered, self._refused = True, False
+            self._busy, self._swept = True, -1
             return
         times: Times | None = None
         if time.monotonic() >= self._next_load:
@@ -137,7 +140,7 @@ class Clock:
             self.watch.reclaim()
             self.registered = False
             return self.beat()
-        self.errands_due = beat.errands
+        self.errands_due, self._busy, self._swept = beat.errands, beat.busy, beat.swept
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
         for bell in beat.bells:
             if self.store.ringer:

@@ -79,11 +79,11 @@ class Watch:
             entries.append(Held(runner.decode(), token, int(till), job_id))
         return entries
 
-    def step(self, hands_over: bool) -> None:
+    def step(self, hands_over: bool, busy: bool = True) -> None:
         """Look at each runner's process; then renew the leases that are due. `hands_over`: the node drains, and has
-        done so for `drain_timeout`: another node goes on with what still runs.
+        done so for `drain_timeout`: another node goes on with what still runs. `busy`: a runner holds something.
         """
-        every = self.held()
+        every = self.held() if busy else []
         now = self.store.now() if every else 0
         living: list[Held] = []
         for held in every:

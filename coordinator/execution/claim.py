@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kombu.utils.json import loads
 
 from coordinator.jobs import chain
-from coordinator.jobs.record import cause_of
+from coordinator.jobs.record import cause_of, tries
 from coordinator.jobs.spec import Cause, Spec, StepSpec
 
 Part = bytes | str | int | None
@@ -70,6 +70,11 @@ class Claim:
     @property
     def queue(self) -> str:
         return self.kind.split("\n")[1]
+
+    @property
+    def nth(self) -> int:
+        """The attempt that people count."""
+        return tries(self.attempt, self.step, self.spec)
 
     @property
     def tries(self) -> int:

@@ -140,7 +140,7 @@ class Runner:
         if self._is_tracked(claim):
             self._outbox.began(claim.id, claim.task, self.node)
         job = CurrentJob(
-            claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self.lanes, undoing_of(claim),
+            claim.id, claim.keys, claim.token, claim.fence, claim.nth, self.lanes, undoing_of(claim),
             ttl=self.store.settings.lock_ttl,
         )  # fmt: skip
         mark = working.set(job)
@@ -264,7 +264,7 @@ def _ended(claim: Claim, outcome: Outcome, state: str, node: str) -> Job:
     error = loads(outcome.detail) if outcome.error else None
     return Job(
         id=claim.id, keys=claim.keys, state=cast(State, state), task=claim.task, args=claim.args, kwargs=claim.kwargs,
-        attempt=claim.attempt, losses=claim.losses, node=node, fence=claim.fence,
+        attempt=claim.nth, losses=claim.losses, node=node, fence=claim.fence,
         submitted=None, taken=None, started=None, ended=datetime.now(UTC),
         result=outcome.value, error=claim.error if claim.undoing else error, progress=None,
     )  # fmt: skip

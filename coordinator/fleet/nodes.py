@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kombu.utils.json import dumps, loads
 
 from coordinator.errors import SettingsError
-from coordinator.fleet.run_times import Times
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
 from coordinator.store.wire import Arg
 from coordinator.version import VERSION
+
+if TYPE_CHECKING:
+    from coordinator.fleet.run_times import Times
 
 About = dict[str, str | int | float]
 """A node's own account: its app, pool, host, slots, load and the like. Each value is a field of `node:<name>`."""
@@ -64,13 +66,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat: overdue doorbells, for how many seconds the node drains (None: it does not), and
-    whether a result is owed or a parked job is to be looked at.
+    """The answer to a heartbeat: overdue doorbells, for how many seconds the node drains (None: it does not), whether a
+    result is owed or a parked job is to be looked at, whether a runner holds something, and the ms since a sweep.
     """
 
     bells: list[str]
     drains: float | None
     errands: bool
+    busy: bool
+    swept: int
 
 
 class Nodes:
@@ -97,10 +101,12 @@ class Nodes:
         fields = [part for pair in changed.items() for part in pair]
         ttl = milliseconds(self.store.settings.node_ttl)
         told = "" if times is None else dumps(times)
-        verdict, bells, drains, due = self.store.step("node_beat", name, incarnation, ttl, told, *fields)
+        verdict, bells, drains, due, busy, swept = self.store.step("node_beat", name, incarnation, ttl, told, *fields)
         if verdict != b"alive":
             return None
-        return Beat([bell.decode() for bell in bells], None if drains < 0 else drains / 1000, bool(due))
+        return Beat(
+            [bell.decode() for bell in bells], None if drains < 0 else drains / 1000, bool(due), bool(busy), swept
+        )
 
     def drain(self, name: str, on: bool, why: str, by: str) -> bool:
         """Whether that changed anything."""

@@ -163,7 +163,7 @@ class InPlace(Memory):
         self.rules.conclude(job_id, outcome)
 
     def _attempt(self, claim: Claim) -> Outcome:
-        job = CurrentJob(claim.id, claim.keys, claim.token, claim.fence, claim.attempt, self, undoing_of(claim))
+        job = CurrentJob(claim.id, claim.keys, claim.token, claim.fence, claim.nth, self, undoing_of(claim))
         mark = working.set(job)
         try:
             with self._eager():

@@ -35,7 +35,8 @@ from pydantic import BaseModel, ValidationError
 
 from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.inbox import message
-from coordinator.inbox.queue import Received, RequestQueue, open_queue
+from coordinator.inbox.amqp_queue import AmqpQueue
+from coordinator.inbox.queue import Received, RequestQueue
 from coordinator.threads import StoppableThread
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Inbox(StoppableThread, Generic[M]):
         self._say = _Sparingly()
 
     @cached_property
-    def _requests(self) -> RequestQueue:
+    def _requests(self) -> RequestQueue | AmqpQueue:
         return open_queue(self._app, self.queue, self.node)
 
     def run(self) -> None:
@@ -202,6 +203,18 @@ def _letter(found: bytes, size: int) -> dict[str, str | int]:
     if text is not None and len(json.dumps(text, ensure_ascii=False).encode()) <= 2 * len(found) + 2:
         return {"encoding": "utf-8", "original": text} | cut
     return {"encoding": "base64", "original": base64.b64encode(found).decode()} | cut
+
+
+def open_queue(app: Celery, queue: str, node: str) -> RequestQueue | AmqpQueue:
+    """Raises SettingsError where the inbox cannot take requests from the app's broker."""
+    try:
+        with app.connection_for_read() as connection:
+            driver = connection.transport.driver_type
+    except Exception as error:
+        raise SettingsError(f"queue {queue!r}: cannot use the broker's transport: {error}") from error
+    if driver not in ("redis", "amqp"):
+        raise SettingsError(f"queue {queue!r}: an inbox needs Redis or RabbitMQ as its broker, this one is {driver!r}")
+    return RequestQueue(app, queue, node) if driver == "redis" else AmqpQueue(app, queue, node)
 
 
 def inbox_maker(

@@ -1,4 +1,4 @@
-"""A request queue of the app's broker, read without kombu's consumer.
+"""A request queue of a Redis broker, read without kombu's consumer.
 
 A node moves messages from the queue to a list of its own. There a message counts as received, until the node settles
 or refuses it. That list is the truth: after a lost reply, a kill or a restart under the same name, the next `take`
@@ -26,7 +26,6 @@ from celery import Celery
 from kombu.connection import Connection
 
 from coordinator.broker.transport import BOUNDED
-from coordinator.errors import SettingsError
 from coordinator.inbox.message import MOST
 
 _NAMED = {"global_keyprefix": ""}  # kombu's client puts it before the keys of some commands only: we do, of all
@@ -44,18 +43,6 @@ class Received(NamedTuple):
     message: bytes
     stored: bytes
     size: int
-
-
-def open_queue(app: Celery, queue: str, node: str) -> RequestQueue:
-    """Raises SettingsError where the inbox cannot take requests from the app's broker."""
-    try:
-        with app.connection_for_read() as connection:
-            driver = connection.transport.driver_type
-    except Exception as error:
-        raise SettingsError(f"queue {queue!r}: cannot use the broker's transport: {error}") from error
-    if driver != "redis":
-        raise SettingsError(f"queue {queue!r}: an inbox needs a Redis broker, this one is {driver!r}")
-    return RequestQueue(app, queue, node)
 
 
 class RequestQueue:

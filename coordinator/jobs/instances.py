@@ -17,7 +17,6 @@ from coordinator.jobs.validation import limit, printable
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Json
 
-KEEP = 30 * 86400.0
 LONGEST = 200
 Instance = str | int | datetime
 State = Literal["", "running", "complete", "incomplete", "waiting", "failed", "abandoned", "stopped"]

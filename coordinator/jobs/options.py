@@ -12,6 +12,8 @@ from coordinator.jobs.spec import Signature, SignatureOptions
 Arguments = tuple[list[Any], dict[str, Any]]
 
 WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
+KEEP = 30 * 86400.0  # seconds for which nobody grabs a completed instance again
+
 KeyOption = str | Callable[..., str | Sequence[str]]
 
 

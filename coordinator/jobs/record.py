@@ -32,10 +32,11 @@ TERMINAL = frozenset(get_args(Over))
 class Job:
     """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
 
-    `step`: of a chain, the one at work; args and kwargs are its own. `advanced`: so many of its attempts ended a step
-    before that. `error`: why it does not go well; of a job that was tried again and succeeded, None. `rollback`: done
-    or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to it or its lane (retried, moved,
-    paused, resumed): {why, by, at (ms)}; of a job that was cancelled or released, `error` says that.
+    `step`: of a chain, the one at work; args and kwargs are its own. `attempt`: how often the job was tried; the next
+    step of a chain is no further try. `error`: why it does not go well; of a job that was tried again and succeeded,
+    None. `rollback`: done or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to it or its
+    lane (retried, moved, paused, resumed): {why, by, at (ms)}; of a job that was cancelled or released, `error` says
+    that.
     """
 
     id: str
@@ -61,7 +62,6 @@ class Job:
     rollback: str | None = None
     fault: Cause | None = None
     acts: dict[str, Act] = field(default_factory=dict)
-    advanced: int = 0
 
     @property
     def key(self) -> str:
@@ -98,7 +98,7 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         task=text.get("task", ""),
         args=tuple(laid.get("args", ())),
         kwargs=kwargs,
-        attempt=int(text.get("attempt", 0)),
+        attempt=tries(int(text.get("attempt", 0)), number, spec),
         losses=int(text.get("losses", 0)),
         node=text.get("node"),
         fence=int(text["fence"]) if "fence" in text else None,
@@ -110,13 +110,17 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         error=cause_of(text.get("error")) if text["state"] != "succeeded" else None,
         progress=(int(done), int(total)) if total else None,
         step=number,
-        advanced=number - spec.get("first", 0),
         priority=int(text.get("priority", 0)),
         weight=text.get("weight", "1"),
         rollback=text.get("rollback"),
         fault=cause_of(text.get("fault")),
         acts={name: loads(text[name]) for name in ("retried", "paused", "resumed", "moved") if name in text},
     )
+
+
+def tries(claims: int, number: int, spec: Spec) -> int:
+    """The attempt that people count, of a job at its `number`th step: the claims that ended a step well are none."""
+    return claims - number + spec.get("first", 0)
 
 
 def state_of(record: Mapping[str, str]) -> State:

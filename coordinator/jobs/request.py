@@ -13,7 +13,7 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
 from coordinator.jobs.encoding import bounded, encode
-from coordinator.jobs.options import Options, Target
+from coordinator.jobs.options import KEEP, Options, Target
 from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec
 from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
@@ -146,7 +146,7 @@ class Requests:
             return found, ["group", validation.group(found[0], fair_by(found[0]))] if fair_by else []
         if options.get("when_busy", "queue") != "queue" or options.get("max_waiting") is not None:
             raise InvalidJob("a submit with an instance has lost where another has it: no when_busy, no max_waiting")
-        key, lane, keep = instances.checked_submit(keys, options["instance"], options.get("keep", instances.KEEP))
+        key, lane, keep = instances.checked_submit(keys, options["instance"], options.get("keep", KEEP))
         group = validation.group(key, fair_by(key)) if fair_by else key[: max(0, key.find("/"))]
         return (lane,), ["grab", keep, "group", group]
 

@@ -12,6 +12,13 @@ STEP = "coordinator.worker:WardenStep"
 
 
 def bind(app: Celery) -> None:
+    app.add_defaults(
+        {
+            "worker_cancel_long_running_tasks_on_connection_loss": False,
+            "broker_connection_retry_on_startup": True,
+            "worker_consumer": CONSUMER,
+        }
+    )
     app.steps["consumer"].add(STEP)
 
     def begin(sender: str, instance: Any, **_: object) -> None:

@@ -26,6 +26,7 @@ from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry, Timer
 from kombu.connection import Connection
 
+from coordinator.broker import leftovers
 from coordinator.broker.bell_message import about_bells
 from coordinator.broker.doorbells import TASK, add_queue, queue_of
 from coordinator.broker.transport import is_redis
@@ -237,6 +238,7 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     coordinator.board = Board.open()
     coordinator.one_each = bool(instance.max_tasks_per_child)
     coordinator.documents.node = sender
+    leftovers.clear(app, sender)
     add_queue(app, sender, consumed=not is_taken(app, sender))
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from celery import Celery
 from celery.utils.collections import AttributeDict
+from celery.utils.saferepr import saferepr
 from celery.worker import control
 
 from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
 from coordinator.jobs.record import fields_of_many
+from coordinator.worker.inspected import Info, Inspected
 
 logger = logging.getLogger(__name__)
 
 Reply = dict[str, Any]
-Info = dict[str, Any]
+T = TypeVar("T")
 
 
 class Step(Protocol):
@@ -42,7 +43,7 @@ def install() -> None:
         return
     ids = {"variadic": "task_id", "signature": "[id1 [id2 [... [idN]]]]"}
     control.control_command(name="revoke", **ids)(revoking(control.Panel.data["revoke"]))
-    for name, make in (("active", _active), ("reserved", _reserved), ("query_task", _query)):
+    for name, make in (("active", _active), ("reserved", _reserved), ("scheduled", _scheduled), ("query_task", _query)):
         meta = control.Panel.meta[name]
         known = {"alias": meta.alias, "args": meta.args, "signature": meta.signature, "variadic": meta.variadic}
         control.inspect_command(name=name, **known)(make(control.Panel.data[name]))
@@ -91,25 +92,39 @@ def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:
 def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
     def active(state: AttributeDict, safe: bool = False, **kwargs: Any) -> list[Info]:
         """List of tasks and jobs currently being executed."""
-        return [*_without_runners(usual(state, safe, **kwargs)), *_jobs_at_work(state)]
+        jobs = _jobs(state, Inspected.active)
+        if safe:
+            jobs = [
+                {**job, "args": saferepr(tuple(job["args"] or ())), "kwargs": saferepr(job["kwargs"])} for job in jobs
+            ]
+        return _without_runners(usual(state, safe, **kwargs)) + jobs
 
     return active
 
 
 def _reserved(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
     def reserved(state: AttributeDict, **kwargs: Any) -> list[Info]:
-        """List of currently reserved tasks, not including scheduled/active."""
-        return _without_runners(usual(state, **kwargs))
+        """List of currently reserved tasks, not including scheduled/active, and of jobs that are ready."""
+        return _without_runners(usual(state, **kwargs)) + _jobs(state, Inspected.reserved)
 
     return reserved
+
+
+def _scheduled(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
+    def scheduled(state: AttributeDict, **kwargs: Any) -> list[Info]:
+        """List of currently scheduled ETA/countdown tasks and jobs, and of jobs that wait for their retry."""
+        return usual(state, **kwargs) + _jobs(state, Inspected.scheduled)
+
+    return scheduled
 
 
 def _query(usual: Callable[..., Reply]) -> Callable[..., Reply]:
     def query_task(state: AttributeDict, ids: Sequence[str], **kwargs: Any) -> Reply:
         """Query for task and job information by id."""
-        jobs = {info["id"]: ("active", info) for info in _jobs_at_work(state)}
-        named = [ids] if isinstance(ids, str) else ids
-        return {**usual(state, ids, **kwargs), **{one: jobs[one] for one in named if one in jobs}}
+        named = [ids] if isinstance(ids, str) else list(ids)
+        return usual(state, ids, **kwargs) | {
+            info["id"]: (told, info) for told, info in _jobs(state, lambda jobs: jobs.among(named))
+        }
 
     return query_task
 
@@ -118,27 +133,17 @@ def _without_runners(found: list[Info]) -> list[Info]:
     return [info for info in found if info["name"] != TASK]
 
 
-def _jobs_at_work(state: AttributeDict) -> list[Info]:
-    """As a request tells about itself. The worker does not know the arguments: `coordinator job ID` does."""
+def _jobs(state: AttributeDict, look: Callable[[Inspected], list[T]]) -> list[T]:
+    """None where the worker does not coordinate, or Redis does not answer."""
     step = step_of(state)
     if step is None:
         return []
-    now = time.time() - time.monotonic()
-    return [
-        {
-            "id": notice.job_id,
-            "name": notice.task,
-            "args": None,
-            "kwargs": None,
-            "type": notice.task,
-            "hostname": state.hostname,
-            "time_start": now + notice.begun,
-            "acknowledged": True,
-            "delivery_info": {},
-            "worker_pid": pid,
-        }
-        for pid, notice in step.coordinated.coordinator.board.at_work()
-    ]
+    try:
+        with closing(step.coordinated.coordinator.store) as store:
+            return look(Inspected(step.coordinated, store, state.hostname))
+    except CoordinatorError as error:
+        logger.warning("cannot ask for jobs: %s", error)
+        return []
 
 
 def _without_jobs(usual: Callable[..., Reply]) -> Callable[..., Reply]:

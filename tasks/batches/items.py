@@ -24,11 +24,13 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    true,
     type_coerce,
     update,
 )
 
-from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, page, read_item
+from tasks.batches import profiles
+from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, item_of, page, read_item
 from tasks.batches.schema import BATCHES, events, fences, items, orphans
 from tasks.batches.values import (
     Event,
@@ -61,7 +63,10 @@ class Items:
     ) -> bool:
         """Add an item. False: it is there already, and stays as it is. Raises ValueError."""
         with self.engine.begin() as connection:
-            return register(connection, item, type=type, directory=directory, priority=priority)
+            made = register(connection, item, type=type, directory=directory, priority=priority)
+            if made:
+                profiles.count(connection, [item])
+            return made
 
     def item(self, item: str) -> Item:
         """Raises UnknownItem, and ValueError for a row that cannot be read."""
@@ -88,20 +93,22 @@ class Items:
         values: dict[Any, Any] = {"revision": items.c.revision + 1, "modified": instants.now()}
         if directory is not None:
             values["directory"] = directory
-        self._change(item, values)
+        with self.engine.begin() as connection:
+            _change(connection, item, values)
+            profiles.count(connection, [item])
         return self.item(item)
 
     def prioritise(self, item: str, priority: int | None) -> None:
         """1 goes first, 9 last, None after 9. It is no new revision. Raises UnknownItem, ValueError."""
-        self._change(item, {"rank": rank_of(priority)})
-
-    def _change(self, item: str, values: dict[Any, Any]) -> None:
         with self.engine.begin() as connection:
-            if not connection.execute(update(items).where(items.c.item == item).values(values)).rowcount:
-                raise UnknownItem(item)
+            _change(connection, item, {"rank": rank_of(priority)})
+
+    def count_the_rest(self) -> int:
+        """Count the items that processes of an older version have changed: profiles.py says what for."""
+        return profiles.count_the_rest(self.engine)
 
     def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
-        """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more.
+        """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more, or cannot be read.
 
         Raises StaleFence where a greater one was noted, and UnknownItem. A repair that is under way ends first.
         """
@@ -111,7 +118,7 @@ class Items:
             row = connection.execute(select(*COLUMNS).where(items.c.item == item)).one()
             if wanted is not None and not is_wanted(connection, item, wanted):
                 return None
-            return read_item(row)
+            return item_of(row)
 
     def append(self, event: NewEvent) -> str:
         """Store an event, and give its id. An attempt that has stored its event already gets that one's id.
@@ -120,13 +127,12 @@ class Items:
         """
         made = str(uuid.uuid4())
         with self.engine.begin() as connection:
-            if event.changed:
-                lock(connection, event.item)
+            lock(connection, event.item)
             stored = connection.execute(_append(connection, made, event)).first()
             if stored is not None:
                 if event.changed:
-                    values = {"revision": items.c.revision + 1, "modified": instants.now()}
-                    connection.execute(update(items).where(items.c.item == event.item).values(values))
+                    _change(connection, event.item, {"revision": items.c.revision + 1, "modified": instants.now()})
+                profiles.count(connection, [event.item])
                 return made
             known = select(events.c.id).where(
                 events.c.component == event.component, events.c.item == event.item, events.c.attempt == event.attempt
@@ -169,8 +175,11 @@ def register(
 
 def lock(connection: Connection, item: str) -> None:
     """Have the item alone until the end of the transaction: its first statement. Raises UnknownItem."""
-    unchanged = update(items).where(items.c.item == item).values(item=items.c.item)
-    if not connection.execute(unchanged).rowcount:
+    _change(connection, item, {"item": items.c.item})
+
+
+def _change(connection: Connection, item: str, values: dict[Any, Any]) -> None:
+    if not connection.execute(update(items).where(items.c.item == item).values(values)).rowcount:
         raise UnknownItem(item)
 
 
@@ -212,7 +221,7 @@ def _append(connection: Connection, made: str, event: NewEvent) -> Any:
     values = {name: getattr(event, name) for name in NewEvent.__slots__ if name not in ("changed", "report")}
     given: dict[str, ColumnElement[Any]] = {name: literal(value, events.c[name].type) for name, value in values.items()}
     given |= {"id": literal(made), "revision": revision, "report": literal(event.report.to_json())}
-    given["success"] = literal(event.success, Boolean)
+    given |= {"success": literal(event.success, Boolean), "counted": true()}
     fenced = select(*given.values()).where(
         fences.c.component == event.component,
         fences.c.item == event.item,

@@ -1,4 +1,7 @@
-"""Events that no component makes: deliveries, and the acts of operators. A lock guards them, and no fence."""
+"""Events that no component makes: deliveries, and the acts of operators. A lock guards them, and no fence.
+
+Their transaction ends with `profiles.count` of the items that it changed.
+"""
 
 import uuid
 from collections.abc import Collection
@@ -35,6 +38,7 @@ def note(
         "started": now,
         "ended": now,
         "report": Report(text=text).to_json(),
+        "counted": True,
     }
     connection.execute(insert(connection, events).values(row).on_conflict_do_nothing())
 

@@ -2,10 +2,15 @@
 
 The newest event of a type counts, in each of these questions. Newest is the event that the store took last, so equal
 instants make no difference. An event that a repair removed counts nowhere.
+
+A page is found by the profiles of the items, of which there are few. Only an item that has changed since it was
+counted is asked by its events, as one item alone always is.
 """
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,19 +19,25 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    FromClause,
     Row,
-    Select,
     String,
     and_,
     exists,
     func,
-    or_,
+    literal,
     select,
+    true,
+    tuple_,
     type_coerce,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 
+from tasks.batches import profiles
+from tasks.batches.profiles import Profile
 from tasks.batches.schema import events, items
 from tasks.batches.values import NO_PRIORITY, STOPPED, Item, checked_name
+from tasks.database import portions
 from tasks.member_node import instants
 
 logger = logging.getLogger(__name__)
@@ -34,6 +45,7 @@ logger = logging.getLogger(__name__)
 _INSTANTS = ("registered", "modified")
 COLUMNS = [type_coerce(one, String).label(one.name) if one.name in _INSTANTS else one for one in items.c]
 """Read as texts where a value may be broken: a row that cannot be read hides no other."""
+_PLACE = items.c.rank, items.c.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,17 @@ class Wanted:
         """As components ask: never for an item that somebody stopped."""
         return replace(self, future=tuple(dict.fromkeys([STOPPED, *self.future])))
 
+    def fits(self, profile: Profile) -> bool:
+        """Whether the items of this profile are wanted."""
+        found = profile.events
+        return (
+            all(kind in found and found[kind].success for kind in self.past)
+            and all(kind in found and not found[kind].success for kind in self.past_failed)
+            and not any(kind in found for kind in self.future)
+            and all(kind not in found or found[kind].old for kind in self.old)
+            and (not self.types or profile.type in self.types)
+        )
+
     def conditions(self) -> list[ColumnElement[bool]]:
         # The event that a component makes itself tells most items apart, and it is the last of `future`.
         found: list[ColumnElement[bool]] = [~_any(kind) for kind in reversed(self.future)]
@@ -67,11 +90,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Items in order, and the cursor of the next page; None: there is none. `broken`: rows that cannot be read."""
+    """Items in order, and the cursor of the next page; None: there is none. `broken`: the rows that cannot be read."""
 
     items: tuple[Item, ...]
     next: str | None
-    broken: int = 0
+    broken: tuple[str, ...] = ()
 
 
 def _of(kind: str) -> ColumnElement[bool]:
@@ -94,23 +117,76 @@ def is_wanted(connection: Connection, item: str, wanted: Wanted) -> bool:
 
 def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
     """One page, by priority, then age. `after`: the cursor of the page before. Raises ValueError for a bad cursor."""
-    query = select(*COLUMNS).where(*wanted.conditions()).order_by(items.c.rank, items.c.number).limit(limit)
+    beyond = _beyond(after)
+    with _snapshot(engine) as connection:
+        fitting = [number for number, one in profiles.all_of(connection).items() if wanted.fits(one)]
+        late = profiles.uncounted()
+        has_late = connection.execute(late.limit(1)).first() is not None
+        first = _first(connection, fitting, [*beyond, items.c.number.not_in(late)] if has_late else beyond, limit)
+        if has_late:
+            asked = select(*_PLACE).where(items.c.number.in_(late), *wanted.conditions(), *beyond)
+            first += connection.execute(asked.order_by(*_PLACE).limit(limit)).all()
+        places = sorted(first, key=_order)[:limit]
+        rows = _rows(connection, [place.number for place in places])
+    found = [(row, item_of(row)) for row in rows]
+    last = places[-1] if len(places) == limit else None
+    return Page(
+        tuple(one for _, one in found if one is not None),
+        None if last is None else f"{last.rank}.{last.number}",
+        tuple(str(row.item) for row, one in found if one is None),
+    )
+
+
+@contextmanager
+def _snapshot(engine: Engine) -> Iterator[Connection]:
+    """All that is read within saw the same changes."""
     with engine.connect() as connection:
-        rows = connection.execute(_beyond(query, after)).all()
-    found = [one for row in rows if (one := item_of(row)) is not None]
-    last = rows[-1] if len(rows) == limit else None
-    return Page(tuple(found), None if last is None else f"{last.rank}.{last.number}", len(rows) - len(found))
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN")
+        else:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        yield connection
 
 
-def _beyond(query: Select[Any], after: str | None) -> Select[Any]:
+def _first(connection: Connection, fitting: list[int], beyond: list[ColumnElement[bool]], limit: int) -> list[Any]:
+    """The places of the first items of these profiles. An index has those of each profile in order."""
+    each = select(*_PLACE).where(*beyond).order_by(*_PLACE).limit(limit)
+    found: FromClause
+    if connection.dialect.name == "sqlite":
+        numbers = func.json_each(json.dumps(fitting)).table_valued("value")
+        mine = each.where(items.c.profile == numbers.c.value).with_only_columns(items.c.number).correlate(numbers)
+        found = items.alias()
+        query = select(found.c.rank, found.c.number).select_from(numbers.join(found, found.c.number.in_(mine)))
+    else:
+        numbers = func.unnest(literal(fitting, ARRAY(BigInteger))).table_valued("value").render_derived()
+        found = each.where(items.c.profile == numbers.c.value).lateral()
+        query = select(found.c.rank, found.c.number).select_from(numbers.join(found, true()))
+    return list(connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit)))
+
+
+def _order(place: Row[Any]) -> tuple[bool, Any, int]:
+    """As the database has it: in SQLite the rank of a broken row may be a text, and comes last."""
+    return isinstance(place.rank, str), place.rank, place.number
+
+
+def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[Any]]:
+    """In this order."""
+    found: dict[int, Row[Any]] = {}
+    for portion in portions(numbers):
+        rows = connection.execute(select(*COLUMNS).where(items.c.number.in_(portion)))
+        found |= {row.number: row for row in rows}
+    return [found[number] for number in numbers]
+
+
+def _beyond(after: str | None) -> list[ColumnElement[bool]]:
     if after is None:
-        return query
+        return []
     rank, _, number = after.rpartition(".")
     if not number.isdecimal() or not rank:
         raise ValueError(f"{after!r} is no cursor: give the one that the page before has shown")
     # A rank that is no number is a broken row's, and sorts last in SQLite.
     edge = type_coerce(int(rank) if rank.isdecimal() else rank, BigInteger)
-    return query.where(or_(items.c.rank > edge, and_(items.c.rank == edge, items.c.number > int(number))))
+    return [tuple_(*_PLACE) > tuple_(edge, literal(int(number)))]
 
 
 def item_of(row: Row[Any]) -> Item | None:

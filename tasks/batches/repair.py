@@ -6,12 +6,12 @@ where its process lives on and nobody knows.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tasks.batches import notes
+from tasks.batches import notes, profiles
 from tasks.batches.items import Items, events_of, lock, newest
 from tasks.batches.values import STOPPED, Conflict, Event, checked_name
 from tasks.member_node import instants
@@ -31,14 +31,14 @@ class Repair:
     why: str = ""
 
     def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[Event]:
-        """Take out the failures, or `kind`, and all that came from there, so that components do it again.
+        """Take out the first failure, or `kind`, and all that came from there, so that components do it again.
 
         Returns these events. `dry_run`: change nothing. Raises Conflict, UnknownItem.
         """
         with self.items.engine.begin() as connection:
             lock(connection, item)
             found = events_of(connection, item)
-            kinds = self._all_from(self._first(item, newest(found), kind))
+            kinds = self._all_from(self._first(item, found, kind))
             if not dry_run:
                 self._remove(connection, item, kinds)
         return [one for one in found if one.type in kinds]
@@ -70,24 +70,33 @@ class Repair:
             self._note(connection, item, STOPPED, True)
         return True
 
-    def _first(self, item: str, found: Mapping[str, Event], kind: str | None) -> set[str]:
-        """The types with which a restart begins."""
+    def failures(self, item: str) -> list[Event]:
+        """Those that count, and that a component makes, as they came: `restart` begins with the first."""
+        return self._failures(self.items.events(item))
+
+    def _failures(self, found: list[Event]) -> list[Event]:
+        counts = newest(found)
+        return [one for one in found if one is counts[one.type] and not one.success and one.type in self.comes_from]
+
+    def _first(self, item: str, events: list[Event], kind: str | None) -> str:
+        """The type with which a restart begins."""
+        found = newest(events)
         if STOPPED in found:
             raise Conflict(f"{item} is stopped; to let it go on: coordinator items remove {item} {STOPPED}")
         if kind is None:
-            failed = {one.type for one in found.values() if not one.success}
-            if not failed & self.comes_from.keys():
+            failed = self._failures(events)
+            if not failed:
                 raise Conflict(f"{item}: nothing failed that a component makes")
-            return failed & self.comes_from.keys()
+            return failed[0].type
         if kind not in found:
             raise Conflict(f"{item} has no event {kind}")
         if kind not in self.comes_from:
             raise Conflict(f"no component makes {kind}; to take it out: coordinator items remove {item} {kind}")
-        return {kind}
+        return kind
 
-    def _all_from(self, kinds: Iterable[str]) -> set[str]:
-        """These types, and all that come from them."""
-        found, more = set(kinds), set(kinds)
+    def _all_from(self, kind: str) -> set[str]:
+        """This type, and all that come from it."""
+        found, more = {kind}, {kind}
         while more:
             more = {kind for kind, needs in self.comes_from.items() if needs & more} - found
             found |= more
@@ -96,6 +105,7 @@ class Repair:
     def _remove(self, connection: Connection, item: str, kinds: set[str]) -> None:
         self._refuse_at_work(item)
         notes.remove(connection, item, kinds, by=self.by, why=self.why, now=instants.now())
+        profiles.count(connection, [item])
 
     def _refuse_at_work(self, item: str) -> None:
         if found := self.at_work(item):
@@ -103,3 +113,4 @@ class Repair:
 
     def _note(self, connection: Connection, item: str, kind: str, success: bool) -> None:
         notes.note(connection, item, kind, success, by=self.by, attempt=uuid.uuid4().hex, text=self.why)
+        profiles.count(connection, [item])

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select, update
 
 from tasks.batches.items import Items, register
 from tasks.batches.notes import DELIVERY, is_noted, lock_batch, note, outcomes
+from tasks.batches.profiles import count, lock_all
 from tasks.batches.schema import items as rows
 from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, Conflict, parts_of
 from tasks.member_node import instants
@@ -32,7 +33,11 @@ def deliver(items: Items, item: str, *, directory: str, identity: str, type: str
         if not register(connection, item, type=type, directory=directory):
             again = update(rows).where(rows.c.item == item)
             connection.execute(again.values(directory=directory, revision=rows.c.revision + 1, modified=instants.now()))
-        return _receive(connection, item, number, _numbers(connection, batch), identity)
+        trips = _numbers(connection, batch)
+        lock_all(connection, [*trips])
+        outcome = _receive(connection, item, number, trips, identity)
+        count(connection, [*trips])
+        return outcome
 
 
 def _receive(connection: Connection, item: str, number: int, trips: dict[str, int], identity: str) -> str:
@@ -65,6 +70,7 @@ def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
         flagged = [one for one, success in outcomes(connection, trips, FLAGGED).items() if success]
         if not flagged:
             raise Conflict(f"no round trip of {batch} has the event {FLAGGED}")
+        lock_all(connection, [*trips])
         best = max(flagged, key=trips.__getitem__)
         told: Outcomes = {}
         for one, number in trips.items():
@@ -74,6 +80,7 @@ def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
                 _note(connection, one, APPROVED, one == best, by, why or f"{best} is approved")
             if higher:
                 _note(connection, one, STOPPED, True, by, f"{best} is approved")
+        count(connection, [*trips])
         return told
 
 

@@ -2,7 +2,19 @@
 
 from pathlib import Path
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
 from tasks.database import Group, Instant
 
@@ -33,8 +45,26 @@ items = Table(
     Column("registered", Instant, nullable=False),
     Column("modified", Instant, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    Column("profile", BigInteger),  # the number of one
+    Column("counted", BigInteger),  # the revision for which it has that profile
     Index("items_by_rank", "rank", "number"),
     Index("items_by_batch", "batch", "round_trip"),
+    Index("items_by_profile", "profile", "rank", "number"),
+    Index(
+        "items_uncounted",
+        "number",
+        postgresql_where=text("counted IS DISTINCT FROM revision"),
+        sqlite_where=text("counted IS NOT revision"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+profiles = Table(
+    "profiles",
+    metadata,
+    Column("number", NUMBER, primary_key=True),
+    Column("digest", String(64), nullable=False, unique=True),  # the profile itself may be too long for an index
+    Column("profile", Text, nullable=False),
     sqlite_autoincrement=True,
 )
 
@@ -58,9 +88,11 @@ events = Table(
     Column("removed", Instant),  # by a repair: the event counts no more
     Column("removed_by", Text),
     Column("removed_why", Text),
+    Column("counted", Boolean),  # True: the profile of its item knows it
     UniqueConstraint("component", "item", "attempt"),
     Index("events_by_type", "type", "item", "number", "removed", "success", "revision"),  # queries read no more
     Index("events_of_items", "item", "number"),
+    Index("events_uncounted", "item", postgresql_where=text("counted IS NULL"), sqlite_where=text("counted IS NULL")),
     sqlite_autoincrement=True,
 )
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from coordinator import CoordinatorError
 from tasks.batches import Conflict, UnknownItem
 from tasks.components import UnknownComponent
-from tasks.database import ForeignHost, NewerDatabase
+from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.member_node import safe_xml
 from tasks.nodelist.stores import NodelistStoreAway
 from tasks.nodelist.xml_file import NodelistUnreadable
@@ -44,6 +44,7 @@ def one_line() -> Iterator[None]:
         NodelistStoreAway,
         ForeignHost,
         NewerDatabase,
+        OldDatabase,
         safe_xml.Unreadable,
         OSError,
         ValueError,

@@ -59,7 +59,9 @@ def items_command(here: Registry) -> click.Group:
             rows.append((item.id, item.type, item.priority, item.revision, _marks(found), item.modified))
         click.echo(table(("item", "type", "priority", "revision", "events", "modified"), rows))
         if page.broken:
-            click.echo(f"{page.broken} rows cannot be read; the log names them", err=True)
+            click.echo(
+                f"these rows cannot be read, and the log says why: {', '.join(map(ascii, page.broken))}", err=True
+            )
         if page.next:
             click.echo(f"more: --after {page.next}", err=True)
 
@@ -141,14 +143,19 @@ def _show_report(report: Report) -> None:
 def _repairs(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="ID")
-    @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [each failure].")
+    @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [the first failure].")
     @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed.")
     @why_option
     @one_line()
     def restart(item: str, kind: str | None, dry_run: bool, why: str) -> None:
-        """Remove the failures of an item and all that came from them: components do it again."""
-        for event in look.repair(here, getuser(), why).restart(item, kind, dry_run=dry_run):
+        """Remove the first failure of an item and all that came from it: components do it again."""
+        repair = look.repair(here, getuser(), why)
+        removed = repair.restart(item, kind, dry_run=dry_run)
+        for event in removed:
             click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {moment(event.ended)}")
+        for event in repair.failures(item):
+            if event not in removed:
+                click.echo(f"{_marks([event])} of {moment(event.ended)} stays: it did not come from there", err=True)
 
     @click.command()
     @click.argument("item", metavar="ID")
@@ -183,6 +190,8 @@ def _acts(here: Registry) -> list[click.Command]:
         """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
         cancelled = look.stop(here, item, by=getuser(), why=why)
         click.echo(f"{item} is stopped; {cancelled} waiting jobs were cancelled")
+        if working := look.at_work(here, item):
+            click.echo(f"{working}: that goes on to its end", err=True)
 
     @click.command()
     @click.argument("item", metavar="ID")

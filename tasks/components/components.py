@@ -8,15 +8,21 @@ children have ended. So the lanes say at any moment which items a component work
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from celery import signals
 from celery.app.task import Task
+from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import Coordinator
 from coordinator.scheduler.entries import Entry
+from tasks.batches import Items
 from tasks.components import child, poll
 from tasks.components.declaration import Component
 from tasks.components.registry import POLL, RECORD, WORK, Errors, Registry
+from tasks.database import ForeignHost, NewerDatabase, OldDatabase
+from tasks.settings import Settings
 
 
 class Components(Registry):
@@ -25,6 +31,7 @@ class Components(Registry):
     def __init__(self, coordinator: Coordinator, *, infrastructure: Errors = ()) -> None:
         super().__init__(coordinator, infrastructure=infrastructure)
         coordinator.schedule_source(self._entries)
+        signals.celeryd_init.connect(self._look_at_the_store, weak=False)
         self._install()
 
     def _entries(self) -> tuple[str, Iterator[Entry]]:
@@ -32,6 +39,19 @@ class Components(Registry):
         found = self.all()
         text = repr([(one.name, one.every, sorted(self.run_options(one).items())) for one in found])
         return hashlib.sha256(text.encode()).hexdigest()[:20], map(self._entry, found)
+
+    def _look_at_the_store(self, instance: Any, **_: object) -> None:
+        """A node of this app brings the tables up to date. It does not start where it may not, or where they are newer.
+
+        Where the store is away, the node starts, and its children wait. Celery lets only SystemExit through.
+        """
+        if instance.app is not self.app or not self.all():
+            return
+        with suppress(SQLAlchemyError, OSError):
+            try:
+                Items(Settings.from_environment()).engine.dispose()  # a fork must inherit none of it
+            except (ForeignHost, NewerDatabase, OldDatabase) as error:
+                raise SystemExit(f"this node cannot work on components: {error}") from error
 
     def _entry(self, component: Component) -> Entry:
         return Entry(

@@ -31,6 +31,7 @@ def poll(here: Registry, name: str) -> list[Submission] | Polled:
         # The lock may still be that of the process with which this run was lost.
         with here.coordinator.lock(component.lock, ttl=LEASE, wait=LEASE + WAIT if again else WAIT):
             set_limits(here.coordinator, component)
+            here.items.count_the_rest()
             taken += _submit(here, component, run, again=again)
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)

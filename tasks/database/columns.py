@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from sqlalchemy import Connection, Dialect, String, Table
 from sqlalchemy.dialects import postgresql, sqlite
@@ -11,6 +12,8 @@ from tasks.member_node import instants
 
 Value = str | int | bool | bytes | datetime | None
 """The value of a column."""
+
+Key = TypeVar("Key", str, int)
 
 AT_ONCE = 500
 """How many keys one query names."""
@@ -44,6 +47,6 @@ def insert(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
-def portions(keys: Sequence[str]) -> Iterable[Sequence[str]]:
+def portions(keys: Sequence[Key]) -> Iterable[Sequence[Key]]:
     """The keys in parts that one query can name."""
     return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))

@@ -40,6 +40,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from coordinator.version import VERSION
@@ -113,8 +114,23 @@ class NewerDatabase(Exception):
         return type(self), (self.database, self.group, self.version, self.newest, self.made_by)
 
 
+class OldDatabase(Exception):
+    """The database lacks a migration that this program needs, and that it cannot run itself."""
+
+    def __init__(self, database: str, group: str, version: str, newest: str, why: str) -> None:
+        super().__init__(
+            f"the database {database} is older than this program: its tables of the {group} have version {version}, "
+            f"and this program, celery-coordinator {VERSION}, needs {newest}. It could not migrate them: {why}. Start "
+            "one node, or any command that reads the database, with an account that may change its tables."
+        )
+        self.database, self.group, self.version, self.newest, self.why = database, group, version, newest, why
+
+    def __reduce__(self) -> tuple[type["OldDatabase"], tuple[str, ...]]:
+        return type(self), (self.database, self.group, self.version, self.newest, self.why)
+
+
 def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = False, keeps: bool = False) -> Engine:
-    """The engine, with the group's tables as this version wants them. Raises ForeignHost and NewerDatabase.
+    """The engine, with the group's tables as this version wants them. Raises ForeignHost, NewerDatabase, OldDatabase.
 
     `may_be_newer`: for the processes of a node that runs since before the tables became newer. `keeps`: the process
     keeps a connection between two uses.
@@ -182,12 +198,21 @@ def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> 
     found = _version(connection, group)
     if found == newest:
         return
+    shown = connection.engine.url.render_as_string(hide_password=True)
     if found is not None and found not in versions:
         if may_be_newer:
             return
         made_by = _noted(connection).get(f"{group.name} made by", "an unknown version")
-        shown = connection.engine.url.render_as_string(hide_password=True)
         raise NewerDatabase(shown, group.name, found, newest, made_by)
+    try:
+        _migrate(connection, group)
+    except DBAPIError as error:
+        if error.connection_invalidated:  # it is away
+            raise
+        raise OldDatabase(shown, group.name, found or "none", newest, str(error.orig).partition("\n")[0]) from error
+
+
+def _migrate(connection: Connection, group: Group) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{DDL_PATIENCE}'"))
     meta.create(connection, checkfirst=True)

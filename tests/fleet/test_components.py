@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tasks.batches import Items
 from tasks.components import look
+from tasks.settings import Settings
 from tests.fleet.shared.components import POLL, deliver
 from tests.harness.fleet import ALONE, Fleet, kill_all
 from tests.harness.redis import RedisServer
@@ -95,3 +97,18 @@ def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhe
     assert dead.item in twice <= set(slow), "only what died was begun again"
     wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
     items.engine.dispose()
+
+
+def test_a_node_does_not_start_on_a_store_that_is_newer_than_it(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
+        items = Items(Settings(data_dir=Path(fleet.environ["TASKS_DATA_DIR"])))
+        with items.engine.begin() as connection:
+            connection.execute(text("UPDATE batches_version SET version_num = '9999'"))
+        refused = fleet.worker("one", 1, *ALONE, app="press", ready=False)
+        assert refused.process.wait(60) == 1
+        (said,) = [line for line in fleet.logs().splitlines() if "newer than this program" in line]
+        assert said.startswith("this node cannot work on components: the database sqlite:")
+        assert "tables of the batches have version 9999" in said
+        assert fleet.worker("two", 1, *ALONE, app="depot").name in fleet.nodes(), "it has no components"

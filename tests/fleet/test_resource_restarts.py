@@ -37,7 +37,7 @@ def test_a_restart_of_everything_keeps_holder_line_and_instants(
     second, state = {
         "work": (depot.held.si("h.2"), "running"),
         "the next step": (elsewhere, "ready"),
-        "rest between attempts": (depot.stumble.si([], "h.2", 3), "retrying"),
+        "rest between attempts": (depot.stumble.si([], "h.2", 2), "retrying"),
         "its sub-results": (group(elsewhere, depot.add.si(1, 1).set(queue="agents")), "parked"),
     }[at]
     worker = fleet.worker("first", app="depot")

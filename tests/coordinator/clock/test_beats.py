@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from tests.coordinator.clock.test_clock import clock_of
@@ -51,3 +53,29 @@ def test_a_beat_says_when_the_errands_have_something_to_do(redis_server: RedisSe
     node.store.step("notices_told", "shop", "owed")
     clock.step()
     assert not clock.errands_due
+
+
+def test_an_idle_clock_asks_one_thing_at_a_look_while_another_one_sweeps(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_of(redis_server, prefix, sweep=30, lock_ttl=100, node_ttl=100)
+    node = Puppet(Store(clock.settings))
+    clock.step()
+    asked: list[str] = []
+    step, read = clock.store.step, clock.store.read
+    monkeypatch.setattr(clock.store, "step", lambda name, *args: asked.append(name) or step(name, *args))
+    monkeypatch.setattr(clock.store, "read", lambda name, *args: asked.append(name) or read(name, *args))
+    clock.step()
+    assert asked == ["node_beat"]
+    node.submit("a", job_id="j")
+    node.take(runner="999999999.1.1")  # its process is gone
+    clock.step()
+    assert asked[1:3] == ["node_beat", "HGETALL"]
+    assert node.lanes.job("j").losses == 1
+    asked.clear()
+    node.store.client.hset(node.store.key("swept"), "last", 1)
+    clock.step()
+    assert asked == ["node_beat", "sweep"]
+    node.store.client.hset(node.store.key("swept"), "last", 2**50)  # a server whose clock went back
+    clock.step()
+    assert asked[2:] == ["node_beat", "sweep"]

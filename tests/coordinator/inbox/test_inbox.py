@@ -280,7 +280,7 @@ def test_a_broker_without_requests_is_named_and_ends_nothing(
     inbox = Inbox(other, QUEUE, BaseModel, handler, "one", list)
     inbox.start()
     inbox.stop()
-    assert "an inbox needs a Redis broker, this one is 'memory'" in caplog.text
+    assert "an inbox needs Redis or RabbitMQ as its broker, this one is 'memory'" in caplog.text
 
 
 def test_a_model_that_lets_unknown_fields_pass_is_refused() -> None:

@@ -56,6 +56,7 @@ WRONG = [
     'sorter.add("1", "k", signature, when_busy="skip")',
     'sorter.add("1", "k", signature, prioritty=3)',
     'sorter.watch("d", key="k", signature=signature, priority="high")',
+    'from coordinator import Coordinater',
     'Coordinator(prefx="p")',
     'Coordinator(timeout="3 s")',
     'coordinator.retry("j", to="top")',

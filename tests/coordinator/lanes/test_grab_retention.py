@@ -3,7 +3,8 @@
 import pytest
 
 from coordinator import Coordinator, StoreRefused
-from coordinator.jobs.instances import KEEP, lane_of
+from coordinator.jobs.instances import lane_of
+from coordinator.jobs.options import KEEP
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
 

@@ -5,7 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any
 
+from sqlalchemy import String, literal, update
+
 from tasks.batches import Items
+from tasks.batches.schema import items as rows
 from tasks.components import look
 from tests.fleet.shared.components import POLL, deliver, event, kinds, run
 from tests.harness.command import Call
@@ -134,6 +137,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     names = [f"B{number}-RT1" for number in range(1, 7)]
     deliver(items, *names[:3], does="wait")
     deliver(items, *names[3:])
+    assert command("items", "add", names[0], "Bound", "--failed").exit_code == 0
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
     fleet.begun(*names[:3])
     wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
@@ -142,10 +146,13 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
         == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
     )
     assert command("items", "stop", names[4]).output == f"{names[4]} is stopped; 1 waiting jobs were cancelled\n"
-    refused = command("items", "restart", names[0], "--from", "Checked")
-    assert (refused.exit_code, "no event Checked" in refused.output) == (1, True)
-    refused = command("items", "remove", names[0], "Data_Received")
-    assert (refused.exit_code, "Checker works on it" in refused.output) == (1, True)
+    for act in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["add", names[0], "Checked"]):
+        refused = command("items", *act)
+        assert (refused.exit_code, "Checker works on it" in refused.output) == (1, True)
+    assert command("items", "restart", names[0], "--dry-run").output.startswith("would remove Bound FAILED")
+    assert command("items", "prioritise", names[0], "2").output.endswith("0 waiting jobs were moved\n")
+    stopped = command("items", "stop", names[1]).output
+    assert "0 waiting jobs were cancelled\nChecker works on it" in stopped
     working = json.loads(command("components", "Checker", "--working", "--json").output)
     assert sorted(one["item"] for one in working) == names[:3]
     for name in names[:3]:
@@ -154,6 +161,8 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     begun = sorted(fleet.stamps(what="begin"), key=lambda stamp: stamp.fence)
     assert [stamp.name for stamp in begun[3:]] == [names[5], names[3]]
     assert [one.type for one in items.events(names[4])] == ["Data_Received", "Manually_stopped"]
+    assert [one.type for one in items.events(names[1])] == ["Data_Received", "Manually_stopped", "Checked"]
+    assert [one.type for one in items.events(names[0])] == ["Data_Received", "Bound", "Checked"]
 
 
 def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, command: Call) -> None:
@@ -178,3 +187,31 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
     assert command("items", "restart", "B2-RT1", "--dry-run").output.startswith("would remove Checked FAILED of")
     assert command("items", "restart", "B2-RT1").exit_code == 0
     assert command("items", "show", "B7-RT1").exit_code == 1
+
+
+def test_a_row_that_cannot_be_read_is_named_and_hides_no_other_from_a_component(
+    fleet: Fleet, press: Any, items: Items, command: Call
+) -> None:
+    """One is broken before the run, and one while it waits in line."""
+    names = [f"B{number}-RT1" for number in range(20)]
+    deliver(items, *names[:3], does="wait")
+    deliver(items, *names[3:])
+
+    def poison(name: str) -> None:
+        with items.engine.begin() as connection:
+            connection.execute(update(rows).where(rows.c.item == name).values(modified=literal("yesterday", String)))
+
+    poison(names[10])
+    made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
+    fleet.begun(*names[:3])
+    poison(names[12])
+    for name in names[:3]:
+        fleet.go(name)
+    outcomes = {one["item"]: one["outcome"] for one in press.coordinator.wait(made.job_id, 60).result}
+    good = [name for name in names if name not in (names[10], names[12])]
+    assert outcomes == dict.fromkeys(good, "succeeded") | {names[12]: "not wanted"}
+    assert all(event(items, name).success for name in good)
+    assert all(f"the item '{name}' cannot be read" in fleet.logs() for name in (names[10], names[12]))
+    said = command("items").output
+    assert f"these rows cannot be read, and the log says why: '{names[10]}', '{names[12]}'" in said
+    assert all(name in said for name in good)

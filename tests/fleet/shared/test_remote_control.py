@@ -1,8 +1,10 @@
 """Celery's remote control and result backend know of jobs as they know of tasks."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from celery import chain
 from celery.result import AsyncResult
 
 from tests.harness.fleet import Fleet
@@ -43,22 +45,43 @@ def test_a_revoke_that_terminates_ends_the_job_at_work(fleet: Fleet, depot: Any)
     assert not fleet.stamps("stopped", "end")
 
 
-def test_inspect_shows_the_jobs_at_work_and_no_runner(fleet: Fleet, depot: Any) -> None:
-    jobs = {name: depot.coordinator.submit(name, depot.held.s(name)).job_id for name in "ab"}
-    plain = depot.held.delay("plain")
+def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot: Any) -> None:
+    submit = depot.coordinator.submit
+    failing = submit("f", depot.fail.s("f", seconds=0), max_attempts=2, retry_delay=90).job_id
+    wait_until(lambda: depot.coordinator.job(failing).state == "retrying")
+    later = submit("l", depot.work.s("l", seconds=1).set(countdown=60)).job_id
+    chained = submit("a", chain(depot.work.s("a"), depot.held.s(fail=False))).job_id
+    single, plain = submit("b", depot.held.s("b")).job_id, depot.held.delay("plain")
     fleet.begun("a", "b", "plain")
+    wait_until(lambda: depot.coordinator.job(chained).step == 1)
+    ready = submit("r", depot.add.s(1, y=2)).job_id
     inspect = depot.app.control.inspect(timeout=20, limit=1)
+
+    def told(found: list[Any]) -> dict[str, Any]:
+        return {info["id"]: (info["name"], info["args"], info["kwargs"]) for info in found}
+
+    held, work, fail = depot.held.name, depot.work.name, depot.fail.name
     (active,) = inspect.active().values()
-    assert {info["id"] for info in active} == {*jobs.values(), plain.id}
-    assert {info["name"] for info in active} == {depot.held.name}
+    at_work = {chained: (held, ["a"], {"fail": False}), single: (held, ["b"], {}), plain.id: (held, ["plain"], {})}
+    assert told(active) == at_work
     assert all(info["worker_pid"] and info["time_start"] for info in active)
-    assert list(inspect.reserved().values()) == [[]]
-    (asked,) = inspect.query_task(jobs["a"], plain.id, "nobody").values()
-    assert {one: state for one, (state, _) in asked.items()} == {jobs["a"]: "active", plain.id: "active"}
-    for name in (*jobs, "plain"):
+    (shown,) = inspect.active(safe=True).values()
+    assert told(shown)[chained] == (held, "('a',)", "{'fail': False}")
+    (reserved,) = inspect.reserved().values()
+    assert told(reserved) == {ready: (depot.add.name, [1], {"y": 2})}
+    (scheduled,) = inspect.scheduled().values()
+    jobs = told([one["request"] for one in scheduled if one["request"]["hostname"] is None])
+    assert jobs == {later: (work, ["l"], {"seconds": 1}), failing: (fail, ["f"], {"seconds": 0})}
+    assert all(datetime.now(UTC) < datetime.fromisoformat(one["eta"]) for one in scheduled)
+    (asked,) = inspect.query_task(chained, plain.id, later, ready, "nobody").values()
+    states = {chained: "active", plain.id: "active", later: "scheduled", ready: "reserved"}
+    assert {one: state for one, (state, _) in asked.items()} == states
+    for name in ("a", "b", "plain"):
         fleet.go(name)
-    assert [depot.coordinator.wait(job_id, 20).state for job_id in jobs.values()] == ["succeeded"] * 2
+    assert [depot.coordinator.wait(one, 20).state for one in (chained, single, ready)] == ["succeeded"] * 3
     assert plain.get(20) == "plain"
+    for one in (later, failing):
+        depot.coordinator.cancel(one)
 
 
 def test_a_job_is_started_while_it_runs_where_the_app_tracks_that(fleet: Fleet, depot: Any) -> None:

@@ -11,18 +11,22 @@ from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import BaseModel, ConfigDict
 
 from coordinator import Coordinator, current_job  # (*)
+from coordinator.broker import doorbells
 from coordinator.inbox.inbox import Refused
 from coordinator.store.library import assemble
 
 time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
-app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+if os.environ["TEST_BROKER"].startswith("redis"):
+    app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.worker_hijack_root_logger = False
 if os.environ.get("TEST_PREFETCH"):
     app.conf.worker_disable_prefetch = False
 
 coordinator = Coordinator(app)  # (*)
+if os.environ.get("TEST_GONE"):
+    doorbells.GONE = float(os.environ["TEST_GONE"])
 if os.environ.get("TEST_VERSION"):
     coordinator.store.library = assemble(before=f"-- {os.environ['TEST_VERSION']}\n")
 

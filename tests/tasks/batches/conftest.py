@@ -1,15 +1,31 @@
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 import pytest
+from sqlalchemy import select, text
 
-from tasks.batches import Items, NewEvent
+from tasks.batches import Items, NewEvent, profiles
+from tasks.batches.schema import items as rows
+from tasks.database import portions
 from tasks.settings import Settings
 from tests.tasks.conftest import at
 
 _FENCES = count(1)
+
+# As the version before profiles stored them.
+ITEM = (
+    "INSERT INTO items (item, batch, round_trip, type, rank, registered, modified, revision) "
+    "VALUES (:item, :item, 1, 'batch', 10, '2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', 1)"
+)
+EVENT = (
+    "INSERT INTO events (id, item, type, success, component, version, attempt, fence, revision_read, revision, "
+    "started, ended, report, removed) SELECT :id, :item, :type, :success, :type, '1', :id, 1, 1, :revision, "
+    "'2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', '{}', :removed"
+)
 
 
 def new_event(item: str, kind: str, success: bool = True, **given: Any) -> NewEvent:
@@ -35,15 +51,56 @@ class Store:
         self.items.begin(made.component, item, fence=made.fence)
         return self.items.append(replace(made, revision_read=revision))
 
+    def fill(self, names: list[str], *kinds: str) -> None:
+        """Many items at once, to which these types of events have happened."""
+        made = [{"id": f"{name} {kind}", "item": name, "type": kind} for name in names for kind in kinds]
+        with self.items.engine.begin() as connection:
+            connection.execute(text(ITEM), [{"item": name} for name in names])
+            if made:
+                given = {"success": True, "revision": 1, "removed": None}
+                connection.execute(text(EVENT), [one | given for one in made])
+        for _ in range(0, len(names), profiles.AT_ONCE):
+            self.items.count_the_rest()
+
     def live(self, item: str) -> list[str]:
         """Its events, as `add` takes them."""
         return [("" if one.success else "-") + one.type for one in self.items.events(item)]
+
+
+def finished_at_once(items: Items, names: list[str], *components: str) -> None:
+    """The components finish each of the items in the same millisecond, one item after the other."""
+    meet = threading.Barrier(len(components))
+
+    def finish(component: str) -> None:
+        for name in names:
+            event = new_event(name, component, started=at(0), ended=at(0))
+            items.begin(component, name, fence=event.fence)
+            meet.wait(60)
+            items.append(event)
+
+    with ThreadPoolExecutor(len(components)) as pool:
+        list(pool.map(finish, components))
+
+
+def wrongly_counted(items: Items) -> list[str]:
+    """The items whose events make another profile than they have; those that say so themselves are not among them."""
+    with items.engine.begin() as connection:
+        said = select(rows.c.item, profiles.profiles.c.profile).join(
+            profiles.profiles, profiles.profiles.c.number == rows.c.profile
+        )
+        before = dict(connection.execute(said.where(rows.c.number.not_in(profiles.uncounted()))).all())
+        for portion in portions([*before]):
+            profiles.count(connection, portion)
+        after = dict(connection.execute(said).all())
+        connection.rollback()
+    return [item for item, profile in before.items() if after[item] != profile and item.isprintable()]
 
 
 @pytest.fixture
 def items(settings: Settings) -> Iterator[Items]:
     found = Items(settings)
     yield found
+    assert not wrongly_counted(found)
     found.engine.dispose()
 
 

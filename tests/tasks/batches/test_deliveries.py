@@ -1,6 +1,7 @@
 """Deliveries are taken in once each, when they are complete, whoever watches and whatever dies."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +11,10 @@ import pytest
 
 from tasks.batches import Items, Wanted
 from tasks.batches.deliveries import MARKER, Deliveries
+from tasks.batches.round_trips import deliver
 from tasks.settings import Settings
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 from tests.tasks.batches.conftest import Store
 from tests.tasks.conftest import IN_BOTH
 
@@ -21,6 +24,25 @@ WATCH = (
     "from tasks.batches.deliveries import Deliveries; from tasks.settings import Settings\n"
     "Deliveries(Items(Settings(data_dir=Path(sys.argv[1]))), Path(sys.argv[2])).watch(0.01, threading.Event())"
 )
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from tasks.batches import Items
+from tasks.batches.round_trips import deliver
+from tasks.settings import Settings
+address, statement, left = sys.argv[1], sys.argv[2], [int(sys.argv[3])]
+items = Items(Settings(database_url=address))
+def die(text):
+    if text.lstrip().startswith(statement):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+event.listen(items.engine, "before_cursor_execute", lambda connection, cursor, text, *rest: die(text))
+event.listen(items.engine, "commit", lambda connection: die("COMMIT"))
+deliver(items, "B1-RT2", directory="/in/B1-RT2", identity="file 2")
+"""
 
 
 @pytest.fixture
@@ -78,6 +100,56 @@ def test_a_name_that_is_no_round_trip_keeps_no_other_waiting(
     look(Deliveries(store.items, inbox))
     assert store.live("B1-RT1") == [RECEIVED]
     assert "'A-RTx' names no round trip" in caplog.text
+
+
+@IN_BOTH
+@pytest.mark.parametrize(
+    ("statement", "number"),
+    [("INSERT INTO events", 1), ("INSERT INTO events", 2), ("COMMIT", 1)],
+    ids=["between the item and its event", "before another round trip is stopped", "before the end"],
+)
+def test_a_watcher_that_is_killed_half_way_has_taken_in_nothing(
+    store: Store, settings: Settings, statement: str, number: int
+) -> None:
+    def deliver_second() -> str:
+        return deliver(store.items, "B1-RT2", directory="/in/B1-RT2", identity="file 2")
+
+    deliver(store.items, "B1-RT1", directory="/in/B1-RT1", identity="file 1")
+    dying = start(["-c", DIES, settings.database, statement, str(number)])
+    assert dying.wait(60) == -signal.SIGKILL
+    assert [one.id for one in store.items.query(Wanted()).items] == ["B1-RT1"]
+    assert store.live("B1-RT1") == [RECEIVED]
+    assert [deliver_second(), deliver_second()] == ["received", "known"]
+    assert [store.live(name) for name in ("B1-RT1", "B1-RT2")] == [[RECEIVED, "Manually_stopped"], [RECEIVED]]
+    assert store.items.item("B1-RT2").revision == 1
+
+
+def test_a_directory_that_is_watched_by_two_paths_holds_each_delivery_once(store: Store, inbox: Path) -> None:
+    link = inbox.with_name("link")
+    link.symlink_to(inbox)
+    send(inbox, "B1-RT1")
+    look(Deliveries(store.items, inbox), Deliveries(store.items, link), Deliveries(store.items, inbox / ".." / "in"))
+    assert store.live("B1-RT1") == [RECEIVED]
+    assert store.items.item("B1-RT1").revision == 1
+
+
+def test_a_directory_that_is_gone_hides_no_other_and_comes_again(store: Store, inbox: Path) -> None:
+    watch = Deliveries(store.items, inbox)
+    for name in ("B1-RT1", "B2-RT1"):
+        send(inbox, name)
+    watch.step()
+    shutil.rmtree(inbox / "B1-RT1")  # between the two looks
+    watch.step()
+    assert [one.id for one in store.items.query(Wanted()).items] == ["B2-RT1"]
+    shutil.rmtree(inbox / "B2-RT1")
+    away = inbox.rename(inbox.with_name("away"))
+    look(watch)
+    assert store.live("B2-RT1") == [RECEIVED]
+    away.rename(inbox)
+    for name in ("B1-RT1", "B2-RT1"):
+        send(inbox, name)
+    look(watch)
+    assert [store.live(name) for name in ("B1-RT1", "B2-RT1")] == [[RECEIVED], [RECEIVED, RECEIVED]]
 
 
 def test_watchers_that_are_killed_again_and_again_take_in_each_delivery_once(

@@ -1,10 +1,11 @@
 """Operators repair the events of an item: by dependency, with a history, and never under somebody's hands."""
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import pytest
 
-from tasks.batches import Conflict, StaleFence, UnknownItem, Wanted
+from tasks.batches import Conflict, Item, StaleFence, UnknownItem, Wanted
 from tasks.batches.repair import Repair
 from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
@@ -28,7 +29,10 @@ def repair(store: Store) -> Repair:
         (ALL, "A", ["In"]),
         (ALL, "E", ["In", "A", "B", "C", "D"]),
         (["In", "A", "-B", "C"], None, ["In", "A", "C"]),
-        (["In", "A", "-B", "-C"], None, ["In", "A"]),
+        (["In", "A", "-B", "-C"], None, ["In", "A", "-C"]),
+        (["In", "A", "-C", "-B"], None, ["In", "A", "-B"]),
+        (["In", "A", "-B", "-C", "-B"], None, ["In", "A", "-B", "-B"]),
+        (["In", "A", "-B", "-C", "-D"], None, ["In", "A", "-C"]),
         (["In", "-A", "A", "-B"], None, ["In", "-A", "A"]),
     ],
 )
@@ -76,6 +80,24 @@ def test_work_from_before_a_repair_stores_nothing(store: Store, repair: Repair) 
     with pytest.raises(StaleFence):
         store.items.begin("B", "B1-RT1", fence=10**6)
     assert store.items.begin("A", "B1-RT1", fence=10**6 + 1, wanted=Wanted(past=["In"], future=["A"]))
+
+
+@IN_BOTH
+def test_a_child_that_begins_while_a_repair_is_under_way_sees_the_repaired_item(store: Store, repair: Repair) -> None:
+    store.add("B1-RT1", "In", "-A")
+    begun: list[Future[Item | None]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def begins(item: str) -> None:
+            """Where the repair looks for those at work: it sees nobody, and a child begins."""
+            wanted = Wanted(past=["In"], future=["A"])
+            begun.append(pool.submit(store.items.begin, "A", item, fence=10**6, wanted=wanted))
+            assert not wait(begun, 0.3).done
+
+        replace(repair, at_work=begins).restart("B1-RT1")
+        assert begun[0].result(20), "the failure was there, and is not any more"
+    assert store.items.append(new_event("B1-RT1", "A", fence=10**6))
+    assert store.live("B1-RT1") == ["In", "A"]
 
 
 def test_a_repair_is_refused_while_somebody_works_on_the_item(store: Store, repair: Repair) -> None:

@@ -3,7 +3,7 @@
 import pickle
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE
 
@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from tasks.catalog.catalog import Catalog, Cursor
 from tasks.catalog.schema import CATALOG, metadata
-from tasks.database import Group, NewerDatabase, database, open_database
+from tasks.database import Group, NewerDatabase, OldDatabase, database, open_database
 from tasks.database.migrate import configuration
 from tasks.service import refuse_what_cannot_be_used
 from tasks.settings import Settings
@@ -218,6 +218,37 @@ def test_no_node_or_beat_of_an_older_version_starts_on_a_newer_database(
     monkeypatch.setenv("TASKS_DATABASE_URL", settings.database)
     with pytest.raises(SystemExit, match="newer than this program: its tables of the catalog have version 9999"):
         refuse_what_cannot_be_used()
+
+
+@pytest.fixture
+def guest(settings: Settings) -> Iterator[str]:
+    """The address for an account that may read and write, and may not change the tables."""
+    engine = create_engine(settings.database, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("CREATE ROLE guest LOGIN"))
+        connection.execute(text("GRANT USAGE ON SCHEMA public TO guest"))
+        connection.execute(text("GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO guest"))
+        yield make_url(settings.database).set(username="guest").render_as_string()
+        connection.execute(text("DROP OWNED BY guest"))
+        connection.execute(text("DROP ROLE guest"))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+def test_who_may_not_run_a_migration_is_told_which_one_is_missing(
+    settings: Settings, group: Group, opened: Opened, request: pytest.FixtureRequest
+) -> None:
+    opened(group)
+    guest = request.getfixturevalue("guest")
+    assert crates(open_database(guest, "cn1", group)) == ["first"]
+    (group.migrations / "v0002_lids.py").write_text(SECOND)
+    with pytest.raises(OldDatabase) as refused:
+        open_database(guest, "cn1", group)
+    said = str(refused.value)
+    assert "tables of the crates have version 0001" in said
+    assert "needs 0002. It could not migrate them: must be owner of table crates" in said
+    assert str(pickle.loads(pickle.dumps(refused.value))) == said
+    assert crates(opened(group)) == ["first", "second"]
 
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)

@@ -1,0 +1,120 @@
+"""The RabbitMQ of the tests: loopback ports, a folder and an epmd of its own, all gone at the end."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from coordinator.local.redis import free_port
+from tests.harness.waiting import wait_until
+
+PLACES = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"
+
+
+class NoRabbitMQ(Exception):
+    """There is no RabbitMQ here, or it does not start; the text says why."""
+
+
+class RabbitServer:
+    """One node of RabbitMQ without plugins. Tests keep apart by `vhost`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._log = folder / "log"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "plugins").write_text("[].\n")
+        self._environ = (
+            os.environ
+            | {
+                "HOME": str(folder),  # it has the cookie
+                "ERL_EPMD_ADDRESS": "127.0.0.1",
+                "ERL_EPMD_PORT": str(free_port()),
+                "RABBITMQ_CONFIG_FILE": str(folder / "no"),
+                "RABBITMQ_CONF_ENV_FILE": str(folder / "no"),
+                "RABBITMQ_DIST_PORT": str(free_port()),
+                "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+                "RABBITMQ_LOGS": "-",
+                "RABBITMQ_LOG_BASE": str(folder),
+                "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+                "RABBITMQ_NODENAME": f"t{uuid.uuid4().hex[:10]}@localhost",
+                "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+                "RABBITMQ_NODE_PORT": str(self.port),
+                "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes Erlang
+            }
+        )
+
+    def url(self, vhost: str = "/") -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/{vhost}"
+
+    def vhost(self) -> str:
+        """The name of a new one, that nobody else has."""
+        name = f"v{uuid.uuid4().hex[:10]}"
+        rights = ", ".join(['<<".*">>'] * 3)
+        self.evaluate(
+            f'ok = rabbit_vhost:add(<<"{name}">>, <<"tests">>), rabbit_auth_backend_internal:set_permissions('
+            f'<<"guest">>, <<"{name}">>, {rights}, <<"tests">>).'
+        )
+        return name
+
+    def queues(self, vhost: str) -> set[str]:
+        found = self.evaluate(f'[N || {{resource, _, queue, N}} <- rabbit_amqqueue:list_names(<<"{vhost}">>)].')
+        return {part.strip(' \n[]<>"') for part in found.split(",")} - {""}
+
+    def evaluate(self, code: str) -> str:
+        argv = [found("rabbitmqctl"), "eval", code]
+        done = subprocess.run(argv, env=self._environ, capture_output=True, text=True, timeout=60, cwd=self.folder)
+        assert not done.returncode, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self) -> None:
+        self._run(found("epmd"), "-port", self._environ["ERL_EPMD_PORT"], "-address", "127.0.0.1")
+        self._run(found("rabbitmq-server"))
+        wait_until(self._answers, 60, lambda: self._log.read_text()[-3000:])
+
+    def _run(self, *argv: str) -> None:
+        with self._log.open("ab") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    argv, env=self._environ, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                )
+            )  # fmt: skip
+
+    def _answers(self) -> bool:
+        for process in self._processes:
+            if process.poll() is not None:
+                raise NoRabbitMQ(f"RabbitMQ does not start: {self._log.read_text().strip()[-1000:]}")
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            return True
+        return False
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with its helpers: a session of its own
+            process.wait(20)
+
+
+def found(program: str) -> str:
+    """The newest below Debian's folder, else the one on the PATH: its scripts ask for a user of their own."""
+    newest_first = sorted(Path("/").glob(f"{PLACES[1:]}/{program}"), reverse=True)
+    path = str(newest_first[0]) if newest_first else shutil.which(program)
+    if path is None:
+        raise NoRabbitMQ(f"no RabbitMQ: {program} is neither below {PLACES} nor on the PATH (make system)")
+    return path
