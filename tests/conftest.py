@@ -53,13 +53,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where many run at a time: those with processes first, since they take longest, and the many short ones fill the
-    last minute evenly. Each part comes in an order that means nothing, so that those which work and those which wait
-    run side by side.
+    last minute evenly. The first come in an order that means nothing: so those which work and those which wait run side
+    by side.
     """
     if not hasattr(config, "workerinput"):
         return
-    items.sort(key=lambda item: crc32(_scope(item.nodeid).encode()))
-    items.sort(key=lambda item: not any(item.path.is_relative_to(TESTS / name) for name in ("consistency", "fleet")))
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        long = any(item.path.is_relative_to(TESTS / name) for name in ("consistency", "fleet"))
+        return not long, crc32(_scope(item.nodeid).encode()) if long else 0
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
