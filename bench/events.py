@@ -2,9 +2,13 @@
 
 Each of 71,428 items has 14 events, of the types of a pipeline. All but a hundred items are through. The peer of an
 append is a bare insert of such a row, with a commit of its own, and that of a query a read of a hundred rows by key.
+
+Each act opens a connection. PostgreSQL starts a process for it, so an append is also timed on one that stays open. At
+the end, events of ten more types go to some items by chance, so that there are a thousand profiles.
 """
 
 import argparse
+import random
 import statistics
 import tempfile
 import time
@@ -16,10 +20,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import create_engine, insert, select, text
 
-from tasks.batches import Items, NewEvent, Report, Wanted
+from tasks.batches import Items, NewEvent, Report, Wanted, profiles
 from tasks.batches.schema import events, items
+from tasks.database import portions
 from tasks.settings import Settings
 from tests.harness.postgres import PostgresServer
 
@@ -27,7 +32,7 @@ TYPES = [f"Step_{number:02}" for number in range(14)]
 LEFT = 100  # items that have all events but the last
 AT_ONCE = 5_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ROUNDS, APPENDS, WRITERS = 5, 300, 4
+ROUNDS, APPENDS, WRITERS, SPREAD = 15, 300, 4, 5_000
 SERVER = {"shared_buffers": "128MB", "max_connections": "40"}
 
 
@@ -44,6 +49,8 @@ def main() -> None:
             total = count * len(TYPES) - LEFT
             print(f"{name}: {total} events of {count} items; filled in {seconds:.0f} s")
             appends(store)
+            queries(store)
+            spread(store)
             queries(store)
 
 
@@ -72,7 +79,23 @@ def fill(store: Items, count: int) -> None:
     for kind in TYPES:
         done = names if kind != TYPES[-1] else names[:-LEFT]
         _bulk(store, events, (_row(f"{one}-RT1", kind) for one in done))
+    _count(store, [f"{one}-RT1" for one in names])
+
+
+def spread(store: Items) -> None:
+    chance = random.Random(1)
+    names = [one.id for one in store.query(Wanted(), limit=SPREAD).items]
+    more = [f"More_{number}" for number in range(10)]
+    _bulk(store, events, (_row(one, kind) for one in names for kind in more if chance.random() < 0.5))
+    _count(store, names)
+    with store.engine.connect() as connection:
+        print(f"  with {len(profiles.all_of(connection))} profiles:")
+
+
+def _count(store: Items, names: list[str]) -> None:
     with store.engine.begin() as connection:
+        for portion in portions(names):
+            profiles.count(connection, portion)
         connection.execute(text("ANALYZE"))
 
 
@@ -92,7 +115,7 @@ def _row(item: str, kind: str) -> dict[str, object]:
     return {
         "id": str(uuid.uuid4()), "item": item, "type": kind, "success": True, "component": kind, "version": "1.0",
         "attempt": uuid.uuid4().hex, "fence": 1, "revision_read": 1, "revision": 1, "started": NOW, "ended": NOW,
-        "report": Report().to_json(),
+        "report": Report().to_json(), "counted": True,
     }  # fmt: skip
 
 
@@ -110,12 +133,32 @@ def appends(store: Items) -> None:
             with store.engine.begin() as connection:
                 connection.execute(insert(events), [_row(name, "Bare")])
 
+    def one_by_one(kind: str) -> float:
+        """Milliseconds of an append alone."""
+        taken = []
+        for name in names[:APPENDS]:
+            store.begin(kind, name, fence=1)
+            made = replace(event, item=name, type=kind, component=kind, attempt="1")
+            taken.append(1000 / _rate(1, lambda made=made: store.append(made)))
+        return statistics.median(taken)
+
+    print(f"  an append  {one_by_one('Single'):.1f} ms{_on_an_open_connection(store, one_by_one)}")
     alone = _rate(APPENDS, lambda: append(names[:APPENDS], "Alone"))
     plain = _rate(APPENDS, lambda: bare(names[:APPENDS]))
     parts = [names[number * APPENDS : (number + 1) * APPENDS] for number in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as pool:
         together = _rate(APPENDS * WRITERS, lambda: list(pool.map(lambda part: append(part, "Beside"), parts)))
     print(f"  begin and append  {alone:6.0f}/s  {together:6.0f}/s by {WRITERS} writers; a bare insert {plain:6.0f}/s")
+
+
+def _on_an_open_connection(store: Items, one_by_one: Callable[[str], float]) -> str:
+    if store.engine.dialect.name == "sqlite":
+        return ""
+    usual, store.engine = store.engine, create_engine(store.engine.url, pool_size=1)
+    taken = one_by_one("Open")
+    store.engine.dispose()
+    store.engine = usual
+    return f", on a connection that stays open {taken:.1f} ms"
 
 
 def queries(store: Items) -> None:
@@ -131,8 +174,11 @@ def queries(store: Items) -> None:
         bare = _median(lambda: connection.execute(select(items).where(items.c.item.in_(keys))).all())
     print(f"  a read of 100 items by key  {bare * 1000:8.1f} ms")
     for name, wanted in cases.items():
-        found = len(store.query(wanted).items)
-        print(f"  a page, {name}: {found} items  {_median(lambda wanted=wanted: store.query(wanted)) * 1000:8.1f} ms")
+        page = store.query(wanted)
+        first = _median(lambda wanted=wanted: store.query(wanted)) * 1000
+        then = _median(lambda wanted=wanted, page=page: store.query(wanted, page.next)) * 1000 if page.next else 0
+        following = f", the next page {then:.1f} ms" if page.next else ""
+        print(f"  a page, {name}: {len(page.items)} items  {first:8.1f} ms{following}")
 
 
 def _rate(count: int, act: Callable[[], object]) -> float:

@@ -1,7 +1,7 @@
 """How fast do batches go through the example's pipeline, beside the same work without any store, lane or node?
 
 The peer does all stages of each batch in one process, one after another. The fleet is one node with two processes. All
-batches are there when its beat starts; each component polls once a second.
+batches are there when its beat starts; each component polls once a second. With few batches that is most of the time.
 """
 
 import argparse
@@ -26,7 +26,7 @@ OWN = {"TASKS_COMPONENTS": "examples.batches.pipeline", "BATCHES_EVERY": "1", "B
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--batches", type=int, default=160)
     parser.add_argument("--pages", type=int, default=8)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

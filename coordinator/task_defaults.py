@@ -57,9 +57,8 @@ class KnownToNodes:
             return self._defaults.setdefault(name, found)
         if self._waits:
             return TaskDefault(_USUAL, result=True)
-        close = difflib.get_close_matches(name, {task for node in nodes for task in node.tasks}, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InvalidJob(f"no living node has the task {name!r}; {hint}unknown='wait' has the job wait for such a node")
+        known = {task for node in nodes for task in node.tasks}
+        raise InvalidJob(f"no living node has the task {name!r}; {_ways_out(name, known)}")
 
 
 class TaskDefaults:
@@ -116,7 +115,15 @@ class TaskDefaults:
         if living is not None and name in living:
             return
         if living is not None or _has_own(app):
-            raise InvalidJob(f"unknown task {name!r}: neither the app {app.main!r} nor a living node of it has it")
+            known = {*(living or ()), *(task for task in app.tasks if not task.startswith(_NOT_OWN))}
+            nobody = f"neither the app {app.main!r} nor a living node of it has it"
+            raise InvalidJob(f"unknown task {name!r}: {nobody}; {_ways_out(name, known)}")
+
+
+def _ways_out(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}unknown='wait' (--unknown wait) has the job wait for a node that has it"
 
 
 def queues_of(app: Celery, tasks: Iterable[str]) -> dict[str, str]:

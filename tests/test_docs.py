@@ -24,7 +24,9 @@ ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md"]
 LUA = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.lua")))
-PYTHON = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.py")))
+PYTHON = "\n".join(
+    path.read_text() for tree in ("coordinator", "tasks") for path in sorted((ROOT / tree).rglob("*.py"))
+)
 
 KINDS = sorted({*re.findall(r"\.\. '([a-z-]{2,}:?)'", LUA), *re.findall(r"\bkey\(\"([a-z-]+)\"", PYTHON)})
 FIELDS = sorted(set(re.findall(r"'(\w+)'", " ".join(re.findall(r"\bfill\w*\((.*?)\)", LUA, re.DOTALL)))))

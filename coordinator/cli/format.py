@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 
 from coordinator.store.times import moment
 
@@ -17,47 +18,58 @@ _LEAST = 9  # characters of a column that is cut
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
     """Columns two blanks apart, with numbers to the right. `most`: characters of a line, by default a terminal's.
 
-    A line that does not fit loses characters of its widest columns, never of the first; then it loses its last columns.
+    A table that does not fit loses its empty columns, then characters of its widest ones, never of the first nor of an
+    instant, and then its last columns. A line below it names those that are left out.
     """
     given = list(rows)
-    cells = [[text(value) for value in row] for row in given]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     if most is None and sys.stdout.isatty():
         most = shutil.get_terminal_size().columns
-    if most is not None and sum(widths) + 2 * (len(widths) - 1) > most:
-        widths = _fitting(widths, most)
-        cells = [[_cut(cell, width) for cell, width in zip(row, widths, strict=False)] for row in cells]
-        heads, given = heads[: len(widths)], [row[: len(widths)] for row in given]
-    right = [bool(given) and all(isinstance(row[i], int | float | None) for row in given) for i in range(len(heads))]
-
-    def line(parts: Sequence[str]) -> str:
-        aligned = (
-            part.rjust(width) if number else part.ljust(width)
-            for part, width, number in zip(parts, widths, right, strict=True)
-        )
-        return "  ".join(aligned).rstrip()
-
-    return "\n".join(line(parts) for parts in ([head.upper() for head in heads], *cells))
+    columns = [_Column(head.upper(), values) for head, *values in zip(heads, *given, strict=True)]
+    shown = columns if most is None else _fitting(columns, most)
+    lines = ["  ".join(column.line(number) for column in shown).rstrip() for number in range(-1, len(given))]
+    if left_out := [column.head for column in columns if column not in shown and not column.empty]:
+        lines.append(f"(no room for {', '.join(left_out)}: --json has all)")
+    return "\n".join(lines)
 
 
-def _fitting(widths: list[int], most: int) -> list[int]:
-    """Widths that fit into so many characters; the last columns may be missing."""
-    least = [widths[0], *(min(width, _LEAST) for width in widths[1:])]
-    while len(least) > 1 and sum(least) + 2 * (len(least) - 1) > most:
-        least.pop()
-    found = widths[: len(least)]
-    over = sum(found) + 2 * (len(found) - 1) - most
-    while over > 0 and len(found) > 1:
-        widest = max(range(1, len(found)), key=lambda i: found[i] - least[i])
-        if found[widest] <= least[widest]:
+class _Column:
+    """One column and the width that it is given."""
+
+    def __init__(self, head: str, values: Sequence[object]) -> None:
+        self.head = head
+        self._cells = [text(value) for value in values]
+        self._right = bool(values) and all(isinstance(value, int | float | None) for value in values)
+        self.empty = bool(values) and all(cell == "-" for cell in self._cells)
+        self.width = max(map(len, (head, *self._cells)))
+        instants = any(isinstance(value, datetime) for value in values)
+        self.least = self.width if instants else min(self.width, _LEAST)
+
+    def line(self, number: int) -> str:
+        """That of the heads is -1."""
+        cell = self.head if number < 0 else self._cells[number]
+        cut = cell if len(cell) <= self.width else f"{cell[: self.width - 1]}…"
+        return cut.rjust(self.width) if self._right else cut.ljust(self.width)
+
+
+def _fitting(columns: list[_Column], most: int) -> list[_Column]:
+    """Those that are shown in so many characters, each with its width."""
+    if _span([column.width for column in columns]) <= most:
+        return columns
+    first, *others = columns
+    shown = [first, *(column for column in others if not column.empty)]
+    first.least = first.width
+    while len(shown) > 1 and _span([column.least for column in shown]) > most:
+        shown.pop()
+    while _span([column.width for column in shown]) > most and len(shown) > 1:
+        widest = max(shown[1:], key=lambda column: column.width - column.least)
+        if widest.width <= widest.least:
             break
-        found[widest] -= 1
-        over -= 1
-    return found
+        widest.width -= 1
+    return shown
 
 
-def _cut(cell: str, width: int) -> str:
-    return cell if len(cell) <= width else f"{cell[: width - 1]}…"
+def _span(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def pairs(values: Iterable[tuple[str, object]]) -> str:
@@ -74,7 +86,7 @@ def text(value: object) -> str:
         return moment(value)
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
         return ", ".join(value)
-    return str(value) if isinstance(value, str | int | float) else as_json(value, None)
+    return str(value) if isinstance(value, str | int | float | PurePath) else as_json(value, None)
 
 
 def as_json(value: object, indent: int | None = 2) -> str:

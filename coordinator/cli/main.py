@@ -103,12 +103,12 @@ def lanes(
     PREFIX: only lanes whose keys begin so.
     """
     found = coordinator.lanes(prefix, state, most, after)
-    heads = ("key", "state", "in line", "first", "held by", "limit", "paused")
+    heads = ("key", "state", "in line", "limit", "paused", "first", "held by")
     rows = (
         (
-            *(shown_lane(lane.key), lane.state, lane.length, lane.jobs[0] if lane.jobs else None, lane.holder),
+            *(shown_lane(lane.key), lane.state, lane.length),
             f"{lane.limit} {told(lane.limited)}" if lane.limited else None,
-            told(lane.pause),
+            *(told(lane.pause), lane.jobs[0] if lane.jobs else None, lane.holder),
         )
         for lane in found
     )

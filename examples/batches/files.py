@@ -6,6 +6,7 @@ its own: what it has read may be older than what its successor has written.
 """
 
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-LEFTOVER = 3600.0
+NEW, LEFTOVER = ".new", 3600.0
 """Seconds. A new file that is older belongs to a run that was killed: no run takes as long for one file."""
 
 
@@ -33,7 +34,7 @@ def put(path: Path, body: bytes, check: Callable[[], None] = nobody_else) -> Non
             # The run that renamed it may have been killed before the folder was synced.
             _sync(path.parent)
             return
-    new = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+    new = path.with_name(f".{path.name}.{uuid.uuid4().hex}{NEW}")
     try:
         with new.open("xb") as file:
             file.write(body)
@@ -61,11 +62,25 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
     wanted = set(names)
     for path in folder.iterdir():
         with suppress(FileNotFoundError):
-            new = path.name.startswith(".") and path.name.endswith(".new")
-            stale = time.time() - path.stat().st_mtime > LEFTOVER if new else path.name not in wanted
-            if stale and path.is_file():
+            if path.name not in wanted and not is_of_the_living(path) and path.is_file():
                 path.unlink()
     _sync(folder)
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that is in it. It may be gone already."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def is_of_the_living(path: Path) -> bool:
+    """A new file that a run may still be writing."""
+    with suppress(FileNotFoundError):
+        return path.name.endswith(NEW) and time.time() - path.stat().st_mtime <= LEFTOVER
+    return False
 
 
 def _sync(folder: Path) -> None:

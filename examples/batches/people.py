@@ -1,12 +1,14 @@
 """Manual_QA_Flagged and Warning_Email_Sent: what a person has to look at, and a reminder of it."""
 
 import json
+import smtplib
 import time
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from tasks.batches import Failure
 
@@ -21,6 +23,8 @@ DARK = 64
 SAMPLE = 10
 """Besides, a person looks at each tenth page, from the first one on."""
 CURATOR = "curator@library.example"
+SILENCE = 30.0
+"""Seconds without a sign of life, after which a mail server counts as away."""
 
 
 class TooEarly(Exception):
@@ -49,7 +53,8 @@ def manual_qa_flagged(delivery: Delivery, place: Place) -> list[Failure]:
 def warning_email_sent(delivery: Delivery, place: Place) -> list[Failure]:
     """Remind the curator of a batch that nobody has approved for too long. Raises TooEarly before that.
 
-    The message's name in the Maildir follows from the batch and its date, so a second run sends no second message.
+    The message's name follows from the batch and its date, so a second run puts no second message into the Maildir. A
+    mail server may be given one twice where the run was killed between sending and its note; both have one Message-ID.
     """
     flag = _flag(delivery, place)
     if flag is None:
@@ -57,13 +62,31 @@ def warning_email_sent(delivery: Delivery, place: Place) -> list[Failure]:
     left = flag["since"] + place.patience - time.time()
     if left > 0:
         raise TooEarly(f"{delivery.item} may wait for another {left:.0f} s")
-    name = f"{flag['since']:.6f}.{delivery.item}.pipeline"
+    name, message = f"{flag['since']:.6f}.{delivery.item}.pipeline", _message(delivery, flag)
+    if place.smtp:
+        _send(place, name, message)
+    else:
+        _file(place, name, message)
+    return []
+
+
+def _send(place: Place, name: str, message: EmailMessage) -> None:
+    """Raises OSError, as all errors of smtplib are: it is tried again."""
+    if (place.sent / name).exists():
+        return
+    server = urlsplit(f"//{place.smtp}")
+    place.check()
+    with smtplib.SMTP(server.hostname or "", server.port or smtplib.SMTP_PORT, timeout=SILENCE) as session:
+        session.send_message(message)
+    place.put(place.sent / name, b"")
+
+
+def _file(place: Place, name: str, message: EmailMessage) -> None:
     for folder in ("tmp", "new", "cur"):
         make_folder(place.mail / folder)
     # A mail program moves what it has shown from `new` to `cur`, and adds `:2,` and its marks.
     if not any((place.mail / "cur").glob(f"{name}*")):
-        place.put(place.mail / "new" / name, _message(delivery, flag).as_bytes(policy=SMTP.clone(linesep="\n")))
-    return []
+        place.put(place.mail / "new" / name, message.as_bytes(policy=SMTP.clone(linesep="\n")))
 
 
 def _suspicion(told: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Declares a component for each stage of the pipeline. Nodes and beats load it by its name in TASKS_COMPONENTS.
 
-Deliveries, archive and findings lie in `batches/` below TASKS_DATA_DIR, on a disk that all nodes share. Two more
-variables are the example's own: BATCHES_EVERY, the seconds between two polls, and BATCHES_PATIENCE, the seconds after
-which the curator is reminded.
+Deliveries, archive and findings lie in `batches/` below TASKS_DATA_DIR, on a disk that all nodes share. Three more
+variables are the example's own: BATCHES_EVERY, the seconds between two polls, BATCHES_PATIENCE, the seconds after which
+the curator is reminded, and BATCHES_SMTP, the mail server for that.
 """
 
 import os
@@ -16,11 +16,13 @@ from tasks.settings import Settings
 from .delivery import Delivery
 from .people import TooEarly
 from .place import Place
-from .stages import STAGES, Stage
+from .stages import AFTERWARDS, STAGES, Stage
 
 VERSION = "1.0"
 PLACE = Place(
-    Settings.from_environment().data_dir / "batches", patience=float(os.environ.get("BATCHES_PATIENCE", "86400"))
+    Settings.from_environment().data_dir / "batches",
+    patience=float(os.environ.get("BATCHES_PATIENCE", "86400")),
+    smtp=os.environ.get("BATCHES_SMTP", ""),
 )
 
 
@@ -46,5 +48,5 @@ def declare(stage: Stage) -> None:
             raise NotYet(str(error)) from error
 
 
-for one in STAGES:
+for one in (*STAGES, *AFTERWARDS):
     declare(one)

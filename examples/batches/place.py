@@ -12,12 +12,14 @@ from .files import nobody_else
 class Place:
     """All that the pipeline writes lies below `root`. Each item has a folder, or a file, of its own in each folder.
 
-    `patience`: seconds for which a batch may wait for a person. `check` is called before each change, and raises where
-    another run has the batch now.
+    `patience`: seconds for which a batch may wait for a person. `smtp`: the host of a mail server, and `:port` where it
+    is not 25; '': mails go to a Maildir. `check` is called before each change, and raises where another run has the
+    batch now.
     """
 
     root: Path
     patience: float = 86400.0
+    smtp: str = ""
     check: Callable[[], None] = nobody_else
 
     @property
@@ -55,8 +57,18 @@ class Place:
         """A Maildir."""
         return self.root / "mail"
 
+    @property
+    def sent(self) -> Path:
+        """An empty file for each reminder that the mail server has taken."""
+        return self.root / "sent"
+
     def put(self, path: Path, body: bytes) -> None:
         files.put(path, body, self.check)
+
+    def remove(self, path: Path) -> None:
+        """A file, or a folder with all that is in it. It may be gone already."""
+        self.check()
+        files.remove(path)
 
     def keep_only(self, folder: Path, names: Iterable[str]) -> None:
         """The folder, with these files alone."""

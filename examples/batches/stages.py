@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tasks.batches import Failure
 
 from .archive import data_archived, metadata_archived
+from .cleaning import leftovers_removed
 from .delivery import Delivery
 from .images import histogrammed, jpylyzed
 from .metadata import editions_relations_generated, metadata_checked
@@ -52,3 +53,14 @@ STAGES = (
     ),
     Stage("Reminder", warning_email_sent, "Warning_Email_Sent", ("Manual_QA_Flagged",), future=(APPROVED,), at_once=1),
 )
+
+AFTERWARDS = (
+    Stage(
+        "Cleaner",
+        leftovers_removed,
+        "Leftovers_removed",
+        (APPROVED, "Manual_QA_Flagged", "Editions_relations_generated"),
+        at_once=1,
+    ),
+)
+"""Those that wait for the person."""

@@ -53,8 +53,10 @@ _AS_TEXT = ("started", "ended", "removed")
 class Items:
     """Raises ForeignHost for a SQLite file that belongs to another host, NewerDatabase for one of a later version."""
 
-    def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
-        self.engine: Engine = open_database(settings.database, settings.host, BATCHES, may_be_newer=may_be_newer)
+    def __init__(self, settings: Settings, *, may_be_newer: bool = False, keeps: bool = False) -> None:
+        self.engine: Engine = open_database(
+            settings.database, settings.host, BATCHES, may_be_newer=may_be_newer, keeps=keeps
+        )
 
     def register(
         self, item: str, *, type: str = "batch", directory: str | None = None, priority: int | None = None

@@ -68,7 +68,7 @@ def all_of(connection: Connection) -> dict[int, Profile]:
     return {number: from_json(text) for number, text in connection.execute(query)}
 
 
-def uncounted() -> Select[tuple[int]]:
+def uncounted() -> Select[int]:
     """The numbers of the items that have changed since they were counted."""
     changed = select(items.c.number).where(items.c.counted.is_distinct_from(items.c.revision))
     has_more = items.c.item.in_(select(events.c.item).where(events.c.counted.is_(None)))

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sqlalchemy import (
     BigInteger,
@@ -22,6 +22,8 @@ from sqlalchemy import (
     FromClause,
     Row,
     String,
+    TableValuedAlias,
+    Tuple,
     and_,
     exists,
     func,
@@ -46,6 +48,13 @@ _INSTANTS = ("registered", "modified")
 COLUMNS = [type_coerce(one, String).label(one.name) if one.name in _INSTANTS else one for one in items.c]
 """Read as texts where a value may be broken: a row that cannot be read hides no other."""
 _PLACE = items.c.rank, items.c.number
+
+
+class Place(NamedTuple):
+    """An item's place in the order. The rank of a broken row may be a text in SQLite, which has it come last."""
+
+    rank: int | str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +126,15 @@ def is_wanted(connection: Connection, item: str, wanted: Wanted) -> bool:
 
 def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
     """One page, by priority, then age. `after`: the cursor of the page before. Raises ValueError for a bad cursor."""
-    beyond = _beyond(after)
+    edge = _edge(after)
     with _snapshot(engine) as connection:
         fitting = [number for number, one in profiles.all_of(connection).items() if wanted.fits(one)]
-        late = profiles.uncounted()
-        has_late = connection.execute(late.limit(1)).first() is not None
-        first = _first(connection, fitting, [*beyond, items.c.number.not_in(late)] if has_late else beyond, limit)
-        if has_late:
-            asked = select(*_PLACE).where(items.c.number.in_(late), *wanted.conditions(), *beyond)
-            first += connection.execute(asked.order_by(*_PLACE).limit(limit)).all()
+        late = list(connection.execute(profiles.uncounted()).scalars())
+        is_late = items.c.number.in_(select(_table(connection, late).c.value))
+        first = _first(connection, fitting, edge, [~is_late] if late else [], limit)
+        if late:
+            asked = connection.execute(select(*_PLACE).where(is_late, *wanted.conditions()))
+            first += [place for place in asked if edge is None or _order(place) > _order(edge)]
         places = sorted(first, key=_order)[:limit]
         rows = _rows(connection, [place.number for place in places])
     found = [(row, item_of(row)) for row in rows]
@@ -148,24 +157,40 @@ def _snapshot(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def _first(connection: Connection, fitting: list[int], beyond: list[ColumnElement[bool]], limit: int) -> list[Any]:
+def _table(connection: Connection, numbers: Sequence[int]) -> TableValuedAlias:
+    """These numbers, as a table with the column `value`."""
+    if connection.dialect.name == "sqlite":
+        return func.json_each(json.dumps(numbers)).table_valued("value")
+    return func.unnest(literal(numbers, ARRAY(BigInteger))).table_valued("value").render_derived()
+
+
+def _first(
+    connection: Connection, fitting: list[int], edge: Place | None, more: list[ColumnElement[bool]], limit: int
+) -> list[Any]:
     """The places of the first items of these profiles. An index has those of each profile in order."""
-    each = select(*_PLACE).where(*beyond).order_by(*_PLACE).limit(limit)
+    numbers = _table(connection, fitting)
+    each = select(*_PLACE).where(items.c.profile == numbers.c.value, *more).order_by(*_PLACE).limit(limit)
     found: FromClause
     if connection.dialect.name == "sqlite":
-        numbers = func.json_each(json.dumps(fitting)).table_valued("value")
-        mine = each.where(items.c.profile == numbers.c.value).with_only_columns(items.c.number).correlate(numbers)
+        if edge is not None:
+            each = each.where(tuple_(*_PLACE) > _bound(edge))
         found = items.alias()
-        query = select(found.c.rank, found.c.number).select_from(numbers.join(found, found.c.number.in_(mine)))
+        its_first = found.c.number.in_(each.with_only_columns(items.c.number).correlate(numbers))
+        query = select(found.c.rank, found.c.number).select_from(numbers.join(found, its_first))
     else:
-        numbers = func.unnest(literal(fitting, ARRAY(BigInteger))).table_valued("value").render_derived()
-        found = each.where(items.c.profile == numbers.c.value).lateral()
+        if edge is not None:  # without the profile in it, PostgreSQL would walk through all items by rank
+            each = each.where(tuple_(items.c.profile, *_PLACE) > _bound(edge, numbers.c.value))
+        found = each.lateral()
         query = select(found.c.rank, found.c.number).select_from(numbers.join(found, true()))
     return list(connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit)))
 
 
-def _order(place: Row[Any]) -> tuple[bool, Any, int]:
-    """As the database has it: in SQLite the rank of a broken row may be a text, and comes last."""
+def _bound(edge: Place, *before: ColumnElement[Any]) -> Tuple:
+    return tuple_(*before, type_coerce(edge.rank, BigInteger), literal(edge.number))
+
+
+def _order(place: Any) -> tuple[bool, Any, int]:
+    """As the database has it."""
     return isinstance(place.rank, str), place.rank, place.number
 
 
@@ -178,15 +203,13 @@ def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[Any]]:
     return [found[number] for number in numbers]
 
 
-def _beyond(after: str | None) -> list[ColumnElement[bool]]:
+def _edge(after: str | None) -> Place | None:
     if after is None:
-        return []
+        return None
     rank, _, number = after.rpartition(".")
     if not number.isdecimal() or not rank:
         raise ValueError(f"{after!r} is no cursor: give the one that the page before has shown")
-    # A rank that is no number is a broken row's, and sorts last in SQLite.
-    edge = type_coerce(int(rank) if rank.isdecimal() else rank, BigInteger)
-    return [tuple_(*_PLACE) > tuple_(edge, literal(int(number)))]
+    return Place(int(rank) if rank.isdecimal() else rank, int(number))
 
 
 def item_of(row: Row[Any]) -> Item | None:

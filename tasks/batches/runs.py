@@ -1,4 +1,4 @@
-"""The last run of each component, and the limit that its declaration set last."""
+"""The last run of each component."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -18,7 +18,10 @@ class Run(NamedTuple):
 
 
 def ran(engine: Engine, component: str, *, job: str, submitted: int, now: datetime) -> None:
-    _note(engine, component, {"ran": now, "job": job, "submitted": submitted})
+    values = {"ran": now, "job": job, "submitted": submitted}
+    with engine.begin() as connection:
+        statement = insert(connection, components).values(component=component, **values)
+        connection.execute(statement.on_conflict_do_update(index_elements=["component"], set_=values))
 
 
 def last(engine: Engine, component: str) -> Run | None:
@@ -26,20 +29,3 @@ def last(engine: Engine, component: str) -> Run | None:
     with engine.connect() as connection:
         row = connection.execute(query).first()
     return None if row is None or row.ran is None else Run(row.ran, row.job, row.submitted)
-
-
-def declared(engine: Engine, component: str) -> int | None:
-    query = select(components.c.simultaneous).where(components.c.component == component)
-    with engine.connect() as connection:
-        found: int | None = connection.execute(query).scalar()
-    return found
-
-
-def declare(engine: Engine, component: str, simultaneous: int) -> None:
-    _note(engine, component, {"simultaneous": simultaneous})
-
-
-def _note(engine: Engine, component: str, values: dict[str, object]) -> None:
-    with engine.begin() as connection:
-        statement = insert(connection, components).values(component=component, **values)
-        connection.execute(statement.on_conflict_do_update(index_elements=["component"], set_=values))

@@ -125,7 +125,7 @@ components = Table(
     "components",
     metadata,
     Column("component", NAME, primary_key=True),
-    Column("simultaneous", Integer),  # as declared when the limit of its lane was set last
+    Column("simultaneous", Integer),  # nobody reads it: Redis keeps it beside the limit
     Column("ran", Instant),
     Column("job", String(600)),
     Column("submitted", Integer),

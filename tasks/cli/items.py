@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from getpass import getuser
 from pathlib import Path
@@ -13,7 +13,7 @@ import click
 from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.session import json_option
 from coordinator.store.times import moment
-from tasks.batches import Event, Wanted
+from tasks.batches import Event, Report, Wanted
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.batches.round_trips import approve as approve_batch
@@ -94,11 +94,31 @@ def _looks(here: Registry) -> list[click.Command]:
             click.echo()
             _show_event(event)
         for orphan in orphans:
-            what = " ".join(str(orphan[name]) for name in ("component", "type", "attempt"))
-            click.echo(f"\norphaned at {text(orphan['ended'])}: {what}: it was finished, and had lost the item")
-            click.echo(f"  {orphan['report']!s}")
+            click.echo()
+            _show_orphan(orphan)
 
-    return [show]
+    @click.command()
+    @click.argument("item", metavar="[ID]", required=False)
+    @json_option
+    @one_line()
+    def orphans(item: str | None, as_json_: bool) -> None:
+        """Show finished work that had lost its item before it could store its event, the newest first."""
+        found = here.items.orphans(item)
+        if as_json_:
+            click.echo(as_json(found))
+            return
+        for orphan in found:
+            click.echo(f"{orphan['item']!s}: ", nl=False)
+            _show_orphan(orphan)
+
+    return [show, orphans]
+
+
+def _show_orphan(orphan: Mapping[str, Any]) -> None:
+    outcome = "succeeded" if orphan["success"] else "FAILED"
+    agent, report = f"{orphan['component']}-{orphan['version']}", Report.from_json(str(orphan["report"]))
+    click.echo(f"{orphan['type']} {outcome} at {text(orphan['ended'])} by {agent}, orphaned: it had lost the item")
+    _show_report(report)
 
 
 def _show_event(event: Event) -> None:
@@ -106,14 +126,18 @@ def _show_event(event: Event) -> None:
     click.echo(f"{event.type} {outcome} at {moment(event.ended)} by {event.agent}")
     if event.removed:
         click.echo(f"  removed at {moment(event.removed)} by {event.removed_by}: {event.removed_why or 'no reason'}")
-    if event.report.text:
-        click.echo(f"  {event.report.text}")
-    for one in event.report.failures:
+    _show_report(event.report)
+
+
+def _show_report(report: Report) -> None:
+    if report.text:
+        click.echo(f"  {report.text}")
+    for one in report.failures:
         click.echo(f"  {one.type} {one.file}: {one.description} ({one.component})")
         if one.details:
             click.echo(f"    {one.details}")
-    if event.report.found > len(event.report.failures):
-        click.echo(f"  and {event.report.found - len(event.report.failures)} more failures")
+    if report.found > len(report.failures):
+        click.echo(f"  and {report.found - len(report.failures)} more failures")
 
 
 def _repairs(here: Registry) -> list[click.Command]:

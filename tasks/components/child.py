@@ -33,6 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 PASSING = (Conflict, LeaseLost, StaleFence)
 LOST = ("LeaseLost", "StaleFence")
+KINDS = {"TimedOut": "timeout", "SoftTimeLimitExceeded": "timeout", "Expired": "timeout", "Cancelled": "cancelled"}
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def _work(here: Registry, component: Component, item: str, job: CurrentJob, infr
     except infrastructure:
         raise
     except SoftTimeLimitExceeded as error:
-        report = _one_failure(component, "timeout", f"it took longer than {error}")
+        report = _one_failure(component, "timeout", _too_long(error))
     except Exception as error:
         logger.exception("%s failed on %s", component.name, item)
         report = _one_failure(component, "exception", f"{type(error).__name__}: {error}")
@@ -93,7 +94,6 @@ def record(here: Registry, name: str, item: str) -> Told:
     error = job.undoing.error if job.undoing else None
     if isinstance(error, dict) and error.get("type") in LOST:
         return {"item": item, "outcome": "not wanted", "failures": 0}
-    message = str(error) if not isinstance(error, dict) else str(error.get("message") or error.get("type"))
     until = time.monotonic() + LONG_PATIENCE
     while True:
         try:
@@ -103,7 +103,7 @@ def record(here: Registry, name: str, item: str) -> Told:
             _pause(away, until, LONGEST_PAUSE / 5)
     if found is None:
         return {"item": item, "outcome": "not wanted", "failures": 0}
-    event = _event(component, found, job, started, _one_failure(component, _kind_of(error), message))
+    event = _event(component, found, job, started, _one_failure(component, _kind_of(error), _why(error)))
     _store(here, event, job, infrastructure, LONG_PATIENCE)
     return _told(event)
 
@@ -111,9 +111,19 @@ def record(here: Registry, name: str, item: str) -> Told:
 def _kind_of(error: object) -> str:
     """Why nobody stored an event: the job's own error says it."""
     kind = error.get("type") if isinstance(error, dict) else "lost"
-    return {"TimedOut": "timeout", "Cancelled": "cancelled", "Expired": "timeout"}.get(str(kind)) or (
-        "lost" if kind in (None, "Lost", "lost") else "infrastructure"
-    )
+    return KINDS.get(str(kind)) or ("lost" if kind in (None, "Lost", "lost") else "infrastructure")
+
+
+def _why(error: object) -> str:
+    """The same in words. An operator's act has a name, and not always a reason."""
+    if not isinstance(error, dict):
+        return str(error)
+    message = str(error.get("message") or error.get("type"))
+    return f"{error.get('by') or 'somebody'} cancelled it: {message}" if error.get("type") == "Cancelled" else message
+
+
+def _too_long(error: SoftTimeLimitExceeded) -> str:
+    return f"it took longer than {error.args[0]} s" if error.args else "it took longer than its soft time limit"
 
 
 def _begin(here: Registry, component: Component, item: str, job: CurrentJob) -> Item | None:

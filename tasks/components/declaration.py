@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from coordinator import Backoff, CurrentJob
+from coordinator.lanes.lanes import MAX_LIMIT
 from tasks.batches import Failure, Item, Wanted
 from tasks.batches.values import checked_name
 
@@ -71,6 +72,7 @@ class Words(TypedDict, total=False):
     work_queue: int
     max_results: int
     time_limit: float | None
+    soft_time_limit: float | None
     max_losses: int
     max_attempts: int
     retry_delay: float | Sequence[float] | Backoff | None
@@ -100,6 +102,7 @@ class Component:
     work_queue: int = 100
     max_results: int = 1000
     time_limit: float | None = None
+    soft_time_limit: float | None = None
     max_losses: int = 3
     max_attempts: int = 5
     retry_delay: float | Sequence[float] | Backoff | None = None
@@ -124,6 +127,10 @@ class Component:
             given = getattr(self, word)
             if not isinstance(given, int) or given < least:
                 raise ValueError(f"{self.name}: {word} is a whole number from {least}, not {given!r}")
+        if self.simultaneous_processes > MAX_LIMIT:
+            raise ValueError(
+                f"{self.name}: simultaneous_processes is at most {MAX_LIMIT}, the greatest limit of a lane"
+            )
 
     @property
     def wanted(self) -> Wanted:
@@ -140,6 +147,16 @@ class Component:
     def depends_on(self) -> frozenset[str]:
         """The types of events without which it has nothing to do."""
         return frozenset({*self.past, *self.past_failed, *self.old} - {self.event})
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """So many jobs may run at once in each of its lanes. With `top_up` a run polls while others are parked, each of
+        which has a child in line; and so many children are there at most.
+        """
+        return {
+            self.name: self.simultaneous_processes,
+            self.run_lane: min(self.most + 1, MAX_LIMIT) if self.top_up else 1,
+        }
 
     def lane_of(self, item: str) -> str:
         """The key of its work on an item."""

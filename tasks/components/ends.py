@@ -38,8 +38,7 @@ def _ended(here: Registry, job: Job) -> Ended:
     if job.state == "succeeded" and isinstance(found, dict):
         if found["outcome"] == "busy":
             return Ended(BUSY, why="another run asks for its items")
-        children = [here.coordinator.wait(one) for one in found.get("jobs", ())]
-        return _with_status(dict(_outcome(child, job.id) for child in children))
+        return _with_status({})
     if job.state == "succeeded":
         return _with_status({one["item"]: one["outcome"] for one in found if one})
     parts = (job.error or {}).get("parts")
@@ -54,11 +53,6 @@ def _parts(parts: object, run: str) -> Iterator[tuple[str, str]]:
         result = part.get("result")
         name = str(part["id"]).removeprefix(f"{run}/")
         yield (name, str(result["outcome"])) if isinstance(result, dict) else (name, _bad(part.get("error")))
-
-
-def _outcome(child: Job, run: str) -> tuple[str, str]:
-    name = child.id.removeprefix(f"{run}/")
-    return name, child.result["outcome"] if isinstance(child.result, dict) else _bad(child.error)
 
 
 def _bad(error: object) -> str:

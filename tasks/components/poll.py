@@ -2,41 +2,44 @@
 
 import logging
 from collections.abc import Iterator
+from itertools import chain, islice
 
-from coordinator import Locked, Submission, current_job
+from coordinator import LeaseLost, Locked, Submission, current_job
 from coordinator.jobs.options import Options
 from tasks.batches import Item, runs
 from tasks.batches.values import NO_PRIORITY
 from tasks.components.declaration import Component
+from tasks.components.limits import set_limits
 from tasks.components.registry import RECORD, WORK, Registry
 from tasks.member_node import instants
 
-WAIT = 5.0
+WAIT, LEASE = 5.0, 10.0
+"""Seconds for which a run waits for the lock, and those after which the lock of a process that was killed ends."""
 PAGE = 100
 
 logger = logging.getLogger(__name__)
 
-Polled = dict[str, str | list[str]]
+Polled = dict[str, str]
 
 
 def poll(here: Registry, name: str) -> list[Submission] | Polled:
-    """The children, on which the run parks; else an outcome: `busy`, `nothing to do`, or `started` with `top_up`."""
+    """The children, on which the run parks; else an outcome: `busy`, or `nothing to do`."""
     component, job = here[name], current_job()
-    run = job.id if job else ""
+    run, again = job.id if job else "", bool(job and job.attempt > 1)
+    taken: list[Submission] = []
     try:
-        with here.coordinator.lock(component.lock, wait=WAIT):
-            _set_limit(here, component)
+        # The lock may still be that of the process with which this run was lost.
+        with here.coordinator.lock(component.lock, ttl=LEASE, wait=LEASE + WAIT if again else WAIT):
+            set_limits(here.coordinator, component)
             here.items.count_the_rest()
-            taken = list(_submit(here, component, run, again=bool(job and job.attempt > 1)))
+            taken += _submit(here, component, run, again=again)
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)
         return {"component": name, "outcome": "busy"}
+    except LeaseLost as lost:  # another run may have looked meanwhile: the lanes keep the children of both apart
+        logger.warning("%s: %s; it goes on with its %d children", name, lost, len(taken))
     _note(here, component, run, len(taken))
-    if not taken:
-        return {"component": name, "outcome": "nothing to do"}
-    if component.top_up:
-        return {"component": name, "outcome": "started", "jobs": [one.job_id for one in taken]}
-    return taken
+    return taken or {"component": name, "outcome": "nothing to do"}
 
 
 def _note(here: Registry, component: Component, run: str, submitted: int) -> None:
@@ -47,29 +50,33 @@ def _note(here: Registry, component: Component, run: str, submitted: int) -> Non
         logger.warning("%s: its run %s is not noted: %s", component.name, run, error)
 
 
-def _set_limit(here: Registry, component: Component) -> None:
-    """A declaration that changed says the limit; else an operator's stays."""
-    engine, wanted = here.items.engine, component.simultaneous_processes
-    if runs.declared(engine, component.name) != wanted:
-        why = f"declared by {component.name}-{component.version}"
-        here.coordinator.set_limit(component.name, wanted, why=why, by="coordinator")
-        runs.declare(engine, component.name, wanted)
-
-
 def _submit(here: Registry, component: Component, run: str, *, again: bool) -> Iterator[Submission]:
     """A job for each item in order, as far as the line has room. An item that somebody works on is skipped.
 
     `again`: the run was lost, and those in line may be its own children, which it finds by their ids.
     """
-    left = component.most - (0 if again else here.coordinator.lane(component.name, 1).length)
-    after: str | None = None
-    while left > 0:
-        page = here.items.query(component.wanted, after, min(left, PAGE))
+    items = _wanted(here, component)
+    first = next(items, None)
+    if first is None:  # as most polls find
+        return
+    items, left = chain([first], items), component.most
+    if not again:
+        left -= here.coordinator.lane(component.name, 1).length
+    while left > 0 and (some := list(islice(items, min(left, PAGE)))):
         jobs = [(_keys(component, item), _child(here, component, item), _options(here, component, item, run))
-                for item in page.items]  # fmt: skip
+                for item in some]  # fmt: skip
         made = [one for one in here.coordinator.submit_many(jobs) if one.accepted]
         yield from made
-        left, after = left - len(made), page.next
+        left -= len(made)
+
+
+def _wanted(here: Registry, component: Component) -> Iterator[Item]:
+    """The items in order. A page is asked for when the one before is used up."""
+    after: str | None = None
+    while True:
+        page = here.items.query(component.wanted, after, min(component.most, PAGE))
+        yield from page.items
+        after = page.next
         if after is None:
             return
 
@@ -90,6 +97,7 @@ def _options(here: Registry, component: Component, item: Item, run: str) -> Opti
         "max_losses": component.max_losses,
         "max_lifetime": component.max_lifetime,
         "time_limit": component.time_limit,
+        "soft_time_limit": component.soft_time_limit,
         "rollback": dict(here.signature(RECORD, component.name, item.id)),
     }
     if run:  # a run that was lost and is begun again finds the children that it has

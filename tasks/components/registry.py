@@ -86,7 +86,7 @@ class Registry:
         return self._items(os.getpid())
 
     def _open(self, pid: int) -> Items:
-        return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.documents.node))
+        return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.documents.node), keeps=True)
 
     def signature(self, task: str, *args: str) -> Any:
         return self.app.signature(task, args=args)

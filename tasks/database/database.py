@@ -1,7 +1,8 @@
 """The one way to open the database: a process that opens it first brings the tables up to date, under a lock.
 
 SQLite (write-ahead log) serves one host, since its readers and writers share memory. PostgreSQL serves any number.
-Each use opens a connection and closes it again, so that a fork inherits none.
+Each use opens a connection and closes it again, unless a process asks to keep one, as those of components do: they use
+the database twice for each item. Before such a process forks, it closes that one. So a fork inherits none.
 
 Tables come in groups, such as the catalog's. A group has a folder of migrations, `v0001_….py` and so on, and a table
 that holds the number of the last one. The process that opens a database takes its lock, reads that number, and runs
@@ -14,11 +15,14 @@ database, with the processes that it still starts. A node, beat or command of an
 
 import fcntl
 import logging
+import os
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import ref
 
 from sqlalchemy import (
     URL,
@@ -37,7 +41,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from coordinator.version import VERSION
 from tasks.database.columns import upsert
@@ -57,6 +61,10 @@ SILENCE = {
 
 Without them, a process would wait for hours for a server that is cut off. The database's address may say otherwise.
 """
+
+CLOSED: dict[str, Any] = {"poolclass": NullPool}
+KEPT: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
+"""One connection is kept, and asked for a sign of life before each use; threads that use more at once open more."""
 
 meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
 
@@ -121,12 +129,15 @@ class OldDatabase(Exception):
         return type(self), (self.database, self.group, self.version, self.newest, self.why)
 
 
-def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = False) -> Engine:
+def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = False, keeps: bool = False) -> Engine:
     """The engine, with the group's tables as this version wants them. Raises ForeignHost, NewerDatabase, OldDatabase.
 
-    `may_be_newer`: for the processes of a node that runs since before the tables became newer.
+    `may_be_newer`: for the processes of a node that runs since before the tables became newer. `keeps`: the process
+    keeps a connection between two uses.
     """
-    engine = create_engine(url, poolclass=NullPool, connect_args=_patience(make_url(url)))
+    engine = create_engine(url, connect_args=_patience(make_url(url)), **(KEPT if keeps else CLOSED))
+    if keeps:
+        os.register_at_fork(before=partial(_close, ref(engine)))
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
             if _is_current(connection, group, {}):
@@ -153,6 +164,13 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
             _claim(connection, str(path), host)
             _update_tables(connection, group, may_be_newer)
     return engine
+
+
+def _close(kept: "ref[Engine]") -> None:
+    """Close the connection that the process keeps and does not use at the moment."""
+    engine = kept()
+    if engine is not None:
+        engine.dispose()
 
 
 def _patience(url: URL) -> dict[str, int]:

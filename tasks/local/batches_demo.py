@@ -110,8 +110,13 @@ class Operator:
         comes_from = {stage.event: frozenset(stage.past) for stage in STAGES}
         self._repair = Repair(items, comes_from, watcher.at_work, by="the demo", why="it was mended")
         self._mended: set[str] = set()
+        self._said = False
 
     def step(self, rows: Sequence[Row]) -> None:
+        if not self._said and self._firm.has_delivered_all and rows and all(row.has(ARRIVED) for row in rows):
+            self._said = True
+            batch = rows[0].item.partition("-")[0]
+            self._say(f"All have arrived. As in `look`, approve one: coordinator items approve {batch}")
         failed = [row for row in rows if row.failed and row.item not in self._mended]
         if failed and self._firm.has_delivered_all and all(row.has(ARRIVED) for row in rows if row not in failed):
             for row in failed:
@@ -120,8 +125,10 @@ class Operator:
                     self._repair.restart(row.item, MENDED_FROM)
                 self._mended.add(row.item)
                 why = next(one.description for one in row.outcomes[row.failed[0]].report.failures)
-                said = f"{row.item} failed in {row.failed[0]} ({why}): mended, and restarted from {MENDED_FROM}"
-                self._console.print(said, highlight=False, soft_wrap=not self._console.is_terminal)
+                self._say(f"{row.item} failed in {row.failed[0]} ({why}): mended, and restarted from {MENDED_FROM}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=not self._console.is_terminal)
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ def run(data: Path | None, flower: int | None, seconds: float | None) -> bool:
         machine = stack.enter_context(Machine(Processes(where, nodes=3, beats=1, flower=flower), extra=own))
         for line in machine.announcement():
             console.print(line, highlight=False, soft_wrap=True)
+        console.print("Ctrl-C ends the demo")
         folder = Place(where / "batches").deliveries
         folder.mkdir(parents=True, exist_ok=True)
         firm = Firm(folder, BATCHES)
@@ -199,7 +207,7 @@ def _show(
 
 def _picture(rows: Sequence[Row], machine: Machine, console: Console, elapsed: float) -> Group:
     nodes = ", ".join(name.partition("@")[0] for name in machine.nodes()) or "none yet"
-    below = f"{elapsed:.0f} s; {tally(rows, ARRIVED)}; nodes alive: {nodes}; Ctrl-C ends the demo"
+    below = f"{tally(rows, ARRIVED)}; {elapsed:.0f} s; nodes: {nodes}"
     lines = -(-len(below) // console.width)
     return Group(grid(rows, EVENTS, console.width, console.height - lines - 1, ARRIVED), Text(below, style="dim"))
 

@@ -12,7 +12,7 @@ from tasks.batches.values import STOPPED
 
 SUCCESS, FAILURE = "✓", "✗"
 STYLES = {SUCCESS: "green", FAILURE: "bold red"}
-NARROWEST = 3
+LABEL, NARROWEST = "batch", 3
 """Columns of a cell: enough for a mark, and for the name of a node such as cn1."""
 
 
@@ -46,18 +46,29 @@ class Row:
 def grid(rows: Sequence[Row], events: Sequence[str], width: int, height: int, last: str) -> Group:
     """No larger than said. Where not all batches have a line, those that have `last` lose theirs first."""
     events = [*events, *([STOPPED] if any(row.stopped for row in rows) else [])]
-    label = max((len(row.item) for row in rows), default=0)
-    each = max(NARROWEST, (width - label) // max(1, len(events)) - 1)
-    heads = [_head(event, each) for event in events]
+    label = max(len(LABEL), *(len(row.item) for row in rows), 0)
+    widths = _widths(events, width - label - len(events))
+    heads = [_head(event, each) for event, each in zip(events, widths, strict=True)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("batch", no_wrap=True, vertical="bottom")
-    for head in heads:
-        table.add_column(head, no_wrap=True, justify="left", min_width=min(each, NARROWEST))
+    table.add_column(LABEL, no_wrap=True, vertical="bottom")
+    for head, each in zip(heads, widths, strict=True):
+        table.add_column(head, no_wrap=True, justify="left", width=each)
     shown, left_out = _fitting(rows, height - max((head.count("\n") for head in heads), default=0) - 1, last)
     for row in shown:
         style = "dim" if row.stopped else "red" if row.failed else ""
-        table.add_row(Text(row.item, style=style), *(_cell(row, event, each) for event in events))
+        cells = (_cell(row, event, each) for event, each in zip(events, widths, strict=True))
+        table.add_row(Text(row.item, style=style), *cells)
     return Group(table, *([Text(f"and {left_out} more", style="dim")] if left_out else []))
+
+
+def _widths(events: Sequence[str], room: int) -> list[int]:
+    """Columns for each event, as many as its longest word has, or as its share of the room allows."""
+    needs = [max(NARROWEST, *map(len, event.split("_"))) for event in events]
+    widths = [NARROWEST] * len(events)
+    while sum(widths) < room and widths != needs:
+        for number, need in enumerate(needs):
+            widths[number] += widths[number] < need and sum(widths) < room
+    return widths
 
 
 def _head(event: str, width: int) -> str:

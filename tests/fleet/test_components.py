@@ -2,31 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from tasks.batches import Items, NewEvent
+from tasks.batches import Items
 from tasks.components import look
 from tasks.settings import Settings
+from tests.fleet.shared.components import POLL, deliver
 from tests.harness.fleet import ALONE, Fleet, kill_all
-from tests.harness.postgres import PostgresServer
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 QUICK = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.3, "node_ttl": 2}
-POLL = "tasks.components.poll"
-
-
-def deliver(items: Items, *names: str, does: str = "") -> None:
-    now = datetime.now(UTC)
-    for name in names:
-        items.register(name, directory=does)
-        items.begin("delivery", name, fence=1)
-        items.append(NewEvent(name, "Data_Received", True, "delivery", "1", "1", 1, 1, now, now))
 
 
 def polled(press: Any) -> str:
@@ -54,6 +44,34 @@ def three(redis_server: RedisServer, prefix: str, tmp_path: Path, database: str)
         yield fleet
 
 
+def test_twenty_instances_on_three_nodes_take_each_of_fifty_items_once(
+    redis_server: RedisServer, prefix: str, tmp_path: Path, database: str
+) -> None:
+    with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
+        fleet.environ |= {"TASKS_DATABASE_URL": database}
+        for name in ("one", "two", "three"):
+            fleet.worker(name, 10, *ALONE, app="press", pool="threads")
+        press = fleet.app("press")
+        names = [f"B{number:02}-RT1" for number in range(50)]
+        deliver(press.components.items, *names, does="wait")
+        poll = press.components.signature(POLL, "Swarm")
+        # Each on a lane of its own, as if a timer of each machine started it: they poll at the same time.
+        runs = press.coordinator.submit_many((f"instance/{number}", poll) for number in range(20))
+        fleet.begun(*names[:20])
+        at_work = look.working(press.components, press.components["Swarm"])
+        assert sorted(one.item for one in at_work) == names[:20], "no more and no fewer, and in their order"
+        for name in names:
+            fleet.go(name)
+        results = [press.coordinator.wait(one.job_id, 60).result for one in runs]
+        told = [one for result in results if isinstance(result, list) for one in result]
+        assert sorted(one["item"] for one in told if one["outcome"] == "succeeded") == names
+        assert {one["outcome"] for one in told} <= {"succeeded", "not wanted"}, "a late look at the store"
+        assert sorted(stamp.name for stamp in fleet.stamps(what="begin")) == names
+        found = [one.type for name in names for one in press.components.items.events(name)]
+        assert Counter(found) == {"Data_Received": 50, "Swarmed": 50}
+        press.components.items.engine.dispose()
+
+
 def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhere(three: Fleet) -> None:
     press = three.app("press")
     items = press.components.items
@@ -79,44 +97,6 @@ def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhe
     assert dead.item in twice <= set(slow), "only what died was begun again"
     wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
     items.engine.dispose()
-
-
-def test_a_result_waits_while_the_database_is_away(redis_server: RedisServer, prefix: str, tmp_path: Path) -> None:
-    with PostgresServer() as server, server.database() as name, Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
-        fleet.environ |= {"TASKS_DATABASE_URL": server.url(name), "TEST_LIMIT": "60"}
-        fleet.worker("one", 2, *ALONE, app="press")
-        press = fleet.app("press")
-        deliver(press.components.items, "B1-RT1", does="wait")
-        run = polled(press)
-        fleet.begun("B1-RT1")
-        server.kill()
-        fleet.go("B1-RT1")
-        wait_until(lambda: "asking again" in fleet.logs(), 30, fleet.logs)
-        server.start()
-        (told,) = press.coordinator.wait(run, 60).result
-        assert told["outcome"] == "succeeded"
-        assert [one.type for one in press.components.items.events("B1-RT1")] == ["Data_Received", "Checked"]
-        assert len(fleet.stamps("B1-RT1", "begin")) == 1, "nothing was done again"
-
-
-def test_a_result_whose_lease_was_lost_is_kept_as_an_orphan(
-    redis_server: RedisServer, prefix: str, tmp_path: Path
-) -> None:
-    """In a pool of threads nobody can stop the body of a job that lost its lane."""
-    with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
-        fleet.worker("one", 4, *ALONE, app="press", pool="threads")
-        press = fleet.app("press")
-        items = press.components.items
-        deliver(items, "B1-RT1", does="wait")
-        polled(press)
-        fleet.begun("B1-RT1")
-        press.coordinator.release("Checker/B1-RT1", why="it takes too long")
-        fleet.go("B1-RT1")
-        wait_until(lambda: items.orphans("B1-RT1"), 20, fleet.logs)
-        (orphan,) = items.orphans("B1-RT1")
-        assert (orphan["component"], orphan["success"]) == ("Checker", True)
-        assert [one.type for one in items.events("B1-RT1")] == ["Data_Received"]
-        wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
 
 
 def test_a_node_does_not_start_on_a_store_that_is_newer_than_it(

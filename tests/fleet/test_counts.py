@@ -15,7 +15,7 @@ from tests.harness.waiting import wait_until
 LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "node:",
-           "serves:", "tasks:", "work:", "rung:", "chosen:")  # fmt: skip
+           "serves:", "tasks:", "work:", "rung:", "chosen:", "declared")  # fmt: skip
 
 
 @contextmanager

@@ -17,6 +17,7 @@ _LASTING = (
     "alive",
     "room",
     "counts",
+    "declared",
     "seen:",
 )
 _OPEN = (

@@ -1,5 +1,7 @@
 """Tables are whole for programs and files, and fit into a terminal."""
 
+from datetime import UTC, datetime
+
 from coordinator.cli.format import table
 
 HEADS = ("id", "state", "keys", "attempt", "submitted")
@@ -22,4 +24,17 @@ def test_where_even_that_is_too_wide_the_last_columns_are_left_out() -> None:
     lines = table(HEADS, ROWS, most=60).splitlines()
     assert max(map(len, lines)) <= 60
     assert lines[0].split() == ["ID", "STATE", "KEYS"]
+    assert lines[-1] == "(no room for ATTEMPT, SUBMITTED: --json has all)"
     assert table(HEADS, ROWS, most=10).splitlines()[1] == "a" * 36
+
+
+def test_a_narrow_table_leaves_out_what_is_empty_first_and_cuts_no_instant() -> None:
+    at = datetime(2026, 11, 22, 21, 10, 11, tzinfo=UTC)
+    heads, rows = ("id", "progress", "keys", "submitted"), [("a" * 36, None, "k" * 60, at), ("b", None, "-", None)]
+    assert "PROGRESS" in table(heads, rows)
+    lines = table(heads, rows, most=70).splitlines()
+    assert lines == [
+        "ID".ljust(38) + "KEYS".ljust(12) + "SUBMITTED",
+        f"{'a' * 36}  {'k' * 9}…  2026-11-22 21:10:11Z",
+        "b".ljust(38) + "-".ljust(12) + "-",
+    ]

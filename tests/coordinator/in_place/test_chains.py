@@ -112,5 +112,8 @@ def test_a_sub_job_that_waits_for_its_parent_is_refused() -> None:
 
 
 def test_an_unknown_task_is_refused() -> None:
-    with pytest.raises(InvalidJob, match=r"unknown task 'yard\.typo'"):
+    with pytest.raises(InvalidJob, match=r"unknown task 'yard\.typo'.*unknown='wait'"):
         run(app.signature("yard.typo"))
+    near = bad.name.replace("bad", "badd")
+    with pytest.raises(InvalidJob, match=rf"unknown task '{near}'.* did you mean '{bad.name}'\?"):
+        run(app.signature(near))

@@ -17,7 +17,7 @@ LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "pa
 
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "node:",
-           "serves:", "tasks:", "work:", "rung:", "chosen:")  # fmt: skip
+           "serves:", "tasks:", "work:", "rung:", "chosen:", "declared")  # fmt: skip
 
 
 class History:

@@ -2,80 +2,22 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
-import pytest
-from click.testing import CliRunner, Result
-from sqlalchemy import String, delete, literal, update
+from sqlalchemy import String, literal, update
 
-from coordinator import Job
-from coordinator.cli.main import cli
-from coordinator.cli.session import Session
-from tasks.batches import Event, Items, NewEvent
+from tasks.batches import Items
 from tasks.batches.schema import items as rows
-from tasks.batches.schema import metadata
 from tasks.components import look
+from tests.fleet.shared.components import POLL, deliver, event, kinds, run
 from tests.harness.command import Call
 from tests.harness.fleet import Fleet
+from tests.harness.lane_watch import watched
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
-POLL = "tasks.components.poll"
-NODE = Node("press", 4, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5})
-
-
-@pytest.fixture
-def press(fleet: Fleet) -> Any:
-    """The module of the app, and an empty store."""
-    press = fleet.app("press")
-    with press.components.items.engine.begin() as connection:
-        for table in metadata.tables.values():
-            connection.execute(delete(table))
-    return press
-
-
-@pytest.fixture
-def items(press: Any) -> Items:
-    return press.components.items
-
-
-@pytest.fixture
-def command(fleet: Fleet, press: Any, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`coordinator …` of the app, in this process."""
-
-    def run(*args: str, **env: str | None) -> Result:
-        monkeypatch.setattr(Session, "app", press.app)
-        return CliRunner().invoke(cli, args, env=env, prog_name="coordinator")
-
-    return run
-
-
-def deliver(items: Items, *names: str, does: str = "", priority: int | None = None) -> None:
-    """Items that a component may begin with; `does`: for the checker."""
-    now = datetime.now(UTC)
-    for name in names:
-        items.register(name, directory=does, priority=priority)
-        items.begin("delivery", name, fence=1)
-        items.append(NewEvent(name, "Data_Received", True, "delivery", "1", "1", 1, 1, now, now))
-
-
-def run(press: Any, name: str = "Checker") -> Job:
-    """A run of the component, once it is over."""
-    component = press.components[name]
-    signature = press.components.signature(POLL, name)
-    made = press.coordinator.submit(component.run_lane, signature, when_busy="skip")
-    return press.coordinator.wait(made.job_id, 60)  # type: ignore[no-any-return]
-
-
-def event(items: Items, item: str, kind: str = "Checked") -> Event:
-    (found,) = (one for one in items.events(item) if one.type == kind)
-    return found
-
-
-def kinds(found: Event) -> list[str]:
-    return [failure.type for failure in found.report.failures]
+NODE = Node("press", 4, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "slice": 60})
 
 
 def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, items: Items) -> None:
@@ -105,18 +47,20 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
 
 def test_never_more_run_than_may_and_never_fewer_while_items_wait(fleet: Fleet, press: Any, items: Items) -> None:
     names = [f"B{number}-RT1" for number in range(10)]
-    deliver(items, *names[:8], does="sleep 0.3")
-    deliver(items, names[8], does="sleep 0.3", priority=9)
-    deliver(items, names[9], does="sleep 0.3", priority=1)
-    assert run(press).state == "succeeded"
+    deliver(items, *names[:8], does="sleep 0.1")
+    deliver(items, names[8], does="sleep 0.1", priority=9)
+    deliver(items, names[9], does="sleep 0.1", priority=1)
+    with watched(press.coordinator.store, "Checker") as seen:
+        assert run(press).state == "succeeded"
     stamps = [stamp for stamp in fleet.stamps() if stamp.name in names]
-    at_once = list(accumulate(1 if stamp.what == "begin" else -1 for stamp in stamps))
-    assert max(at_once) == 3
-    starts = [stamp for stamp in stamps if stamp.what == "begin"]
-    assert {stamp.name for stamp in starts[:3]} == {names[9], names[8], names[0]}, "by priority, then age"
-    ends = sorted(stamp.at for stamp in stamps if stamp.what == "end")
-    for end, start in zip(ends, starts[3:], strict=False):
-        assert start.at - end < 2_000_000, "a place stood empty while items waited"
+    assert max(accumulate(1 if stamp.what == "begin" else -1 for stamp in stamps)) == 3
+    begun = [stamp.name for stamp in stamps if stamp.what == "begin"]
+    assert set(begun[:3]) == {names[9], names[8], names[0]}, "by priority, then age"
+    assert {one.running + one.ready for one in seen if one.waiting} == {3}, "as many are admitted as may"
+    began = next(number for number, one in enumerate(seen) if one.running == 3)
+    crowded = [one for one in seen[began:] if one.waiting]
+    assert len(crowded) > 20
+    assert {one.running for one in crowded} == {3}, "a place stood empty while items waited"
 
 
 def test_an_item_that_somebody_holds_is_skipped_and_a_fast_one_waits_for_no_slow_one(
@@ -131,6 +75,8 @@ def test_an_item_that_somebody_holds_is_skipped_and_a_fast_one_waits_for_no_slow
         wait_until(lambda: len(items.events("B2-RT1")) == 2)
         lane = press.coordinator.lane
         wait_until(lambda: lane("Checker/B2-RT1").state == "empty")
+        child = press.coordinator.job(f"{made.job_id}/B1-RT1")
+        assert child.keys == ("Checker/B1-RT1", "Checker")
         (working,) = [one for one in look.working(press.components, checker) if one.node]
         assert (working.item, working.node) == ("B1-RT1", "one@test")
         tick = press.coordinator.submit(checker.run_lane, press.components.signature(POLL, "Checker"), when_busy="skip")
@@ -155,21 +101,25 @@ def test_a_run_that_is_begun_again_finds_its_children(fleet: Fleet, press: Any, 
 
 
 def test_a_component_that_tops_up_polls_again_while_its_children_run(fleet: Fleet, press: Any, items: Items) -> None:
-    deliver(items, "B1-RT1")
-    run(press)
-    first = run(press, "Binder").result
-    assert (first["outcome"], len(first["jobs"])) == ("started", 1)
+    def parked(item: str) -> str:
+        deliver(items, item)
+        component, poll = press.components["Binder"], press.components.signature(POLL, "Binder")
+        made = press.coordinator.submit(component.run_lane, poll, when_busy="skip")
+        wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
+        return str(made.job_id)
+
+    first = parked("B1-RT1")
     fleet.begun("B1-RT1")
-    deliver(items, "B2-RT1", priority=1)
-    run(press)
-    second = run(press, "Binder").result
-    assert [job.rpartition("/")[2] for job in second["jobs"]] == ["B2-RT1"], "B1 is worked on"
-    assert press.coordinator.job(second["jobs"][0]).state == "waiting"
-    for name in ("B1-RT1", "B2-RT1"):
+    second = parked("B2-RT1")
+    deliver(items, "B3-RT1")
+    assert run(press, "Binder").result["outcome"] == "nothing to do", "its line has as many as it may"
+    assert press.coordinator.job(f"{second}/B2-RT1").state == "waiting"
+    assert press.coordinator.lane("component/Binder").length == 2
+    for name, job in (("B1-RT1", first), ("B2-RT1", second)):
         fleet.go(name)
-    for job in (*first["jobs"], *second["jobs"]):
-        press.coordinator.wait(job, 20)
-    assert event(items, "B2-RT1", "Bound").success
+        (told,) = press.coordinator.wait(job, 20).result
+        assert (told["item"], told["outcome"]) == (name, "succeeded"), "as any run says it"
+        assert event(items, name, "Bound").success
 
 
 def test_a_component_that_asks_for_what_is_old_does_not_set_itself_off(press: Any, items: Items) -> None:
@@ -237,18 +187,6 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
     assert command("items", "restart", "B2-RT1", "--dry-run").output.startswith("would remove Checked FAILED of")
     assert command("items", "restart", "B2-RT1").exit_code == 0
     assert command("items", "show", "B7-RT1").exit_code == 1
-
-
-def test_an_attempt_that_ends_without_a_word_ends_as_a_failed_event(press: Any, items: Items) -> None:
-    deliver(items, "B1-RT1", does="kill")
-    deliver(items, "B2-RT1", does="infrastructure")
-    deliver(items, "B3-RT1", does="sleep 30")
-    job = run(press)
-    assert (job.state, job.error["type"]) == ("failed", "SubResultFailed")
-    assert kinds(event(items, "B1-RT1")) == ["lost"]
-    assert kinds(event(items, "B2-RT1")) == ["infrastructure"]
-    assert kinds(event(items, "B3-RT1")) == ["timeout"]
-    assert not press.coordinator.lanes("Checker/"), "no lock outlives its job"
 
 
 def test_a_row_that_cannot_be_read_is_named_and_hides_no_other_from_a_component(

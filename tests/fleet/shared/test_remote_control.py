@@ -37,10 +37,14 @@ def test_a_revoke_ends_a_job_that_has_not_begun_and_leaves_the_one_at_work(fleet
     assert not fleet.stamps("behind")
 
 
-def test_a_revoke_that_terminates_ends_the_job_at_work(fleet: Fleet, depot: Any) -> None:
+@pytest.mark.parametrize("signal", [None, "SIGKILL", "SIGTERM"])  # Flower names one
+def test_a_revoke_that_terminates_ends_the_job_at_work(fleet: Fleet, depot: Any, signal: str | None) -> None:
     made = depot.coordinator.submit("k", depot.held.s("stopped"))
     fleet.begun("stopped")
-    AsyncResult(made.job_id, app=depot.app).revoke(terminate=True)
+    if signal is None:
+        AsyncResult(made.job_id, app=depot.app).revoke(terminate=True)
+    else:
+        depot.app.control.terminate(made.job_id, signal=signal)
     assert depot.coordinator.wait(made.job_id, 20).state == "cancelled"
     assert not fleet.stamps("stopped", "end")
 

@@ -62,6 +62,16 @@ def test_a_replacement_that_stores_no_result_and_a_retry_that_raises_nothing_are
     assert len(fleet.stamps("once", "begin")) == 1
 
 
+def test_a_limit_from_the_annotations_of_the_app_ends_a_job(fleet: Fleet, usual: Any) -> None:
+    first = fleet.coordinator.submit("k", usual.hurried.s("hurried"))
+    after = fleet.coordinator.submit("k", usual.hurried.s("unhurried").set(time_limit=50))
+    found = fleet.coordinator.wait(first.job_id, 30)
+    assert (found.state, cause(found)) == ("failed", "TimedOut")
+    fleet.begun("unhurried")
+    fleet.coordinator.cancel(after.job_id, why="enough")
+    assert fleet.coordinator.wait(after.job_id, 30).state == "cancelled"
+
+
 def test_the_remote_control_says_that_limits_change_nothing_for_jobs(fleet: Fleet, usual: Any) -> None:
     control, name = fleet.shop.app.control, fleet.shop.add.name
     replies = [control.time_limit(name, 9, 8, reply=True), control.rate_limit(name, "9/m", reply=True)]

@@ -1,18 +1,12 @@
 """`coordinator demo`, as a program and as a person at a terminal sees it."""
 
-import os
-import pty
 import re
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.harness.command import Command, called, environment, refused, told
+from tests.harness.command import Command, called, refused, told
 from tests.harness.redis import RedisServer
+from tests.harness.terminal import on_a_terminal
 from tests.harness.waiting import wait_until
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
@@ -54,40 +48,6 @@ def test_it_fails_where_a_member_was_never_harvested(tmp_path: Path) -> None:
     with Command(tmp_path, *DEMO, "--for", "1") as demo:
         assert demo.process.wait(60) == 1
     assert "never harvested: urn:node:mnMEADOW, urn:node:mnRIVER, urn:node:mnSUMMIT" in demo.out
-
-
-class Terminal:
-    """What a process wrote to its terminal of 80 columns."""
-
-    def __init__(self, main: int) -> None:
-        self._main = main
-        self._read = b""
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        with suppress(OSError):  # so it ends
-            while part := os.read(self._main, 65536):
-                self._read += part
-
-    @property
-    def lines(self) -> list[str]:
-        """Without colours and movements."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._read.decode(errors="replace")).splitlines()
-
-
-@contextmanager
-def on_a_terminal(*args: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
-    main, theirs = pty.openpty()
-    argv = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", *args]
-    env = environment(COLUMNS="80", LINES="24", TERM="xterm")
-    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
-    os.close(theirs)
-    try:
-        yield Terminal(main), process
-    finally:
-        process.kill()  # takes everything with it
-        process.wait()
-        os.close(main)
 
 
 def test_on_a_terminal_one_table_shows_the_members_at_work_and_ctrl_c_ends_it(tmp_path: Path) -> None:

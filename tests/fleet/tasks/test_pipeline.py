@@ -105,3 +105,5 @@ def test_all_but_the_defective_batches_arrive_though_a_node_dies_and_those_arriv
     batch = BATCHES[2].partition("-")[0]
     assert told(service.call("items", "approve", batch)) == f"{BATCHES[2]} approved"
     assert events(store, BATCHES[2])[APPROVED]
+    wait_until(lambda: "Leftovers_removed" in events(store, BATCHES[2]), 30, lambda: what_is_there(store))
+    assert {path.stem for path in place.flagged.iterdir()} == {*BATCHES} - {BATCHES[2]}

@@ -12,12 +12,13 @@ from coordinator import Coordinator, current_job
 from tasks.batches import Failure
 from tasks.cli.components import components_command
 from tasks.cli.items import items_command
-from tasks.components import Components, NotYet, Work
+from tasks.components import Components, NotYet, Work, child
 
 app = Celery("press", broker=os.environ["TEST_BROKER"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
 app.conf.worker_hijack_root_logger = False
 coordinator = Coordinator(app)
+child.PATIENCE = float(os.environ.get("TEST_PATIENCE", child.PATIENCE))
 components = Components(coordinator, infrastructure=(TimeoutError,))
 coordinator.commands += [items_command(components), components_command(components)]
 
@@ -33,8 +34,8 @@ def stamp(name: str, what: str) -> None:
 
 @components.declare(
     "Checker", "1.0", event="Checked", past=["Data_Received"], simultaneous_processes=3, max_results=2,
-    max_attempts=2, retry_delay=0, max_losses=1, time_limit=float(os.environ.get("TEST_LIMIT", "3")),
-    every=366 * 86400.0,
+    max_attempts=2, retry_delay=float(os.environ.get("TEST_RETRY", "0")), max_losses=1,
+    time_limit=float(os.environ.get("TEST_LIMIT", "3")), every=366 * 86400.0,
 )  # fmt: skip
 def check(work: Work) -> Iterator[Failure]:
     """Does what the item's directory says, such as `sleep 0.2`, `fail 3`, `raise`, `wait`."""
@@ -59,10 +60,40 @@ def check(work: Work) -> Iterator[Failure]:
     stamp(work.item.id, "end")
 
 
-@components.declare("Binder", "2.1", event="Bound", past=["Checked"], top_up=True, every=366 * 86400.0)
+@components.declare(
+    "Binder", "2.1", event="Bound", past=["Data_Received"], top_up=True, work_queue=2, every=366 * 86400.0
+)
 def bind(work: Work) -> None:
     stamp(work.item.id, "begin")
     _log.blpop([f"{_name}.go.{work.item.id}"], 60)
+    stamp(work.item.id, "end")
+
+
+@components.declare(
+    "Scanner", "1.0", event="Scanned", past=["Data_Received"], soft_time_limit=0.3, time_limit=20, every=366 * 86400.0
+)
+def scan(work: Work) -> None:
+    """Longer than it may, where it has more to do."""
+    time.sleep(float(work.item.directory or 0))
+
+
+@components.declare(
+    "Fetcher", "1.0", event="Fetched", past=["Data_Received"], max_attempts=3, retry_delay=[0.2, 0.5],
+    every=366 * 86400.0,
+)  # fmt: skip
+def fetch(work: Work) -> None:
+    """From an archive that is away."""
+    stamp(work.item.id, "begin")
+    raise TimeoutError("the archive is away")
+
+
+@components.declare(
+    "Swarm", "1.0", event="Swarmed", past=["Data_Received"], simultaneous_processes=20, every=366 * 86400.0
+)
+def swarm(work: Work) -> None:
+    stamp(work.item.id, "begin")
+    if work.item.directory == "wait":
+        _log.blpop([f"{_name}.go.{work.item.id}"], 60)
     stamp(work.item.id, "end")
 
 

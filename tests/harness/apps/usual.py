@@ -1,5 +1,6 @@
 """Further tasks of the app `shop`, which use what Celery gives every task; a worker loads them with `-I`."""
 
+import time
 from functools import partial
 from typing import Any
 
@@ -45,6 +46,17 @@ def goes_on(self: Task, name: str) -> None:
 @task(bind=True)
 def ignored(self: Task) -> None:
     raise Ignore
+
+
+app.conf.task_annotations = {"tests.harness.apps.usual.hurried": {"time_limit": 0.5}}
+vars(app).pop("annotations", None)  # read before
+
+
+@task()
+def hurried(name: str) -> None:
+    """Takes longer than the app's annotation lets it."""
+    stamp(name, "begin")
+    time.sleep(60)
 
 
 app.conf.task_routes = {"tests.harness.apps.usual.odd": {"queue": "odd"}}

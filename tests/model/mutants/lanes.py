@@ -5,7 +5,7 @@ from tests.model.clock import Mutation
 MUTATIONS = [
     Mutation(
         "submit", "a submit asked again is a second job",
-        "if redis.call('EXISTS', name) == 1 then",
+        "if revoked and redis.call('EXISTS', name) == 1 then",
         "if false then",
     ),
     Mutation(

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tasks.batches import Conflict, Items
+from tasks.batches import Conflict, Items, NewEvent, Wanted
 from tasks.batches.round_trips import approve, deliver
-from tests.tasks.batches.conftest import Store
+from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
 
 RECEIVED, STOPPED, FLAGGED, APPROVED = "Data_Received", "Manually_stopped", "Manual_QA_Flagged", "Roundtrip_Approved"
@@ -65,6 +65,28 @@ def test_of_round_trips_that_come_at_once_the_highest_goes_on(store: Store) -> N
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(arrives, trips))
         assert [store.live(trip) == [RECEIVED] for trip in trips] == [False, True]
+
+
+@IN_BOTH
+def test_a_delivery_stops_a_round_trip_while_a_component_finishes_it(store: Store) -> None:
+    """In the same instant, again and again; each of the two events counts."""
+    for number in range(10):
+        name, meet = f"B{number}-RT1", threading.Barrier(2)
+        store.add(name)
+        event = new_event(name, "A")
+        store.items.begin("A", name, fence=event.fence)
+
+        def finish(event: NewEvent = event, meet: threading.Barrier = meet) -> None:
+            meet.wait()
+            store.items.append(event)
+
+        with ThreadPoolExecutor(1) as pool:
+            finished = pool.submit(finish)
+            meet.wait()
+            deliver(store.items, f"B{number}-RT2", directory="/in", identity="file")
+            finished.result()
+        assert sorted(store.live(name)) == ["A", STOPPED]
+    assert len(store.items.query(Wanted(past=["A", STOPPED])).items) == 10
 
 
 @pytest.mark.parametrize("name", ["B1", "B1-RT", "B1-RTx", "-RT1", "B1-RT1 "])

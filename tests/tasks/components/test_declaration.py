@@ -48,7 +48,7 @@ def test_its_work_queue_is_never_below_its_simultaneous_processes() -> None:
     "words",
     [
         {"past": "A"}, {"past": [""]}, {"simultaneous_processes": 0}, {"work_queue": 0}, {"max_results": -1},
-        {"simultaneous_processes": 1.5},
+        {"simultaneous_processes": 1.5}, {"simultaneous_processes": 1001},
     ],
 )  # fmt: skip
 def test_a_word_that_does_not_fit_is_refused(words: dict[str, Any]) -> None:

@@ -19,10 +19,10 @@ def row(number: int, *done: str, failed: str = "", **working: str) -> Row:
     return Row(f"B40002202824{number}-RT1", outcomes, working)
 
 
-def shown(rows: list[Row], width: int = 80, height: int = 24) -> list[str]:
+def shown(rows: list[Row], width: int = 80, height: int = 24, events: tuple[str, ...] = EVENTS) -> list[str]:
     console = Console(width=width, height=height, color_system=None)
     with console.capture() as said:
-        console.print(grid(rows, EVENTS, width, height, LAST))
+        console.print(grid(rows, events, width, height, LAST))
     return said.get().splitlines()
 
 
@@ -51,6 +51,9 @@ def test_the_grid_is_never_wider_or_higher_than_the_terminal(width: int, height:
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     assert sum("✓" in one for one in lines) >= 4
+    before = shown([], width, height, EVENTS * 2)
+    assert max(map(len, before)) <= width, "also before the first batch"
+    assert all("…" not in one for one in before)
     assert all("…" not in one for one in lines)
 
 
