@@ -6,6 +6,7 @@ Each test that used the coordinator's Redis ends with a look for keys that nobod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from click.testing import CliRunner, Result
@@ -36,9 +37,13 @@ class Scheduling(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(ON_RABBITMQ):
-            return ON_RABBITMQ
-        return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
+        return _scope(nodeid)
+
+
+def _scope(nodeid: str) -> str:
+    if nodeid.startswith(ON_RABBITMQ):
+        return ON_RABBITMQ
+    return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -46,10 +51,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those with processes first: they take longest, and the many short ones fill the last minute evenly."""
-    items.sort(key=lambda item: not item.path.is_relative_to(TESTS / "consistency"))
-    items.sort(key=lambda item: not any(item.path.is_relative_to(TESTS / name) for name in ("consistency", "fleet")))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where many run at a time: those with processes first, since they take longest, and the many short ones fill the
+    last minute evenly. The first come in an order that means nothing: so those which work and those which wait run side
+    by side.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        long = any(item.path.is_relative_to(TESTS / name) for name in ("consistency", "fleet"))
+        return not long, crc32(_scope(item.nodeid).encode()) if long else 0
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

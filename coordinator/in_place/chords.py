@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from celery import Celery, chain, states
+from celery import Celery, states
 from celery.app.task import Context
-from celery.canvas import Signature
+from celery.canvas import Signature, _chain
 from celery.exceptions import ChordError
 
 
@@ -44,7 +44,7 @@ class Chords:
 
     def _fail(self, body: Signature, error: ChordError) -> None:
         """Its error links are called. It may be a part of another chord, which fails, too."""
-        last = (body.tasks[-1] if isinstance(body, chain) else body).options
+        last = (body.tasks[-1] if isinstance(body, _chain) else body).options
         request = Context(
             id=last.get("task_id"), task=body.task, args=(), kwargs={}, errbacks=body.options.get("link_error"),
             chord=last.get("chord"), group=last.get("group_id"), group_index=last.get("group_index"), delivery_info={},

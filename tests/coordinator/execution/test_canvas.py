@@ -80,6 +80,18 @@ def test_the_canvas_of_a_task_that_this_process_lacks_goes_on(keyed: Any, node: 
     assert call.get(timeout=5) == "detail"
 
 
+def test_a_revoke_calls_no_error_links_of_the_calls_that_the_job_stands_for(
+    apps: Installation, keyed: Any, node: Puppet
+) -> None:
+    job = keyed.late.delay("x")
+    mine = keyed.late.apply_async(("x",), task_id="mine", link_error=keyed.note.si("error"))
+    keyed.coordinator.cancel(job.id)
+    store = keyed.coordinator.store
+    store.client.zadd(store.key("unsent", "keyed"), {job.id: 0})
+    assert keyed.coordinator.results.step() == 1
+    assert (job.state, mine.state, apps.stamps()) == ("REVOKED", "REVOKED", [])
+
+
 def test_a_canvas_goes_on_where_no_results_are_kept(apps: Installation, node: Puppet) -> None:
     app = Celery("keyed", broker=apps.server.url(1), set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": f"{apps.prefix}."}

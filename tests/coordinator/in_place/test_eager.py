@@ -60,6 +60,15 @@ def test_the_error_of_a_job_is_its_own_unless_eager_errors_propagate(app: Celery
         coordinator.submit("k", app.tasks["yard.fail"].s())
 
 
+def test_a_submit_that_is_skipped_or_given_twice_has_no_error_to_propagate(app: Celery) -> None:
+    coordinator: Coordinator = app.coordinator
+    failed = coordinator.submit("k", app.tasks["yard.fail"].s()).job_id
+    app.conf.task_eager_propagates = True
+    with coordinator.lock("k"):
+        assert coordinator.submit("k", app.tasks["yard.fail"].s(), when_busy="skip").outcome == "skipped"
+    assert coordinator.submit("k", app.tasks["yard.fail"].s(), job_id=failed).outcome == "duplicate"
+
+
 def test_what_is_no_longer_eager_goes_to_redis(app: Celery) -> None:
     app.conf.task_always_eager = False
     with pytest.raises(StoreUnavailable):

@@ -108,6 +108,13 @@ def test_a_chord_has_its_results_in_their_order_whichever_part_ends_last() -> No
     assert called == [[2, 4]]
 
 
+def test_a_chord_that_fails_last_within_another_is_a_part_of_it() -> None:
+    with coordinator.lock("lane/busy"):
+        within = chord([add.s(1, -1, lane="busy")], chain(total.s(), twice.s()))
+        chord([within, add.s(2, 2)], total.s().on_error(note.si("error"))).apply_async()
+    assert called == ["error"]
+
+
 def test_an_error_of_what_follows_is_not_the_caller_s() -> None:
     app.conf.task_eager_propagates = True
     try:

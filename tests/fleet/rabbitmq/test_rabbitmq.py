@@ -65,11 +65,14 @@ def test_requests_that_were_sent_before_any_node_came_are_done_and_rubbish_is_pu
             return len(letters) == 5
 
         wait_until(all_there, 60, fleet.logs)
+        assert "Traceback" not in worker.log.read_text()
+        worker.end()
+        wait_until(lambda: channel.queue_declare(REQUESTS, passive=True).consumer_count == 0, 30)
+        assert channel.queue_declare(REQUESTS, passive=True).message_count == 0, "none goes back: each was acknowledged"
     assert {letter["node"] for letter in letters} == {worker.name}
     assert [letter["original"] for letter in letters][:3] == ["no JSON", "/wA=", '{"nobody": "knows"}']
     assert letters[3]["size"] == 20_000
     assert "application/x-yaml" in letters[4]["reason"]
-    assert "Traceback" not in worker.log.read_text()
 
 
 def test_what_a_killed_node_had_received_is_done_by_another_one(fleet: Fleet) -> None:

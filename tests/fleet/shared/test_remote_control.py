@@ -54,6 +54,7 @@ def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot:
     failing = submit("f", depot.fail.s("f", seconds=0), max_attempts=2, retry_delay=90).job_id
     wait_until(lambda: depot.coordinator.job(failing).state == "retrying")
     later = submit("l", depot.work.s("l", seconds=1).set(countdown=60)).job_id
+    elsewhere = fleet.coordinator.submit("o", fleet.shop.add.s(1, 2).set(countdown=60)).job_id  # another app's
     chained = submit("a", chain(depot.work.s("a"), depot.held.s(fail=False))).job_id
     single, plain = submit("b", depot.held.s("b")).job_id, depot.held.delay("plain")
     fleet.begun("a", "b", "plain")
@@ -84,7 +85,7 @@ def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot:
         fleet.go(name)
     assert [depot.coordinator.wait(one, 20).state for one in (chained, single, ready)] == ["succeeded"] * 3
     assert plain.get(20) == "plain"
-    for one in (later, failing):
+    for one in (later, failing, elsewhere):
         depot.coordinator.cancel(one)
 
 
