@@ -39,17 +39,20 @@ def _about(app: Celery, store: Store, node: str) -> About:
     queue, spare = queue_of(node).name, f"{queue_of(node).name}.pattern"
     prefix = (app.conf.broker_transport_options or {}).get("global_keyprefix", "")
     with app.connection_for_write(transport_options={"global_keyprefix": ""}) as connection:
-        client = connection.default_channel.client
-        there, home = place_of(client), place_of(store.client)
+        channel = connection.default_channel
+        there, home = place_of(channel.client), place_of(store.client)
         if not there.is_beside(home):
             return {}
-        client.delete(prefix + spare)
-        publish_bell(app, connection.Producer(), prefix + spare, _BELL, ())
-        [message] = client.lrange(prefix + spare, 0, -1)
-        client.delete(prefix + spare)
+        channel.queue_purge(prefix + spare)
+        try:
+            publish_bell(app, connection.Producer(), prefix + spare, _BELL, ())
+            [message] = channel.client.lrange(prefix + spare, 0, -1)
+        finally:
+            channel.queue_purge(prefix + spare)  # the lists of all its priorities
     text = message.decode() if isinstance(message, bytes) else str(message)
-    tag = json.dumps(json.loads(text)["properties"]["delivery_tag"])
-    if tag not in text or _BELL not in text:
-        raise ValueError("kombu has written another message than it was given")
+    written = json.loads(text)
+    tag = json.dumps(written["properties"]["delivery_tag"])
+    if tag not in text or written["headers"].get("id") != _BELL:  # protocol 1 has it in the encoded body, out of reach
+        raise ValueError("kombu has written another message than it was given, or Celery one of protocol 1")
     text = text.replace(json.dumps(prefix + spare), json.dumps(queue)).replace(tag, json.dumps(store.prefix + _TAG))
     return {"bell_queue": f"{there.database} {home.database} {prefix}{queue}", "bell_message": text}

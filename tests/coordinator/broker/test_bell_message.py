@@ -111,6 +111,20 @@ def test_nothing_stays_of_the_message_that_was_tried(redis_server: RedisServer, 
 
 
 @pytest.mark.parametrize(
+    "conf", [{"task_protocol": 1}, {"broker_transport_options": {"priority_steps": [1, 5, 9]}}], ids=str
+)
+def test_a_message_that_a_step_could_not_name_or_place_is_published_and_nothing_stays_of_the_trial(
+    conf: dict[str, Any], redis_server: RedisServer, store: Store, prefix: str
+) -> None:
+    """Protocol 1 hides the bell in the encoded body. Steps without a 0 have kombu write to a list of another name."""
+    node = f"{prefix}@test"
+    with shop(redis_server, prefix) as app, redis_server.client(8) as client:
+        app.conf.update(conf)
+        assert about_bells(app, store, node) == {}
+        assert client.keys(f"*{prefix}*") == []
+
+
+@pytest.mark.parametrize(
     "url",
     ["memory://", "redis://localhost:{port}/8", "redis://default:@127.0.0.1:{port}/8", "redis://127.0.0.1:1/8",
      "redis://127.0.0.1:{port}/8;redis://127.0.0.1:{port}/7", "sentinel://127.0.0.1:{port}"],
