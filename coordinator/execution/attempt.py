@@ -47,6 +47,7 @@ class Outcome:
 
     `kind`: succeeded, parked (on the sub-results that `detail` names), raised (it is tried again while attempts are
     left; `most`: their bound where the task has its own), conflict, or failed. `children`: what the body published.
+    `ignored`: the body raised `Ignore`, so that the result that it may have stored itself stays.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Outcome:
     runtime: float = 0.0
     most: int | None = None
     children: tuple[AsyncResult, ...] = ()
+    ignored: bool = False
 
 
 class Tracers:
@@ -97,7 +99,7 @@ class Tracers:
         if isinstance(info.retval, Replaced):
             return Outcome("parked", dumps({"ids": [info.retval.handle.id], "one": True}), runtime=runtime)
         if info.state == states.IGNORED:
-            return Outcome("succeeded", "null", runtime=runtime)
+            return Outcome("succeeded", "null", runtime=runtime, ignored=True)
         return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
 
     def _bounded(self, claim: Claim, outcome: Outcome, retry_delay: float) -> Outcome:

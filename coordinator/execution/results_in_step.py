@@ -35,7 +35,7 @@ class ResultsInStep:
         """The last arguments of job_finish for a job that has succeeded; none where its result goes another way."""
         if not self._is_near or not claim.tell or claim.undoing or claim.following is not None or goes_on(claim.spec):
             return ()
-        if is_ignored(self._app, claim.task, claim.spec):
+        if outcome.ignored or is_ignored(self._app, claim.task, claim.spec):
             return ()
         try:
             return self._packed(claim, outcome)

@@ -43,6 +43,7 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_MELTED
+from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import State
 from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.leases import would_deadlock
@@ -212,7 +213,8 @@ class Runner:
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
         melts = shared or claim.tell == TELL_MELTED
-        end = JobEnd(job, claim.spec, error, outcome.traceback, melts, children=outcome.children)
+        spec: Spec = {**claim.spec, "ignore_result": True} if outcome.ignored else claim.spec
+        end = JobEnd(job, spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:

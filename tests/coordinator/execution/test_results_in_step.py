@@ -118,7 +118,7 @@ def work(value: object) -> object:
 def app(request: pytest.FixtureRequest, redis_server: RedisServer, prefix: str) -> Iterator[Celery]:
     app = Celery("shop", broker="memory://", backend=redis_server.url(9), set_as_current=False)
     app.conf.update(result_extended=request.param, result_backend_transport_options={"global_keyprefix": f"{prefix}."})
-    app.task(name="shop.work")(work)
+    app.task(name="shop.work", shared=False)(work)
     yield app
     app.backend.client.close()
     app.close()

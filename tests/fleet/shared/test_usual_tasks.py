@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from celery import chain
+from celery.result import AsyncResult
 
 from coordinator import Coordinator, InvalidJob, JobFailed, WaitTimeout
 from tests.fleet.mishaps import cause, marks
@@ -28,6 +29,13 @@ def usual(fleet: Fleet) -> Any:
 def test_the_request_of_a_job_is_no_eager_one(fleet: Fleet, usual: Any) -> None:
     job = fleet.coordinator.submit("k", usual.seen.s())
     assert fleet.coordinator.wait(job.job_id, 30).result == [False, False, 0]
+
+
+def test_a_result_that_a_task_has_stored_itself_stays(fleet: Fleet, usual: Any) -> None:
+    made = fleet.coordinator.submit("k", usual.tells_itself.s())
+    assert fleet.coordinator.wait(made.job_id, 30).state == "succeeded"
+    result = AsyncResult(made.job_id, app=fleet.shop.app)
+    assert (result.state, str(result.result)) == ("FAILURE", "its own")
 
 
 def test_a_task_that_replaces_a_job_keeps_its_lane_and_gives_it_its_result(fleet: Fleet, usual: Any) -> None:

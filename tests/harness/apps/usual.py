@@ -20,6 +20,13 @@ def seen(self: Task) -> list[Any]:
 
 
 @task(bind=True)
+def tells_itself(self: Task) -> None:
+    """It stores its result by itself, and has its worker store none."""
+    self.update_state(state="FAILURE", meta={"exc_type": "ValueError", "exc_message": ["its own"], "exc_module": "builtins"})
+    raise Ignore
+
+
+@task(bind=True)
 def replaces(self: Task, kind: str, *before: int) -> Any:
     """Another task goes on in its place."""
     stamp(kind, "begin")
