@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from kombu.utils.json import dumps, loads
 
@@ -123,7 +123,7 @@ class Nodes:
 
     def all(self) -> list[Node]:
         """All nodes that no sweep has declared dead, sorted by name."""
-        return self.store.call(self._read)  # type: ignore[no-any-return]
+        return self.store.call(self._read)
 
     def names(self) -> list[str]:
         return [node.name for node in self.all()]
@@ -147,7 +147,7 @@ class Nodes:
 
     def _read(self) -> list[Node]:
         client, key = self.store.client, self.store.key
-        members: Any = client.zrange(key("alive"), 0, -1, withscores=True)
+        members = cast(list[tuple[bytes, float]], client.zrange(key("alive"), 0, -1, withscores=True))
         names, now = [name.decode() for name, _ in members], self.store.clock().uptime
         pipeline = client.pipeline(transaction=False)
         for name in names:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from celery import Celery
 from kombu.utils.json import loads
@@ -77,7 +77,7 @@ class Inspected:
 
     def _earliest(self, key: str) -> list[tuple[bytes, float]]:
         found = self._store.call(lambda: self._store.client.zrange(key, 0, MOST - 1, withscores=True))
-        return [(one, at) for one, at in found]
+        return cast(list[tuple[bytes, float]], found)
 
     def among(self, ids: Sequence[str]) -> list[tuple[str, Info]]:
         """Those of these ids that this node tells, each with the word for its place."""
