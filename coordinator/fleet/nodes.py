@@ -134,14 +134,10 @@ class Nodes:
 
     def is_alive(self, name: str, incarnation: str | None = None) -> bool:
         """`incarnation`: this very life of it."""
-
-        def ask() -> list[Any]:
-            pipeline = self.store.client.pipeline(transaction=False)
-            pipeline.zscore(self.store.key("alive"), name)
-            pipeline.hget(self.store.key("node", name), "incarnation")
-            return list(pipeline.execute())
-
-        till, found = self.store.call(ask)
+        pipeline = self.store.client.pipeline(transaction=False)
+        pipeline.zscore(self.store.key("alive"), name)
+        pipeline.hget(self.store.key("node", name), "incarnation")
+        till, found = self.store.call(pipeline.execute)
         its = incarnation is None or (found or b"").decode() == incarnation
         return its and till is not None and bool(till > self.store.clock().uptime)
 

@@ -216,7 +216,7 @@ def _note_fence(connection: Connection, component: str, item: str, fence: int) -
         raise StaleFence(component, item, fence)
 
 
-def _append(connection: Connection, made: str, event: NewEvent) -> ReturningInsert[tuple[str]]:
+def _append(connection: Connection, made: str, event: NewEvent) -> ReturningInsert[str]:
     """One insert: of one row where the event's fence is the item's, else of none."""
     now_at = select(items.c.revision).where(items.c.item == event.item).scalar_subquery()
     unseen = now_at != event.revision_read  # somebody else changed the item meanwhile: the event is old

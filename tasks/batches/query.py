@@ -7,6 +7,8 @@ A page is found by the profiles of the items, of which there are few. Only an it
 counted is asked by its events, as one item alone always is.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -196,9 +198,9 @@ def _order(place: Place) -> tuple[bool, int | str, int]:
     return isinstance(place.rank, str), place.rank, place.number
 
 
-def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[tuple[Value, ...]]]:
+def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[*tuple[Value, ...]]]:
     """In this order."""
-    found: dict[int, Row[tuple[Value, ...]]] = {}
+    found: dict[int, Row[*tuple[Value, ...]]] = {}
     for portion in portions(numbers):
         rows = connection.execute(select(*COLUMNS).where(items.c.number.in_(portion)))
         found |= {row.number: row for row in rows}
@@ -214,7 +216,7 @@ def _edge(after: str | None) -> Place | None:
     return Place(int(rank) if rank.isdecimal() else rank, int(number))
 
 
-def item_of(row: Row[tuple[Value, ...]]) -> Item | None:
+def item_of(row: Row[*tuple[Value, ...]]) -> Item | None:
     """The item; None for a row that cannot be read, which the log names."""
     try:
         return read_item(row)
@@ -223,7 +225,7 @@ def item_of(row: Row[tuple[Value, ...]]) -> Item | None:
         return None
 
 
-def read_item(row: Row[tuple[Value, ...]]) -> Item:
+def read_item(row: Row[*tuple[Value, ...]]) -> Item:
     """Raises ValueError, TypeError or AttributeError."""
     rank, revision = int(row.rank), int(row.revision)
     if not 1 <= rank <= NO_PRIORITY:

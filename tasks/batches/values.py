@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 RECEIVED = "Data_Received"
 STOPPED = "Manually_stopped"
@@ -98,7 +98,7 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Raises ValueError, TypeError or KeyError."""
-        given: Mapping[str, Any] = json.loads(text)
+        given = json.loads(text)
         failures = tuple(Failure(**one) for one in given["failures"])
         return cls(failures, int(given["found"]), str(given["text"]))
 
