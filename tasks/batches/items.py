@@ -36,9 +36,9 @@ from tasks.batches.schema import BATCHES, events, fences, items, orphans
 from tasks.batches.values import (
     Event,
     Item,
+    ItemLost,
     NewEvent,
     Report,
-    StaleFence,
     UnknownItem,
     checked_name,
     parts_of,
@@ -113,7 +113,7 @@ class Items:
     def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
         """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more, or cannot be read.
 
-        Raises StaleFence where a greater one was noted, and UnknownItem. A repair that is under way ends first.
+        Raises ItemLost where a greater one was noted, and UnknownItem. A repair that is under way ends first.
         """
         with self.engine.begin() as connection:
             lock(connection, item)
@@ -126,7 +126,7 @@ class Items:
     def append(self, event: NewEvent) -> str:
         """Store an event, and give its id. An attempt that has stored its event already gets that one's id.
 
-        Raises StaleFence where a later job has begun work on the item, or a repair came since: nothing was stored.
+        Raises ItemLost where a later job has begun work on the item, or a repair came since: nothing was stored.
         """
         made = str(uuid.uuid4())
         with self.engine.begin() as connection:
@@ -142,7 +142,7 @@ class Items:
             )
             found: str | None = connection.execute(known).scalar()
         if found is None:
-            raise StaleFence(event.component, event.item, event.fence)
+            raise ItemLost(event.component, event.item, event.fence)
         return found
 
     def keep_orphan(self, event: NewEvent) -> None:
@@ -213,7 +213,7 @@ def _note_fence(connection: Connection, component: str, item: str, fence: int) -
     connection.execute(statement)
     mine = select(fences.c.fence, fences.c.open).where(fences.c.component == component, fences.c.item == item)
     if tuple(connection.execute(mine).one()) != (fence, True):
-        raise StaleFence(component, item, fence)
+        raise ItemLost(component, item, fence)
 
 
 def _append(connection: Connection, made: str, event: NewEvent) -> ReturningInsert[str]:

@@ -35,14 +35,14 @@ class Conflict(Exception):
     """The item is not as this change needs it, and nothing was changed."""
 
 
-class StaleFence(Exception):
+class ItemLost(Exception):
     """Another job has begun work on the item since, or a repair changed it: nothing was stored."""
 
     def __init__(self, component: str, item: str, fence: int) -> None:
         super().__init__(f"{component} on {item}: fence {fence} is stale; a later job or a repair came since")
         self.component, self.item, self.fence = component, item, fence
 
-    def __reduce__(self) -> tuple[type["StaleFence"], tuple[str, str, int]]:
+    def __reduce__(self) -> tuple[type["ItemLost"], tuple[str, str, int]]:
         return type(self), (self.component, self.item, self.fence)
 
 
