@@ -27,7 +27,7 @@ class Transaction(Protocol):
     def parent(self) -> Transaction | None: ...
 
 
-class Session(Protocol):
+class SqlSession(Protocol):
     """A session of SQLAlchemy, as far as it is asked."""
 
     @property
@@ -42,7 +42,7 @@ class AsyncSession(Protocol):
     """One of asyncio's."""
 
     @property
-    def sync_session(self) -> Session: ...
+    def sync_session(self) -> SqlSession: ...
 
 
 class Transactions(ABC):
@@ -59,7 +59,7 @@ class Transactions(ABC):
 
     def submit_on_commit(
         self, keys: str | Sequence[str] | None, signature: Mapping[str, object], *,
-        session: Session | AsyncSession | None = None,
+        session: SqlSession | AsyncSession | None = None,
         using: str | None = None, **options: Unpack[Options],
     ) -> str:  # fmt: skip
         """Submit the job once the current transaction commits, never where it is rolled back. Gives the job's id.
@@ -73,7 +73,7 @@ class Transactions(ABC):
         if session is None:
             import_module("django.db.transaction").on_commit(partial(self.core.submit, request), using=using)
         else:
-            plain = cast("Session", getattr(session, "sync_session", session))
+            plain = cast("SqlSession", getattr(session, "sync_session", session))
             _Waiting.of(plain, self.core).add(plain, request)
         return request.id
 
@@ -81,7 +81,7 @@ class Transactions(ABC):
 class _Waiting:
     """The submits that wait for the commit of a session, each with the transaction or savepoint that it is part of."""
 
-    def __init__(self, session: Session, core: Lanes) -> None:
+    def __init__(self, session: SqlSession, core: Lanes) -> None:
         self._core = core
         self._requests: list[tuple[Transaction | None, JobRequest]] = []
         self._committed: Transaction | None = None  # the transaction or savepoint that is about to end
@@ -90,20 +90,20 @@ class _Waiting:
         listen(session, "after_transaction_end", self._ends)
 
     @classmethod
-    def of(cls, session: Session, core: Lanes) -> _Waiting:
+    def of(cls, session: SqlSession, core: Lanes) -> _Waiting:
         found: dict[Lanes, _Waiting] = session.info.setdefault(_NAME, {})
         if core not in found:
             found[core] = cls(session, core)
         return found[core]
 
-    def add(self, session: Session, request: JobRequest) -> None:
+    def add(self, session: SqlSession, request: JobRequest) -> None:
         self._requests.append((_innermost(session), request))
 
-    def _commits(self, session: Session) -> None:
+    def _commits(self, session: SqlSession) -> None:
         """The release of a savepoint is a commit, too."""
         self._committed = _innermost(session)
 
-    def _ends(self, session: Session, ended: Transaction) -> None:
+    def _ends(self, session: SqlSession, ended: Transaction) -> None:
         """A savepoint that was released hands on what it has. When the outermost transaction ends, nothing is left to
         be closed, so an error here leaves the session in order.
         """
@@ -120,6 +120,6 @@ class _Waiting:
             self.add(session, request)
 
 
-def _innermost(session: Session) -> Transaction | None:
+def _innermost(session: SqlSession) -> Transaction | None:
     """The savepoint at work, else the transaction; None before it began: then the next one counts."""
     return session.get_nested_transaction() or session.get_transaction()

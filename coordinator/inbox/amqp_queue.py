@@ -28,7 +28,7 @@ _SOON = 0.01  # seconds in which a message that is there arrives
 _LONGEST = 200  # characters of a message_id that is a tag
 
 
-class Properties(TypedDict, total=False):
+class AmqpProperties(TypedDict, total=False):
     """Those of a message on AMQP that we read."""
 
     message_id: str
@@ -46,7 +46,7 @@ class Delivered(Protocol):
     """A message of py-amqp."""
 
     body: bytes | str | None
-    properties: Properties
+    properties: AmqpProperties
     delivery_info: Delivery
 
 
@@ -145,7 +145,7 @@ class AmqpQueue:
         self._received[number] = Received(tag, _text(given, body), str(number).encode(), len(body))
 
 
-def _text(given: Properties, body: bytes) -> bytes:
+def _text(given: AmqpProperties, body: bytes) -> bytes:
     """A message as one is found on Redis: JSON as it is, any other in kombu's envelope. A long one is cut."""
     kind, headers = given.get("content_type"), given.get("application_headers") or {}
     if len(body) > MOST or (str(kind or _JSON).startswith(_JSON) and not headers.keys() & {"task", "compression"}):

@@ -28,7 +28,7 @@ from coordinator.errors import InvalidJob, LaneFull, Locked, SettingsError, Stor
 from coordinator.execution.quiet_task import QuietTask
 from coordinator.keyed_task.calls import KeyedTasks
 from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
-from coordinator.keyed_task.message import PAST, Headers, Properties, Received, read
+from coordinator.keyed_task.message import PAST, Headers, MessageProperties, Received, read
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def install_arrivals(app: Celery) -> None:
     """Make the task that submits what arrived."""
     keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
 
-    def arrive(task: Task, headers: Headers, properties: Properties, body: object, queue: str) -> None:
+    def arrive(task: Task, headers: Headers, properties: MessageProperties, body: object, queue: str) -> None:
         keyed = keyed_tasks.named(headers["task"])
         if keyed is None:
             raise Reject(f"{headers['task']} is no keyed task here", requeue=True)

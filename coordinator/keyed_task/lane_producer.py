@@ -23,7 +23,7 @@ from coordinator.jobs.request import Call
 from coordinator.jobs.spec import Signature, Spec
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import OwnId
-from coordinator.keyed_task.message import Headers, Properties, Received, read
+from coordinator.keyed_task.message import Headers, MessageProperties, Received, read
 from coordinator.keyed_task.option import KeyedTask
 
 _CANVAS = {"chain", "chord", "group"}
@@ -37,7 +37,7 @@ class Routed(TypedDict, total=False):
     declare: Sequence[Exchange | Queue] | None
 
 
-class Sent(Properties, Routed, total=False):
+class Sent(MessageProperties, Routed, total=False):
     """The part that we read of what Celery gives to a producer."""
 
 

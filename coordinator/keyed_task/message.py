@@ -44,7 +44,7 @@ class Headers(TypedDict, total=False):
     coordinator_parent: str | None
 
 
-class Properties(TypedDict, total=False):
+class MessageProperties(TypedDict, total=False):
     """Those of a message."""
 
     priority: int | None
@@ -70,7 +70,7 @@ class Received(NamedTuple):
     message: Message
 
 
-def read(headers: Headers, properties: Properties, body: object, queue: str, priority: int | None) -> Received:
+def read(headers: Headers, properties: MessageProperties, body: object, queue: str, priority: int | None) -> Received:
     """`priority`: greater goes first. Raises InvalidJob for a message of another protocol."""
     if not isinstance(body, list | tuple) or len(body) != 3:
         raise InvalidJob(f"{headers.get('task')}: a keyed task needs messages of protocol 2 (task_protocol)")
@@ -108,7 +108,7 @@ def _of_users(headers: Headers) -> dict[str, object]:
     return own | dict(headers.get("headers") or {})
 
 
-def _message(headers: Headers, properties: Properties, embed: Embed) -> Message:
+def _message(headers: Headers, properties: MessageProperties, embed: Embed) -> Message:
     """Without what is usual, since each job keeps it."""
     own = headers["id"]
     found = {

@@ -129,13 +129,13 @@ class Store:
         """The time there; asked as by `read`, which sees that an idle connection was closed."""
 
         def ask() -> Clock:
+            function = f"clock_read_{self.library.digest}"
             try:
-                [found] = self.client.execute_command("FCALL", f"clock_read_{self.library.digest}", 1, self.prefix)
+                return Clock(*self.client.execute_command("FCALL", function, 1, self.prefix)[0])
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
-                found = self.step("clock_read")
-            return Clock(*found)
+            return Clock(*self.step("clock_read"))
 
         return self.call(ask)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -135,16 +135,9 @@ def _text_of(script: str) -> str:
     return resources.files("coordinator.worker").joinpath(f"unacked_{script}.lua").read_text(encoding="utf-8")
 
 
-class Script(Protocol):
-    """A script of redis-py, bound to its client."""
-
-    def __call__(self, keys: Sequence[str], args: Sequence[str | bytes | int]) -> Any: ...
-
-
-def _script(channel: Channel, name: str) -> Script:
+def _script(channel: Channel, name: str) -> Callable[..., Any]:
     """kombu's client puts the `global_keyprefix` before the first key of a script, and before no other."""
-    script: Script = channel.client.register_script(_text_of(name))
-    return script
+    return cast(Callable[..., Any], channel.client.register_script(_text_of(name)))
 
 
 def lasts(app: Celery) -> float:
