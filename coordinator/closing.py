@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from coordinator.errors import ShuttingDown
 
+if TYPE_CHECKING:
+    from celery.app.task import Task
 
-def task_at_work() -> Any:
+
+def task_at_work() -> Task | None:
     """The task that this thread works on, or None. A process without Celery's has none."""
     state = sys.modules.get("celery._state")
     return state and state.get_current_task()

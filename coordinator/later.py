@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import cast
 
 
 class Later:
@@ -23,24 +23,25 @@ class Later:
         self._later = module, name
 
     @cached_property
-    def _found(self) -> Any:
+    def _found(self) -> Callable[..., object]:
         module, name = self._later
-        return getattr(import_module(module), name) if name else import_module(module)
+        found = import_module(module)
+        return cast(Callable[..., object], getattr(found, name) if name else found)
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: object, **options: object) -> object:
         return self._found(*args, **options)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._found, name)
 
 
 def handing_on(
     package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and the `__dir__` of a package that hands on these names of each of its modules."""
     home_of = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
 
-    def find(name: str) -> Any:
+    def find(name: str) -> object:
         if name in home_of:
             return getattr(import_module(home_of[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack, cast
 
 if TYPE_CHECKING:
     from coordinator.jobs.options import Options
@@ -18,6 +18,31 @@ if TYPE_CHECKING:
     from coordinator.lanes.lanes import Lanes
 
 _NAME = "coordinator_on_commit"  # in a session's `info`
+
+
+class Transaction(Protocol):
+    """A transaction or savepoint of SQLAlchemy, as far as it is asked."""
+
+    @property
+    def parent(self) -> Transaction | None: ...
+
+
+class SqlSession(Protocol):
+    """A session of SQLAlchemy, as far as it is asked."""
+
+    @property
+    def info(self) -> dict[str, dict[Lanes, _Waiting]]: ...
+
+    def get_transaction(self) -> Transaction | None: ...
+
+    def get_nested_transaction(self) -> Transaction | None: ...
+
+
+class AsyncSession(Protocol):
+    """One of asyncio's."""
+
+    @property
+    def sync_session(self) -> SqlSession: ...
 
 
 class Transactions(ABC):
@@ -33,7 +58,8 @@ class Transactions(ABC):
     ) -> JobRequest: ...
 
     def submit_on_commit(
-        self, keys: str | Sequence[str] | None, signature: Mapping[str, object], *, session: Any = None,
+        self, keys: str | Sequence[str] | None, signature: Mapping[str, object], *,
+        session: SqlSession | AsyncSession | None = None,
         using: str | None = None, **options: Unpack[Options],
     ) -> str:  # fmt: skip
         """Submit the job once the current transaction commits, never where it is rolled back. Gives the job's id.
@@ -47,7 +73,7 @@ class Transactions(ABC):
         if session is None:
             import_module("django.db.transaction").on_commit(partial(self.core.submit, request), using=using)
         else:
-            plain = getattr(session, "sync_session", session)
+            plain = cast("SqlSession", getattr(session, "sync_session", session))
             _Waiting.of(plain, self.core).add(plain, request)
         return request.id
 
@@ -55,29 +81,29 @@ class Transactions(ABC):
 class _Waiting:
     """The submits that wait for the commit of a session, each with the transaction or savepoint that it is part of."""
 
-    def __init__(self, session: Any, core: Lanes) -> None:
+    def __init__(self, session: SqlSession, core: Lanes) -> None:
         self._core = core
-        self._requests: list[tuple[Any, JobRequest]] = []
-        self._committed: Any = None  # the transaction or savepoint that is about to end
+        self._requests: list[tuple[Transaction | None, JobRequest]] = []
+        self._committed: Transaction | None = None  # the transaction or savepoint that is about to end
         listen = import_module("sqlalchemy.event").listen
         listen(session, "after_commit", self._commits)
         listen(session, "after_transaction_end", self._ends)
 
     @classmethod
-    def of(cls, session: Any, core: Lanes) -> _Waiting:
+    def of(cls, session: SqlSession, core: Lanes) -> _Waiting:
         found: dict[Lanes, _Waiting] = session.info.setdefault(_NAME, {})
         if core not in found:
             found[core] = cls(session, core)
         return found[core]
 
-    def add(self, session: Any, request: JobRequest) -> None:
+    def add(self, session: SqlSession, request: JobRequest) -> None:
         self._requests.append((_innermost(session), request))
 
-    def _commits(self, session: Any) -> None:
+    def _commits(self, session: SqlSession) -> None:
         """The release of a savepoint is a commit, too."""
         self._committed = _innermost(session)
 
-    def _ends(self, session: Any, ended: Any) -> None:
+    def _ends(self, session: SqlSession, ended: Transaction) -> None:
         """A savepoint that was released hands on what it has. When the outermost transaction ends, nothing is left to
         be closed, so an error here leaves the session in order.
         """
@@ -94,6 +120,6 @@ class _Waiting:
             self.add(session, request)
 
 
-def _innermost(session: Any) -> Any:
+def _innermost(session: SqlSession) -> Transaction | None:
     """The savepoint at work, else the transaction; None before it began: then the next one counts."""
     return session.get_nested_transaction() or session.get_transaction()

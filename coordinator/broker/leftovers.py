@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from celery import Celery
 from kombu.connection import Connection
@@ -16,6 +16,9 @@ from kombu.connection import Connection
 from coordinator.broker import doorbells
 from coordinator.broker.doorbells import OF_NODES, ONE_TRY, queue_of
 from coordinator.broker.transport import is_redis
+
+if TYPE_CHECKING:
+    from kombu.transport.redis import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,7 @@ def clear(app: Celery, node: str) -> None:
         logger.info("cannot look for what older versions left on the broker: %s", error)
 
 
-def _unbind(app: Celery, channel: Any) -> None:
+def _unbind(app: Celery, channel: Channel) -> None:
     """Forget the bindings of all nodes' queues."""
     for exchange in {queue.exchange.name for queue in app.amqp.queues.values()} - {""}:
         bound = channel.keyprefix_queue % (exchange,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime
 
 import click
 
@@ -64,7 +64,7 @@ def show_entry(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     click.echo(table(heads, (_row(one) for one in past)) if past else "no tick was sent yet")
 
 
-def _entry(one: Scheduled) -> dict[str, Any]:
+def _entry(one: Scheduled) -> dict[str, object]:
     return {**asdict(one), "next": one.next}
 
 
@@ -88,7 +88,7 @@ def _shown(one: Scheduled) -> str:
     )
 
 
-def _label(one: Scheduled, at: Any, place: int) -> str:
+def _label(one: Scheduled, at: datetime, place: int) -> str:
     if one.paused:
         return "paused"
     return "omitted" if at == one.omitted else "next" if place == 0 else "then"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 import click
 from celery import Celery
@@ -80,7 +80,7 @@ def _broken(name: str, error: Exception) -> click.ClickException:
 class Commands(click.Group):
     """The library's commands and those of the app. An error that is meant for people is one line."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except StoreUnavailable as error:

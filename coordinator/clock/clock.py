@@ -17,7 +17,6 @@ import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -30,6 +29,7 @@ from coordinator.lanes.lanes import Lanes
 from coordinator.lanes.sorter import STEP
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
+from coordinator.store.values import Json
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Charge:
     tasks: list[str]
     app: str
     board: str
-    settings: dict[str, Any]
+    settings: dict[str, Json]
 
 
 class Clock:

@@ -14,11 +14,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from coordinator.fleet import processes
+from coordinator.store.values import Json
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ _LAST = 5.0  # seconds to end in good order
 class ErrandsProcess:
     """`charge`: what it is told as its first line. `board`: the folder in which its name is kept."""
 
-    def __init__(self, app: str, charge: dict[str, Any], board: Path, patience: float = PATIENCE) -> None:
+    def __init__(self, app: str, charge: Mapping[str, Json], board: Path, patience: float = PATIENCE) -> None:
         self._app = app
         self._charge = charge
         self._name = board / "errands"
@@ -66,7 +67,7 @@ class ErrandsProcess:
         """There is something to do. Never waits, never raises: the next beat says so again."""
         self._say({"look": 1})
 
-    def _say(self, line: dict[str, Any]) -> None:
+    def _say(self, line: Mapping[str, Json]) -> None:
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 os.write(self._process.stdin.fileno(), json.dumps(line).encode() + b"\n")

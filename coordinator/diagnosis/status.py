@@ -82,7 +82,7 @@ def warnings(store: Store) -> tuple[str, ...]:
 
     Raises StoreUnavailable, or SettingsError if the server is too old.
     """
-    return store.call(lambda: _server(store))[1]  # type: ignore[no-any-return]
+    return store.call(lambda: _server(store))[1]
 
 
 def list_jobs(store: Store, *, key: str = "", state: str = "", most: int = 50) -> list[Job]:

@@ -105,13 +105,10 @@ class Document:
     def fetch(self) -> Copy:
         """The committed version from Redis itself, for processes that keep copies or have none."""
 
-        def ask() -> list[Any]:
-            both = self.store.client.pipeline(transaction=True)
-            both.mget(self._key("pointer"), self._key("sum"))
-            both.hgetall(self._key("document"))
-            return both.execute()
-
-        pointer, found = self.store.call(ask)
+        both = self.store.client.pipeline(transaction=True)
+        both.mget(self._key("pointer"), self._key("sum"))
+        both.hgetall(self._key("document"))
+        pointer, found = self.store.call(both.execute)
         return Copy(*_pointer(*pointer), {entry.decode(): raw.decode() for entry, raw in found.items()})
 
     def current(self, *entries: str) -> Copy:

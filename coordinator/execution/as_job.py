@@ -9,11 +9,10 @@ result.
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from celery.app.task import Task
 from celery.canvas import Signature
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, Retry
 from celery.result import AsyncResult
 
 from coordinator.errors import NoRetry
@@ -38,7 +37,7 @@ def adopt(task: Task) -> None:
         return
     usual_retry, usual_replace = task.retry, task.replace
 
-    def retry(*args: Any, **kwargs: Any) -> Any:
+    def retry(*args: object, **kwargs: object) -> Retry:
         request = task.request
         if not _is_job(task):
             return usual_retry(*args, **kwargs)
@@ -49,7 +48,7 @@ def adopt(task: Task) -> None:
             request.is_eager = before
         raise NoRetry(f"{task.name}: self.retry(throw=False); a job is tried again only where its task raises")
 
-    def replace(sig: Signature) -> Any:
+    def replace(sig: Signature) -> object:
         if not _is_job(task):
             return usual_replace(sig)
         request, handle = task.request, task.AsyncResult(str(uuid.uuid4()))

@@ -13,16 +13,14 @@ import threading
 import time
 import traceback
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Any
 
 from celery import Celery, states
 from celery.app import trace
-from celery.app.trace import trace_ok_t
 from celery.exceptions import Retry, SoftTimeLimitExceeded
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
@@ -32,13 +30,12 @@ from coordinator.errors import Conflict, NoRetry, TimedOut
 from coordinator.execution import subresults
 from coordinator.execution.as_job import Replaced, adopt
 from coordinator.execution.claim import Claim
+from coordinator.execution.quiet_task import Tracer
 from coordinator.execution.results import is_ignored
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Message
 
 logger = logging.getLogger(__name__)
-
-Tracer = Callable[[str, Sequence[Any], Mapping[str, Any], Mapping[str, object]], trace_ok_t]
 
 
 @dataclass(slots=True)  # not frozen: one is made for each attempt
@@ -52,7 +49,7 @@ class Outcome:
 
     kind: str
     detail: str
-    value: Any = None
+    value: object = None
     error: BaseException | None = None
     traceback: str = ""
     delay: float = 0.0
@@ -81,7 +78,8 @@ class Tracers:
             if "canvas" in claim.laid:
                 return succeeded(claim, self._publish(claim), time.monotonic() - began, retry_delay)
             trace = self._tracer(claim.task)
-            request = self._request(claim)
+            children: list[AsyncResult] = []
+            request = self._request(claim, children)
             with soft_limit(claim.laid.get("soft")):
                 retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, request)
         except Exception as error:  # the task is unknown, or one of its handlers raised
@@ -94,7 +92,7 @@ class Tracers:
             return failed(claim, late, runtime, retry_delay)
         if info is None:
             outcome = self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
-            outcome.children = tuple(request["_children"])
+            outcome.children = tuple(children)
             return outcome
         if isinstance(info.retval, Replaced):
             return Outcome("parked", dumps({"ids": [info.retval.handle.id], "one": True}), runtime=runtime)
@@ -130,10 +128,11 @@ class Tracers:
         """Publish a step that is a group or chord. Returns its handles: the step parks on them."""
         return self._app.signature(dict(claim.laid["canvas"])).apply_async(claim.args)
 
-    def _request(self, claim: Claim) -> dict[str, Any]:
+    def _request(self, claim: Claim, children: list[AsyncResult]) -> dict[str, object]:
         """The headers of a user are fields of it, too, and override none of its own.
 
-        Chain, chord and links are left out: they go on once Redis has accepted the outcome.
+        Celery adds to `children` what the body publishes. Chain, chord and links are left out: they go on once Redis
+        has accepted the outcome.
         """
         message: Message = {} if claim.undoing else claim.spec.get("message", {})
         return {
@@ -144,7 +143,7 @@ class Tracers:
             "task": claim.task,
             "lang": "py",
             "retries": message.get("retries", 0) + claim.tries,
-            "_children": [],
+            "_children": children,
             "is_eager": self._in_place,
             "ignore_result": True,
             "hostname": self._hostname,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from celery import Celery, group, states
 from celery._state import _task_stack
 from celery.app.task import Context
 from celery.backends.base import DisabledBackend
+from celery.canvas import Signature as CelerySignature
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 from kombu.exceptions import EncodeError
@@ -43,7 +44,7 @@ class Ended(NamedTuple):
     """How the job ended, as Celery says it."""
 
     state: str
-    result: Any
+    result: object
     trace: str | None
 
 
@@ -57,7 +58,7 @@ def ended(job: Job, error: BaseException | None, trace: str) -> Ended:
 
 
 def request_of(
-    args: tuple[Any, ...], kwargs: dict[str, Any], node: str | None, caller: Caller, kept: bool,
+    args: tuple[object, ...], kwargs: dict[str, object], node: str | None, caller: Caller, kept: bool,
     children: Sequence[AsyncResult] = (),
 ) -> Context:  # fmt: skip
     """The request of a task that is over. `children`: those that its body published."""
@@ -101,7 +102,7 @@ def go_on(app: Celery, request: Context, end: Ended, kept: bool, turned_away: bo
             backend.mark_as_failure(request.id, end.result, end.trace, request=request, store_result=kept)
 
 
-def _publish(app: Celery, request: Context, result: Any) -> None:
+def _publish(app: Celery, request: Context, result: object) -> None:
     """The links and the next step of the chain, as `celery.app.trace` publishes them."""
     about = {"parent_id": request.id, "root_id": request.root_id or request.id}
     links = [app.signature(link) for link in request.callbacks or ()]
@@ -118,7 +119,7 @@ def _publish(app: Celery, request: Context, result: Any) -> None:
 
 
 @contextmanager
-def _refused(app: Celery, one: Any, chain: list[Signature]) -> Iterator[None]:
+def _refused(app: Celery, one: CelerySignature, chain: list[Signature]) -> Iterator[None]:
     """Nobody hears an error of a call that comes after the end of a job. Where another try would be refused again, the
     call fails under its own id, and so does what was to follow it.
     """

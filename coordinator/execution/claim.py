@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kombu.utils.json import loads
 
@@ -48,8 +48,8 @@ class Claim:
     id: str
     keys: tuple[str, ...]
     task: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     spec: Spec
     laid: StepSpec
     kind: str
@@ -63,8 +63,8 @@ class Claim:
     undoing: bool
     step: int
     back: int
-    value: Any
-    values: tuple[Any, ...]
+    value: object
+    values: tuple[object, ...]
     error: Cause | None
 
     @property
@@ -131,7 +131,7 @@ def claim_of(given: Iterable[object], token: str) -> Claim:
 def _plain(taken: Taken, spec: Spec, token: str) -> Claim:
     """The claim of a job that was simply started, as most are."""
     laid = chain.laid(spec, 0)
-    kwargs: dict[str, Any] = {**laid.get("kwargs", {})}
+    kwargs: dict[str, object] = {**laid.get("kwargs", {})}
     if taken.unite:
         kwargs |= loads(_text(taken.unite))
     limit = int(_text(taken.limits).split(" ", 3)[2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, Required, TypedDict, cast
 
 from celery import Celery, states
 from kombu.utils.json import dumps, loads
@@ -38,7 +38,14 @@ class End(NamedTuple):
     """How a sub-result ended: `found` is its result where it ended `well`, else its error."""
 
     well: bool
-    found: Any
+    found: object
+
+
+class Meta(TypedDict, total=False):
+    """A task's state in the result backend."""
+
+    status: Required[str]
+    result: object
 
 
 class Parked:
@@ -130,9 +137,10 @@ class Parked:
         lost: list[str] = []
         for start in range(0, len(ids), _TOGETHER):
             found = self.store.step("children_lost", job_id, *ids[start : start + _TOGETHER])
-            known = dict(self._metas([one.decode() for one in found], lambda: None))
+            metas = self._metas([one.decode() for one in found], lambda: None)
+            state_of = {one: meta["status"] for one, meta in metas}
             over = (*states.READY_STATES, states.RETRY)
-            lost += [one.decode() for one in found if known.get(one.decode(), {}).get("status") not in over]
+            lost += [one.decode() for one in found if state_of.get(one.decode()) not in over]
         return lost
 
     def _ends(self, ids: Sequence[str], get_on: Callable[[], None]) -> dict[str, End]:
@@ -155,7 +163,7 @@ class Parked:
         jobs = {job.id: job for job in read_many(self.store, list(set(meant.values())))}
         return {one: jobs[other] for one, other in meant.items() if other in jobs}
 
-    def _metas(self, ids: Sequence[str], get_on: Callable[[], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _metas(self, ids: Sequence[str], get_on: Callable[[], None]) -> Iterator[tuple[str, Meta]]:
         """Ask the backend for tasks: for all at once where it can, else one by one."""
         if hasattr(self.app.backend, "mget") and ids:
             yield from self.app.backend.get_many(ids, interval=0, max_iterations=1)

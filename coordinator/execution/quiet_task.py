@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 from billiard.einfo import ExceptionInfo
 from celery import signals, states
@@ -19,6 +19,15 @@ from celery.app.trace import TraceInfo, trace_ok_t
 logger = logging.getLogger(__name__)
 
 
+class Tracer(Protocol):
+    """Celery's way to run a task for a request."""
+
+    def __call__(
+        self, uuid: str, args: Sequence[object], kwargs: Mapping[str, object],
+        request: Mapping[str, object] | None = None,
+    ) -> trace_ok_t: ...  # fmt: skip
+
+
 class QuietTask(Task):
     """It keeps no tracer but its own, and calls its function as it was declared."""
 
@@ -26,7 +35,7 @@ class QuietTask(Task):
     Request = "coordinator.worker.quiet_request:QuietRequest"
 
     @property
-    def __trace__(self) -> Any:
+    def __trace__(self) -> Tracer:
         return self._trace
 
     @__trace__.setter
@@ -34,8 +43,9 @@ class QuietTask(Task):
         """A worker gives each task a tracer of Celery's."""
 
     def _trace(
-        self, uuid: str, args: Sequence[Any], kwargs: Mapping[str, Any], request: Mapping[str, Any] | None = None
-    ) -> trace_ok_t:
+        self, uuid: str, args: Sequence[object], kwargs: Mapping[str, object],
+        request: Mapping[str, object] | None = None,
+    ) -> trace_ok_t:  # fmt: skip
         _task_stack.push(self)
         self.request_stack.push(Context(request or {}, args=args, kwargs=kwargs, called_directly=False))
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from kombu.utils.json import dumps, loads
 
@@ -123,7 +123,7 @@ class Nodes:
 
     def all(self) -> list[Node]:
         """All nodes that no sweep has declared dead, sorted by name."""
-        return self.store.call(self._read)  # type: ignore[no-any-return]
+        return self.store.call(self._read)
 
     def names(self) -> list[str]:
         return [node.name for node in self.all()]
@@ -134,20 +134,16 @@ class Nodes:
 
     def is_alive(self, name: str, incarnation: str | None = None) -> bool:
         """`incarnation`: this very life of it."""
-
-        def ask() -> list[Any]:
-            pipeline = self.store.client.pipeline(transaction=False)
-            pipeline.zscore(self.store.key("alive"), name)
-            pipeline.hget(self.store.key("node", name), "incarnation")
-            return list(pipeline.execute())
-
-        till, found = self.store.call(ask)
+        pipeline = self.store.client.pipeline(transaction=False)
+        pipeline.zscore(self.store.key("alive"), name)
+        pipeline.hget(self.store.key("node", name), "incarnation")
+        till, found = self.store.call(pipeline.execute)
         its = incarnation is None or (found or b"").decode() == incarnation
         return its and till is not None and bool(till > self.store.clock().uptime)
 
     def _read(self) -> list[Node]:
         client, key = self.store.client, self.store.key
-        members: Any = client.zrange(key("alive"), 0, -1, withscores=True)
+        members = cast(list[tuple[bytes, float]], client.zrange(key("alive"), 0, -1, withscores=True))
         names, now = [name.decode() for name, _ in members], self.store.clock().uptime
         pipeline = client.pipeline(transaction=False)
         for name in names:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 from celery import Celery, states
 from celery.app.task import Context
@@ -19,13 +18,13 @@ class Chords:
         self._app = app
         self._following = following
         self._sizes: dict[str, int] = {}
-        self._parts: dict[str, dict[int, tuple[str, Any]]] = {}
+        self._parts: dict[str, dict[int, tuple[str, object]]] = {}
 
     def set_size(self, group: str, size: int) -> None:
         """Celery knows it before it publishes the last part."""
         self._sizes[group] = size
 
-    def count(self, request: Context, state: str, result: Any, **_: object) -> None:
+    def count(self, request: Context, state: str, result: object, **_: object) -> None:
         """A part has ended."""
         group = request.group
         parts = self._parts.setdefault(group, {})

@@ -7,9 +7,8 @@ chain and chord, as a worker would: Celery's eager calls leave these to whoever 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from celery import Celery
 from celery.app.task import Context, Task
@@ -27,7 +26,9 @@ def called_in_place(app: Celery) -> Iterator[None]:
     keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
     usual = app.send_task
 
-    def send_task(name: str, args: Any = None, kwargs: Any = None, **options: Any) -> AsyncResult:
+    def send_task(
+        name: str, args: Sequence[object] | None = None, kwargs: Mapping[str, object] | None = None, **options: object
+    ) -> AsyncResult:
         task = app.tasks.get(name)
         if task is None or (keyed_tasks.of(task) is not None and options.get("coordinate") is not False):
             return usual(name, args, kwargs, **options)
@@ -40,7 +41,9 @@ def called_in_place(app: Celery) -> Iterator[None]:
         app.send_task = usual
 
 
-def _called(app: Celery, task: Task, args: Any, kwargs: Any, options: dict[str, Any]) -> EagerResult:
+def _called(
+    app: Celery, task: Task, args: Sequence[object], kwargs: Mapping[str, object], options: Mapping[str, object]
+) -> EagerResult:
     task_id = options.get("task_id") or str(uuid.uuid4())
     end = task.apply(
         args, kwargs, task_id=task_id, throw=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import cast
 
 from coordinator.errors import WaitTimeout
 from coordinator.in_place.instances import told
@@ -13,6 +13,7 @@ from coordinator.jobs.instances import Grabbed, found, names_in
 from coordinator.lanes.grab import Grabber
 from coordinator.lanes.leases import Lease, Renewer
 from coordinator.settings import Settings
+from coordinator.store.client import Store
 
 
 class GrabsInMemory:
@@ -23,8 +24,12 @@ class GrabsInMemory:
         self.rules = memory.rules
         self._memory = memory
 
-    def step(self, name: str, *args: str) -> Any:
-        steps: dict[str, Any] = {"grab_take": self._take, "grab_end": self._end, "grab_look": self.look}
+    def step(self, name: str, *args: str) -> list[bytes] | bytes:
+        steps: dict[str, Callable[..., list[bytes] | bytes]] = {
+            "grab_take": self._take,
+            "grab_end": self._end,
+            "grab_look": self.look,
+        }
         reply = steps[name](*args)
         self._memory._settle()
         return reply
@@ -67,7 +72,7 @@ class GrabberInPlace(Grabber):
     def __init__(
         self, memory: Memory, settings: Settings, node: Callable[[], str], in_task: Callable[[], bool]
     ) -> None:
-        store: Any = GrabsInMemory(memory, settings)
+        store = cast(Store, GrabsInMemory(memory, settings))
         super().__init__(store, _NoTime(store), memory.holds, node, in_task)
 
     def all(self, key: str | None, most: int) -> list[Grabbed]:

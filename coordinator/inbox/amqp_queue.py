@@ -11,7 +11,7 @@ import base64
 import json
 import uuid
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, TypedDict
 
 from celery import Celery
 from kombu.connection import Connection
@@ -26,6 +26,28 @@ _HEARTBEAT = 20  # seconds
 _CONNECT = 2.0  # seconds
 _SOON = 0.01  # seconds in which a message that is there arrives
 _LONGEST = 200  # characters of a message_id that is a tag
+
+
+class AmqpProperties(TypedDict, total=False):
+    """Those of a message on AMQP that we read."""
+
+    message_id: str
+    content_type: str
+    application_headers: dict[str, object]
+
+
+class Delivery(TypedDict):
+    """How a message came."""
+
+    delivery_tag: int
+
+
+class Delivered(Protocol):
+    """A message of py-amqp."""
+
+    body: bytes | str | None
+    properties: AmqpProperties
+    delivery_info: Delivery
 
 
 class AmqpQueue:
@@ -114,7 +136,7 @@ class AmqpQueue:
             with self._connection.channel() as channel:
                 channel.queue_declare(queue, durable=True, auto_delete=False, arguments=arguments)
 
-    def _receive(self, message: Any) -> None:
+    def _receive(self, message: Delivered) -> None:
         body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
         given, number = message.properties, message.delivery_info["delivery_tag"]
         tag = given.get("message_id")
@@ -123,7 +145,7 @@ class AmqpQueue:
         self._received[number] = Received(tag, _text(given, body), str(number).encode(), len(body))
 
 
-def _text(given: dict[str, Any], body: bytes) -> bytes:
+def _text(given: AmqpProperties, body: bytes) -> bytes:
     """A message as one is found on Redis: JSON as it is, any other in kombu's envelope. A long one is cut."""
     kind, headers = given.get("content_type"), given.get("application_headers") or {}
     if len(body) > MOST or (str(kind or _JSON).startswith(_JSON) and not headers.keys() & {"task", "compression"}):

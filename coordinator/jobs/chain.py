@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.arguments import in_canvas
 from coordinator.jobs.options import Arguments, Options, Target, TaskDefault
-from coordinator.jobs.spec import Signature, SignatureOptions, Spec, StepSpec
+from coordinator.jobs.spec import InCanvas, Signature, SignatureOptions, Spec, StepSpec
 from coordinator.store.times import milliseconds
 
 CANVAS = "coordinator.canvas"  # the task name under which any node of the app takes a step that publishes a canvas
@@ -209,7 +209,7 @@ def _flat(signature: Signature, outer: bool = False) -> Iterator[Signature]:
     options = {name for name, value in (signature.get("options") or {}).items() if value is not None}
     if options and not outer:
         raise InvalidJob(f"a chain within a chain: cannot honour {', '.join(sorted(options))} there")
-    for one in (signature.get("kwargs") or {}).get("tasks") or ():
+    for one in cast(InCanvas, signature.get("kwargs") or {}).get("tasks") or ():
         yield from _flat(one)
 
 
@@ -283,7 +283,7 @@ def following(spec: Spec, number: int) -> StepSpec | None:
     return steps[number + 1] if number + 1 < len(steps) else None
 
 
-def arguments(spec: Spec, number: int, value: Any) -> list[Any]:
+def arguments(spec: Spec, number: int, value: object) -> list[object]:
     """The positional arguments of a step: the result of the step before goes first, unless this one is immutable."""
     step = laid(spec, number)
     own = list(step.get("args", ()))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Required, TypedDict
+from typing import Literal, Required, TypedDict
 
 from coordinator.jobs.spec import Signature, SignatureOptions
 
-Arguments = tuple[list[Any], dict[str, Any]]
+Arguments = tuple[list[object], dict[str, object]]
 
 WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
 KEEP = 30 * 86400.0  # seconds for which nobody grabs a completed instance again
@@ -105,7 +105,7 @@ class Coordinate(TaskOptions, total=False):
     """
 
     key: Required[KeyOption | Sequence[KeyOption]]
-    when_busy: Literal["queue", "skip", "defer", "replace"] | Mapping[Any, Literal["queue", "skip"]]
+    when_busy: WhenBusy | Mapping[KeyOption, Literal["queue", "skip"]]
     on_skip: Literal["result", "raise"]
     max_waiting: int | None
 

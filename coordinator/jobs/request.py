@@ -158,7 +158,7 @@ def check_options(options: Mapping[str, object]) -> None:
         raise InvalidJob(f"got an unexpected option {unknown}; options of submit: {', '.join(sorted(_KNOWN))}")
 
 
-def check_signature(given: Mapping[str, object]) -> tuple[Signature, SignatureOptions]:
+def check_signature(given: object) -> tuple[Signature, SignatureOptions]:
     """A signature and its options; what cannot be honoured is refused by name."""
     if not isinstance(given, Mapping) or not isinstance(given.get("task"), str):
         raise InvalidJob(f"not a signature of a task: {given!r}; make one with task.s(…)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Required, TypedDict
+from typing import Required, TypedDict
 
 CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
 
@@ -32,11 +32,19 @@ class Signature(TypedDict, total=False):
     """A task and its arguments. Those of a chain, group or chord (`subtask_type`) hold their tasks in `kwargs`."""
 
     task: Required[str]
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
     options: SignatureOptions
     subtask_type: str | None
     immutable: bool
+
+
+class InCanvas(TypedDict, total=False):
+    """The `kwargs` of a canvas: the `tasks` of a chain or group, the `header` and the `body` of a chord."""
+
+    tasks: Sequence[Signature]
+    header: Signature | Sequence[Signature]
+    body: Signature | None
 
 
 _Placed = TypedDict("_Placed", {"class": str}, total=False)
@@ -46,8 +54,8 @@ class StepSpec(_Placed, total=False):
     """A step as it is kept: a task and its arguments, or a `canvas` that it publishes. `limit`: ms; `soft`: seconds."""
 
     task: str
-    args: list[Any]
-    kwargs: dict[str, Any]
+    args: list[object]
+    kwargs: dict[str, object]
     immutable: int
     headers: dict[str, object]
     shadow: str
@@ -109,7 +117,7 @@ class Part(TypedDict, total=False):
     """How a sub-result of an attempt ended: with a `result` or an `error`. It has neither where it had not ended."""
 
     id: str
-    result: Any
+    result: object
     error: Cause
 
 

@@ -25,7 +25,7 @@ class OwnId(str):
     __slots__ = ()
 
 
-def check_keys(keys: str | Sequence[str]) -> tuple[str, ...]:
+def check_keys(keys: object) -> tuple[str, ...]:
     """The keys of a job: 1 to 16 different texts of 1 to 512 bytes without control characters."""
     if not isinstance(keys, Collection):
         raise InvalidJob(f"a key is text, several are a list of texts, not {keys!r}")
@@ -133,8 +133,8 @@ def printable(text: str) -> bool:
     return bool(text) and not _CONTROL.search(text) and text.encode(errors="replace").decode() == text
 
 
-def one_of(name: str, value: str, known: Sequence[str]) -> str:
-    if value not in known:
+def one_of(name: str, value: object, known: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in known:
         raise InvalidJob(f"{name} {value!r}: one of {', '.join(known)}")
     return value
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from celery import Celery
 from celery.app.task import Task
@@ -28,7 +28,7 @@ from coordinator.errors import InvalidJob, LaneFull, Locked, SettingsError, Stor
 from coordinator.execution.quiet_task import QuietTask
 from coordinator.keyed_task.calls import KeyedTasks
 from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
-from coordinator.keyed_task.message import PAST, Received, read
+from coordinator.keyed_task.message import PAST, Headers, MessageProperties, Received, read
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +41,22 @@ _YEAR = 366 * 24 * 3600  # above any limit of an app: else it would end the wait
 _WAIT = 5.0  # seconds for which a process waits for Redis; then the message goes back to its queue
 _PAUSE = 0.25
 
-Handler = Callable[[Message, Any, Any, Any, Any], Any]
+Settle = Callable[..., None]  # acknowledges or rejects a message
+
+
+class Handler(Protocol):
+    """How a worker takes the messages of one task: Celery's strategies."""
+
+    def __call__(
+        self, message: Message, body: object, ack: Settle, reject: Settle, callbacks: Sequence[Callable[..., None]]
+    ) -> None: ...
 
 
 def install_arrivals(app: Celery) -> None:
     """Make the task that submits what arrived."""
     keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
 
-    def arrive(task: Task, headers: dict[str, Any], properties: dict[str, Any], body: list[Any], queue: str) -> None:
+    def arrive(task: Task, headers: Headers, properties: MessageProperties, body: object, queue: str) -> None:
         keyed = keyed_tasks.named(headers["task"])
         if keyed is None:
             raise Reject(f"{headers['task']} is no keyed task here", requeue=True)
@@ -89,13 +97,15 @@ def into_lanes(app: Celery, strategies: MutableMapping[str, Handler]) -> None:
 
 
 def _take(
-    app: Celery, usual: Handler, arrive: Handler, message: Message, body: Any, ack: Any, reject: Any, callbacks: Any
-) -> Any:
+    app: Celery, usual: Handler, arrive: Handler, message: Message, body: object, ack: Settle, reject: Settle,
+    callbacks: Sequence[Callable[..., None]],
+) -> None:  # fmt: skip
     """A revoked one, and one that is to go past its lane, is Celery's own business."""
     headers = message.headers
     if body is not None or "id" not in headers or headers.get(PAST) is False or headers["id"] in state.revoked:
-        return usual(message, body, ack, reject, callbacks)
-    return arrive(_wrapped(app, message), None, ack, reject, callbacks)
+        usual(message, body, ack, reject, callbacks)
+    else:
+        arrive(_wrapped(app, message), None, ack, reject, callbacks)
 
 
 def _wrapped(app: Celery, message: Message) -> Message:

@@ -13,11 +13,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, cast
 
 from celery import Celery
 from celery.app.task import Task
 from celery.result import AsyncResult
+from kombu.connection import Connection
+from kombu.messaging import Producer
 
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs.arguments import checked, in_canvas
@@ -45,6 +47,20 @@ class Host(Protocol):
     def check_open(self) -> None: ...
 
 
+class Sending(TypedDict, total=False):
+    """The options of `app.send_task` that we read; Celery has more."""
+
+    task_type: Task | None
+    task_id: str | None
+    headers: dict[str, object] | None
+    chain: list[Signature] | None
+    chord: Signature | None
+    producer: Producer | None
+    publisher: Producer | None
+    connection: Connection | None
+    result_cls: Callable[[str], AsyncResult] | None
+
+
 class KeyedTasks:
     """The keyed tasks of one app. `install` puts them between its calls and its broker."""
 
@@ -56,11 +72,12 @@ class KeyedTasks:
     def install(self) -> None:
         """A repeated call would submit each call twice: there is one coordinator to an app."""
         app = self._app
-        send, finalize = _usual(app, "send_task"), _usual(app, "finalize")
+        send: Callable[..., AsyncResult] = _usual(app, "send_task")
+        finalize = _usual(app, "finalize")
         names = list(inspect.signature(app.send_task).parameters)[:-1]
 
-        def send_task(name: str, *args: Any, coordinate: object = None, **options: Any) -> AsyncResult:
-            options |= dict(zip(names[1:], args, strict=False))
+        def send_task(name: str, *args: object, coordinate: object = None, **given: object) -> AsyncResult:
+            options = cast(Sending, given | dict(zip(names[1:], args, strict=False)))
             self._check_rest(options)
             task = options.get("task_type") or app._tasks.get(name)
             keyed = self.of(task) if task is not None else None
@@ -115,7 +132,7 @@ class KeyedTasks:
         if wrong:
             raise SettingsError("; ".join(wrong))
 
-    def _check_rest(self, options: dict[str, Any]) -> None:
+    def _check_rest(self, options: Sending) -> None:
         """The arguments of the keyed tasks behind a call, in its chain and its chord, as those of the call itself."""
         if chain := options.get("chain"):
             options["chain"] = [in_canvas(step, 1, self._given) for step in chain]
@@ -129,20 +146,20 @@ class KeyedTasks:
         return checked(task, (list(one.get("args") or ()), dict(one.get("kwargs") or {})), before)
 
     def _through_lane(
-        self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: dict[str, Any]
+        self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: Sending
     ) -> AsyncResult:
-        given = {"producer": options.pop("producer", None) or options.pop("publisher", None)}
-        given["connection"] = options.pop("connection", None)
+        given = options.pop("producer", None) or options.pop("publisher", None)
+        connection = options.pop("connection", None)
         own = options.get("task_id") is not None
         made: Callable[[str], AsyncResult] = options.pop("result_cls", None) or self._app.AsyncResult
-        producer = LaneProducer(self._app, self.submit, keyed, own, **given)
+        producer = LaneProducer(self._app, self.submit, keyed, own, given, connection)
         with producer:
             return send(name, **options, producer=producer, result_cls=lambda task_id: made(producer.told(task_id)))
 
 
-def _usual(app: Celery, name: str) -> Callable[..., Any]:
+def _usual(app: Celery, name: str) -> Callable[..., object]:
     """The app's own method, as its class has it at each call: an SDK that traces tasks may wrap it later."""
-    own: Callable[..., Any] | None = vars(app).get(name)
+    own: Callable[..., object] | None = vars(app).get(name)
     return own or (lambda *args, **options: getattr(type(app), name)(app, *args, **options))
 
 

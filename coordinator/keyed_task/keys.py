@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from typing import Any
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
+from coordinator.jobs.options import KeyOption
 
 _VARIOUS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _FIRST = re.compile(r"[^.\[]*")
@@ -20,7 +20,7 @@ _FIRST = re.compile(r"[^.\[]*")
 class Keys:
     """`parts`: texts and functions. `signature`: of the task's body, without `self`."""
 
-    parts: tuple[str | Callable[..., Any], ...]
+    parts: tuple[KeyOption, ...]
     signature: inspect.Signature
 
     @classmethod
@@ -36,13 +36,11 @@ class Keys:
                 raise InvalidJob(f"key is text, a function of the arguments, or a list of such, not {part!r}")
         return cls(parts, signature)
 
-    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    def of(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
         """The keys of a call, each once. Raises InvalidJob where one cannot be made."""
         return list(dict.fromkeys(key for _, keys in self.by_part(args, kwargs) for key in keys))
 
-    def by_part(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> list[tuple[str | Callable[..., Any], list[Any]]]:
+    def by_part(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[tuple[KeyOption, list[object]]]:
         """Beside each part the keys that it gives for a call. Raises InvalidJob where one cannot be made."""
         try:
             bound = self.signature.bind(*args, **kwargs)
@@ -51,10 +49,10 @@ class Keys:
         bound.apply_defaults()
         return [(part, self._given(part, bound)) for part in self.parts]
 
-    def _given(self, part: str | Callable[..., Any], bound: inspect.BoundArguments) -> list[Any]:
+    def _given(self, part: KeyOption, bound: inspect.BoundArguments) -> list[object]:
         if isinstance(part, str):
             return [_filled(part, self._named(bound))]
-        given = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+        given: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
         return list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
 
     @property
@@ -63,9 +61,9 @@ class Keys:
         kinds = {one.kind for one in self.signature.parameters.values()}
         return not kinds.isdisjoint({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL})
 
-    def _named(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+    def _named(self, bound: inspect.BoundArguments) -> dict[str, object]:
         """The arguments by name; those that the body takes as `**kwargs` have names, too."""
-        named: dict[str, Any] = {}
+        named: dict[str, object] = {}
         for name, value in bound.arguments.items():
             if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 named |= value
@@ -94,7 +92,7 @@ def _argument(field: str | None) -> str | None:
     return found.group() if found else None
 
 
-def _filled(text: str, named: Mapping[str, Any]) -> str:
+def _filled(text: str, named: Mapping[str, object]) -> str:
     for _, field, _, _ in Formatter().parse(text):
         if field is None:
             continue

@@ -5,14 +5,14 @@ It publishes the event `task-sent` to the broker, as any producer would, with on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
-from typing import Any, Protocol, Self, cast
+from typing import Protocol, Self, TypedDict, Unpack, cast
 
 from celery import Celery, states
 from kombu.connection import Connection
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
 from kombu.exceptions import OperationalError
 from kombu.messaging import Producer
 
@@ -23,10 +23,22 @@ from coordinator.jobs.request import Call
 from coordinator.jobs.spec import Signature, Spec
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import OwnId
-from coordinator.keyed_task.message import Received, read
+from coordinator.keyed_task.message import Headers, MessageProperties, Received, read
 from coordinator.keyed_task.option import KeyedTask
 
 _CANVAS = {"chain", "chord", "group"}
+
+
+class Routed(TypedDict, total=False):
+    """Where a message goes."""
+
+    exchange: Exchange | str | None
+    routing_key: str | None
+    declare: Sequence[Exchange | Queue] | None
+
+
+class Sent(MessageProperties, Routed, total=False):
+    """The part that we read of what Celery gives to a producer."""
 
 
 class LaneUnavailable(StoreUnavailable, OperationalError):
@@ -68,18 +80,18 @@ class LaneProducer:
         return self._connection or self._app.producer_pool.connections.connection
 
     @property
-    def serializer(self) -> Any:
+    def serializer(self) -> None:
         return None
 
     @property
-    def channel(self) -> Any:
+    def channel(self) -> object:
         """For the backend `rpc://`, which declares its queue."""
         return self._real().channel
 
     def revive(self, _: object) -> None:
         """Celery does so before it tries a publish again."""
 
-    def publish(self, body: Any, *, headers: Any = None, **options: Any) -> Any:
+    def publish(self, body: object, *, headers: Headers, **options: Unpack[Sent]) -> object:
         """Submit the message. A later one is an event."""
         if self._submission is not None:
             return self._real().publish(body, headers=headers, **options)
@@ -139,7 +151,7 @@ class LaneProducer:
         return self._given
 
 
-def queue_of(app: Celery, options: Mapping[str, Any]) -> str:
+def queue_of(app: Celery, options: Routed) -> str:
     """The queue that the message would have gone to. Raises InvalidJob where no queue is known for its exchange."""
     exchange, key = options.get("exchange"), options.get("routing_key")
     exchange = getattr(exchange, "name", exchange) or ""

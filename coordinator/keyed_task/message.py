@@ -6,8 +6,8 @@ task, its arguments and options, its place in a canvas, and the headers of users
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Required, TypedDict, cast
 
 from celery.app.task import Context
 
@@ -21,6 +21,48 @@ _OF_CELERY = {*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compres
 _USUAL: tuple[object, ...] = (None, "", 0, [], {})
 
 
+class Headers(TypedDict, total=False):
+    """Those of Celery's protocol 2 that we read; users put theirs beside them."""
+
+    id: Required[str]
+    task: Required[str]
+    timelimit: Sequence[float | None] | None
+    eta: str | None
+    expires: str | None
+    headers: dict[str, object] | None
+    shadow: str | None
+    ignore_result: bool | None
+    group: str | None
+    group_index: int | None
+    root_id: str | None
+    parent_id: str | None
+    origin: str | None
+    stamped_headers: list[str] | None
+    stamps: dict[str, object] | None
+    replaced_task_nesting: int
+    retries: int | None
+    coordinator_parent: str | None
+
+
+class MessageProperties(TypedDict, total=False):
+    """Those of a message."""
+
+    priority: int | None
+    reply_to: str | None
+
+
+class Embed(TypedDict, total=False):
+    """The third part of a message's body: what follows on the task."""
+
+    callbacks: list[Signature] | None
+    errbacks: list[Signature] | None
+    chain: list[Signature] | None
+    chord: Signature | None
+
+
+Body = tuple[Sequence[object], Mapping[str, object], Embed]
+
+
 class Received(NamedTuple):
     """The submit that a message stands for."""
 
@@ -28,18 +70,16 @@ class Received(NamedTuple):
     message: Message
 
 
-def read(
-    headers: Mapping[str, Any], properties: Mapping[str, Any], body: object, queue: str, priority: int | None
-) -> Received:
+def read(headers: Headers, properties: MessageProperties, body: object, queue: str, priority: int | None) -> Received:
     """`priority`: greater goes first. Raises InvalidJob for a message of another protocol."""
     if not isinstance(body, list | tuple) or len(body) != 3:
         raise InvalidJob(f"{headers.get('task')}: a keyed task needs messages of protocol 2 (task_protocol)")
-    args, kwargs, embed = body
+    args, kwargs, embed = cast(Body, body)
     task_id = str(headers["id"])
     if is_reserved(task_id):  # a tick's: callers cannot take such an id, and beats may
         task_id = headers["id"] if isinstance(headers["id"], OwnId) else OwnId(task_id)
     hard, soft = headers.get("timelimit") or (None, None)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "queue": queue,
         "task_id": task_id,
         "eta": headers.get("eta"),
@@ -62,13 +102,13 @@ def read(
     return Received(signature, _message(headers, properties, embed))
 
 
-def _of_users(headers: Mapping[str, Any]) -> dict[str, Any]:
+def _of_users(headers: Headers) -> dict[str, object]:
     """Those of users, and those under `headers`: SDKs that trace tasks put theirs there, too."""
     own = {name: value for name, value in headers.items() if name not in _OF_CELERY}
     return own | dict(headers.get("headers") or {})
 
 
-def _message(headers: Mapping[str, Any], properties: Mapping[str, Any], embed: Mapping[str, Any]) -> Message:
+def _message(headers: Headers, properties: MessageProperties, embed: Embed) -> Message:
     """Without what is usual, since each job keeps it."""
     own = headers["id"]
     found = {

@@ -6,13 +6,13 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from celery.app.task import Task
 
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs import request, validation
-from coordinator.jobs.options import Coordinate, Options
+from coordinator.jobs.options import Coordinate, KeyOption, Options
 from coordinator.jobs.spec import Signature
 from coordinator.keyed_task.keys import Keys
 
@@ -24,7 +24,7 @@ _OF_A_CALL = {
     "start_at": "it is for a chain",
 }
 
-_CHECKS: dict[str, Callable[[Any], object]] = {
+_CHECKS: dict[str, Callable[[object], object]] = {
     "when_busy": lambda given: isinstance(given, Mapping) or validation.one_of("when_busy", given, request.WHEN_BUSY),
     "on_skip": lambda given: validation.one_of("on_skip", given, _ON_SKIP),
     "unknown": lambda given: validation.one_of("unknown", given, request.UNKNOWN),
@@ -55,7 +55,7 @@ class KeyedTask:
     keys: Keys
     options: Options
     raises: bool
-    usual: Mapping[str, Any]
+    usual: Mapping[str, int | float | None]
 
     def options_of(self, signature: Signature) -> Options:
         """Those of the option, save those that the call itself names."""
@@ -63,18 +63,18 @@ class KeyedTask:
         named = {name for name, usual in self.usual.items() if own.get(name) not in (None, usual)}
         options = {name: value for name, value in self.options.items() if name not in named}
         if isinstance(by_part := self.options.get("when_busy"), Mapping):
-            options["when_busy"] = self._by_key(by_part, signature)
+            options["when_busy"] = self._by_key(cast(Mapping[KeyOption, str], by_part), signature)
         return cast(Options, options)
 
-    def _by_key(self, by_part: Mapping[Any, Any], signature: Signature) -> dict[str, str]:
+    def _by_key(self, by_part: Mapping[KeyOption, str], signature: Signature) -> dict[object, str]:
         """`skip` wins where two parts give one key."""
-        found: dict[str, str] = {}
+        found: dict[object, str] = {}
         for part, keys in self.keys.by_part(signature.get("args") or (), signature.get("kwargs") or {}):
             for key in keys:
                 found[key] = "skip" if found.get(key) == "skip" else by_part[part]
         return found
 
-    def keys_of(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> tuple[str, ...]:
+    def keys_of(self, args: Sequence[object] | None, kwargs: Mapping[str, object] | None) -> tuple[str, ...]:
         """The keys of a call with these arguments. Raises InvalidJob, which names the task and the argument."""
         try:
             return validation.check_keys(self.keys.of(args or (), kwargs or {}))
@@ -98,7 +98,7 @@ def read(task: Task) -> KeyedTask | None:
         raise SettingsError(f"task {task.name}: coordinate: {error}") from error
 
 
-def _checked(task: Task, given: Mapping[str, Any]) -> KeyedTask:
+def _checked(task: Task, given: Mapping[str, object]) -> KeyedTask:
     for name in given:
         if name not in _KNOWN:
             raise InvalidJob(f"unknown option {name!r}{_way_out(name)}; options: {', '.join(sorted(_KNOWN))}")
@@ -115,7 +115,7 @@ def _checked(task: Task, given: Mapping[str, Any]) -> KeyedTask:
     return KeyedTask(task.name, keys, cast(Options, options), given.get("on_skip") == "raise", usual)
 
 
-def _check_parts(by_part: Mapping[Any, Any], keys: Keys) -> None:
+def _check_parts(by_part: Mapping[KeyOption, str], keys: Keys) -> None:
     """`when_busy` for each part of the key, as the option has it."""
     if set(by_part) != set(keys.parts):
         names = ", ".join(sorted(repr(part) for part in keys.parts))

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self
+from typing import Any, Literal, ParamSpec, Self, cast
 
 from kombu.utils.json import dumps
 
@@ -81,14 +81,14 @@ def grabbed(
 ) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:
     """See `Coordinator.grabbed`. `grabber`: asked for at each call, since a function is decorated at import."""
 
-    def decorated(function: Callable[P, Any]) -> Callable[P, Grab | dict[str, object]]:
+    def decorated(function: Callable[P, object]) -> Callable[P, Grab | dict[str, object]]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Grab | dict[str, object]:
             what, which = (one(*args, **kwargs) if callable(one) else one for one in (key, instance))
             who, mine = identifier or f"{socket.gethostname()}:{os.getpid()}", grabber()
             with mine.grab(what, which, who, ttl=ttl, on_losing=on_losing, keep=keep) as grab:
                 if grab.won:
-                    grab.complete(function(*args, **kwargs))
+                    grab.complete(cast(Json, function(*args, **kwargs)))
             return grab.told() if mine.in_task() else grab
 
         return call

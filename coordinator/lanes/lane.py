@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from kombu.utils.json import loads
 
@@ -67,26 +67,23 @@ def _pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[st
 
 def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     """Each of these lanes, in two round trips."""
-
-    def ask() -> list[Any]:
-        pipeline = store.client.pipeline(transaction=False)
-        for key in keys:
-            pipeline.zrange(store.key("line", key), 0, most + 1)
-            pipeline.zcard(store.key("line", key))
-            pipeline.hget(store.key("paused"), key)
-            pipeline.hget(store.key("limits"), key)
-        return pipeline.execute()
-
     if not keys:
         return []
-    found = store.call(ask)
+    pipeline = store.client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.zrange(store.key("line", key), 0, most + 1)
+        pipeline.zcard(store.key("line", key))
+        pipeline.hget(store.key("paused"), key)
+        pipeline.hget(store.key("limits"), key)
+    found = store.call(pipeline.execute)
     firsts = [next((job_id.decode() for job_id in ids if job_id not in _MARKS), "") for ids in found[::4]]
     heads = fields_of_many(store, firsts, "state", "node")
-    return [_lane(key, most, found[4 * i : 4 * i + 4], heads[i]) for i, key in enumerate(keys)]
+    return [_lane(key, most, heads[i], *found[4 * i : 4 * i + 4]) for i, key in enumerate(keys)]
 
 
-def _lane(key: str, most: int, found: Sequence[Any], head: Sequence[str]) -> Lane:
-    ids, length, pause, limits = found
+def _lane(
+    key: str, most: int, head: Sequence[str], ids: list[bytes], length: int, pause: bytes | None, limits: bytes | None
+) -> Lane:
     jobs = tuple(job_id.decode() for job_id in ids if job_id not in _MARKS)
     state, node = head
     holder = f"{jobs[0]} on {node}" if state == "running" and node else jobs[0] if state == "running" else None

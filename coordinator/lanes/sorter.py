@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 from coordinator.errors import DuplicateOrder, InvalidJob, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
@@ -110,24 +110,18 @@ class Sorters:
         return [one for one in found if one.collected or one.flushing]
 
     def look(self, name: str) -> Sorting:
-        def ask() -> list[Any]:
-            pipeline = self.store.client.pipeline()
-            pipeline.zcard(self.store.key("collected", name))
-            pipeline.zcard(self.store.key("batch", name))
-            pipeline.hmget(self.store.key("sorter", name), "first", "due")
-            return list(pipeline.execute())
-
-        collected, flushing, (first, due) = self.store.call(ask)
+        pipeline = self.store.client.pipeline()
+        pipeline.zcard(self.store.key("collected", name))
+        pipeline.zcard(self.store.key("batch", name))
+        pipeline.hmget(self.store.key("sorter", name), "first", "due")
+        collected, flushing, (first, due) = self.store.call(pipeline.execute)
         return Sorting(name, collected, flushing, instant(first), instant(due))
 
     def orders(self, name: str, most: int) -> list[str]:
-        def ask() -> list[Any]:
-            pipeline = self.store.client.pipeline()
-            for kind in ("batch", "collected"):
-                pipeline.zrange(self.store.key(kind, name), 0, most - 1)
-            return list(pipeline.execute())
-
-        batch, collected = self.store.call(ask)
+        pipeline = self.store.client.pipeline()
+        for kind in ("batch", "collected"):
+            pipeline.zrange(self.store.key(kind, name), 0, most - 1)
+        batch, collected = self.store.call(pipeline.execute)
         return [member.partition(b"\0")[2].decode() for member in [*batch, *collected][:most]]
 
     def remembered(self, name: str) -> dict[bytes, str]:

@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from celery import Celery, beat
 from celery.schedules import crontab
@@ -55,6 +55,14 @@ MANY = 1000  # entries; above that, Redis notes fewer ticks of each
 _PASSING = (StoreUnavailable, StoreRefused, BrokerAway, OSError)
 
 logger = get_logger(__name__)
+
+
+class Heard(NamedTuple):
+    """Each round of a beat hears this: versions of what operators said and of what code stored, and runs asked for."""
+
+    steering: bytes
+    stored: bytes
+    asked: list[bytes]
 
 
 def configured(app: Celery) -> Iterator[Entry]:
@@ -207,7 +215,7 @@ class Scheduler(beat.Scheduler):
             self._fill()
         self._do(overdue, [name.decode().partition("\n")[::2] for name in asked])
 
-    def _follow(self, reading: Reading) -> tuple[set[str], Any]:
+    def _follow(self, reading: Reading) -> tuple[set[str], Heard]:
         """Stand for the source's version. The names of its entries whose tick is overdue, and the news."""
         entries: list[str | int] = ["none"]
         if reading.base != reading.digest:
@@ -224,11 +232,11 @@ class Scheduler(beat.Scheduler):
             if reading.base:
                 logger.info("schedule source %s: this beat follows another one's version", reading.name)
             reading.base = ""
-            return set(), news
+            return set(), Heard(*news)
         reading.base = reading.digest
         for plan, last in zip(reading.plans.values(), lasts, strict=False):
             plan.count_from(instant(float(last)))
-        return {name.decode() for name in overdue}, news
+        return {name.decode() for name in overdue}, Heard(*news)
 
     def _read_stored(self, version: str, names_changed: bool) -> None:
         """Read the entries that code stored, where there are others now."""

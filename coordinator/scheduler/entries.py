@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from coordinator.errors import InvalidJob
@@ -56,7 +56,7 @@ class Entry:
     task: str
     args: Sequence[object] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     key: str | Sequence[str] | None = None
     when_busy: Literal["queue", "skip", "defer", "replace"] = "queue"
     submit: Options = field(default_factory=Options)
@@ -87,7 +87,7 @@ class Entry:
         schedule = parse(other, zone or zone_of(own)) if other else own
         if self.first is None and self.last is None:
             return schedule
-        return Bounded(schedule, *(_aware(at) for at in (self.first, self.last)))
+        return Bounded(schedule, *(None if at is None else _aware(at) for at in (self.first, self.last)))
 
     def hash(self, schedule: Schedule) -> str:
         """A hash of the whole entry. Raises TypeError or ValueError where a part has no JSON form."""
@@ -121,7 +121,7 @@ class Entry:
         text, zone = text_of(own), zone_name(zone_of(own))
         if text is None or zone is None:
             raise InvalidJob(f"entry {self.name!r}: {own} has no text by which Redis could keep it; give an expression")
-        given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        given: dict[str, object] = {one.name: getattr(self, one.name) for one in fields(self)}
         given |= {"schedule": text, "zone": zone, **{name: at and _aware(at).isoformat() for name, at in _ends(self)}}
         kept = {name: value for name, value in given.items() if value != _DEFAULTS.get(name)}
         try:
@@ -167,11 +167,11 @@ def _ends(entry: Entry) -> list[tuple[str, datetime | None]]:
     return [("first", entry.first), ("last", entry.last)]
 
 
-def _aware(at: Any) -> Any:
+def _aware(at: datetime) -> datetime:
     """Without a zone, an instant is in UTC."""
-    if at is not None and not isinstance(at, datetime):
+    if not isinstance(at, datetime):
         raise TypeError(f"{at!r} is no instant: give a datetime")
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def digest(text: str) -> str:

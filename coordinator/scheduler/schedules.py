@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
 from celery.schedules import BaseSchedule, crontab, schedule, solar
@@ -83,8 +83,8 @@ class Solar:
     """Celery's solar: an event of the sun at a place, to the second. None where it does not happen within a year."""
 
     def __init__(self, given: solar) -> None:
-        self._sun: Any = given.ephem.Sun()
-        self._given: Any = given
+        self._sun = given.ephem.Sun()
+        self._given = given
         self.text = f"solar {given.event} {given.lat} {given.lon}"
 
     def __str__(self) -> str:

@@ -10,10 +10,10 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from celery import Celery
 from celery.utils.log import get_logger
@@ -134,7 +134,7 @@ class Ticks:
             plan.draft = None if entry.instance else draft
         return job_id, *draft.step_args()[1:], "seldom", 1, "tick", f"{entry.name}\n{which}"
 
-    def _settled(self, asked: tuple[Plan, Due], reply: Any) -> Exception | None:
+    def _settled(self, asked: tuple[Plan, Due], reply: list[bytes] | Exception) -> Exception | None:
         plan, due = asked
         try:
             verdict, outcome = self._heard(plan, due, self._store.checked(reply))
@@ -144,7 +144,7 @@ class Ticks:
             logger.info("tick %s: %s", tick_id(plan.entry.name, due.instant), outcome)
         return None
 
-    def _heard(self, plan: Plan, due: Due, reply: Any) -> tuple[str, str]:
+    def _heard(self, plan: Plan, due: Due, reply: list[bytes]) -> tuple[str, str]:
         """Take in the answer of Redis to a taking: its verdict and the outcome of the job."""
         verdict, which, last, now_ms, outcome = (part.decode() for part in reply)
         self._clock.heard(int(now_ms))
@@ -207,10 +207,11 @@ class Ticks:
     def _published(self, plan: Plan, task_id: str) -> str:
         """Publish the ordinary task; its word in the log. Raises BrokerAway."""
         entry = plan.entry
-        args, kwargs, options = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})
+        args, kwargs, given = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})
         try:
-            options = {"retry": False} | options | {"task_id": task_id, "producer": self._producer()}
-            options["headers"] = {**(options.get("headers") or {}), "celery_beat_task": True}
+            options = {"retry": False} | given | {"task_id": task_id, "producer": self._producer()}
+            own = cast(Mapping[str, object], options.get("headers") or {})
+            options["headers"] = {**own, "celery_beat_task": True}
             task = self._app.tasks.get(entry.task)
             send = task.apply_async if task else partial(self._app.send_task, entry.task)
             send(args, kwargs, **options)

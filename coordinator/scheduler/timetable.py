@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
 from socket import gethostname
-from typing import Any
 
 from kombu.utils.json import loads
 
@@ -44,7 +43,7 @@ class Scheduled:
     name: str
     source: str
     task: str
-    key: Any
+    key: Json
     words: str
     text: str
     since: datetime | None
@@ -93,14 +92,14 @@ class Entries:
             self._requests_of().make(entry.key, signature, asked)
         following = plan.schedule.next(self._now())
         given = entry.name, text, plan.hash, 0 if following is None else to_ms(following), plan.about
-        return self._own(entry.name, self._store.step("entry_put", *given))
+        return self._own(entry.name, *self._store.step("entry_put", *given))
 
     def remove(self, name: str) -> bool:
         """Take a stored entry away: once this returned, no beat sends it. False: there is none.
 
         Raises InvalidJob for an entry of another source.
         """
-        return self._own(name, self._store.step("entry_remove", name))
+        return self._own(name, *self._store.step("entry_remove", name))
 
     def pause(self, name: str, *, why: str = "", by: str | None = None) -> bool:
         """Send no tick of the entry until `resume`. False: it is paused already. Raises UnknownEntry.
@@ -211,10 +210,10 @@ class Entries:
     def _now(self) -> datetime:
         return instant(self._store.clock().wall)
 
-    def _own(self, name: str, reply: list[Any]) -> bool:
-        if reply[0] < 0:
-            raise InvalidJob(f"entry {name!r} is one of {reply[1].decode()}: change it there, or give another name")
-        return bool(reply[0])
+    def _own(self, name: str, verdict: int, source: bytes = b"") -> bool:
+        if verdict < 0:
+            raise InvalidJob(f"entry {name!r} is one of {source.decode()}: change it there, or give another name")
+        return bool(verdict)
 
     def _known(self, name: str, verdict: int) -> bool:
         if verdict < 0:
@@ -231,7 +230,7 @@ def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: 
         coming = [instant(int(text["next"]))] if int(text.get("next", 0)) else []
     else:
         coming = _upcoming(name, schedule, last, now, jitter, upcoming)
-    acts: dict[str, Any] = {field: loads(text[field]) for field in ("paused", "changed") if field in text}
+    acts: dict[str, Act] = {field: loads(text[field]) for field in ("paused", "changed") if field in text}
     return Scheduled(
         name=name,
         source=text["source"],

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import redis
 from redis.backoff import NoBackoff
@@ -31,6 +31,7 @@ _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
 _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 _LOADS = 10  # times that the library is loaded for one call, should others remove it as often
 Ringer = Callable[[str, str], None]
+T = TypeVar("T")
 
 
 class Store:
@@ -108,7 +109,7 @@ class Store:
         """Do one step for each argument list, in one round trip; a refused call's place holds its error."""
         packed = [self._packed(name, args) for args in calls]
 
-        replies = cast(list[Any], self.call(lambda: self._talk(lambda connection: self._ask_many(connection, packed))))
+        replies = self.call(lambda: self._talk(lambda connection: self._ask_many(connection, packed)))
         if any(isinstance(reply, _FAILED_OVER) for reply in replies):
             self._disconnect()
         return [reply if isinstance(reply, Exception) else self._rung(reply) for reply in replies]
@@ -127,15 +128,16 @@ class Store:
     def clock(self) -> Clock:
         """The time there; asked as by `read`, which sees that an idle connection was closed."""
 
-        def ask() -> Any:
+        def ask() -> Clock:
+            function = f"clock_read_{self.library.digest}"
             try:
-                return self.client.execute_command("FCALL", f"clock_read_{self.library.digest}", 1, self.prefix)[0]
+                return Clock(*self.client.execute_command("FCALL", function, 1, self.prefix)[0])
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
-            return self.step("clock_read")
+            return Clock(*self.step("clock_read"))
 
-        return Clock(*self.call(ask))
+        return self.call(ask)
 
     def now(self) -> int:
         """By the installation's clock, in ms: for stored spans; instants that people named go by `clock().wall`."""
@@ -198,7 +200,7 @@ class Store:
     def _send(self, connection: redis.Connection, packed: bytes) -> None:
         connection.send_packed_command([packed], check_health=False)
 
-    def _talk(self, ask: Callable[[redis.Connection], Any]) -> Any:
+    def _talk(self, ask: Callable[[redis.Connection], T]) -> T:
         """Ask on a connection of our own, which is kept unless it broke."""
         connection = self._borrow()
         try:
@@ -230,15 +232,17 @@ class Store:
                 connection.disconnect()
         return connection
 
-    def checked(self, reply: Any, job_id: str | None = None) -> Any:
+    def checked(self, reply: T | Exception, job_id: str | None = None) -> T:
         """One of `step_many`'s replies; raises what it holds, as `call` does."""
 
-        def complain() -> Any:
-            raise reply
+        def given() -> T:
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
 
-        return self.call(complain, job_id) if isinstance(reply, Exception) else reply
+        return self.call(given, job_id)
 
-    def call(self, ask: Callable[[], Any], job_id: str | None = None) -> Any:
+    def call(self, ask: Callable[[], T], job_id: str | None = None) -> T:
         """Run `ask`. Connection errors of redis become StoreUnavailable and refusals StoreRefused; a text that UTF-8
         cannot say becomes InvalidJob.
         """

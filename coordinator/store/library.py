@@ -7,10 +7,10 @@ the digest of the text, and two versions of this package work side by side on on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coordinator.errors import SettingsError
 
@@ -83,7 +83,7 @@ def current() -> Library:
     return assemble()
 
 
-def check_server(info: Mapping[str, Any], where: str) -> None:
+def check_server(info: Mapping[str, object], where: str) -> None:
     """Raises SettingsError for a server without functions; `info`: what it says of itself."""
     version = str(info.get("redis_version", "0"))  # Valkey names the Redis that it stands for
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < LEAST:
@@ -98,11 +98,11 @@ def is_missing(error: object) -> bool:
     return isinstance(error, Exception) and "function not found" in str(error).lower()
 
 
-def loaded(listed: list[Any], library: Library) -> list[Loaded]:
+def loaded(listed: Iterable[Mapping[bytes, bytes] | Sequence[bytes]], library: Library) -> list[Loaded]:
     """From the reply to FUNCTION LIST; `library`: that of this version."""
     found = []
     for one in listed:
-        pairs = one if isinstance(one, dict) else dict(zip(one[::2], one[1::2], strict=True))
+        pairs = one if isinstance(one, Mapping) else dict(zip(one[::2], one[1::2], strict=True))
         name = pairs[b"library_name"].decode()
         digest = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
         found.append(Loaded(name, digest, name == library.name))

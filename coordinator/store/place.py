@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
+
+
+class Client(Protocol):
+    """A client of redis-py, as far as its address goes."""
+
+    def get_connection_kwargs(self) -> Mapping[str, str | int | None]: ...
 
 
 class Place(NamedTuple):
@@ -21,12 +27,12 @@ class Place(NamedTuple):
         return (self.address, self.user) == (other.address, other.user) and not self.address.startswith("None:")
 
 
-def place_of(client: Any) -> Place:
+def place_of(client: Client) -> Place:
     """`client`: of redis-py. One through Sentinel has no address of its own, and is beside none."""
     return named_by(client.get_connection_kwargs())
 
 
-def named_by(connection: Mapping[str, Any]) -> Place:
+def named_by(connection: Mapping[str, str | int | None]) -> Place:
     """`connection`: what redis-py makes a connection from."""
     address = connection.get("path") or f"{connection.get('host')}:{connection.get('port', 6379)}"
     return Place(str(address), str(connection.get("username") or ""), int(connection.get("db") or 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Any, cast
+from typing import Protocol, cast
 
 import redis
 from hiredis import pack_command
@@ -30,7 +30,13 @@ def unwritable(error: UnicodeEncodeError) -> InvalidJob:
     return InvalidJob(f"{given[:100]}{'…' if len(given) > 100 else ''} is no text that Redis can keep: {error.reason}")
 
 
-def reply_or_error(connection: redis.Connection) -> Any:
+class Reader(Protocol):
+    """The part of hiredis that reads replies."""
+
+    def feed(self, data: bytes) -> None: ...
+
+
+def reply_or_error(connection: redis.Connection) -> object:
     try:
         return connection.read_response()
     except redis.exceptions.ResponseError as error:
@@ -45,8 +51,8 @@ def exchange_awake(connection: redis.Connection, packed: bytes, patience: float)
     hiredis. redis-py polls before it sends and before it reads; its sockets do not block, so there is no need to.
     """
     plain, parser = getattr(connection, "_sock", None), getattr(connection, "_parser", None)
-    reader: Any = getattr(parser, "_reader", None)
-    if type(plain) is not socket.socket or not plain.gettimeout() or not hasattr(reader, "feed"):
+    reader: Reader | None = getattr(parser, "_reader", None)
+    if type(plain) is not socket.socket or not plain.gettimeout() or reader is None or not hasattr(reader, "feed"):
         return False
     file, until = plain.fileno(), time.perf_counter() + patience
     try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from celery import Celery, signals
+
+if TYPE_CHECKING:
+    from celery.apps.worker import Worker
 
 CONSUMER = "coordinator.worker:Consumer"
 STEP = "coordinator.worker:WardenStep"
@@ -21,7 +24,7 @@ def bind(app: Celery) -> None:
     )
     app.steps["consumer"].add(STEP)
 
-    def begin(sender: str, instance: Any, **_: object) -> None:
+    def begin(sender: str, instance: Worker, **_: object) -> None:
         if instance.app is app:
             import_module("coordinator.worker.bootstep").begin(app, sender, instance)
 

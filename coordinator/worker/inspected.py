@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict, cast
 
 from celery import Celery
 from kombu.utils.json import loads
@@ -27,7 +27,29 @@ from coordinator.store.times import instant
 
 logger = logging.getLogger(__name__)
 
-Info = dict[str, Any]
+
+class Info(TypedDict):
+    """A task, as Celery's `inspect` tells it."""
+
+    id: str
+    name: str
+    args: Sequence[object] | None
+    kwargs: dict[str, object] | str | None
+    type: str
+    hostname: str | None
+    time_start: float | None
+    acknowledged: bool
+    delivery_info: dict[str, object]
+    worker_pid: int | None
+
+
+class Planned(TypedDict):
+    """A task that is to start later."""
+
+    eta: str
+    priority: int
+    request: Info
+
 
 MOST = 1000  # jobs of a kind that are told
 _PRIORITY = 6  # as the timer of Celery has it for each
@@ -62,7 +84,7 @@ class Inspected:
         found = self._store.read("SRANDMEMBER", self._store.key("state", "ready"), MOST)
         return list(self._known([one.decode() for one in found], "ready").values())
 
-    def scheduled(self) -> list[Info]:
+    def scheduled(self) -> list[Planned]:
         """The earliest first."""
         if not self._is_first():
             return []
@@ -77,7 +99,7 @@ class Inspected:
 
     def _earliest(self, key: str) -> list[tuple[bytes, float]]:
         found = self._store.call(lambda: self._store.client.zrange(key, 0, MOST - 1, withscores=True))
-        return [(one, at) for one, at in found]
+        return cast(list[tuple[bytes, float]], found)
 
     def among(self, ids: Sequence[str]) -> list[tuple[str, Info]]:
         """Those of these ids that this node tells, each with the word for its place."""
@@ -104,7 +126,7 @@ class Inspected:
 
 def _arguments(
     phase: str, step: str, back: str, value: str, undid: str, unite: str, text: str
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[list[object], dict[str, object]]:
     """Those with which the step at work, or the next one, is called."""
     spec = loads(text or "{}")
     chosen, number, before = spec, int(step or 0), value
@@ -114,7 +136,9 @@ def _arguments(
     return args, {**chain.laid(chosen, number).get("kwargs", {}), **(loads(unite) if unite else {})}
 
 
-def _info(job_id: str, task: str, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None) -> Info:
+def _info(
+    job_id: str, task: str, args: Sequence[object] | None = None, kwargs: dict[str, object] | None = None
+) -> Info:
     """As a request tells about itself."""
     return {
         "id": job_id, "name": task, "args": args, "kwargs": kwargs, "type": task, "hostname": None, "time_start": None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from celery import Celery
 from celery.utils.collections import AttributeDict
@@ -17,11 +17,11 @@ from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
 from coordinator.store.times import milliseconds
-from coordinator.worker.inspected import Info, Inspected
+from coordinator.worker.inspected import Info, Inspected, Planned
 
 logger = logging.getLogger(__name__)
 
-Reply = dict[str, Any]
+Reply = dict[str, object]
 T = TypeVar("T")
 
 
@@ -60,7 +60,7 @@ def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
         task_id: str | list[str],
         terminate: bool = False,
         signal: str | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Reply:
         """Revoke tasks and jobs by id: those that have not begun, and with `terminate` also those at work."""
         ids = [task_id] if isinstance(task_id, str) else list(task_id or [])
@@ -91,7 +91,7 @@ def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:
 
 
 def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
-    def active(state: AttributeDict, safe: bool = False, **kwargs: Any) -> list[Info]:
+    def active(state: AttributeDict, safe: bool = False, **kwargs: object) -> list[Info]:
         """List of tasks and jobs currently being executed."""
         jobs = _jobs(state, Inspected.active)
         if safe:
@@ -104,15 +104,15 @@ def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
 
 
 def _reserved(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
-    def reserved(state: AttributeDict, **kwargs: Any) -> list[Info]:
+    def reserved(state: AttributeDict, **kwargs: object) -> list[Info]:
         """List of currently reserved tasks, not including scheduled/active, and of jobs that are ready."""
         return _without_runners(usual(state, **kwargs)) + _jobs(state, Inspected.reserved)
 
     return reserved
 
 
-def _scheduled(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
-    def scheduled(state: AttributeDict, **kwargs: Any) -> list[Info]:
+def _scheduled(usual: Callable[..., list[Planned]]) -> Callable[..., list[Planned]]:
+    def scheduled(state: AttributeDict, **kwargs: object) -> list[Planned]:
         """List of currently scheduled ETA/countdown tasks and jobs, and of jobs that wait for their retry."""
         return usual(state, **kwargs) + _jobs(state, Inspected.scheduled)
 
@@ -120,7 +120,7 @@ def _scheduled(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
 
 
 def _query(usual: Callable[..., Reply]) -> Callable[..., Reply]:
-    def query_task(state: AttributeDict, ids: Sequence[str], **kwargs: Any) -> Reply:
+    def query_task(state: AttributeDict, ids: Sequence[str], **kwargs: object) -> Reply:
         """Query for task and job information by id."""
         named = [ids] if isinstance(ids, str) else list(ids)
         return usual(state, ids, **kwargs) | {
@@ -150,7 +150,7 @@ def _jobs(state: AttributeDict, look: Callable[[Inspected], list[T]]) -> list[T]
 def _without_jobs(usual: Callable[..., Reply]) -> Callable[..., Reply]:
     """Say in the reply that the command changes nothing for jobs."""
 
-    def limit(state: AttributeDict, *args: Any, **kwargs: Any) -> Reply:
+    def limit(state: AttributeDict, *args: object, **kwargs: object) -> Reply:
         reply = usual(state, *args, **kwargs)
         if step_of(state) is not None and "ok" in reply:
             return {**reply, "ok": f"{reply['ok']}, for messages; jobs keep the limits of their submit"}

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
@@ -135,9 +135,9 @@ def _text_of(script: str) -> str:
     return resources.files("coordinator.worker").joinpath(f"unacked_{script}.lua").read_text(encoding="utf-8")
 
 
-def _script(channel: Any, name: str) -> Any:
+def _script(channel: Channel, name: str) -> Callable[..., Any]:
     """kombu's client puts the `global_keyprefix` before the first key of a script, and before no other."""
-    return channel.client.register_script(_text_of(name))
+    return cast(Callable[..., Any], channel.client.register_script(_text_of(name)))
 
 
 def lasts(app: Celery) -> float:

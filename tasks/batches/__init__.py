@@ -2,18 +2,18 @@
 
 from tasks.batches.items import Items
 from tasks.batches.query import Page, Wanted
-from tasks.batches.values import Conflict, Event, Failure, Item, NewEvent, Report, StaleFence, UnknownItem
+from tasks.batches.values import Conflict, Event, Failure, Item, ItemLost, NewEvent, Report, UnknownItem
 
 __all__ = [
     "Conflict",
     "Event",
     "Failure",
     "Item",
+    "ItemLost",
     "Items",
     "NewEvent",
     "Page",
     "Report",
-    "StaleFence",
     "UnknownItem",
     "Wanted",
 ]

@@ -9,8 +9,8 @@ An event is known by its component, item and attempt. So an append that is asked
 """
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -28,6 +28,7 @@ from sqlalchemy import (
     type_coerce,
     update,
 )
+from sqlalchemy.sql.dml import ReturningInsert
 
 from tasks.batches import profiles
 from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, item_of, page, read_item
@@ -35,9 +36,9 @@ from tasks.batches.schema import BATCHES, events, fences, items, orphans
 from tasks.batches.values import (
     Event,
     Item,
+    ItemLost,
     NewEvent,
     Report,
-    StaleFence,
     UnknownItem,
     checked_name,
     parts_of,
@@ -46,6 +47,8 @@ from tasks.batches.values import (
 from tasks.database import Value, insert, open_database
 from tasks.member_node import instants
 from tasks.settings import Settings
+
+_Values = Mapping[str, Value | ColumnElement[int] | ColumnElement[str]]
 
 _AS_TEXT = ("started", "ended", "removed")
 
@@ -90,9 +93,9 @@ class Items:
 
     def touch(self, item: str, *, directory: str | None = None) -> Item:
         """Note that the item has changed: its revision grows. `directory`: where it lies from now on."""
-        values: dict[Any, Any] = {"revision": items.c.revision + 1, "modified": instants.now()}
+        values: _Values = {"revision": items.c.revision + 1, "modified": instants.now()}
         if directory is not None:
-            values["directory"] = directory
+            values = {**values, "directory": directory}
         with self.engine.begin() as connection:
             _change(connection, item, values)
             profiles.count(connection, [item])
@@ -110,7 +113,7 @@ class Items:
     def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
         """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more, or cannot be read.
 
-        Raises StaleFence where a greater one was noted, and UnknownItem. A repair that is under way ends first.
+        Raises ItemLost where a greater one was noted, and UnknownItem. A repair that is under way ends first.
         """
         with self.engine.begin() as connection:
             lock(connection, item)
@@ -123,7 +126,7 @@ class Items:
     def append(self, event: NewEvent) -> str:
         """Store an event, and give its id. An attempt that has stored its event already gets that one's id.
 
-        Raises StaleFence where a later job has begun work on the item, or a repair came since: nothing was stored.
+        Raises ItemLost where a later job has begun work on the item, or a repair came since: nothing was stored.
         """
         made = str(uuid.uuid4())
         with self.engine.begin() as connection:
@@ -139,7 +142,7 @@ class Items:
             )
             found: str | None = connection.execute(known).scalar()
         if found is None:
-            raise StaleFence(event.component, event.item, event.fence)
+            raise ItemLost(event.component, event.item, event.fence)
         return found
 
     def keep_orphan(self, event: NewEvent) -> None:
@@ -178,8 +181,8 @@ def lock(connection: Connection, item: str) -> None:
     _change(connection, item, {"item": items.c.item})
 
 
-def _change(connection: Connection, item: str, values: dict[Any, Any]) -> None:
-    if not connection.execute(update(items).where(items.c.item == item).values(values)).rowcount:
+def _change(connection: Connection, item: str, values: _Values) -> None:
+    if not connection.execute(update(items).where(items.c.item == item).values(**values)).rowcount:
         raise UnknownItem(item)
 
 
@@ -210,16 +213,18 @@ def _note_fence(connection: Connection, component: str, item: str, fence: int) -
     connection.execute(statement)
     mine = select(fences.c.fence, fences.c.open).where(fences.c.component == component, fences.c.item == item)
     if tuple(connection.execute(mine).one()) != (fence, True):
-        raise StaleFence(component, item, fence)
+        raise ItemLost(component, item, fence)
 
 
-def _append(connection: Connection, made: str, event: NewEvent) -> Any:
+def _append(connection: Connection, made: str, event: NewEvent) -> ReturningInsert[str]:
     """One insert: of one row where the event's fence is the item's, else of none."""
     now_at = select(items.c.revision).where(items.c.item == event.item).scalar_subquery()
     unseen = now_at != event.revision_read  # somebody else changed the item meanwhile: the event is old
     revision = case((unseen, event.revision_read), else_=event.revision_read + event.changed)
     values = {name: getattr(event, name) for name in NewEvent.__slots__ if name not in ("changed", "report")}
-    given: dict[str, ColumnElement[Any]] = {name: literal(value, events.c[name].type) for name, value in values.items()}
+    given: dict[str, ColumnElement[str] | ColumnElement[int] | ColumnElement[bool]] = {
+        name: literal(value, events.c[name].type) for name, value in values.items()
+    }
     given |= {"id": literal(made), "revision": revision, "report": literal(event.report.to_json())}
     given |= {"success": literal(event.success, Boolean), "counted": true()}
     fenced = select(*given.values()).where(

@@ -7,12 +7,14 @@ A page is found by the profiles of the items, of which there are few. Only an it
 counted is asked by its events, as one item alone always is.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -39,10 +41,12 @@ from tasks.batches import profiles
 from tasks.batches.profiles import Profile
 from tasks.batches.schema import events, items
 from tasks.batches.values import NO_PRIORITY, STOPPED, Item, checked_name
-from tasks.database import portions
+from tasks.database import Value, portions
 from tasks.member_node import instants
 
 logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
 
 _INSTANTS = ("registered", "modified")
 COLUMNS = [type_coerce(one, String).label(one.name) if one.name in _INSTANTS else one for one in items.c]
@@ -110,7 +114,7 @@ def _of(kind: str) -> ColumnElement[bool]:
     return and_(events.c.item == items.c.item, events.c.type == kind, events.c.removed.is_(None))
 
 
-def _newest(column: ColumnElement[Any], kind: str) -> ColumnElement[Any]:
+def _newest(column: ColumnElement[V], kind: str) -> ColumnElement[V]:
     query = select(column).where(_of(kind)).order_by(events.c.number.desc()).limit(1)
     return query.correlate(items).scalar_subquery()
 
@@ -134,7 +138,7 @@ def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
         first = _first(connection, fitting, edge, [~is_late] if late else [], limit)
         if late:
             asked = connection.execute(select(*_PLACE).where(is_late, *wanted.conditions()))
-            first += [place for place in asked if edge is None or _order(place) > _order(edge)]
+            first += [place for place in map(Place._make, asked) if edge is None or _order(place) > _order(edge)]
         places = sorted(first, key=_order)[:limit]
         rows = _rows(connection, [place.number for place in places])
     found = [(row, item_of(row)) for row in rows]
@@ -166,7 +170,7 @@ def _table(connection: Connection, numbers: Sequence[int]) -> TableValuedAlias:
 
 def _first(
     connection: Connection, fitting: list[int], edge: Place | None, more: list[ColumnElement[bool]], limit: int
-) -> list[Any]:
+) -> list[Place]:
     """The places of the first items of these profiles. An index has those of each profile in order."""
     numbers = _table(connection, fitting)
     each = select(*_PLACE).where(items.c.profile == numbers.c.value, *more).order_by(*_PLACE).limit(limit)
@@ -182,21 +186,21 @@ def _first(
             each = each.where(tuple_(items.c.profile, *_PLACE) > _bound(edge, numbers.c.value))
         found = each.lateral()
         query = select(found.c.rank, found.c.number).select_from(numbers.join(found, true()))
-    return list(connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit)))
+    return [Place._make(row) for row in connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit))]
 
 
-def _bound(edge: Place, *before: ColumnElement[Any]) -> Tuple:
+def _bound(edge: Place, *before: ColumnElement[int]) -> Tuple:
     return tuple_(*before, type_coerce(edge.rank, BigInteger), literal(edge.number))
 
 
-def _order(place: Any) -> tuple[bool, Any, int]:
+def _order(place: Place) -> tuple[bool, int | str, int]:
     """As the database has it."""
     return isinstance(place.rank, str), place.rank, place.number
 
 
-def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[Any]]:
+def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[*tuple[Value, ...]]]:
     """In this order."""
-    found: dict[int, Row[Any]] = {}
+    found: dict[int, Row[*tuple[Value, ...]]] = {}
     for portion in portions(numbers):
         rows = connection.execute(select(*COLUMNS).where(items.c.number.in_(portion)))
         found |= {row.number: row for row in rows}
@@ -212,7 +216,7 @@ def _edge(after: str | None) -> Place | None:
     return Place(int(rank) if rank.isdecimal() else rank, int(number))
 
 
-def item_of(row: Row[Any]) -> Item | None:
+def item_of(row: Row[*tuple[Value, ...]]) -> Item | None:
     """The item; None for a row that cannot be read, which the log names."""
     try:
         return read_item(row)
@@ -221,7 +225,7 @@ def item_of(row: Row[Any]) -> Item | None:
         return None
 
 
-def read_item(row: Row[Any]) -> Item:
+def read_item(row: Row[*tuple[Value, ...]]) -> Item:
     """Raises ValueError, TypeError or AttributeError."""
     rank, revision = int(row.rank), int(row.revision)
     if not 1 <= rank <= NO_PRIORITY:

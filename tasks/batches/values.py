@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 RECEIVED = "Data_Received"
 STOPPED = "Manually_stopped"
@@ -35,14 +35,14 @@ class Conflict(Exception):
     """The item is not as this change needs it, and nothing was changed."""
 
 
-class StaleFence(Exception):
+class ItemLost(Exception):
     """Another job has begun work on the item since, or a repair changed it: nothing was stored."""
 
     def __init__(self, component: str, item: str, fence: int) -> None:
         super().__init__(f"{component} on {item}: fence {fence} is stale; a later job or a repair came since")
         self.component, self.item, self.fence = component, item, fence
 
-    def __reduce__(self) -> tuple[type["StaleFence"], tuple[str, str, int]]:
+    def __reduce__(self) -> tuple[type["ItemLost"], tuple[str, str, int]]:
         return type(self), (self.component, self.item, self.fence)
 
 
@@ -98,7 +98,7 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Raises ValueError, TypeError or KeyError."""
-        given: Mapping[str, Any] = json.loads(text)
+        given = json.loads(text)
         failures = tuple(Failure(**one) for one in given["failures"])
         return cls(failures, int(given["found"]), str(given["text"]))
 

@@ -1,6 +1,7 @@
 """`coordinator components …`: the declared components, the items they work on, and one run of a component."""
 
-from typing import Any
+from datetime import datetime
+from typing import TypedDict
 
 import click
 
@@ -17,10 +18,32 @@ from tasks.components.registry import Registry
 SHOWN = 5
 
 
+class Condition(TypedDict):
+    """A component, as it is shown."""
+
+    component: str
+    version: str
+    event: str
+    past: list[str]
+    past_failed: list[str]
+    future: list[str]
+    old: list[str]
+    types: list[str]
+    simultaneous_processes: int
+    limit: int
+    working: list[str]
+    waiting: int
+    last_run: datetime | None
+    last_submitted: int | None
+    next_run: datetime | None
+
+
 class Named(click.Group):
     """`components NAME` shows that component; `show` is what it calls."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands:
             args = ["show", *args]
         return super().resolve_command(ctx, args)
@@ -105,7 +128,7 @@ def _ran(here: Registry, name: str) -> int:
     return ended.status
 
 
-def _condition(here: Registry, component: Component) -> dict[str, Any]:
+def _condition(here: Registry, component: Component) -> Condition:
     lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
     working = [one.item for one in look.working(here, component)]
     return {
@@ -127,9 +150,9 @@ def _condition(here: Registry, component: Component) -> dict[str, Any]:
     }
 
 
-def _row(one: dict[str, Any]) -> list[object]:
+def _row(one: Condition) -> list[object]:
     needs = [*one["past"], *(f"{kind} failed" for kind in one["past_failed"]), *(f"{kind} old" for kind in one["old"])]
     working = ", ".join(one["working"][:SHOWN]) + (" …" if len(one["working"]) > SHOWN else "")
     last = f"{moment(one['last_run'])}, {one['last_submitted']} items" if one["last_run"] else None
-    names = ("component", "version", "event")
-    return [*(one[name] for name in names), needs, one["limit"], working, one["waiting"], last, one["next_run"]]
+    named = one["component"], one["version"], one["event"]
+    return [*named, needs, one["limit"], working, one["waiting"], last, one["next_run"]]

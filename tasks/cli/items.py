@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from getpass import getuser
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import click
 
@@ -20,11 +20,14 @@ from tasks.batches.round_trips import approve as approve_batch
 from tasks.cli.errors import one_line
 from tasks.components import look
 from tasks.components.registry import Registry
+from tasks.database import Value
 
 why_option = click.option("--why", default="", help="The reason, kept in the history.")
 
+F = TypeVar("F", bound=Callable[..., object])
 
-def types(name: str, says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+
+def types(name: str, says: str) -> Callable[[F], F]:
     return click.option(f"--{name}", multiple=True, metavar="TYPE", help=says)
 
 
@@ -114,10 +117,10 @@ def _looks(here: Registry) -> list[click.Command]:
     return [show, orphans]
 
 
-def _show_orphan(orphan: Mapping[str, Any]) -> None:
+def _show_orphan(orphan: Mapping[str, Value]) -> None:
     outcome = "succeeded" if orphan["success"] else "FAILED"
-    agent, report = f"{orphan['component']}-{orphan['version']}", Report.from_json(str(orphan["report"]))
-    click.echo(f"{orphan['type']} {outcome} at {text(orphan['ended'])} by {agent}, orphaned: it had lost the item")
+    agent, report = f"{orphan['component']!s}-{orphan['version']!s}", Report.from_json(str(orphan["report"]))
+    click.echo(f"{orphan['type']!s} {outcome} at {text(orphan['ended'])} by {agent}, orphaned: it had lost the item")
     _show_report(report)
 
 

@@ -21,7 +21,7 @@ from coordinator import Conflict, CoordinatorError, CurrentJob, LeaseLost, curre
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.validation import delays
-from tasks.batches import Failure, Item, NewEvent, Report, StaleFence, UnknownItem
+from tasks.batches import Failure, Item, ItemLost, NewEvent, Report, UnknownItem
 from tasks.components.declaration import Component, NotYet, Work
 from tasks.components.registry import Errors, Registry, UnknownComponent
 from tasks.member_node import instants
@@ -31,8 +31,8 @@ PATIENCE = 60.0
 LONG_PATIENCE = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
-PASSING = (Conflict, LeaseLost, StaleFence)
-LOST = ("LeaseLost", "StaleFence")
+PASSING = (Conflict, LeaseLost, ItemLost)
+LOST = ("LeaseLost", "ItemLost")
 KINDS = {"TimedOut": "timeout", "SoftTimeLimitExceeded": "timeout", "Expired": "timeout", "Cancelled": "cancelled"}
 
 logger = logging.getLogger(__name__)
@@ -135,14 +135,14 @@ def _begin(here: Registry, component: Component, item: str, job: CurrentJob) -> 
 
 
 def _store(here: Registry, event: NewEvent, job: CurrentJob, infrastructure: Errors, patience: float) -> None:
-    """Store the event, as long as the item is ours. Raises LeaseLost or StaleFence: the event is kept as an orphan."""
+    """Store the event, as long as the item is ours. Raises LeaseLost or ItemLost: the event is kept as an orphan."""
     until, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
             job.check()
             here.items.append(event)
             return
-        except (LeaseLost, StaleFence) as lost:
+        except (LeaseLost, ItemLost) as lost:
             logger.warning("%s on %s: finished, and not stored: %s", event.component, event.item, lost)
             _keep_orphan(here, event, infrastructure)
             raise

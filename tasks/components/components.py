@@ -9,13 +9,13 @@ children have ended. So the lanes say at any moment which items a component work
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from celery import signals
 from celery.app.task import Task
 from sqlalchemy.exc import SQLAlchemyError
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Submission
 from coordinator.scheduler.entries import Entry
 from tasks.batches import Items
 from tasks.components import child, poll
@@ -23,6 +23,9 @@ from tasks.components.declaration import Component
 from tasks.components.registry import POLL, RECORD, WORK, Errors, Registry
 from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.settings import Settings
+
+if TYPE_CHECKING:
+    from celery.apps.worker import Worker
 
 
 class Components(Registry):
@@ -40,7 +43,7 @@ class Components(Registry):
         text = repr([(one.name, one.every, sorted(self.run_options(one).items())) for one in found])
         return hashlib.sha256(text.encode()).hexdigest()[:20], map(self._entry, found)
 
-    def _look_at_the_store(self, instance: Any, **_: object) -> None:
+    def _look_at_the_store(self, instance: "Worker", **_: object) -> None:
         """A node of this app brings the tables up to date. It does not start where it may not, or where they are newer.
 
         Where the store is away, the node starts, and its children wait. Celery lets only SystemExit through.
@@ -67,7 +70,7 @@ class Components(Registry):
     def _install(self) -> None:
         """Make the tasks of the app."""
 
-        def run(name: str) -> Any:
+        def run(name: str) -> list[Submission] | poll.Polled:
             return poll.poll(self, name)
 
         def work(task: Task, name: str, item: str) -> child.Told:

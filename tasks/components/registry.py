@@ -4,9 +4,10 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Unpack
+from typing import Unpack
 
 from celery import Celery
+from celery.canvas import Signature
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from coordinator import Coordinator, StoreRefused, StoreUnavailable
@@ -88,7 +89,7 @@ class Registry:
     def _open(self, pid: int) -> Items:
         return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.documents.node), keeps=True)
 
-    def signature(self, task: str, *args: str) -> Any:
+    def signature(self, task: str, *args: str) -> Signature:
         return self.app.signature(task, args=args)
 
     def infrastructure_of(self, component: Component) -> Errors:

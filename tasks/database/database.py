@@ -21,7 +21,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
-from typing import Any, NamedTuple
+from typing import NamedTuple, Required, TypedDict
 from weakref import ref
 
 from sqlalchemy import (
@@ -41,7 +41,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from coordinator.version import VERSION
 from tasks.database.columns import upsert
@@ -62,8 +62,18 @@ SILENCE = {
 Without them, a process would wait for hours for a server that is cut off. The database's address may say otherwise.
 """
 
-CLOSED: dict[str, Any] = {"poolclass": NullPool}
-KEPT: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
+
+class Pooling(TypedDict, total=False):
+    """How SQLAlchemy keeps connections."""
+
+    poolclass: Required[type[Pool]]
+    pool_size: int
+    max_overflow: int
+    pool_pre_ping: bool
+
+
+CLOSED: Pooling = {"poolclass": NullPool}
+KEPT: Pooling = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
 """One connection is kept, and asked for a sign of life before each use; threads that use more at once open more."""
 
 meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))

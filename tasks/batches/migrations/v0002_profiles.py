@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -71,7 +70,7 @@ def _count_items() -> None:
         connection.execute(give, given[start : start + AT_ONCE])
 
 
-def _profiles(rows: Iterable[Any]) -> Iterator[tuple[int, str]]:
+def _profiles(rows: Iterable[tuple[str, str, str | None, int, int]]) -> Iterator[tuple[int, str]]:
     """For each item its profile, as JSON: of each type of event the newest, which comes last."""
     for (item, kind), of_item in groupby(rows, key=lambda row: (row[0], row[1])):
         newest = {

@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
-from tasks.batches import Failure, Items, Report, StaleFence, UnknownItem, Wanted
+from tasks.batches import Failure, ItemLost, Items, Report, UnknownItem, Wanted
 from tasks.batches.schema import BATCHES, metadata
 from tasks.catalog.catalog import Catalog
 from tasks.settings import Settings
@@ -55,11 +55,11 @@ def test_an_event_with_a_stale_fence_is_refused(store: Store) -> None:
     store.items.begin("A", "B1-RT1", fence=5)
     store.items.begin("A", "B1-RT1", fence=8)
     for fence in (5, 6, 9):
-        with pytest.raises(StaleFence):
+        with pytest.raises(ItemLost):
             store.items.append(new_event("B1-RT1", "A", fence=fence))
-    with pytest.raises(StaleFence):
+    with pytest.raises(ItemLost):
         store.items.begin("A", "B1-RT1", fence=5)
-    with pytest.raises(StaleFence):
+    with pytest.raises(ItemLost):
         store.items.append(new_event("B1-RT1", "B", fence=8))
     assert store.live("B1-RT1") == []
     store.items.append(new_event("B1-RT1", "A", fence=8))
@@ -80,7 +80,7 @@ def test_of_two_jobs_that_believe_they_hold_an_item_one_stores_its_event(store: 
             try:
                 store.items.append(new_event(item, "A", fence=1))
                 stored.append(1)
-            except StaleFence:
+            except ItemLost:
                 pass
 
         with ThreadPoolExecutor(1) as pool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.batches import Conflict, Item, StaleFence, UnknownItem, Wanted
+from tasks.batches import Conflict, Item, ItemLost, UnknownItem, Wanted
 from tasks.batches.repair import Repair
 from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
@@ -75,9 +75,9 @@ def test_work_from_before_a_repair_stores_nothing(store: Store, repair: Repair) 
     store.add("B1-RT1", "In", "-A")
     store.items.begin("B", "B1-RT1", fence=10**6)
     repair.restart("B1-RT1")
-    with pytest.raises(StaleFence):
+    with pytest.raises(ItemLost):
         store.items.append(new_event("B1-RT1", "B", fence=10**6))
-    with pytest.raises(StaleFence):
+    with pytest.raises(ItemLost):
         store.items.begin("B", "B1-RT1", fence=10**6)
     assert store.items.begin("A", "B1-RT1", fence=10**6 + 1, wanted=Wanted(past=["In"], future=["A"]))
 
