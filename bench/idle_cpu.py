@@ -6,6 +6,7 @@ Each runs for a minute, one after the other: workers and beats as users start th
 import os
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,16 +14,19 @@ import psutil
 
 from bench.servers import celery, redis_server
 
-NODES, BEATS, SETTLE, SECONDS = 3, 2, 15.0, 60.0
+NODES, BEATS, SETTLE, SECONDS = 3, 2, 30.0, 60.0
 
 
 def main() -> None:
-    plain, keyed = (share(name) for name in ("bench.plain", "bench.app"))
-    print(f"plain Celery {plain:.2f} %, with the coordinator {keyed:.2f} %: {keyed - plain:+.2f} % of a core")
+    plain, keyed = (shares(name) for name in ("bench.plain", "bench.app"))
+    more = keyed.total() - plain.total()
+    print(f"plain Celery {plain.total():.2f} %, with the coordinator {keyed.total():.2f} %: {more:+.2f} % of a core")
+    for kind in keyed:
+        print(f"  {kind:8} {keyed[kind] - plain[kind]:+.2f} %")
 
 
-def share(app: str) -> float:
-    """Per cent of one core."""
+def shares(app: str) -> Counter[str]:
+    """Per cent of one core, by kind of process."""
     with ExitStack() as stack:
         url, folder = stack.enter_context(redis_server()), Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ["BENCH_REDIS"] = url
@@ -35,13 +39,23 @@ def share(app: str) -> float:
         time.sleep(SETTLE)
         before, began = used(), time.monotonic()
         time.sleep(SECONDS)
-        return (used() - before) / (time.monotonic() - began) * 100
+        after, passed = used(), time.monotonic() - began
+        return Counter({kind: (after[kind] - before[kind]) / passed * 100 for kind in after})
 
 
-def used() -> float:
-    """Processor seconds of all processes that this one started."""
-    times = (process.cpu_times() for process in psutil.Process().children(recursive=True))
-    return sum(one.user + one.system for one in times)
+def used() -> Counter[str]:
+    """Processor seconds of all processes that this one started, by kind."""
+    found: Counter[str] = Counter()
+    for process in psutil.Process().children(recursive=True):
+        times = process.cpu_times()
+        found[kind_of(process.cmdline())] += times.user + times.system
+    return found
+
+
+def kind_of(command: list[str]) -> str:
+    named = ("redis-server", "coordinator.clock", "coordinator.worker", "beat")
+    said = next((name for name in named if any(name in part for part in command[:6])), "worker")
+    return {"redis-server": "Redis", "coordinator.clock": "clock", "coordinator.worker": "errands"}.get(said, said)
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ class Duty(StoppableThread):
 
 
 def attend(duties: Sequence[Duty], ended: Callable[[float], bool], voice: int) -> None:
-    """Tell the clock twice a second that all duties get on, until `ended(seconds)` says that it is gone."""
+    """Tell the clock each second that all duties get on, until `ended(seconds)` says that it is gone."""
     told = False
-    while not ended(0.5):
+    while not ended(1.0):
         hanging = [duty.name for duty in duties if duty.hangs]
         if not hanging:
             with suppress(OSError):  # the clock is gone, which `ended` hears

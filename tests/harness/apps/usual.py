@@ -22,7 +22,8 @@ def seen(self: Task) -> list[Any]:
 @task(bind=True)
 def tells_itself(self: Task) -> None:
     """It stores its result by itself, and has its worker store none."""
-    self.update_state(state="FAILURE", meta={"exc_type": "ValueError", "exc_message": ["its own"], "exc_module": "builtins"})
+    told = {"exc_type": "ValueError", "exc_message": ["its own"], "exc_module": "builtins"}
+    self.update_state(state="FAILURE", meta=told)
     raise Ignore
 
 
