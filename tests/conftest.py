@@ -3,6 +3,7 @@
 Each test that used the coordinator's Redis ends with a look for keys that nobody owns any more.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 TESTS = Path(__file__).parent
+os.environ.setdefault("PYTHONPATH", str(TESTS / "harness" / "lean"))  # of the processes that tests start
 TOGETHER = "tests/fleet/shared/"
 ON_RABBITMQ = "tests/fleet/rabbitmq"
 

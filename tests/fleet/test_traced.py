@@ -33,7 +33,7 @@ def told(fleet: Fleet, what: str) -> list[Any]:
 
 def called(fleet: Fleet) -> dict[str, list[str]]:
     """For each way: the traces of Sentry and OpenTelemetry, and the ids of a call that succeeds and one that fails."""
-    env = os.environ | fleet.environ | {"TEST_TRACED": "1"}
+    env = os.environ | fleet.environ | {"TEST_TRACED": "1", "PYTHONPATH": ""}
     argv = [sys.executable, "-W", "ignore", "-c", CALLS]
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert not done.returncode, done.stderr
@@ -42,7 +42,7 @@ def called(fleet: Fleet) -> dict[str, list[str]]:
 
 
 def test_sentry_and_opentelemetry_see_the_job_of_a_keyed_task_as_they_see_a_plain_task(fleet: Fleet) -> None:
-    fleet.worker("one", 1, app="traced", TEST_TRACED="1")
+    fleet.worker("one", 1, app="traced", fresh=True, TEST_TRACED="1", PYTHONPATH="")
     calls = called(fleet)
     wait_until(lambda: len(told(fleet, "spans")) >= 10 and len(told(fleet, "sentry")) >= 8, 20, fleet.logs)
     spans, events = told(fleet, "spans"), told(fleet, "sentry")

@@ -29,7 +29,7 @@ OURS = ("COORDINATOR_", "CELERY_", "TASKS_", "FLOWER_")
 def environment(**given: str) -> dict[str, str]:
     """That of a user who has set nothing but `given`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return clean | {"PYTHONPATH": str(ROOT)} | given
+    return clean | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'harness' / 'lean'}"} | given
 
 
 def argv_of(*args: str) -> list[str]:
