@@ -78,9 +78,9 @@ class Duty(StoppableThread):
 
 
 def attend(duties: Sequence[Duty], ended: Callable[[float], bool], voice: int) -> None:
-    """Tell the clock each second that all duties get on, until `ended(seconds)` says that it is gone."""
-    told = False
-    while not ended(1.0):
+    """Tell the clock at once, and each second, that all duties get on, until `ended(seconds)` says that it is gone."""
+    told, over = False, False
+    while not over:
         hanging = [duty.name for duty in duties if duty.hangs]
         if not hanging:
             with suppress(OSError):  # the clock is gone, which `ended` hears
@@ -88,3 +88,4 @@ def attend(duties: Sequence[Duty], ended: Callable[[float], bool], voice: int) -
         elif not told:
             logger.error("%s: no end of it for %g s", ", ".join(hanging), SILENCE)
         told = bool(hanging)
+        over = ended(1.0)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -111,8 +112,8 @@ class Command:
 
     def family(self) -> list[psutil.Process]:
         """All that it started and that lives still, orphans too where they were seen before."""
-        if self.process.poll() is None:
-            for one in psutil.Process(self.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            for one in psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else ():
                 self._family.setdefault(one.pid, one)
         return [one for one in self._family.values() if _lives(one)]
 

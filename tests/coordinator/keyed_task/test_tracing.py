@@ -74,7 +74,8 @@ print(json.dumps({"trace": trace_id, "ours": headers, "open": len(begun)}))
 
 def said(apps: Installation, script: str) -> Any:
     command = [sys.executable, "-W", "ignore", "-c", script]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | apps.environ, capture_output=True, text=True, timeout=60)
+    environ = os.environ | apps.environ | {"PYTHONPATH": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
     assert not done.returncode, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
