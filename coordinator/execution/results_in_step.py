@@ -14,7 +14,7 @@ from celery.backends.redis import RedisBackend
 from coordinator.execution.attempt import Outcome
 from coordinator.execution.canvas import Caller, Ended, request_of
 from coordinator.execution.claim import Claim
-from coordinator.execution.results import goes_on, is_ignored, packed, says_more
+from coordinator.execution.results import Packed, goes_on, is_ignored, packed, says_more
 from coordinator.store.client import Store
 from coordinator.store.place import named_by, place_of
 from coordinator.store.wire import Arg
@@ -28,25 +28,27 @@ class ResultsInStep:
     def __init__(self, app: Celery, store: Store, node: str) -> None:
         self._app = app
         self._node = node
-        self._home = place_of(store.client)
-        self._is_near = type(app.backend) is RedisBackend and named_by(app.backend.connparams).is_beside(self._home)
+        self._databases: tuple[int, int] | None = None  # the backend's and the coordinator's, on one server
+        if type(app.backend) is RedisBackend:
+            there, home = named_by(app.backend.connparams), place_of(store.client)
+            if there.is_beside(home):
+                self._databases = there.database, home.database
 
     def of(self, claim: Claim, outcome: Outcome) -> tuple[Arg, ...]:
         """The last arguments of job_finish for a job that has succeeded; none where its result goes another way."""
-        if not self._is_near or not claim.tell or claim.undoing or claim.following is not None or goes_on(claim.spec):
+        if self._databases is None or not claim.tell or claim.undoing or claim.following is not None:
             return ()
-        if outcome.ignored or is_ignored(self._app, claim.task, claim.spec):
+        if goes_on(claim.spec) or outcome.ignored or is_ignored(self._app, claim.task, claim.spec):
             return ()
         try:
-            return self._packed(claim, outcome)
+            return (*self._packed(claim, outcome), *self._databases)
         except Exception:  # the job is done all the same; the outbox and the errands try again
             logger.exception("job %s: its result cannot be stored with its outcome", claim.id)
             return ()
 
-    def _packed(self, claim: Claim, outcome: Outcome) -> tuple[Arg, ...]:
-        backend, request = self._app.backend, None
-        if says_more(backend, claim.spec, outcome.children):
+    def _packed(self, claim: Claim, outcome: Outcome) -> Packed:
+        request = None
+        if says_more(self._app.backend, claim.spec, outcome.children):
             own = Caller(claim.id, claim.task, claim.spec)
             request = request_of(claim.args, claim.kwargs, self._node, own, True, outcome.children)
-        result = packed(backend, Ended(states.SUCCESS, outcome.value, None), request, claim.id)
-        return (result.key, result.value, result.expires, named_by(backend.connparams).database, self._home.database)
+        return packed(self._app.backend, Ended(states.SUCCESS, outcome.value, None), request, claim.id)

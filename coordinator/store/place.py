@@ -15,7 +15,8 @@ class Client(Protocol):
 class Place(NamedTuple):
     """A database of a server, as it was named: a server with two names is two.
 
-    `address`: host and port, or a socket's path. `user`: what one may do, another may not.
+    `address`: host and port, or a socket's path; empty: it has none of its own, as through Sentinel. `user`: what one
+    may do, another may not.
     """
 
     address: str
@@ -24,15 +25,16 @@ class Place(NamedTuple):
 
     def is_beside(self, other: Place) -> bool:
         """Is that a database of the same server, for the same user?"""
-        return (self.address, self.user) == (other.address, other.user) and not self.address.startswith("None:")
+        return bool(self.address) and (self.address, self.user) == (other.address, other.user)
 
 
 def place_of(client: Client) -> Place:
-    """`client`: of redis-py. One through Sentinel has no address of its own, and is beside none."""
+    """`client`: of redis-py."""
     return named_by(client.get_connection_kwargs())
 
 
 def named_by(connection: Mapping[str, str | int | None]) -> Place:
     """`connection`: what redis-py makes a connection from."""
-    address = connection.get("path") or f"{connection.get('host')}:{connection.get('port', 6379)}"
+    host = connection.get("host")
+    address = connection.get("path") or (f"{host}:{connection.get('port', 6379)}" if host else "")
     return Place(str(address), str(connection.get("username") or ""), int(connection.get("db") or 0))

@@ -1,40 +1,18 @@
 """Counters: right at any moment, whatever happened; and that nothing but them is left of what is over."""
 
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from coordinator import Coordinator
 from coordinator.jobs.record import TERMINAL
 from tests.fleet.mishaps import start, tasks_of
 from tests.harness.fleet import Fleet
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import looking, wait_until
 
 LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "node:",
            "serves:", "tasks:", "work:", "rung:", "chosen:", "declared")  # fmt: skip
-
-
-@contextmanager
-def watched(coordinator: Coordinator) -> Iterator[list[dict[str, int]]]:
-    """The counters, read again and again meanwhile."""
-    seen: list[dict[str, int]] = []
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.is_set():
-            seen.append(coordinator.counts())
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        reader.join()
 
 
 def test_the_counters_include_a_job_when_waiting_for_it_ends_and_add_up_at_any_moment(fleet: Fleet) -> None:
@@ -50,7 +28,7 @@ def test_the_counters_include_a_job_when_waiting_for_it_ends_and_add_up_at_any_m
         ("succeeded", tasks.spawns.s(), {}),
     ]
     counted: Counter[str] = Counter()
-    with watched(coordinator) as seen:
+    with looking(coordinator.counts) as seen:
         for i in range(60):
             state, signature, options = kinds[i % 6]
             job = coordinator.submit(f"key/{i}", signature, **options)
@@ -80,7 +58,7 @@ def test_the_counters_add_up_while_many_lanes_are_at_work(fleet: Fleet) -> None:
         (tasks.ends_badly.s("x", "exit"), {"rollback": shop.fail.s()}),
         (tasks.spawns.s(), {}),
     ]
-    with watched(coordinator) as seen:
+    with looking(coordinator.counts) as seen:
         jobs = coordinator.submit_many([(f"key/{i % 20}", *kinds[i % 7 % 5]) for i in range(280)])
         for job in jobs:
             coordinator.wait(job.job_id, 60)

@@ -2,7 +2,6 @@
 
 import time
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 
 from coordinator.store.library import current
@@ -19,18 +18,18 @@ def test_nodes_of_two_versions_share_the_lanes_while_functions_are_removed_under
         fleet.worker("one", 2)
         fleet.worker("two", 2, TEST_VERSION="another")
         wait_until(lambda: len(client.function_list("coordinator_*")) == 2)  # errands and runners have the other one
-        names = [f"{key}{turn:03}" for turn in range(50) for key in "abcdef"]
-        jobs = fleet.coordinator.submit_many([(name[0], fleet.shop.work.s(name, 0.005)) for name in names])
-        flushes = count()
+        names, jobs = [], []
+        for _ in range(8):  # so that at least eight removals fall into the work, however fast it is
+            more = [f"{key}{len(names) // 6 + turn:03}" for turn in range(6) for key in "abcdef"]
+            jobs += fleet.coordinator.submit_many([(name[0], fleet.shop.work.s(name, 0.005)) for name in more])
+            names += more
 
-        def all_over() -> bool:
-            client.function_flush("SYNC")
-            next(flushes)
-            time.sleep(0.05)  # in which something comes to pass, also on a machine under load
-            return len(fleet.stamps(what="end")) >= len(names)
+            def all_over(told: int = len(names)) -> bool:
+                client.function_flush("SYNC")
+                time.sleep(0.05)  # in which something comes to pass, also on a machine under load
+                return len(fleet.stamps(what="end")) >= told
 
-        wait_until(all_over, 60, fleet.logs)
-        assert next(flushes) > 5
+            wait_until(all_over, 60, fleet.logs)
         found = [fleet.coordinator.wait(one.job_id, 20) for one in jobs]
         assert {(job.state, job.attempt) for job in found} == {("succeeded", 1)}, fleet.logs()[-3000:]
         assert {job.node for job in found} == {"one@test", "two@test"}

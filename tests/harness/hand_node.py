@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-from coordinator.fleet.nodes import Nodes
+from coordinator.fleet.nodes import About, Nodes
 from coordinator.jobs.options import Options, Target, TaskDefault
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.submission import Submission
@@ -127,6 +127,14 @@ class Puppet:
             found.append(taken.id)
             self.finish(taken)
         return found
+
+
+def playing(module: Any) -> Puppet:
+    """A node of the app of this module (tests/harness/apps), played by hand; it knows all of the app's tasks."""
+    puppet, app = Puppet(module.coordinator.store), module.app
+    about: About = {"app": app.main, "capacity": 4, "ordinary": 0, "load": 0}
+    puppet.nodes.register("one", "a", about, [f"app {app.main}", "queue celery"], list(app.tasks))
+    return puppet
 
 
 def locked_by(store: Store, key: str, *slot: str) -> str | None:

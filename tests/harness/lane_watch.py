@@ -1,12 +1,10 @@
 """A lane at many moments, as Redis has it: how many of its jobs are at work, may begin, and wait."""
 
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from coordinator.store.client import Store
+from tests.harness.waiting import looking
 
 # One step of Redis: no job moves meanwhile.
 LOOK = """
@@ -25,22 +23,7 @@ class Seen(NamedTuple):
     waiting: int
 
 
-@contextmanager
-def watched(store: Store, key: str) -> Iterator[list[Seen]]:
+def watched(store: Store, key: str) -> AbstractContextManager[list[Seen]]:
     """What the lane has, looked at again and again until the body ends."""
-    seen: list[Seen] = []
-    over = threading.Event()
-    look = store.client.register_script(LOOK)
-
-    def watch() -> None:
-        while not over.is_set():
-            seen.append(Seen(*look(keys=[store.key("line", key)], args=[store.key("job", "")])))
-            time.sleep(0.002)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        watcher.join()
+    script = store.client.register_script(LOOK)
+    return looking(lambda: Seen(*script(keys=[store.key("line", key)], args=[store.key("job", "")])), pause=0.002)

@@ -1,8 +1,12 @@
 """Waiting for conditions instead of sleeping."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
@@ -26,3 +30,23 @@ def within(seconds: float) -> Iterator[None]:
     begun = time.monotonic()
     yield
     assert time.monotonic() - begun < seconds
+
+
+@contextmanager
+def looking(look: Callable[[], T], pause: float = 0.0) -> Iterator[list[T]]:
+    """What `look` tells, asked again and again from another thread until the body ends."""
+    seen: list[T] = []
+    over = threading.Event()
+
+    def look_on() -> None:
+        while not over.is_set():
+            seen.append(look())
+            over.wait(pause)
+
+    watcher = threading.Thread(target=look_on)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()

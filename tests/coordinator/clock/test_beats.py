@@ -1,7 +1,5 @@
 """What the beats of a node say and hear, also while its clock is busy."""
 
-import threading
-
 import pytest
 
 from coordinator.settings import Settings
@@ -10,6 +8,7 @@ from tests.coordinator.clock.test_clock import clock_of
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import looking
 
 
 def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_server: RedisServer, prefix: str) -> None:
@@ -21,18 +20,9 @@ def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_serve
         for number in range(8):
             node.submit(f"a{number}", job_id=f"j{number}")
             assert node.take(runner=f"999999999.1.{number}")
-        over, seen = threading.Event(), list[bool]()
-
-        def look_on() -> None:
-            while not over.wait(0.02):
-                seen.append(node.nodes.is_alive("one"))
-
-        watcher = threading.Thread(target=look_on)
-        watcher.start()
-        proxy.delay = 0.5
-        clock.step()
-        over.set()
-        watcher.join()
+        with looking(lambda: node.nodes.is_alive("one"), pause=0.02) as seen:
+            proxy.delay = 0.5
+            clock.step()
         assert len(seen) > 50
         assert all(seen), "it was silent for too long"
         assert node.work() == {}

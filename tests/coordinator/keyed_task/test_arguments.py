@@ -7,7 +7,7 @@ import pytest
 from celery import chain, chord, group
 
 from coordinator import InvalidJob
-from tests.harness.hand_node import Puppet
+from tests.harness.hand_node import Puppet, playing
 from tests.harness.installation import Installation
 
 Canvas = Callable[[Any, Any], Any]
@@ -35,11 +35,7 @@ def keyed(apps: Installation) -> Any:
 
 @pytest.fixture(autouse=True)
 def node(keyed: Any) -> Puppet:
-    """A node of that app, played by hand."""
-    puppet = Puppet(keyed.coordinator.store)
-    about: Any = {"app": "keyed", "capacity": 4, "ordinary": 0, "load": 0}
-    puppet.nodes.register("one", "a", about, ["app keyed", "queue celery"], list(keyed.app.tasks))
-    return puppet
+    return playing(keyed)
 
 
 @pytest.mark.parametrize("name", BEHIND)

@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 
 from coordinator import Coordinator, InvalidJob, Locked, SettingsError, ShuttingDown, StoreUnavailable
 from coordinator.jobs.spec import CHILD
-from tests.harness.hand_node import Puppet
+from tests.harness.hand_node import Puppet, playing
 from tests.harness.installation import Installation
 from tests.harness.proxy import Proxy
 
@@ -24,11 +24,7 @@ def keyed(apps: Installation) -> Any:
 
 @pytest.fixture(autouse=True)
 def node(keyed: Any) -> Puppet:
-    """A node of that app, played by hand."""
-    puppet = Puppet(keyed.coordinator.store)
-    about: Any = {"app": "keyed", "capacity": 4, "ordinary": 0, "load": 0}
-    puppet.nodes.register("one", "a", about, ["app keyed", "queue celery"], list(keyed.app.tasks))
-    return puppet
+    return playing(keyed)
 
 
 def nothing() -> None:

@@ -7,7 +7,7 @@ from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 
 from coordinator.worker.remote_control import jobs_among
-from tests.harness.hand_node import Puppet
+from tests.harness.hand_node import Puppet, playing
 from tests.harness.installation import Installation
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery itself
@@ -20,11 +20,7 @@ def keyed(apps: Installation) -> Any:
 
 @pytest.fixture
 def node(keyed: Any) -> Puppet:
-    """A node of that app, played by hand."""
-    puppet = Puppet(keyed.coordinator.store)
-    about: Any = {"app": "keyed", "capacity": 4, "ordinary": 0, "load": 0}
-    puppet.nodes.register("one", "a", about, ["app keyed", "queue celery"], list(keyed.app.tasks))
-    return puppet
+    return playing(keyed)
 
 
 def tell(keyed: Any, *job_ids: str) -> int:

@@ -74,7 +74,7 @@ local context = {__index = look_up}
 function base.context(keys)
   return setmetatable({
     P = keys[1], -- how all names of the installation begin
-    delay = keys[2] and 0 or base.AGAIN, -- ms: a bell that its caller publishes is lost after these
+    delay = keys[2] and 0 or base.AGAIN, -- ms after which the warden rings again what the caller publishes
     rung = false, -- list of {node, bell}, which the caller publishes
     readied = false, -- list of jobs that became ready: one bell is rung for each at the end of the step
     direct = false, -- does the step take a job itself?
