@@ -140,8 +140,14 @@ def test_every_field_that_functions_read_of_a_record_is_explained(field: str) ->
 
 @each(lambda: STATES)
 def test_every_state_is_in_the_picture(state: str) -> None:
-    picture = section("execution", "The states of a job").split("```")[1]
-    assert re.search(rf"\b{state}\b", picture)
+    assert "](states.svg)" in section("execution", "The states of a job")
+    assert f">{state}</text>" in (ROOT / "docs" / "states.svg").read_text()
+
+
+def test_the_pictures_are_as_drawn() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))["PICTURES"]
+    stale = [name for name, draw in drawn.items() if (ROOT / "docs" / name).read_text() != draw()]
+    assert stale == [], "run python docs/make_pictures.py"
 
 
 def test_every_public_name_is_on_the_page_of_the_public_face() -> None:
