@@ -73,7 +73,8 @@ def states() -> str:
     to = Drawing(960, 500, "The states of a job")
     for name, x, y in (
         ("collected", 36, 60), ("scheduled", 36, 150), ("waiting", 220, 105), ("ready", 390, 105),
-        ("running", 570, 105), ("parked", 570, 22), ("retrying", 330, 258), ("held", 480, 258), ("rolling_back", 610, 340),
+        ("running", 570, 105), ("parked", 570, 22), ("retrying", 330, 258), ("held", 480, 258),
+        ("rolling_back", 610, 340),
     ):  # fmt: skip
         to.box(x, y, 116, 42, name)
     to.box(812, 105, 116, 42, "succeeded", kind="good")

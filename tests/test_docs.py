@@ -21,7 +21,7 @@ MOST_UNNAMED = {"coordinator": 0, "tasks": 0}
 MOST_WORDS = 90
 
 ROOT = Path(__file__).parent.parent
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md"]
 LUA = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.lua")))
 PYTHON = "\n".join(
@@ -96,7 +96,13 @@ def anchors(path: Path) -> set[str]:
 
 @each(lambda: DOCS, named)
 def test_the_index_leads_to_every_page(path: Path) -> None:
-    assert path.name == "index.md" or f"]({path.name})" in page("index")
+    assert path.name == "index.md" or f"]({path.relative_to(ROOT / 'docs')})" in page("index")
+
+
+@each(lambda: DOCS, named)
+def test_the_site_leads_to_every_page(path: Path) -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    assert re.search(rf"[-:] {re.escape(str(path.relative_to(ROOT / 'docs')))}$", nav, re.MULTILINE)
 
 
 def test_every_folder_is_named() -> None:
