@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -113,3 +114,16 @@ def test_messages_that_a_page_pushes_are_taken(redis_server: RedisServer) -> Non
     with redis_server.client(1) as broker:
         assert [json.loads(one) for one in broker.lrange("coordinator.refresh", 0, -1)] == [{"node": "urn:node:KNB"}]
         broker.delete("coordinator.refresh")
+
+
+def test_the_page_of_commands_is_as_generated(tmp_path: Path) -> None:
+    code = "import runpy; print(runpy.run_path('docs/make_commands.py')['page'](), end='')"
+    done = python(["-c", code], ROOT, environment(TASKS_DATA_DIR=str(tmp_path)))
+    assert done.stdout == (ROOT / "docs" / "commands.md").read_text(), f"python docs/make_commands.py{done.stderr}"
+
+
+def test_the_recording_is_of_a_run_that_went_well_and_is_small() -> None:
+    recording = (ROOT / "docs" / "demo.svg").read_text()
+    shown = "".join(ElementTree.fromstring(recording).itertext())
+    assert "objects of 3 members in" in shown
+    assert len(recording) < 300_000
