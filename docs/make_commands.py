@@ -59,7 +59,8 @@ def _section(command: click.Command, root: click.Context) -> Iterator[str]:
 
 def _one(command: click.Command, parent: click.Context) -> Iterator[str]:
     with click.Context(command, info_name=command.name, parent=parent) as context:
-        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)]).replace(" [OPTIONS]", "").replace(" [ARGS]...", " …")
+        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+        usage = usage.replace(" [OPTIONS]", "").replace(" [ARGS]...", " …")
         yield f"**`{usage}`**\n"
         yield f"{_text(command.help or '')}\n"
         options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]

@@ -158,6 +158,7 @@ def test_the_pictures_are_as_drawn() -> None:
 
 def test_every_public_name_is_on_the_page_of_the_public_face() -> None:
     assert {name for name in public.__all__ if f"`{name}" not in page("api")} == set()
+    assert set(re.findall(r"^::: coordinator\.[\w.]*?(\w+)$", page("python"), re.MULTILINE)) == set(public.__all__)
 
 
 def test_every_call_of_the_public_face_is_on_its_page() -> None:
