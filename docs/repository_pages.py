@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "deploy/ldap/README.md")
+BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "deploy/ldap/README.md", "LICENSE")
 
 _LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 
@@ -26,7 +26,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File  # the tests read this module without mkdocs
 
     for path in BESIDE:
-        files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+        place = "readme.html" if path == "README.md" else None  # index.html is that of docs/index.md
+        files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls, dest_uri=place))
     return files
 
 
