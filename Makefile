@@ -30,7 +30,7 @@ TYPED := $(wildcard coordinator tasks examples/batches)
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick soak check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check bench soak system system-ready lock clean
+.PHONY: help run test test-quick check docs bench soak system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,11 @@ check: $(INSTALLED) ## ruff, mypy --strict and the floors
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/python -m pytest -q tests/test_floors.py
+
+docs: $(INSTALLED) ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+	@$(BIN)/python docs/check_site.py build/site
+	@echo "build/site/index.html is the documentation."
 
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
@@ -87,7 +92,8 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra asyncio --extra batches --extra dashboard --extra embedded --extra postgres --extra service --extra dev \
+		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra postgres \
+		--extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
