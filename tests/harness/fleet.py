@@ -12,10 +12,12 @@ import psutil
 
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
+from tests.harness.spares import SPARE, runs
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[2]
+CLOCK = "coordinator.clock"
 # A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
 ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
@@ -35,7 +37,7 @@ class Worker:
 
     def wardens(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
-        return [child for child in self._children() if _is_warden(child)]
+        return [child for child in self._children() if runs(child, CLOCK)]
 
     def errands(self) -> psutil.Process:
         """The clock's own child."""
@@ -44,7 +46,7 @@ class Worker:
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if not _is_warden(child)]
+        return [child for child in self._children() if not runs(child, CLOCK) and not runs(child, SPARE)]
 
     def _children(self) -> list[psutil.Process]:
         return [child for child in psutil.Process(self.pid).children() if _lives(child)]
@@ -62,13 +64,6 @@ def _lives(process: psutil.Process) -> bool:
     """Not one that has ended since it was seen."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
-
-
-def _is_warden(process: psutil.Process) -> bool:
-    """Not one that has ended since it was seen."""
-    with suppress(psutil.NoSuchProcess):
-        return "coordinator.clock" in process.cmdline()
     return False
 
 

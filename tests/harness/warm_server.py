@@ -15,9 +15,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 from contextlib import suppress
 from typing import Any
+
+from tests.harness import spares
 
 LIBRARIES = (
     "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log", "celery.apps.worker",
@@ -55,9 +56,11 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
             for one in (control, *ears.values()):
                 one.close()
             program: dict[str, Any] = json.loads(message)
-            _become(program, fds)
             for number in (woken, waking):
                 os.close(number)
+            with socket.socket(fileno=fds[3]) as ear:
+                spares.become(program, fds[:3])
+                ear.send(f"began {os.getpid()}".encode())
             return program
         for number in fds[:3]:
             os.close(number)
@@ -73,23 +76,11 @@ def _bury(ears: dict[int, socket.socket]) -> None:
                 ear.send(f"ended {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def _become(program: dict[str, Any], fds: list[int]) -> None:
-    """As a process that was just started there."""
-    if program["session"]:
-        os.setsid()
-    for number, fd in enumerate(fds[:3]):
-        os.dup2(fd, number)
-        os.close(fd)
-    os.environ.clear()
-    os.environ.update(program["env"])
-    time.tzset()
-    os.chdir(program["folder"])
-    with socket.socket(fileno=fds[3]) as ear:
-        ear.send(f"began {os.getpid()}".encode())
-
-
 def run(argv: list[str]) -> None:
-    """As `python -m …` or `python -c …`."""
+    """As `python -m …` or `python -c …`, named so. It has spares for the programs that it starts."""
+    while (other := spares.keep(spares.number_for(argv))) is not None:
+        argv = other
+    spares.name(argv[1] if argv[0] == "-m" else "python")
     sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
     kind, what, *rest = argv
     if kind == "-m":
