@@ -21,11 +21,18 @@ from typing import Any
 from tests.harness import spares
 
 LIBRARIES = (
-    "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log", "celery.apps.worker",
-    "celery.backends.redis", "celery.bin.celery", "celery.canvas", "celery.concurrency.prefork", "celery.result",
-    "celery.worker.components", "coordinator.public", "httpx", "kombu.transport.redis", "ldap", "lxml.etree", "psutil",
-    "pydantic", "redis", "rich.live", "rich.progress", "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql",
-    "sqlalchemy.dialects.sqlite", "yaml",
+    "alembic", "billiard.sharedctypes", "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events",
+    "celery.app.log", "celery.apps.beat", "celery.apps.worker", "celery.backends.redis", "celery.beat",
+    "celery.bin.celery", "celery.canvas", "celery.concurrency.prefork", "celery.result", "celery.worker.components",
+    "celery.worker.consumer", "celery.worker.pidbox", "coordinator.cli.main", "coordinator.clock.clock",
+    "coordinator.clock.errands_process", "coordinator.diagnosis.status", "coordinator.documents.registry",
+    "coordinator.execution.parked", "coordinator.inbox.amqp_queue", "coordinator.inbox.inbox",
+    "coordinator.keyed_task.lane_producer", "coordinator.public", "coordinator.scheduler.beat",
+    "coordinator.worker.bootstep", "coordinator.worker.errands", "coordinator.worker.inspected",
+    "coordinator.worker.unacked", "httpcore", "httpx", "importlib.resources.readers", "kombu.transport.redis", "ldap",
+    "ldap.controls.readentry", "ldap.filter", "lxml.etree", "psutil", "pydantic", "redis", "rich.live", "rich.progress",
+    "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.sqlite", "sqlite3", "tomllib",
+    "yaml",
 )  # fmt: skip
 LONGEST = 1 << 20  # bytes of a message
 
