@@ -16,6 +16,8 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tests.harness import spares
@@ -33,6 +35,12 @@ LIBRARIES = (
     "ldap.controls.readentry", "ldap.filter", "lxml.etree", "psutil", "pydantic", "redis", "rich.live", "rich.progress",
     "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.sqlite", "sqlite3", "tomllib",
     "yaml",
+)  # fmt: skip
+# The package itself and the app read the environment as they are imported, so each program does that.
+OF_SERVICE = (
+    "tasks.batches", "tasks.catalog.sightings", "tasks.components", "tasks.database.migrate", "tasks.harvest",
+    "tasks.member_node", "tasks.nodelist", "tasks.nodelist.follower", "tasks.nodelist.ldap.store",
+    "tasks.nodelist.replicated", "tasks.nodelist.stores", "tasks.nodelist.xml_store", "tasks.settings",
 )  # fmt: skip
 LONGEST = 1 << 20  # bytes of a message
 
@@ -98,10 +106,19 @@ def run(argv: list[str]) -> None:
         exec(compile(what, "<program>", "exec"), {"__name__": "__main__"})
 
 
-if __name__ == "__main__":
-    for name in LIBRARIES:
+def load() -> None:
+    package = ModuleType("tasks")
+    package.__path__ = [str(Path(__file__).parents[2] / "tasks")]
+    sys.modules["tasks"] = package
+    for name in (*LIBRARIES, *OF_SERVICE):
         with suppress(ModuleNotFoundError):  # python-ldap, where a user has none
             importlib.import_module(name)
+    del sys.modules["tasks"]
+    assert "tasks.app" not in sys.modules
+
+
+if __name__ == "__main__":
+    load()
     assert threading.active_count() == 1
     gc.freeze()
     found = serve(socket.socket(fileno=int(sys.argv[1])))
