@@ -12,12 +12,11 @@ import psutil
 
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
-from tests.harness.spares import SPARE, runs
+from tests.harness.spares import CLOCK, SPARE
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[2]
-CLOCK = "coordinator.clock"
 # A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
 ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
@@ -37,7 +36,7 @@ class Worker:
 
     def wardens(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
-        return [child for child in self._children() if runs(child, CLOCK)]
+        return [child for child in self._children() if _is(child, CLOCK)]
 
     def errands(self) -> psutil.Process:
         """The clock's own child."""
@@ -46,7 +45,7 @@ class Worker:
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if not runs(child, CLOCK) and not runs(child, SPARE)]
+        return [child for child in self._children() if not _is(child, CLOCK, SPARE)]
 
     def _children(self) -> list[psutil.Process]:
         return [child for child in psutil.Process(self.pid).children() if _lives(child)]
@@ -64,6 +63,13 @@ def _lives(process: psutil.Process) -> bool:
     """Not one that has ended since it was seen."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _is(process: psutil.Process, *words: str) -> bool:
+    """One of these stands on its command line. Not one that has ended since it was seen."""
+    with suppress(psutil.NoSuchProcess):
+        return bool({*words} & {*process.cmdline()})
     return False
 
 

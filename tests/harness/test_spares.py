@@ -49,7 +49,7 @@ def test_it_has_what_its_parent_gives_it_and_a_second_program_is_a_new_process(t
 
 def test_one_without_a_use_ends_with_its_parent() -> None:
     started = start(["-c", "from tests.harness import spares; spares.keep(1); import time; time.sleep(600)"])
-    wait_until(lambda: [child.name() for child in psutil.Process(started.pid).children()] == ["spare"])
+    wait_until(lambda: [child.cmdline()[0] for child in psutil.Process(started.pid).children()] == ["spare"])
     (spare,) = psutil.Process(started.pid).children()
     started.kill()
     started.wait(10)

@@ -113,7 +113,7 @@ class _Server:
         self._control, theirs = _pair()
         self._asking = threading.Lock()
         with theirs:
-            argv = [sys.executable, "-m", "tests.harness.warm_server", str(theirs.fileno())]
+            argv = [sys.executable, "-m", "tests.harness.warm_server", str(theirs.fileno()), 500 * "-"]
             self._process = subprocess.Popen(argv, cwd=ROOT, pass_fds=[theirs.fileno()], start_new_session=True)
         atexit.register(self.end)
 

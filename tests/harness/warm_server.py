@@ -1,8 +1,8 @@
-"""Has the libraries loaded, and forks for each program of the tests: `python -m tests.harness.warm_server FD`.
+"""Has the libraries loaded, and forks for each program of the tests: `python -m tests.harness.warm_server FD ROOM`.
 
 A message on FD is a program in JSON with four descriptors: its standard three, and an ear. To that the program says
 its pid once it stands as it should, and this process says later how it ended. It has no threads. It ends with the test
-process; its programs end by themselves.
+process; its programs end by themselves. ROOM is there for their command lines, which they write over that of this one.
 """
 
 import gc
@@ -92,10 +92,10 @@ def _bury(ears: dict[int, socket.socket]) -> None:
 
 
 def run(argv: list[str]) -> None:
-    """As `python -m …` or `python -c …`, named so. It has spares for the programs that it starts."""
+    """As `python -m …` or `python -c …`, and shown so. It has spares for the programs that it starts."""
     while (other := spares.keep(spares.number_for(argv))) is not None:
         argv = other
-    spares.name(argv[1] if argv[0] == "-m" else "python")
+    spares.show(sys.executable, *argv)
     sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
     kind, what, *rest = argv
     if kind == "-m":

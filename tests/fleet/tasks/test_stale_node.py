@@ -13,7 +13,6 @@ from tasks.local.member_server import MemberServer, Reply, Request
 from tests.fleet.tasks.service import Service
 from tests.harness.command import told
 from tests.harness.redis import RedisServer
-from tests.harness.spares import runs
 from tests.harness.waiting import wait_until
 
 A, B = "urn:node:mnA", "urn:node:mnB"
@@ -34,7 +33,7 @@ def service(
     """Two nodes in the replica set; the processes are the first node and the second one's warden."""
     with Service(own_redis, tmp_path, members, TASKS_REFRESH_INTERVAL="3600") as here:
         first = here.node("one")
-        (warden,) = (one for one in here.node("two").children(recursive=True) if runs(one, "coordinator.worker"))
+        (warden,) = (one for one in here.node("two").children(recursive=True) if "coordinator.worker" in one.cmdline())
         document = here.coordinator.documents["nodelist"]
         wait_until(lambda: document.pointer()[0] and document.members() == ["one@test", "two@test"], 30)
         yield here, first, warden

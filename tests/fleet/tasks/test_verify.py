@@ -18,7 +18,6 @@ from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import Done, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
-from tests.harness.spares import runs
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import river_with
 
@@ -124,7 +123,7 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
 ) -> None:
     here, slapd = service
     here.node("one")
-    (warden,) = (one for one in here.node("two").children(recursive=True) if runs(one, "coordinator.worker"))
+    (warden,) = (one for one in here.node("two").children(recursive=True) if "coordinator.worker" in one.cmdline())
     document, of_beat = here.coordinator.documents["nodelist"], f"beat@{socket.gethostname()}"
     with beat(here, "beat"):
         wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)
