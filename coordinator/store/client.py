@@ -20,8 +20,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.settings import Settings, without_secrets
+from coordinator.settings import Settings
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
 from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unavailable, unwritable
