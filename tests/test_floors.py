@@ -168,7 +168,8 @@ def test_celery_is_for_the_upper_floors(path: Path) -> None:
 
 @every([*LIBRARY, *SERVICE])
 def test_only_the_store_and_the_embedded_server_talk_to_redis(path: Path) -> None:
-    allowed = named(path) in {"coordinator/store/client.py", "coordinator/store/wire.py", "coordinator/local/redis.py"}
+    store = {f"coordinator/store/{name}.py" for name in ("client", "sentinel", "wire")}
+    allowed = named(path) in {*store, "coordinator/local/redis.py"}
     assert allowed or "redis" not in {name.split(".")[0] for name in imports(path)}
 
 

@@ -17,19 +17,17 @@ from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.settings import Settings
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
+from coordinator.store.sentinel import Server
 from coordinator.store.times import Clock
 from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unavailable, unwritable
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
-_UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 _LOADS = 10  # times that the library is loaded for one call, should others remove it as often
 Ringer = Callable[[str, str], None]
 T = TypeVar("T")
@@ -49,6 +47,7 @@ class Store:
         self.ringer = ringer
         self.library: Library = current()
         self.prefix = "{" + settings.prefix + "}:"
+        self._server = Server(settings.url, settings.timeout)
         self._client: redis.Redis | None = None
         self._idle: list[tuple[redis.Connection, float]] = []
         self._pid = 0
@@ -68,15 +67,7 @@ class Store:
 
     def connect(self, timeout: float) -> redis.Redis:
         """A client of its own, for calls that block up to `timeout` seconds."""
-        tcp = {} if self.settings.url.startswith("unix") else {"socket_keepalive": True}
-        return redis.Redis.from_url(
-            self.settings.url,
-            max_connections=_UNBOUNDED,
-            socket_timeout=timeout,
-            socket_connect_timeout=min(timeout, self.settings.timeout),
-            retry=Retry(NoBackoff(), 0),
-            **tcp,
-        )
+        return self._server.client(timeout)
 
     def key(self, kind: str, *parts: str) -> str:
         return self.prefix + ":".join((kind, *parts))
@@ -111,7 +102,7 @@ class Store:
         packed = [self._packed(name, args) for args in calls]
 
         replies = self.call(lambda: self._talk(lambda connection: self._ask_many(connection, packed)))
-        if any(isinstance(reply, _FAILED_OVER) for reply in replies):
+        if any(_leads_elsewhere(reply) for reply in replies):
             self._disconnect()
         return [reply if isinstance(reply, Exception) else self._rung(reply) for reply in replies]
 
@@ -223,6 +214,8 @@ class Store:
             # Not `make_connection`, which counts each one that it ever made against the pool's bound.
             pool = client.connection_pool
             return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))
+        if not client.connection_pool.owns_connection(connection):  # it leads to a former master
+            connection.disconnect()
         # Closed by the server meanwhile? Then there is something to read; asking costs a system call.
         if time.monotonic() - used > _FRESH:
             try:
@@ -252,12 +245,14 @@ class Store:
         except UnicodeEncodeError as error:
             raise unwritable(error) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+            if self._server.moves:  # the idle connections lead to the same server: each would take a timeout
+                self._disconnect()
             raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.InvalidResponse as error:
             self._disconnect()
             raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.ResponseError as error:
-            if isinstance(error, _FAILED_OVER):
+            if _leads_elsewhere(error):
                 self._disconnect()
             if "unknown command" in str(error).lower():
                 self.check()
@@ -296,3 +291,8 @@ _PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError,
 _FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
 _REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
 _REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
+
+
+def _leads_elsewhere(error: object) -> bool:
+    """Does a server say so that is the master no more, or one that was cut off from its replicas?"""
+    return isinstance(error, _FAILED_OVER) or (isinstance(error, Exception) and "NOREPLICAS" in str(error))
