@@ -27,6 +27,9 @@ BOUNDED = {
 # With these a process notices a half-open connection; an app's own settings win.
 _TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 5}
 
+# A sentinel that is away costs a second, not redis-py's ten tries of it.
+_SENTINEL = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": None}
+
 
 def is_redis(broker: str | Connection | None) -> bool:
     """Whether the broker at this URL, or behind this connection, is a Redis."""
@@ -65,3 +68,5 @@ def merge_transport(sender: Celery, **_: object) -> None:
     ):
         if is_redis(url):
             conf[name] = {**_TRANSPORT, **(conf[name] or {})}
+        if str(url or "").startswith(SENTINELS):
+            conf[name] = {**conf[name], "sentinel_kwargs": {**_SENTINEL, **(conf[name].get("sentinel_kwargs") or {})}}

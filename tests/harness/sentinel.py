@@ -25,7 +25,7 @@ class Sentinels:
     The sentinels know each other from their files, and look more often than usual: so a failover takes a second or two.
     """
 
-    def __init__(self, directory: Path, *options: str, servers: int = 3, down_after: int = 500) -> None:
+    def __init__(self, directory: Path, *options: str, servers: int = 3, down_after: int = 1000) -> None:
         self._directory = directory
         options = ("--repl-diskless-sync-delay", "0", *options)
         self.servers = [RedisServer(directory / "server0", *options)]
@@ -63,6 +63,11 @@ class Sentinels:
         wait_until(moved, 30, lambda: f"no failover: {self.logs()[-3000:]}")
         return self.master()
 
+    def settle(self, *away: RedisServer) -> None:
+        """Wait until all servers but these follow the master, so that it may fail without a great loss."""
+        replicas = [server for server in self.servers if server not in (*away, self.master())]
+        wait_until(lambda: all(_is_synced(one, self.master()) for one in replicas), 30, self.logs)
+
     def pause_sentinel(self, number: int) -> None:
         os.kill(self._processes[number].pid, signal.SIGSTOP)
 
@@ -80,7 +85,7 @@ class Sentinels:
         with ExitStack() as started:
             for server in self.servers:
                 started.enter_context(server)
-            wait_until(lambda: all(_is_synced(replica) for replica in self.servers[1:]), 20)
+            wait_until(lambda: all(_is_synced(one, self.servers[0]) for one in self.servers[1:]), 20)
             started.callback(self._end)
             for number, port in enumerate(self._ids):
                 self._start(number, port)
@@ -143,6 +148,6 @@ def _role(server: RedisServer) -> str:
     return str(told[0]) if isinstance(told, list | tuple) else ""
 
 
-def _is_synced(server: RedisServer) -> bool:
+def _is_synced(server: RedisServer, master: RedisServer) -> bool:
     told = _told(server.port, "ROLE")
-    return isinstance(told, list | tuple) and told[0] == "slave" and told[3] == "connected"
+    return isinstance(told, list | tuple) and (told[0], *told[2:4]) == ("slave", master.port, "connected")
