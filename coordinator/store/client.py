@@ -24,7 +24,7 @@ from coordinator.settings import Settings
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.sentinel import Server
 from coordinator.store.times import Clock
-from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unavailable, unwritable
+from coordinator.store.wire import Arg, exchange_awake, pack, refused, reply_or_error, unavailable, unwritable
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
@@ -137,7 +137,7 @@ class Store:
 
     def check(self) -> None:
         """Raises SettingsError where the server says that it is too old. One that is away, or tells nothing, may do."""
-        with suppress(StoreUnavailable, redis.exceptions.RedisError):
+        with suppress(StoreUnavailable, StoreRefused, redis.exceptions.RedisError):
             check_server(self.read("INFO", "server"), self.where)
 
     def libraries(self) -> list[Loaded]:
@@ -258,15 +258,19 @@ class Store:
                 self.check()
             if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
                 raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
-            if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
-                full = isinstance(error, redis.exceptions.OutOfMemoryError)
-                raise StoreRefused(f"Redis at {self.where} refuses writes: {error}", job_id, full) from error
+            if (found := refused(self.where, error, job_id)) is not None:
+                raise found from error
             raise
 
     @property
     def where(self) -> str:
         """The address without its password, for messages."""
         return without_secrets(self.settings.url)
+
+    @property
+    def master(self) -> str:
+        """HOST:PORT that the last new connection found through Sentinel; empty where the address names one server."""
+        return self._server.master(self.client)
 
     def close(self) -> None:
         if self._client is not None and self._pid == os.getpid():
@@ -286,11 +290,8 @@ class Store:
                 return
 
 
-# redis-py turns a known first word of an error into a class and takes it off the text.
 _PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
 _FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
-_REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
-_REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
 
 
 def _leads_elsewhere(error: object) -> bool:

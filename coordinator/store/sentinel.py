@@ -5,6 +5,7 @@
 | the master dies or hangs | the call fails; the next one connects anew, to the server that the sentinels name then |
 | a sentinel dies or hangs | the others are asked; all of them together have the time of one call |
 | a sentinel is late and names a server that is no master any more | that server says so, and the call fails |
+| a master that hung answers at last | the sentinels are asked once more |
 | one thread finds a new master | connections of other threads to the old one are closed before their next use |
 
 A connection that works asks no sentinel: a job costs no more round trips than on one server.
@@ -13,6 +14,7 @@ A connection that works asks no sentinel: a job costs no more round trips than o
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -33,6 +35,9 @@ from redis.sentinel import (
 from coordinator.address import sentinels_of
 from coordinator.errors import SettingsError
 
+_LATE = (
+    0.2  # seconds after which a server that answers may have been replaced: it hung, and takes itself for the master
+)
 _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 
 
@@ -40,18 +45,20 @@ class _ToMaster(SentinelManagedConnection):
     """Finds the master at each connect, also at one that a command makes, and leaves a server that is none."""
 
     def connect_to(self, address: tuple[str, int]) -> None:
+        began = time.monotonic()
         super().connect_to(address)  # type: ignore[no-untyped-call]
         try:
             self.send_command("HELLO", check_health=False)
             told = self.read_response()
+            pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
+            is_master = pairs.get(b"role", pairs.get("role")) in (b"master", "master")
+            if is_master and time.monotonic() - began > _LATE:
+                is_master = self.connection_pool.get_master_address() == address
+            if not is_master:
+                raise redis.ConnectionError(f"{address[0]}:{address[1]} is not the master any more")
         except BaseException:
             self.disconnect()
             raise
-        pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
-        if (role := pairs.get(b"role", pairs.get("role"))) not in (b"master", "master"):
-            self.disconnect()
-            role = role.decode() if isinstance(role, bytes) else role
-            raise redis.ConnectionError(f"{address[0]}:{address[1]} is a {role}: the sentinels change masters")
 
     def send_packed_command(self, command: object, check_health: bool = True) -> None:
         self.connect()  # redis-py would connect to the address that it had, or to localhost
@@ -150,7 +157,9 @@ class Server:
     def master(self, client: redis.Redis) -> str:
         """HOST:PORT that this client's last new connection found through Sentinel; empty without one."""
         pool = client.connection_pool
-        return "{}:{}".format(*pool.master_address) if isinstance(pool, SentinelConnectionPool) else ""
+        if not isinstance(pool, SentinelConnectionPool):
+            return ""
+        return "{}:{}".format(*(pool.master_address or pool.get_master_address()))
 
 
 def _parsed(url: str) -> dict[str, object]:
@@ -164,4 +173,5 @@ def _named() -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         wrong = re.sub(r"^.*got an ", "", str(error))
-        raise SettingsError(f"setting url: Redis' client refuses an option behind the '?': {wrong}") from error
+        hint = "; with ssl_… the URL begins with rediss" if "'ssl_" in wrong else ""
+        raise SettingsError(f"setting url: Redis' client refuses an option behind the '?': {wrong}{hint}") from error

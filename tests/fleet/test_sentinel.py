@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.diagnosis.status import status_of
 from tests.harness.failover import Load, behind
 from tests.harness.fleet import Fleet
 from tests.harness.redis import RedisServer
@@ -47,9 +48,12 @@ def test_jobs_go_on_in_order_when_a_master_is_killed_and_the_next_one_pauses(
         load.goes_on()
         last = max(load.acknowledged, key=load.acknowledged.__getitem__)
     found = load.account()
+    status = status_of(fleet.coordinator.store)
 
     # Replication is asynchronous: what was acknowledged just before a failure may be lost with it, nothing else.
     lost = [load.acknowledged[one] for one in found.lost]
     assert not [at for at in lost if at < failed - 1 or at > settled], found
     assert recovered - failed < 20
+    assert (status.master, status.replicas) == (f"127.0.0.1:{sentinels.master().port}", 1)
+    assert any("set min-replicas-to-write 1" in one for one in status.warnings)
     assert fleet.shop.work.AsyncResult(last).get(timeout=5) == last

@@ -11,6 +11,7 @@ from coordinator.store.client import Store
 from tests.coordinator.store.stores import store_of, submit
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
+from tests.harness.tls import Certificates
 from tests.harness.waiting import wait_until, within
 
 
@@ -87,3 +88,22 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
     assert submit(store, "three") == b"queued"
     assert leads_to(store) == second.port
     store.close()
+
+
+def test_servers_and_sentinels_want_a_password_each_and_a_certificate(tmp_path: Path) -> None:
+    with Sentinels(tmp_path / "sentinels", secret=True, certificates=Certificates(tmp_path / "tls")) as found:
+        url, first = found.url(0), found.servers[0]
+        store = store_of(url, timeout=1.5)
+        assert submit(store, "one") == b"queued"
+        found.settle()
+        first.kill()
+        found.after(first)
+        wait_until(lambda: put(store, "two"), 10)
+        assert store.read("EXISTS", store.key("job", "one")) == 1
+        store.close()
+        for secret in ("of-servers", "of-sentinels"):
+            assert secret not in store.where
+        assert "it wants another user or password: sentinel_username" in told(url.replace("of-sentinels", "wrong"))
+        assert "it does not take this user and password" in told(url.replace("of-servers", "wrong"))
+        assert "with ssl_… the URL begins with rediss" in told(url.replace("rediss+", "redis+"))
+        assert "certificate" in told(url.partition("&ssl_ca_certs")[0])
