@@ -3,9 +3,14 @@
 from importlib import import_module
 from typing import Any
 
+import pytest
 import redis
+from billiard.exceptions import WorkerLostError
+from celery.result import AsyncResult
+from celery_once import AlreadyQueued
 from celery_singleton import Singleton
 
+from coordinator import Locked
 from tests.harness.fleet import Fleet
 
 
@@ -42,3 +47,18 @@ class Moving:
         if isinstance(task, Singleton):
             return str(task.generate_lock(task.name, [customer, "june"]))
         return str(task.get_key([customer, "june"], {}))
+
+
+def again(module: Any, customer: str) -> bool:
+    """Once the first call has ended, the next one runs."""
+    try:
+        return bool(module.report.delay(customer, "quick").get(timeout=20) == f"{customer}/quick")
+    except (AlreadyQueued, Locked):
+        return False
+
+
+def ended(call: AsyncResult) -> str:
+    """The id of a call whose process dies: one at a time, since Celery may forget one of several."""
+    with pytest.raises(WorkerLostError):
+        call.get(timeout=30)
+    return str(call.id)

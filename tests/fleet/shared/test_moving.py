@@ -4,19 +4,18 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis
-from billiard.exceptions import WorkerLostError
 from celery import Celery
-from celery.result import AsyncResult
+from celery.exceptions import TaskRevokedError
 from celery_once import AlreadyQueued, QueueOnce
 from celery_singleton import Singleton
 
 from coordinator import Locked
 from tests.fleet.shared.components import deliver, event, kinds, run
-from tests.fleet.shared.moving import Moving
+from tests.fleet.shared.moving import Moving, again, ended
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
@@ -47,14 +46,6 @@ def test_a_second_call_meanwhile_does_not_run(moving: Moving, library: str) -> N
     assert sorted(name.rpartition("/")[2] for name in moving.names()) == ["june", "june", "quick", "quick"]
 
 
-def again(module: Any, customer: str) -> bool:
-    """Once the first has ended, the next call runs."""
-    try:
-        return bool(module.report.delay(customer, "quick").get(timeout=20) == f"{customer}/quick")
-    except (AlreadyQueued, Locked):
-        return False
-
-
 def test_a_killed_process_leaves_the_lock_and_loses_the_work_but_a_job_runs_again(moving: Moving) -> None:
     singleton, once = moving.before("celery_singleton").report, moving.before("celery_once").report
     lost = [ended(task.delay("deadly", month)) for task, month in ((singleton, "june"), (once, "july"))]
@@ -72,13 +63,10 @@ def test_a_killed_process_leaves_the_lock_and_loses_the_work_but_a_job_runs_agai
         name = getattr(moving.after(module), task).delay("deadly", module).get(timeout=30)
         assert [(stamp.attempt, stamp.what) for stamp in moving.fleet.stamps(name)] == [
             (1, "begin"), (2, "begin"), (2, "end")]  # fmt: skip
-
-
-def ended(call: AsyncResult) -> str:
-    """Its id. One process dies at a time, since Celery may forget one of several."""
-    with pytest.raises(WorkerLostError):
-        call.get(timeout=30)
-    return str(call.id)
+    for library in ("celery_singleton", "celery_once"):
+        between = moving.after(library).invoice
+        assert between.delay("deadly", f"{library} between").get(timeout=30) == f"deadly/{library} between"
+        wait_until(lambda task=between: not moving.locks.exists(moving.lock_of(task, "deadly")), 10)
 
 
 @pytest.mark.parametrize("library", ["celery_singleton", "celery_once"])
@@ -119,6 +107,21 @@ def test_a_task_that_retries_itself_is_refused_by_its_own_lock_of_celery_singlet
     wait_until(lambda: had.state == "RETRY", 20)
     assert module.fetch.delay("retried").id == had.id, "nobody publishes the second attempt, and the lock stays"
     assert moving.after("celery_singleton").fetch.delay("retried").get(timeout=20) == 1
+
+
+def test_a_call_for_later_and_a_revoked_one_have_a_lock_of_celery_singleton_but_no_lane(moving: Moving) -> None:
+    had, have = moving.before("celery_singleton").report, moving.after("celery_singleton").report
+    later = [task.apply_async(("later", "quick"), countdown=1) for task in (had, have)]
+    assert had.delay("later", "quick now").id == later[0].id
+    assert have.delay("later", "quick now").get(timeout=20) == "later/quick now"
+    assert [one.get(timeout=20) for one in later] == ["later/quick"] * 2
+    ids = [uuid4().hex for _ in later]
+    moving.app.control.revoke(ids, reply=True, limit=1, timeout=10)
+    for task, task_id in zip((had, have), ids, strict=True):
+        with pytest.raises(TaskRevokedError):
+            task.apply_async(("revoked", "june"), task_id=task_id).get(timeout=20)
+    assert had.delay("revoked", "quick").id == ids[0]
+    assert have.delay("revoked", "quick").get(timeout=20) == "revoked/quick"
 
 
 def test_graceful_calls_are_dropped_but_a_skipped_call_has_the_result_of_the_first(moving: Moving) -> None:
