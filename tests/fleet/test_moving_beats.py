@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redbeat import RedBeatSchedulerEntry
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Entry
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -99,7 +99,7 @@ def test_entries_are_taken_over_once_and_what_cannot_be_is_said(moved: Any) -> N
         "at noon": ("At 12:00 (UTC)", False),
         "switched off": ("Every minute", True),
     }
-    entries.change("at noon", "0 30 12 * * ? *")
+    entries.put(Entry("at noon", "0 30 12 * * ? *", "celery.ping"))
     again = moved.take_over()
     assert (again["at noon"], again["switched off"]) == ("here already", "paused")
-    assert entries.entry("at noon").other, "a second call changes nothing that was changed since"
+    assert entries.entry("at noon").task == "celery.ping", "a second call changes nothing that was changed since"
