@@ -9,8 +9,8 @@ from kombu.entity import Queue
 from kombu.messaging import Producer
 
 from coordinator import UnknownJob
-from tests.fleet.rabbitmq.conftest import Broker
 from tests.harness.fleet import Fleet
+from tests.harness.rabbitmq import Broker
 from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
