@@ -1,10 +1,13 @@
 """Inboxes of real workers: under load, killed, cut off; nothing on the queue is ever a worker's business."""
 
 import json
+from contextlib import suppress
 
 import psutil
+import pytest
 
-from tests.coordinator.inbox.senders import RUBBISH, SENDERS, broker, key, letters, plain, push
+from coordinator import UnknownJob
+from tests.coordinator.inbox.senders import RUBBISH, SENDERS, WITH_KOMBU, broker, key, letters, plain, push
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_until
@@ -12,6 +15,12 @@ from tests.harness.waiting import wait_until
 
 def runs(fleet: Fleet) -> set[str]:
     return {stamp.name for stamp in fleet.stamps(what="begin")}
+
+
+def is_known(fleet: Fleet, job_id: str) -> bool:
+    with suppress(UnknownJob):
+        return bool(fleet.coordinator.job(job_id))
+    return False
 
 
 def processes(worker: Worker) -> set[int]:
@@ -54,14 +63,17 @@ def test_a_flood_of_rubbish_delays_neither_jobs_nor_requests_for_long(fleet: Fle
     assert worker.log.read_text().count("refused") == 10
 
 
+@pytest.mark.broker
 def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(fleet: Fleet) -> None:
     fleet.worker("one")
     fleet.worker("two")
     busy = fleet.coordinator.submit("inbox/a", fleet.shop.work.s("busy", 4.0))
     wait_until(lambda: "busy" in runs(fleet))
+    senders = WITH_KOMBU if fleet.rabbitmq else SENDERS
     for number in range(30):
-        SENDERS[number % len(SENDERS)](fleet, {"name": "a", "pid": f"P{number % 3}", "id": f"r{number}"})
-    wait_until(lambda: fleet.coordinator.lane("inbox/a").length == 2)
+        senders[number % len(senders)](fleet, {"name": "a", "pid": f"P{number % 3}", "id": f"r{number}"})
+    wait_until(lambda: all(is_known(fleet, f"r{number}") for number in range(30)), 20, fleet.logs)
+    assert fleet.coordinator.lane("inbox/a").length == 2
     ids = {fleet.coordinator.wait(f"r{number}", 20).id for number in range(30)}
     assert fleet.coordinator.job(busy.job_id).state == "succeeded"
     assert len(ids) == 1

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from celery import Celery
+
 from coordinator.local.redis import free_port
 from tests.harness.waiting import wait_until
 
@@ -28,6 +30,11 @@ class Broker(NamedTuple):
 
     def queues(self) -> set[str]:
         return self.server.queues(self.vhost)
+
+    def waiting(self, app: Celery, queue: str) -> int:
+        """Messages of a queue that nobody has received; asks at little cost."""
+        with app.connection_for_read() as connection:
+            return int(connection.channel().queue_declare(queue, passive=True).message_count)
 
     def messages(self) -> int:
         """In all queues: those that wait, and those that nobody has acknowledged."""
