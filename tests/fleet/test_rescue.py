@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.fleet import Fleet, kill_all, server_seconds
+from coordinator.broker.doorbells import GONE, queue_of
+from tests.harness.fleet import Fleet, Worker, kill_all, server_seconds
 from tests.harness.waiting import wait_until
 
 SHORT: dict[str, Any] = {"lock_ttl": 2, "node_ttl": 1, "sweep": 0.1, "heartbeat": 0.3}
@@ -22,6 +23,11 @@ def send(fleet: Fleet, *names: str) -> None:
     fleet.begun(*names)
 
 
+def straight_to(worker: Worker) -> dict[str, Any]:
+    """Options of a task that goes to the node's own queue, as it is."""
+    return {"queue": queue_of(worker.name, GONE), "ignore_result": True}
+
+
 def end(fleet: Fleet, *names: str) -> None:
     """The latest run of each may end; none is left unacknowledged."""
     for name in names:
@@ -34,18 +40,17 @@ def test_what_a_killed_node_had_not_acknowledged_runs_once_elsewhere_within_seco
     fleet.configure(**SHORT)
     doomed = fleet.worker("doomed", 2, app="depot")
     send(fleet, "a", "b")
-    own = [] if fleet.rabbitmq else ["own"]
-    if own:
-        fleet.depot.work.apply_async(own, queue=f"coordinator.node.{doomed.name}", ignore_result=True)
+    fleet.depot.coordinator.doorbells.ring(doomed.name, "void")
+    fleet.depot.work.apply_async(["own"], **straight_to(doomed))
     for name in ("x", "y"):
         fleet.worker(name, 2, app="depot")
     wait_until(lambda: len(fleet.nodes()) == 3)
     kill_all(doomed)
     killed = server_seconds(fleet)
-    wait_until(lambda: begun(fleet) == ["a", "a", "b", "b", *own], LASTS + 10, fleet.logs)
+    wait_until(lambda: begun(fleet) == ["a", "a", "b", "b", "own"], LASTS + 10, fleet.logs)
     assert max(stamp.at for stamp in fleet.stamps(what="begin")) / 1e6 - killed < LASTS + 5
     end(fleet, "a", "b")
-    assert begun(fleet) == ["a", "a", "b", "b", *own]
+    assert begun(fleet) == ["a", "a", "b", "b", "own"]
     if fleet.rabbitmq:
         return
     with fleet.server.client(1) as broker:
@@ -75,7 +80,7 @@ def test_a_lone_node_that_starts_again_under_its_name_gets_back_what_it_had(flee
     fleet.configure(**SHORT)
     worker = fleet.worker("one", 1, app="depot")
     send(fleet, "a")
-    fleet.depot.work.apply_async(["own"], queue=f"coordinator.node.{worker.name}", ignore_result=True)
+    fleet.depot.work.apply_async(["own"], **straight_to(worker))
     kill_all(worker)
     wait_until(lambda: fleet.nodes() == [], 10)
     fleet.worker("one", 1, app="depot")
