@@ -1,16 +1,48 @@
 """Inboxes of real workers: under load, killed, cut off; nothing on the queue is ever a worker's business."""
 
 import json
+import os
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
 
 from coordinator import UnknownJob
-from tests.coordinator.inbox.senders import RUBBISH, SENDERS, WITH_KOMBU, broker, key, letters, plain, push
-from tests.harness.fleet import Fleet, Worker
+from coordinator.inbox.deaths import MOST
+from coordinator.inbox.inbox import Inbox
+from tests.coordinator.inbox.senders import (
+    QUEUE,
+    RUBBISH,
+    SENDERS,
+    WITH_KOMBU,
+    broker,
+    key,
+    letters,
+    our_app,
+    plain,
+    push,
+)
+from tests.harness.fleet import ROOT, Fleet, Worker
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_until
+from tests.harness.warm import python
+
+# The errands of a node, as far as they matter here.
+DYING = """
+import os
+from coordinator.inbox.inbox import Inbox
+from tests.harness.apps import shop
+
+def handle(request):
+    if request.name == "deadly":
+        os._exit(9)
+    shop.take_in(request)
+
+inbox = Inbox(shop.app, "shop.refresh", shop.Request, handle, "one", list, lambda: shop.coordinator.store)
+while True:
+    inbox.step()
+"""
 
 
 def runs(fleet: Fleet) -> set[str]:
@@ -21,6 +53,15 @@ def is_known(fleet: Fleet, job_id: str) -> bool:
     with suppress(UnknownJob):
         return bool(fleet.coordinator.job(job_id))
     return False
+
+
+def dead_letters(fleet: Fleet) -> list[bytes]:
+    if fleet.rabbitmq:
+        return [message.body for message in fleet.rabbitmq.taken(fleet.shop.app, f"{QUEUE}.dead")]
+    with broker(fleet) as client:
+        found = client.lrange(key(fleet, ".dead"), 0, -1)
+        client.delete(key(fleet, ".dead"))
+    return list(found)
 
 
 def processes(worker: Worker) -> set[int]:
@@ -79,6 +120,25 @@ def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(f
     assert len(ids) == 1
     (name,) = runs(fleet) - {"busy"}
     assert sorted(name.removeprefix("a:").split(",")) == ["P0", "P1", "P2"]
+
+
+@pytest.mark.broker
+def test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_done(fleet: Fleet) -> None:
+    for name in ("deadly", "good"):
+        our_app(fleet, {"name": name})
+    for _ in range(MOST + 1):
+        assert python(["-c", DYING], ROOT, os.environ | fleet.environ).returncode == 9
+    shop, store, given = fleet.shop, fleet.coordinator.store, list[str]()
+    inbox: Inbox[Any] = Inbox(
+        shop.app, QUEUE, shop.Request, lambda request: given.append(request.name), "one", list, lambda: store
+    )
+    wait_until(lambda: inbox.step() >= 0 and given)
+    inbox._requests.close()
+    assert given == ["good"]
+    (letter,) = [json.loads(text) for text in dead_letters(fleet)]
+    assert "ended, 4 times" in letter["reason"]
+    assert "deadly" in letter["original"]
+    assert fleet.messages() == 0
 
 
 def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> None:

@@ -6,9 +6,10 @@ import signal
 import socket
 import subprocess
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from celery import Celery
 
@@ -35,6 +36,13 @@ class Broker(NamedTuple):
         """Messages of a queue that nobody has received; asks at little cost."""
         with app.connection_for_read() as connection:
             return int(connection.channel().queue_declare(queue, passive=True).message_count)
+
+    def taken(self, app: Celery, queue: str) -> Iterator[Any]:
+        """Take the messages that wait in a queue; one that is not there yet has none."""
+        with app.connection_for_read() as connection, suppress(*connection.channel_errors):
+            channel = connection.channel()
+            while (message := channel.basic_get(queue, no_ack=True)) is not None:
+                yield message
 
     def messages(self) -> int:
         """In all queues: those that wait, and those that nobody has acknowledged."""
@@ -115,6 +123,15 @@ class RabbitServer:
         assert self._server
         self._processes.remove(self._server)
         _end(self._server)
+
+    def pause(self) -> None:
+        """It accepts connections and reads nothing."""
+        assert self._server
+        os.killpg(self._server.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._server
+        os.killpg(self._server.pid, signal.SIGCONT)
 
     def alarm(self, on: bool) -> None:
         """The alarm of its memory: it reads nothing more from whoever publishes."""

@@ -61,7 +61,11 @@ def test_it_is_killed_while_idle_nodes_are_asked_for_work_and_again_under_load(f
         own = [name for name in names if name.startswith(f"k{lane}:")]
         assert own == sorted(own)
     assert fleet.depot.add.delay(1, 2).get(timeout=60) == 3
-    after = fleet.depot.coordinator.submit("after", fleet.depot.add.s(1, 2))
+    rabbitmq.server.alarm(True)
+    with within(3):
+        after = fleet.depot.coordinator.submit("after", fleet.depot.add.s(1, 2))
+    rabbitmq.server.alarm(False)
     assert fleet.depot.coordinator.wait(after.job_id, 60).result == 3
     wait_until(lambda: rabbitmq.messages() == 0, 30)
     assert [family(node) for node in nodes] == before
+    assert "Trying again in 6.00" not in fleet.logs(), "Celery's own pauses grow to 30 s"
