@@ -20,7 +20,8 @@ errors later threads version address
 settings local
 store
 jobs fleet documents
-broker lanes scheduler
+broker
+lanes scheduler
 inbox execution diagnosis
 keyed_task
 task_defaults in_place

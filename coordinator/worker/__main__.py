@@ -26,6 +26,7 @@ from coordinator.execution.results import Results
 from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
 from coordinator.worker.errands import Duty, WardenPlugin, attend
+from coordinator.worker.forsaken import open_forsaken
 from coordinator.worker.unacked import open_unacked
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,8 @@ def main() -> None:
 
     ear = Ear(sys.stdin, bells.ring, wake)
     plugins: list[WardenPlugin] = [make(charge["node"]) for make in host.warden_plugins]
-    parts: list[WardenPlugin] = [bells, *duties, *open_unacked(app, charge["node"], charge["incarnation"]), *plugins]
+    rescue = [*open_unacked(app, charge["node"], charge["incarnation"]), *open_forsaken(app, charge["node"])]
+    parts: list[WardenPlugin] = [bells, *duties, *rescue, *plugins]
     for part in parts:
         part.start()
     ear.start()

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from select import PIPE_BUF
 
 from celery import Celery, bootsteps, signals
@@ -47,15 +48,22 @@ from coordinator.worker.unacked import note
 logger = logging.getLogger(__name__)
 
 _MOST_TIMERS = 1000
+_LOOK = 4  # seconds at most between two looks for a broker that is away; Celery's pauses grow to thirty
 
 
 class Consumer(consumer.Consumer):
-    """Outlives its Redis broker, whichever of its connections notices the loss first. The broker notes its messages."""
+    """Outlives its broker, whichever of its connections notices the loss first. A Redis broker notes its messages."""
 
     def connect(self) -> Connection:
         connection: Connection = super().connect()
         note(self.app, connection, self.hostname)
         return connection
+
+    def ensure_connected(self, conn: Connection) -> Connection:
+        look = partial(conn.ensure_connection, interval_max=_LOOK)
+        conn.ensure_connection = look  # type: ignore[method-assign]
+        connected: Connection = super().ensure_connected(conn)
+        return connected
 
     def update_strategies(self) -> None:
         super().update_strategies()
@@ -95,6 +103,7 @@ class WardenStep(bootsteps.StartStopStep):
         c.coordinator_step = self
         if not self._bells:
             self._bells = about_bells(self.coordinated, self.coordinated.coordinator.store, c.hostname)
+            self.tell({"rung": 1})  # its broker was away, and has lost some of its bells perhaps
         self._look(c)
         self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
 

@@ -48,6 +48,7 @@ def test_a_call_may_go_past_its_lane_and_so_do_its_retries(fleet: Fleet, keyed: 
     first.get(timeout=20)
 
 
+@pytest.mark.broker
 def test_links_errbacks_and_retries_are_as_of_any_task(fleet: Fleet, keyed: Any) -> None:
     done = keyed.add.apply_async((1, 2), link=keyed.add.s(10), link_error=keyed.note.si("wrong"))
     assert done.get(timeout=20) == 3
