@@ -19,6 +19,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from importlib.metadata import version
 from select import PIPE_BUF
 
 from celery import Celery, bootsteps, signals
@@ -42,19 +43,26 @@ from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
 from coordinator.worker import remote_control
 from coordinator.worker.fitness import check, hindrance, is_taken, locate
+from coordinator.worker.listening import Listening, listen, misfit
 from coordinator.worker.unacked import note
 
 logger = logging.getLogger(__name__)
 
 _MOST_TIMERS = 1000
+_LOOK = 0.5  # seconds between two looks of a worker's timer
 
 
 class Consumer(consumer.Consumer):
-    """Outlives its Redis broker, whichever of its connections notices the loss first. The broker notes its messages."""
+    """Outlives its Redis broker, whichever of its connections notices the loss first, and where none does. The broker
+    notes its messages.
+    """
+
+    coordinator_listening: Listening | None = None
 
     def connect(self) -> Connection:
         connection: Connection = super().connect()
         note(self.app, connection, self.hostname)
+        self.coordinator_listening = listen(connection)
         return connection
 
     def update_strategies(self) -> None:
@@ -82,7 +90,7 @@ class WardenStep(bootsteps.StartStopStep):
         self.coordinated: Celery = parent.app
         self._process: subprocess.Popen[bytes] | None = None
         self._ear = -1
-        self._timer: Entry | None = None
+        self._timers: list[Entry] = []
         self._told: About = {}
         self._draining = False
         self._bells: About = {}
@@ -96,11 +104,13 @@ class WardenStep(bootsteps.StartStopStep):
         if not self._bells:
             self._bells = about_bells(self.coordinated, self.coordinated.coordinator.store, c.hostname)
         self._look(c)
-        self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
+        self._timers = [c.timer.call_repeatedly(_LOOK, self._look, (c,))]
+        if c.hub is not None and c.coordinator_listening is not None:  # else nobody hears its error
+            self._timers.append(c.timer.call_repeatedly(_LOOK, c.coordinator_listening.look, (_LOOK,)))
 
     def stop(self, c: consumer.Consumer) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
 
     shutdown = stop
 
@@ -231,6 +241,8 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
         logger.error("this worker runs no jobs: %s", why)
         return
     check(app)
+    if is_redis(app.conf.broker_url) and (wrong := misfit(version("kombu"), version("redis"))):
+        logger.warning(wrong)
     remote_control.install()
     install_runner(app, coordinator._place)
     tell_parents(app, coordinator._place)
