@@ -91,7 +91,7 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra batches --extra dashboard --extra embedded --extra postgres --extra service --extra dev \
+		--extra asyncio --extra batches --extra dashboard --extra embedded --extra postgres --extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt

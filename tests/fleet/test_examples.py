@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")} - {"onemachine.py"}
 
 
-def shown(name: str) -> list[str]:
+def shown(name: str, **given: str) -> list[str]:
     """What `python examples/NAME` prints."""
     argv = [sys.executable, f"examples/{name}"]
-    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+    done = subprocess.run(argv, cwd=ROOT, env=environment(**given), capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -66,6 +66,16 @@ def test_interfaces_of_a_port_are_bound_in_order_ports_in_parallel_and_what_fail
             f"{port}: succeeded, succeeded, rolled_back, succeeded",
         ]
     assert lines[-1] == "both ports were created at the same time: yes"
+
+
+def test_a_web_application_waits_for_twenty_jobs_at_the_same_time() -> None:
+    # FastAPI wants OpenTelemetry, without which most processes of the tests start.
+    assert shown("web.py", PYTHONPATH="") == [
+        "order 0 is shipped",
+        "order 19 is shipped",
+        "20 orders are shipped",
+        "a job that nobody knows: 404",
+    ]
 
 
 def test_what_arrives_in_any_order_is_worked_on_in_the_order_of_its_names() -> None:
