@@ -86,7 +86,7 @@ def install(row: Row, python: str, folder: Path) -> Path:
     _uv("venv", "--clear", "--no-python-downloads", "--python", python, str(folder / "venv"))
     own = folder / "venv" / "bin" / "python"
     pins = (f"celery=={row.celery}", f"kombu=={row.kombu}", f"redis=={row.redis}")
-    extras = (f"--extra={name}" for name in ("service", "postgres", "embedded"))
+    extras = (f"--extra={name}" for name in ("asyncio", "embedded", "postgres", "service"))
     to = ("pip", "install", "--python", str(own))
     _uv(*to, "-r", "pyproject.toml", *extras, *TOOLS, *row.also, *(() if row.forced else pins))
     if row.forced:
