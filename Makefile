@@ -2,10 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The first interpreter that will do; 3.12 and 3.11 come first, since every dependency has wheels for them.
+# The first interpreter that will do; 3.12 and 3.11 come first, since every dependency has wheels for them. It is looked
+# for when a target needs it, once.
 FIT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for python in python3.12 python3.11 python3 python3.13 python; do \
-	$$python -c '$(FIT)' 2>/dev/null && { echo $$python; break; }; done)
+PYTHON ?= $(eval PYTHON := $(shell for python in python3.12 python3.11 python3 python3.13 python; do \
+	$$python -c '$(FIT)' 2>/dev/null && { echo $$python; break; }; done))$(PYTHON)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -14,8 +15,8 @@ LDAP := $(VENV)/.ldap
 JOBS ?= 6
 WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
-HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
-	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
+HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
+	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
 SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
 	$(HEADERS))
 # Debian's programs are below these folders, elsewhere they are on the PATH.
@@ -92,7 +93,8 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra batches --extra dashboard --extra docs --extra embedded --extra postgres --extra service --extra dev \
+		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra postgres \
+		--extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt

@@ -275,7 +275,7 @@ class Coordinator(AtHand, Transactions, Closing):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
+        return Place(self.documents.node, self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
 
     def _install(self, app: Celery) -> None:
         app.on_after_configure.connect(merge_transport, weak=False)

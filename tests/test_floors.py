@@ -27,7 +27,7 @@ task_defaults in_place
 clock worker steering transactions closing
 at_hand
 coordinator
-public
+public aio
 __init__ cli testing
 """
 SERVICE_FLOORS = """
@@ -168,7 +168,13 @@ def test_celery_is_for_the_upper_floors(path: Path) -> None:
 
 @every([*LIBRARY, *SERVICE])
 def test_only_the_store_and_the_embedded_server_talk_to_redis(path: Path) -> None:
-    allowed = named(path) in {"coordinator/store/client.py", "coordinator/store/wire.py", "coordinator/local/redis.py"}
+    doors = [
+        *(f"store/{part}" for part in ("client", "connections", "wire")),
+        "aio/connections",
+        "aio/wire",
+        "local/redis",
+    ]
+    allowed = named(path) in {f"coordinator/{door}.py" for door in doors}
     assert allowed or "redis" not in {name.split(".")[0] for name in imports(path)}
 
 

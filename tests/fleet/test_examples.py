@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")} - {"onemachine.py"}
 
 
-def shown(name: str) -> list[str]:
+def shown(name: str, **given: str) -> list[str]:
     """What `python examples/NAME` prints."""
     argv = [sys.executable, f"examples/{name}"]
-    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+    done = subprocess.run(argv, cwd=ROOT, env=environment(**given), capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -68,6 +68,16 @@ def test_interfaces_of_a_port_are_bound_in_order_ports_in_parallel_and_what_fail
     assert lines[-1] == "both ports were created at the same time: yes"
 
 
+def test_a_web_application_waits_for_twenty_jobs_at_the_same_time() -> None:
+    # FastAPI wants OpenTelemetry, without which most processes of the tests start.
+    assert shown("web.py", PYTHONPATH="") == [
+        "order 0 is shipped",
+        "order 19 is shipped",
+        "20 orders are shipped",
+        "a job that nobody knows: 404",
+    ]
+
+
 def test_what_arrives_in_any_order_is_worked_on_in_the_order_of_its_names() -> None:
     lines = shown("sorter.py")
     assert lines[:2] == [
@@ -114,5 +124,5 @@ def test_of_three_servers_one_does_each_slot_also_those_of_one_that_is_killed() 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
-    assert f'shown("{name}")' in Path(__file__).read_text()
+    assert f'shown("{name}"' in Path(__file__).read_text()
     assert f"examples/{name}" in (ROOT / "README.md").read_text()

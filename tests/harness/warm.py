@@ -1,8 +1,8 @@
 """Python programs of the tests, started in processes that have the libraries loaded already.
 
 Loading them costs more than most programs do. So one process loads them once for each test process, and forks for
-each program (tests/harness/warm_server.py). A module of `tasks` is imported anew in each, since the app reads the
-environment as it is imported. A program that must be without a library, or patches one, starts by Popen.
+each program (tests/harness/warm_server.py). The app of `tasks` is imported anew in each, since it reads the environment
+as it is imported. A program that must be without a library, or patches one, starts by Popen.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Server:
         self._control, theirs = _pair()
         self._asking = threading.Lock()
         with theirs:
-            argv = [sys.executable, "-m", "tests.harness.warm_server", str(theirs.fileno())]
+            argv = [sys.executable, "-m", "tests.harness.warm_server", str(theirs.fileno()), 500 * "-"]
             self._process = subprocess.Popen(argv, cwd=ROOT, pass_fds=[theirs.fileno()], start_new_session=True)
         atexit.register(self.end)
 
