@@ -21,10 +21,18 @@ from tests.harness.snippets import ROOT
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 REST = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench/README.md", "deploy/ldap/README.md")]
-# Their blocks run in an order of their own, or in a process of the service.
-ELSEWHERE = {"docs/tutorial.md": "tests/fleet/test_tutorial.py"}
+# These pages have tests of their own.
+ELSEWHERE = {"docs/tutorial.md": "tests/fleet/test_tutorial.py", "docs/moving.md": "tests/test_moving_page.py"}
+LANGUAGES = {"python", "console", "toml", "sh"}
+# A block for another program, and the test that gives it to that.
+OTHERS = {"acl": "tests/fleet/test_users.py"}
+# The blocks of these run in a process of the service, after this.
 OF_SERVICE = {"docs/batches.md", "docs/operations.md"}
-SERVICE = "def wrong_files(directory): return []\n"
+SERVICE = """
+from celery import Celery
+app = Celery("shop", set_as_current=False)
+def wrong_files(directory): return []
+"""
 
 TASKS = ("ship", "sync", "count", "debit", "credit", "undo", "reserve", "report", "bill")
 Names = dict[str, Any]
