@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import redis
 
 from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
 from coordinator.store.client import Store
@@ -75,6 +77,8 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
         store._idle.append((connection, time.monotonic()))
     first.pause()
     began = time.monotonic()
+    patient = store_of(url, timeout=20)
+    late = ThreadPoolExecutor().submit(put, patient, "late")
     second = sentinels.after(first)
     assert not put(store, "two")
     wait_until(lambda: put(store, "two"), 10)
@@ -84,10 +88,15 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
 
     # It comes back as a replica, and no call of ours goes there.
     first.resume()
+    assert not late.result(), "it took itself for the master when it answered"
     wait_until(lambda: sentinels.role(first) == "slave", 10)
     assert submit(store, "three") == b"queued"
     assert leads_to(store) == second.port
+    store._disconnect()
+    with pytest.raises(redis.ConnectionError, match="is not the master any more"):
+        store._borrow().connect_to(("127.0.0.1", first.port))  # type: ignore[attr-defined]
     store.close()
+    patient.close()
 
 
 def test_servers_and_sentinels_want_a_password_each_and_a_certificate(tmp_path: Path) -> None:
