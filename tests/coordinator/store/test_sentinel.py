@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
+from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from tests.coordinator.store.stores import store_of, submit
 from tests.harness.redis import RedisServer
@@ -70,8 +70,17 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
         assert store.read("PING")
     sentinels.resume_sentinel(0)
 
+    # A master that was cut off from its replicas refuses, and the store leaves it.
+    with first.client() as client:
+        client.config_set("min-replicas-to-write", 3)
+        with pytest.raises(StoreRefused, match="good replicas"):
+            submit(store, "two")
+        assert not store._idle
+        client.config_set("min-replicas-to-write", 0)
+
     # The master hangs: one timeout, and all connections to it are left for those to the next one.
-    held = [store._borrow() for _ in range(5)]
+    former, *held = [store._borrow() for _ in range(5)]
+    former.connect()
     for connection in held:
         connection.connect()
         store._idle.append((connection, time.monotonic()))
@@ -81,8 +90,10 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
     late = ThreadPoolExecutor().submit(put, patient, "late")
     second = sentinels.after(first)
     assert not put(store, "two")
+    assert not store._idle
     wait_until(lambda: put(store, "two"), 10)
     assert time.monotonic() - began < 12
+    store._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
     assert leads_to(store) == second.port
     assert store.read("EXISTS", store.key("job", "one")) == 1
 
