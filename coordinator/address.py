@@ -19,6 +19,7 @@ PORT = 26379  # the usual port of a sentinel
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 # urlsplit knows no list of hosts: it refuses two IPv6 addresses.
 _PARTS = re.compile(r"(rediss?)\+sentinel://([^/?]*@)?([^/?]*)([^?]*)\??(.*)")
+_NO = ("no", "n", "false", "f", "0", "off")
 _FORM = "redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB"
 _SECRET = re.compile(r"//[^/?]*@|([?&]\w*(?:username|password)=)[^&]*")
 
@@ -69,7 +70,7 @@ def sentinels_of(url: str) -> Sentinels | None:
     ours = {name: value for name, value in given if not name.startswith("sentinel_")}
     theirs = {name: value for name, value in ours.items() if name.startswith("ssl_")}
     theirs |= {name.removeprefix("sentinel_"): value for name, value in given if name not in ours}
-    plain = theirs.pop("ssl", "yes").lower() in ("no", "false", "0", "off")
+    plain = theirs.pop("ssl", "yes").lower() in _NO
     if plain:
         theirs = {name: value for name, value in theirs.items() if not name.startswith("ssl_")}
     return Sentinels(
@@ -114,3 +115,30 @@ def through_sentinels(broker: str, options: dict[str, object]) -> str:
     known = {name: value for name, value in theirs.items() if name in ("sentinel_username", "sentinel_password")}
     path = f"{quote(str(master), safe='')}/{parts[0].path.strip('/') or 0}"
     return f"redis+sentinel://{user}{at}{hosts}/{path}" + (f"?{urlencode(known)}" if known else "")
+
+
+def as_broker(url: str) -> dict[str, object]:
+    """Celery's own settings for the server at this address, as a broker."""
+    if (found := sentinels_of(url)) is None:
+        return {"broker_url": url}
+    servers, sentinels = urlsplit(found.servers), urlsplit(found.sentinels)
+    login = servers.netloc and f"{servers.netloc.rpartition('@')[0]}@"
+    named = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found.hosts]
+    theirs: dict[str, object] = _tls(sentinels)
+    theirs |= {"username": unquote(sentinels.username)} if sentinels.username else {}
+    theirs |= {"password": unquote(sentinels.password)} if sentinels.password else {}
+    over_tls = {"broker_use_ssl": _tls(servers)} if servers.scheme == "rediss" else {}
+    return {
+        "broker_url": ";".join(f"sentinel://{login}{one}{servers.path}" for one in named),
+        "broker_transport_options": {
+            "master_name": found.master,
+            "sentinel_kwargs": theirs | ({"ssl": True} if sentinels.scheme == "rediss" else {}),
+        },
+        **over_tls,
+    }
+
+
+def _tls(parts: SplitResult) -> dict[str, object]:
+    given = {name: value for name, value in parse_qsl(parts.query) if name.startswith("ssl_")}
+    unchecked = given.get("ssl_check_hostname", "yes").lower() in _NO
+    return {**given, **({"ssl_check_hostname": False} if unchecked else {})}

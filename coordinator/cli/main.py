@@ -59,7 +59,7 @@ def _show_status(found: Status) -> None:
         pairs(
             [
                 ("redis", f"{found.redis} ({found.version}), prefix {found.prefix}"),
-                ("master", found.master and f"{found.master}, {found.replicas} replicas follow it"),
+                ("master", found.master and f"{found.master}, replicas that follow it: {found.replicas}"),
                 ("nodes", f"{found.nodes} alive, {found.running} of {found.capacity} slots busy"),
                 ("jobs", jobs or "none"),
             ]

@@ -236,8 +236,8 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The address without its password, for messages."""
-        return without_secrets(self.settings.url)
+        """The address without its password and its options, for messages."""
+        return without_secrets(self.settings.url).partition("?")[0]
 
     @property
     def master(self) -> str:

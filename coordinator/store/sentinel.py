@@ -35,9 +35,7 @@ from redis.sentinel import (
 from coordinator.address import sentinels_of
 from coordinator.errors import SettingsError
 
-_LATE = (
-    0.2  # seconds after which a server that answers may have been replaced: it hung, and takes itself for the master
-)
+_LATE = 0.2  # seconds: a server that answers later may have hung, and take itself for the master still
 _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 
 
@@ -153,6 +151,12 @@ class Server:
         with _named():
             client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
+
+    def find(self) -> tuple[str, int]:
+        """The master's address, as the sentinels tell it now. Only where the address `moves`."""
+        assert self._sentinels
+        assert self._found
+        return self._sentinels.discover_master(self._found.master)
 
     def master(self, client: redis.Redis) -> str:
         """HOST:PORT that this client's last new connection found through Sentinel; empty without one."""

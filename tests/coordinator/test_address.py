@@ -3,7 +3,7 @@
 import pytest
 from redis.connection import SSLConnection, parse_url
 
-from coordinator.address import checked, sentinels_of, through_sentinels, without_secrets
+from coordinator.address import as_broker, checked, sentinels_of, through_sentinels, without_secrets
 
 
 def test_an_address_through_sentinels_names_them_a_master_and_a_database() -> None:
@@ -78,3 +78,19 @@ def test_the_sentinels_of_a_broker_serve_the_coordinator() -> None:
     assert found is not None
     assert parse_url(found.sentinels) == {"password": "b c"}
     assert through_sentinels(broker, {}) == ""
+
+
+def test_celery_is_told_the_same_servers() -> None:
+    url = "redis+sentinel://me:a@one:1,[::1]:2/m/2"
+    found = as_broker(f"{url}?sentinel_password=b%20c")
+    assert found["broker_url"] == "sentinel://me:a@one:1/2;sentinel://me:a@[::1]:2/2"
+    assert found["broker_transport_options"] == {"master_name": "m", "sentinel_kwargs": {"password": "b c"}}
+    assert through_sentinels(as_broker(url)["broker_url"], as_broker(url)["broker_transport_options"]) == url
+    assert as_broker("redis://one/1") == {"broker_url": "redis://one/1"}
+
+
+def test_celery_is_told_the_same_certificates() -> None:
+    found = as_broker("rediss+sentinel://one/m?ssl_ca_certs=/ca&ssl_check_hostname=no&sentinel_ssl_ca_certs=/other")
+    assert found["broker_use_ssl"] == {"ssl_ca_certs": "/ca", "ssl_check_hostname": False}
+    options = found["broker_transport_options"]
+    assert options["sentinel_kwargs"] == {"ssl_ca_certs": "/other", "ssl_check_hostname": False, "ssl": True}

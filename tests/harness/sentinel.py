@@ -41,7 +41,7 @@ class Sentinels:
         self.servers = [RedisServer(directory / "server0", *options, **login)]
         options = ("--replicaof", "127.0.0.1", str(self.servers[0].port), *options)
         self.servers += [RedisServer(directory / f"server{one}", *options, **login) for one in (1, 2)]
-        self._ids = {free_port(): uuid.uuid4().hex + "00000000" for _ in range(3)}
+        self._ids: dict[int, str] = {}  # a sentinel's port, and its name
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -107,8 +107,12 @@ class Sentinels:
                 started.enter_context(server)
             wait_until(lambda: all(self._is_synced(one, self.servers[0]) for one in self.servers[1:]), 20)
             started.callback(self._end)
+            # Only now: a connection of anybody may have a free port before long.
+            self._ids = {free_port(): uuid.uuid4().hex + "00000000" for _ in range(3)}
             for number, port in enumerate(self._ids):
                 self._start(number, port)
+            for port in self._ids:
+                self._hasten(port)
             wait_until(lambda: all(self._sees(port) for port in self._ids), 20, self.logs)
             self._started = started.pop_all()
         return self
@@ -138,6 +142,8 @@ class Sentinels:
         file.write_text("\n".join(lines) + "\n")
         with log.open("wb") as out:
             self._processes.append(subprocess.Popen([find_server(), str(file), "--sentinel"], stdout=out, stderr=out))
+
+    def _hasten(self, port: int) -> None:
         wait_until(lambda: self._told(port, "PING") is not None, 10, self.logs)
         # The usual second between pings is as long as they wait for one: each new master would count as down at first.
         periods = {"ping-period": 200, "ask-period": 200, "publish-period": 300, "info-period": 300}

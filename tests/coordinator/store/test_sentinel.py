@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import redis
 
-from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
+from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from tests.coordinator.store.stores import store_of, submit
 from tests.harness.redis import RedisServer
@@ -68,26 +70,44 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
         assert store.read("PING")
     sentinels.resume_sentinel(0)
 
+    # A master that was cut off from its replicas refuses, and the store leaves it.
+    with first.client() as client:
+        client.config_set("min-replicas-to-write", 3)
+        with pytest.raises(StoreRefused, match="good replicas"):
+            submit(store, "two")
+        assert not store.connections._idle
+        client.config_set("min-replicas-to-write", 0)
+
     # The master hangs: one timeout, and all connections to it are left for those to the next one.
-    held = [store.connections._borrow() for _ in range(5)]
+    former, *held = [store.connections._borrow() for _ in range(5)]
+    former.connect()
     for connection in held:
         connection.connect()
         store.connections._idle.append((connection, time.monotonic()))
     first.pause()
     began = time.monotonic()
+    patient = store_of(url, timeout=20)
+    late = ThreadPoolExecutor().submit(put, patient, "late")
     second = sentinels.after(first)
     assert not put(store, "two")
+    assert not store.connections._idle
     wait_until(lambda: put(store, "two"), 10)
     assert time.monotonic() - began < 12
+    store.connections._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
     assert leads_to(store) == second.port
     assert store.read("EXISTS", store.key("job", "one")) == 1
 
     # It comes back as a replica, and no call of ours goes there.
     first.resume()
+    assert not late.result(), "it took itself for the master when it answered"
     wait_until(lambda: sentinels.role(first) == "slave", 10)
     assert submit(store, "three") == b"queued"
     assert leads_to(store) == second.port
+    store.connections.disconnect()
+    with pytest.raises(redis.ConnectionError, match="is not the master any more"):
+        store.connections._borrow().connect_to(("127.0.0.1", first.port))  # type: ignore[attr-defined]
     store.close()
+    patient.close()
 
 
 def test_servers_and_sentinels_want_a_password_each_and_a_certificate(tmp_path: Path) -> None:
