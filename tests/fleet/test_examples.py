@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")} - {"onemachine.py"}
 
 
-def shown(name: str, fresh: bool = False) -> list[str]:
+def shown(name: str, fresh: bool = False, **given: str) -> list[str]:
     """What `python examples/NAME` prints; `fresh`: it and all that it starts load the libraries themselves."""
     if fresh:
         argv = [sys.executable, f"examples/{name}"]
-        done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=100)
+        done = subprocess.run(argv, cwd=ROOT, env=environment(**given), capture_output=True, text=True, timeout=100)
     else:
-        done = python([f"examples/{name}"], ROOT, environment(), 100, spares=5)
+        done = python([f"examples/{name}"], ROOT, environment(**given), 100, spares=5)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -70,6 +70,16 @@ def test_interfaces_of_a_port_are_bound_in_order_ports_in_parallel_and_what_fail
             f"{port}: succeeded, succeeded, rolled_back, succeeded",
         ]
     assert lines[-1] == "both ports were created at the same time: yes"
+
+
+def test_a_web_application_waits_for_twenty_jobs_at_the_same_time() -> None:
+    # FastAPI wants OpenTelemetry, without which most processes of the tests start.
+    assert shown("web.py", fresh=True, PYTHONPATH="") == [
+        "order 0 is shipped",
+        "order 19 is shipped",
+        "20 orders are shipped",
+        "a job that nobody knows: 404",
+    ]
 
 
 def test_what_arrives_in_any_order_is_worked_on_in_the_order_of_its_names() -> None:

@@ -23,7 +23,9 @@ def test_it_has_the_arguments_folder_and_environment_given_and_no_other(tmp_path
 
 def test_a_file_is_run_as_python_runs_it_beside_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "neighbour.py").write_text("word = 'found'")
-    (tmp_path / "program.py").write_text("import sys, neighbour; print(neighbour.word, __name__, __file__, sys.argv[1:])")
+    (tmp_path / "program.py").write_text(
+        "import sys, neighbour; print(neighbour.word, __name__, __file__, sys.argv[1:])"
+    )
     said = [
         python(["program.py", "one"], tmp_path, {}).stdout,
         subprocess.run([sys.executable, "program.py", "one"], cwd=tmp_path, capture_output=True, text=True).stdout,
