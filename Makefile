@@ -29,9 +29,9 @@ NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9
 TYPED := $(wildcard coordinator tasks examples/batches)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
-test test-quick soak check: export PYTHONDONTWRITEBYTECODE :=
+test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs bench soak system system-ready lock clean
+.PHONY: help run test test-quick check docs bench soak matrix system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.m
 
 soak: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
 	@$(BIN)/python -m pytest tests/soak $(ARGS)
+
+matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
+	@$(BIN)/pip install -q --disable-pip-version-check uv
+	@$(BIN)/python -m tests.matrix $(ARGS)
 
 system: ## install the system packages the tests need (apt-get)
 	@command -v apt-get >/dev/null || { echo "No apt-get here. Please install: $(SYSTEM_PACKAGES)" >&2; exit 1; }
@@ -100,7 +104,7 @@ lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
-	@rm -rf $(VENV) build dist *.egg-info .bench .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements.txt pyproject.toml

@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 import redis
 
+from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.settings import Settings, without_secrets
+from coordinator.settings import Settings
 from coordinator.store.connections import Connections, Listener
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
-from coordinator.store.wire import Arg, pack, unavailable, unwritable
+from coordinator.store.wire import Arg, pack, refused, unavailable, unwritable
 
 _LOADS = 10  # times that the library is loaded for one call, should others remove it as often
 Ringer = Callable[[str, str], None]
@@ -90,7 +91,7 @@ class Store:
         """Do one step for each argument list, in one round trip; a refused call's place holds its error."""
         packed = [self._packed(name, args) for args in calls]
         replies = self.call(lambda: self._ask_many(packed))
-        if any(isinstance(reply, _FAILED_OVER) for reply in replies):
+        if any(_leads_elsewhere(reply) for reply in replies):
             self.connections.disconnect()
         return [reply if isinstance(reply, Exception) else self._rung(reply) for reply in replies]
 
@@ -159,7 +160,7 @@ class Store:
 
     def check(self) -> None:
         """Raises SettingsError where the server says that it is too old. One that is away, or tells nothing, may do."""
-        with suppress(StoreUnavailable, redis.exceptions.RedisError):
+        with suppress(StoreUnavailable, StoreRefused, redis.exceptions.RedisError):
             check_server(self.read("INFO", "server"), self.where)
 
     def libraries(self) -> list[Loaded]:
@@ -216,26 +217,32 @@ class Store:
         except UnicodeEncodeError as error:
             raise unwritable(error) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+            if self.connections.server.moves:  # the idle ones lead to the same server: each would take a timeout
+                self.connections.disconnect()
             raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.InvalidResponse as error:
             self.connections.disconnect()
             raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.ResponseError as error:
-            if isinstance(error, _FAILED_OVER):
+            if _leads_elsewhere(error):
                 self.connections.disconnect()
             if "unknown command" in str(error).lower():
                 self.check()
             if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
                 raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
-            if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
-                full = isinstance(error, redis.exceptions.OutOfMemoryError)
-                raise StoreRefused(f"Redis at {self.where} refuses writes: {error}", job_id, full) from error
+            if (found := refused(self.where, error, job_id)) is not None:
+                raise found from error
             raise
 
     @property
     def where(self) -> str:
         """The address without its password, for messages."""
         return without_secrets(self.settings.url)
+
+    @property
+    def master(self) -> str:
+        """HOST:PORT that the last new connection found through Sentinel; empty where the address names one server."""
+        return self.connections.server.master(self.client)
 
     def close(self) -> None:
         self.connections.close()
@@ -246,8 +253,10 @@ def _missing(replies: list[Any]) -> list[int]:
     return [place for place, reply in enumerate(replies) if is_missing(reply)]
 
 
-# redis-py turns a known first word of an error into a class and takes it off the text.
 _PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
 _FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
-_REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
-_REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
+
+
+def _leads_elsewhere(error: object) -> bool:
+    """Does a server say so that is the master no more, or one that was cut off from its replicas?"""
+    return isinstance(error, _FAILED_OVER) or (isinstance(error, Exception) and "NOREPLICAS" in str(error))

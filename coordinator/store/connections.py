@@ -12,15 +12,13 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from coordinator.settings import Settings
+from coordinator.store.sentinel import Server
 from coordinator.store.wire import Arg, exchange_awake, reply_or_error
 
 _SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
-_UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 Listener = Callable[[float], None]
 T = TypeVar("T")
 
@@ -41,6 +39,7 @@ class Connections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.server = Server(settings.url, settings.timeout)
         self._client: redis.Redis | None = None
         self._idle: list[tuple[redis.Connection, float]] = []
         self._pid = 0
@@ -56,15 +55,7 @@ class Connections:
 
     def connect(self, timeout: float) -> redis.Redis:
         """A client of its own, for calls that block up to `timeout` seconds."""
-        tcp = {} if self._settings.url.startswith("unix") else {"socket_keepalive": True}
-        return redis.Redis.from_url(
-            self._settings.url,
-            max_connections=_UNBOUNDED,
-            socket_timeout=timeout,
-            socket_connect_timeout=min(timeout, self._settings.timeout),
-            retry=Retry(NoBackoff(), 0),
-            **tcp,
-        )
+        return self.server.client(timeout)
 
     def ask(self, packed: bytes, eager: bool = False) -> Any:
         """The reply to one packed command, as Redis gives it.
@@ -156,6 +147,8 @@ class Connections:
             # Not `make_connection`, which counts each one that it ever made against the pool's bound.
             pool = client.connection_pool
             return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))
+        if not client.connection_pool.owns_connection(connection):  # it leads to a former master
+            connection.disconnect()
         # Closed by the server meanwhile? Then there is something to read; asking costs a system call.
         if time.monotonic() - used > _FRESH:
             try:

@@ -91,19 +91,23 @@ def _bury(ears: dict[int, socket.socket]) -> None:
                 ear.send(f"ended {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def run(argv: list[str]) -> None:
-    """As `python -m …` or `python -c …`, and shown so. It has spares for the programs that it starts."""
-    while (other := spares.keep(spares.number_for(argv))) is not None:
-        argv = other
+def run(argv: list[str], number: int | None) -> None:
+    """As `python -m …`, `python -c …` or `python FILE …`, and shown so. It has spares, or a `number` of them."""
+    while (other := spares.keep(spares.number_for(argv) if number is None else number)) is not None:
+        argv, number = other, None
     spares.show(sys.executable, *argv)
     sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
-    kind, what, *rest = argv
+    kind, what, *rest = argv if argv[0] in ("-m", "-c") else (argv[0], "")
     if kind == "-m":
         sys.argv[:] = [what, *rest]
         runpy.run_module(what, run_name="__main__", alter_sys=True)
-    else:
+    elif kind == "-c":
         sys.argv[:] = ["-c", *rest]
         exec(compile(what, "<program>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv[:] = argv
+        sys.path[0] = str(Path(kind).absolute().parent)
+        runpy.run_path(str(Path(kind).absolute()), run_name="__main__")
 
 
 def load() -> None:
@@ -123,4 +127,4 @@ if __name__ == "__main__":
     gc.freeze()
     found = serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
-        run(found["argv"])
+        run(found["argv"], found.get("spares"))
