@@ -267,7 +267,8 @@ class Coordinator(AtHand, Transactions, Closing):
 
         The warden checks each by the pydantic `model` and calls `handler` with it, at least once. Raises SettingsError.
         """
-        self.warden_plugin(inbox_maker(self._bound, queue, model, handler, lambda: Nodes(self.store).names()))
+        living, store = (lambda: Nodes(self.store).names()), (lambda: self.store)
+        self.warden_plugin(inbox_maker(self._bound, queue, model, handler, living, store))
 
     def schedule_source(self, fn: Source) -> Source:
         """Have every beat ask `fn()` for more entries of the schedule. A decorator: it gives `fn` back."""
@@ -276,7 +277,7 @@ class Coordinator(AtHand, Transactions, Closing):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
+        return Place(self.documents.node, self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
 
     def _install(self, app: Celery) -> None:
         app.on_after_configure.connect(merge_transport, weak=False)

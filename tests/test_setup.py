@@ -13,7 +13,7 @@ import pytest
 from tests.test_floors import imports
 
 ROOT = Path(__file__).parent.parent
-TARGETS = ("run", "test", "test-quick", "check", "bench", "soak", "system", "lock", "clean")
+TARGETS = ("run", "test", "test-quick", "check", "docs", "bench", "soak", "matrix", "system", "lock", "clean")
 
 
 def make(*args: str, **env: str) -> subprocess.CompletedProcess[str]:

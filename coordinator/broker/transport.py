@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://")
 SENTINELS = "sentinel://"
+AMQP_SCHEMES = ("amqp://", "amqps://", "pyamqp://")
 
 # A thread of ours gives up a connection that swallows everything after these; the app's own values serve its workers.
 BOUNDED = {
@@ -23,6 +24,12 @@ BOUNDED = {
     "retry_on_timeout": False,
     "max_connections": 2,
 }
+
+# On AMQP, a broker that takes nothing holds up whoever publishes, for as long as its socket's buffers are full.
+BRIEF = {"max_retries": 0, "read_timeout": 1, "write_timeout": 1}
+
+# A publish over such a connection ends once the broker has the message, on its disk where the queue is durable.
+CONFIRMED = {"max_retries": 0, "confirm_publish": True, "read_timeout": 5, "write_timeout": 5}
 
 # With these a process notices a half-open connection; an app's own settings win.
 _TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 5}
@@ -36,6 +43,11 @@ def is_redis(broker: str | Connection | None) -> bool:
     if broker is None or isinstance(broker, str):
         return str(broker or "").startswith((*REDIS_SCHEMES, SENTINELS))
     return bool(broker.transport.driver_type == "redis")
+
+
+def is_amqp(broker: str | None) -> bool:
+    """Whether the broker at this URL is RabbitMQ, or another one that speaks AMQP 0.9.1."""
+    return str(broker or "amqp://").startswith(AMQP_SCHEMES)
 
 
 def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:

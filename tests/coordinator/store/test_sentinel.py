@@ -38,9 +38,9 @@ def put(store: Store, job_id: str) -> bool:
 
 def leads_to(store: Store) -> int:
     """The port that the step of the hot path reaches."""
-    connection = store._borrow()
+    connection = store.connections._borrow()
     connection.connect()
-    store._idle.append((connection, time.monotonic()))
+    store.connections._idle.append((connection, time.monotonic()))
     return int(connection.port)
 
 
@@ -75,25 +75,25 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
         client.config_set("min-replicas-to-write", 3)
         with pytest.raises(StoreRefused, match="good replicas"):
             submit(store, "two")
-        assert not store._idle
+        assert not store.connections._idle
         client.config_set("min-replicas-to-write", 0)
 
     # The master hangs: one timeout, and all connections to it are left for those to the next one.
-    former, *held = [store._borrow() for _ in range(5)]
+    former, *held = [store.connections._borrow() for _ in range(5)]
     former.connect()
     for connection in held:
         connection.connect()
-        store._idle.append((connection, time.monotonic()))
+        store.connections._idle.append((connection, time.monotonic()))
     first.pause()
     began = time.monotonic()
     patient = store_of(url, timeout=20)
     late = ThreadPoolExecutor().submit(put, patient, "late")
     second = sentinels.after(first)
     assert not put(store, "two")
-    assert not store._idle
+    assert not store.connections._idle
     wait_until(lambda: put(store, "two"), 10)
     assert time.monotonic() - began < 12
-    store._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
+    store.connections._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
     assert leads_to(store) == second.port
     assert store.read("EXISTS", store.key("job", "one")) == 1
 
@@ -103,9 +103,9 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
     wait_until(lambda: sentinels.role(first) == "slave", 10)
     assert submit(store, "three") == b"queued"
     assert leads_to(store) == second.port
-    store._disconnect()
+    store.connections.disconnect()
     with pytest.raises(redis.ConnectionError, match="is not the master any more"):
-        store._borrow().connect_to(("127.0.0.1", first.port))  # type: ignore[attr-defined]
+        store.connections._borrow().connect_to(("127.0.0.1", first.port))  # type: ignore[attr-defined]
     store.close()
     patient.close()
 

@@ -26,6 +26,10 @@ app.conf.result_backend_transport_options = _options
 app.conf.worker_hijack_root_logger = False
 if os.environ.get("TEST_PREFETCH"):
     app.conf.worker_disable_prefetch = False
+if os.environ.get("TEST_PRIORITIES"):
+    app.conf.task_queue_max_priority = int(os.environ["TEST_PRIORITIES"])
+if os.environ.get("TEST_QUORUM"):
+    app.conf.task_default_queue_type = "quorum"
 
 coordinator = Coordinator(app)  # (*)
 if os.environ.get("TEST_GONE"):
