@@ -3,9 +3,10 @@
 import uuid
 from typing import Annotated
 
-from kombu.entity import Queue
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
+from coordinator.broker.confirmed import TWICE, confirmed
+from coordinator.inbox.as_it_is import request_queue
 from coordinator.inbox.inbox import Refused
 from tasks.app import app, coordinator
 from tasks.service import service
@@ -50,15 +51,15 @@ def refresh(member_id: str, pid: str | None = None, reason: str | None = None, *
     The request is a message. The job exists as soon as a node has taken the message in.
     """
     request = Request(member=member_id, pid=pid, complete=complete, id=str(uuid.uuid4()), reason=reason)
-    with app.producer_pool.acquire(block=True, timeout=5) as producer:
+    with confirmed(app) as producer:
         producer.publish(
             request.model_dump(by_alias=True, exclude_defaults=True),
             serializer="json",
             exchange="",
             routing_key=QUEUE,
-            declare=[Queue(QUEUE, exchange="", routing_key=QUEUE)],
+            declare=[request_queue(QUEUE)],
             retry=True,
-            retry_policy={"max_retries": 2},
+            retry_policy=TWICE,
         )
     return str(request.id)
 

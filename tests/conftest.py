@@ -30,7 +30,7 @@ from tests.harness.waiting import wait_until
 TESTS = Path(__file__).parent
 os.environ.setdefault("PYTHONPATH", str(TESTS / "harness" / "lean"))  # of the processes that tests start
 TOGETHER = "tests/fleet/shared/"
-ON_RABBITMQ = "tests/fleet/rabbitmq"
+ON_RABBITMQ = "rabbitmq"
 
 
 class Scheduling(LoadScopeScheduling):
@@ -43,7 +43,7 @@ class Scheduling(LoadScopeScheduling):
 
 
 def _scope(nodeid: str) -> str:
-    if nodeid.startswith(ON_RABBITMQ):
+    if nodeid.startswith("tests/fleet/rabbitmq/") or ON_RABBITMQ in nodeid.partition("[")[2]:
         return ON_RABBITMQ
     return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
 

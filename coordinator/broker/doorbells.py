@@ -10,6 +10,7 @@ import logging
 import queue
 from contextvars import Context
 from functools import cached_property
+from typing import cast
 
 from celery import Celery
 from kombu.connection import Connection
@@ -17,7 +18,7 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Producer
 from kombu.pools import producers
 
-from coordinator.broker.transport import is_redis
+from coordinator.broker.transport import BRIEF, is_amqp, is_redis
 from coordinator.threads import StoppableThread
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ def add_queue(app: Celery, node: str, consumed: bool) -> None:
     queues = app.amqp.queues
     (queues.select_add if consumed else queues.add)(queue)
     queue.exchange = Exchange("")  # Celery has put its own there
+    queue.queue_arguments = None  # type: ignore[attr-defined]  # and its priorities: a bell has none
 
 
 class Doorbells:
@@ -56,9 +58,10 @@ class Doorbells:
     @cached_property
     def _connection(self) -> Connection:
         """One that gives up within a second; kombu by itself would try to connect for six."""
+        if is_amqp(self._app.conf.broker_write_url):
+            return cast(Connection, self._app.connection_for_write(connect_timeout=1, transport_options=BRIEF))
         options = ONE_TRY if self._on_redis else {"max_retries": 0}
-        connection: Connection = self._app.connection_for_write(transport_options=options)
-        return connection
+        return cast(Connection, self._app.connection_for_write(transport_options=options))
 
     @property
     def _on_redis(self) -> bool:
@@ -76,7 +79,12 @@ class Doorbells:
         is an empty one: no trace of an SDK that watches tasks has a doorbell.
         """
         with producers[self._connection].acquire(block=True, timeout=1.0) as producer:
-            publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
+            try:
+                publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
+            except Exception:
+                if not self._on_redis:  # half a message may be on its way
+                    producer.connection.collect()
+                raise
 
 
 def publish_bell(app: Celery, producer: Producer, queue: str, bell: str, args: tuple[str, ...]) -> None:

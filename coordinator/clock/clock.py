@@ -33,6 +33,7 @@ from coordinator.store.values import Json
 
 logger = logging.getLogger(__name__)
 
+_BELLS = 64
 BRAKE = 0.95  # share of CPU or memory in use: a node that uses more comes behind all that are less than half full
 
 
@@ -74,8 +75,12 @@ class Clock:
         self._drained = False  # for too long: what still runs is handed over
 
     def hear(self, line: About) -> None:
-        """Take a line of the worker: fields of the node that changed, or a job's id to cancel or to revoke."""
+        """Take a line of the worker: fields of the node that changed, a job's id to cancel or to revoke, or that its
+        bells are to be rung again.
+        """
         told = dict(line)
+        if told.pop("rung", None):
+            self._ring_again()
         for name, act in (("cancel", self.lanes.cancel), ("revoke", self.lanes.revoke)):
             if job_id := told.pop(name, None):
                 try:
@@ -145,6 +150,17 @@ class Clock:
         for bell in beat.bells:
             if self.store.ringer:
                 self.store.ringer(charge.node, bell)
+
+    def _ring_again(self) -> None:
+        """All that are on their way. Else those that a broker has lost wait for as long again as they have waited."""
+        try:
+            bells: list[bytes] = self.store.read("ZRANGE", self.store.key("rung", self.charge.node), 0, _BELLS - 1)
+        except CoordinatorError as error:
+            logger.info("bells of %s are rung later: %s", self.charge.node, error)
+            return
+        for bell in bells:
+            if self.store.ringer:
+                self.store.ringer(self.charge.node, bell.decode())
 
     def _read_times(self) -> Times | None:
         """How long the node's jobs run; None where there is nothing to tell, and was not."""

@@ -20,6 +20,8 @@ from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 from kombu.exceptions import EncodeError
 
+from coordinator.broker.confirmed import TWICE, confirmed
+from coordinator.broker.transport import is_amqp
 from coordinator.errors import LaneFull, Locked
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Signature, Spec
@@ -104,7 +106,16 @@ def go_on(app: Celery, request: Context, end: Ended, kept: bool, turned_away: bo
 
 def _publish(app: Celery, request: Context, result: object) -> None:
     """The links and the next step of the chain, as `celery.app.trace` publishes them."""
-    about = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    if not (request.callbacks or request.chain):
+        return
+    about: dict[str, object] = {"parent_id": request.id, "root_id": request.root_id or request.id}
+    if not is_amqp(app.conf.broker_write_url):
+        return _publish_with(app, request, result, about)
+    with confirmed(app) as producer:
+        _publish_with(app, request, result, about | {"producer": producer, "retry_policy": TWICE})
+
+
+def _publish_with(app: Celery, request: Context, result: object, about: dict[str, object]) -> None:
     links = [app.signature(link) for link in request.callbacks or ()]
     if len(links) > 1:  # the children are those that Celery would name
         single = [link for link in links if not isinstance(link, group)]

@@ -24,6 +24,7 @@ _RECEIVED = 64  # messages that a node has at a time
 _LETTERS = 1000  # refused messages that are kept
 _HEARTBEAT = 20  # seconds
 _CONNECT = 2.0  # seconds
+_ANSWER = {"read_timeout": 5, "write_timeout": 5}  # seconds; a broker that is full answers nothing
 _SOON = 0.01  # seconds in which a message that is there arrives
 _LONGEST = 200  # characters of a message_id that is a tag
 
@@ -40,6 +41,7 @@ class Delivery(TypedDict):
     """How a message came."""
 
     delivery_tag: int
+    redelivered: bool
 
 
 class Delivered(Protocol):
@@ -116,7 +118,7 @@ class AmqpQueue:
     def _connect(self) -> Connection:
         if self._connection is None:
             connection = self._connection = self._app.connection_for_read(
-                heartbeat=_HEARTBEAT, connect_timeout=_CONNECT
+                heartbeat=_HEARTBEAT, connect_timeout=_CONNECT, transport_options=_ANSWER
             )
             connection.connect()
             self._declare(f"{self._name}.dead", {"x-max-length": _LETTERS})
@@ -139,10 +141,11 @@ class AmqpQueue:
     def _receive(self, message: Delivered) -> None:
         body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
         given, number = message.properties, message.delivery_info["delivery_tag"]
+        again = bool(message.delivery_info["redelivered"])
         tag = given.get("message_id")
         if not (isinstance(tag, str) and 0 < len(tag) <= _LONGEST):
             tag = uuid.uuid4().hex
-        self._received[number] = Received(tag, _text(given, body), str(number).encode(), len(body))
+        self._received[number] = Received(tag, _text(given, body), str(number).encode(), len(body), again)
 
 
 def _text(given: AmqpProperties, body: bytes) -> bytes:

@@ -13,6 +13,8 @@ A refused message ends in `<queue>.dead` as JSON: reason, at, node, encoding (ut
 cuts a message that is too long before a node reads it: `original` is its beginning and `size` tells its bytes. The last
 1,000 refused messages are kept.
 
+A message that ends the process of its handler three times more is refused, too.
+
 After any other failure the message stays received, and the inbox tries again: all messages where the store or the
 broker does not answer, that one message where only the handler fails. A failing message holds up no other.
 """
@@ -30,13 +32,15 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from celery import Celery
-from kombu.entity import Queue
 from pydantic import BaseModel, ValidationError
 
 from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.inbox import message
 from coordinator.inbox.amqp_queue import AmqpQueue
+from coordinator.inbox.as_it_is import request_queue
+from coordinator.inbox.deaths import Deadly, counted
 from coordinator.inbox.queue import Received, RequestQueue
+from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
 
 logger = logging.getLogger(__name__)
@@ -69,6 +73,7 @@ class Inbox(StoppableThread, Generic[M]):
         handler: Callable[[M], None],
         node: str,
         living: Callable[[], Collection[str]],
+        store: Callable[[], Store],
     ) -> None:
         super().__init__(f"inbox-{queue}", 2 * _LISTEN)
         self.queue = queue
@@ -77,6 +82,7 @@ class Inbox(StoppableThread, Generic[M]):
         self._model = model
         self._handler = handler
         self._living = living
+        self._store = store
         self._failures = 0
         self._delayed: dict[str, tuple[int, float]] = {}  # by tag: failures of the handler, when to try again
         self._looked = float("-inf")
@@ -150,8 +156,9 @@ class Inbox(StoppableThread, Generic[M]):
             self._refuse(received, error)
             return
         try:
-            self._handler(request)
-        except (Refused, InvalidJob) as error:
+            with counted(self._store(), self.queue, self.node, received):
+                self._handler(request)
+        except (Refused, InvalidJob, Deadly) as error:
             self._refuse(received, error)
         except (StoreUnavailable, StoreRefused):
             raise
@@ -218,11 +225,12 @@ def open_queue(app: Celery, queue: str, node: str) -> RequestQueue | AmqpQueue:
 
 
 def inbox_maker(
-    app: Celery, queue: str, model: type[M], handler: Callable[[M], None], living: Callable[[], Collection[str]]
-) -> Callable[[str], Inbox[M]]:
+    app: Celery, queue: str, model: type[M], handler: Callable[[M], None], living: Callable[[], Collection[str]],
+    store: Callable[[], Store],
+) -> Callable[[str], Inbox[M]]:  # fmt: skip
     """Register the queue; gives the function that makes its inbox on a node."""
     register(app, queue, model)
-    return lambda node: Inbox(app, queue, model, handler, node, living)
+    return lambda node: Inbox(app, queue, model, handler, node, living, store)
 
 
 def register(app: Celery, queue: str, model: type[BaseModel]) -> None:
@@ -232,7 +240,7 @@ def register(app: Celery, queue: str, model: type[BaseModel]) -> None:
     """
     if model.model_config.get("extra") != "forbid":
         raise SettingsError(f"inbox {queue!r}: the model {model.__name__} takes unknown fields; give it extra='forbid'")
-    own = {queue: {"queue": Queue(queue, exchange="", routing_key=queue)}}
+    own = {queue: {"queue": request_queue(queue)}}
 
     def put(sender: Celery, **_: object) -> None:
         routes = sender.conf.task_routes or ()

@@ -27,17 +27,21 @@ def read(message: bytes, queue: str, size: int) -> tuple[dict[str, Json], Json]:
         raise ValueError(f"the message has {size} bytes; the inbox takes at most {MOST}")
     data = _object(_json(message), "the message")
     if not {"body", "properties"} <= data.keys():
-        return data, None
+        return _plain(data, queue)
     headers = _object(data.get("headers") or {}, "headers")
     inner = _json(_body(data, headers))
     if "task" in headers:
         if not isinstance(inner, list) or len(inner) != 3:
             raise ValueError("the body of a task message is [args, kwargs, options]")
         return _kwargs(headers | _object(inner[2] or {}, "options"), inner[0], inner[1], queue), headers.get("id")
-    inner = _object(inner, "the body")
-    if {"task", "args", "kwargs"} <= inner.keys():
-        return _kwargs(inner, inner["args"], inner["kwargs"], queue), inner.get("id")
-    return inner, None
+    return _plain(_object(inner, "the body"), queue)
+
+
+def _plain(found: dict[str, Json], queue: str) -> tuple[dict[str, Json], Json]:
+    """Protocol 1 has all of a task message in its body, and no header that says so."""
+    if {"task", "args", "kwargs"} <= found.keys():
+        return _kwargs(found, found["args"], found["kwargs"], queue), found.get("id")
+    return found, None
 
 
 def _json(text: bytes) -> Json:

@@ -36,13 +36,15 @@ _LETTERS = 1000  # refused messages that are kept
 class Received(NamedTuple):
     """A message that this node has received and not settled; `stored`: its text in the node's list.
 
-    `size`: in bytes; `message` has no more than the beginning of one that is too long.
+    `size`: in bytes; `message` has no more than the beginning of one that is too long. `again`: it was received
+    before, by a process that is gone or by a connection that was lost.
     """
 
     tag: str
     message: bytes
     stored: bytes
     size: int
+    again: bool = False
 
 
 class RequestQueue:
@@ -58,13 +60,15 @@ class RequestQueue:
         self._connection: Connection | None = None
         self._client: Any = None
         self._lists: list[str] = []
+        self._life, self._takes = uuid.uuid4().hex, 0
 
     def take(self, most: int) -> list[Received]:
         """Receive messages until there are `most`. Returns all that are received, the oldest first."""
         self._connect()
         keys = [self._own(self._node), f"{self._name}.hands", *self._lists]
-        found = self._run("take", keys, self._node, uuid.uuid4().hex, most, _BYTES, MOST)
-        return [_received(stored) for stored in found]
+        self._takes += 1
+        found = self._run("take", keys, self._node, f"{self._life}{self._takes}", most, _BYTES, MOST)
+        return [_received(stored, self._life) for stored in found]
 
     def listen(self, seconds: float) -> None:
         """Wait for a message in the first list; after `seconds`, another list may have one.
@@ -123,7 +127,7 @@ def _text_of(script: str) -> str:
     return resources.files("coordinator.inbox").joinpath(f"{script}.lua").read_text(encoding="utf-8")
 
 
-def _received(stored: bytes) -> Received:
+def _received(stored: bytes, life: str) -> Received:
     name, _, message = stored.partition(b" ")
     tag, _, size = name.decode().partition("/")
-    return Received(tag, message, stored, int(size or len(message)))
+    return Received(tag, message, stored, int(size or len(message)), not tag.startswith(life))

@@ -39,6 +39,7 @@ from celery.utils.log import get_logger
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
+from coordinator.broker.transport import CONFIRMED, is_amqp
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.scheduler.agenda import Agenda
 from coordinator.scheduler.due import Due, Plan
@@ -117,9 +118,13 @@ class Scheduler(beat.Scheduler):
 
     @cached_property
     def connection(self) -> Connection:
-        """To the broker, for ordinary tasks. It tries once at a time, so that keyed entries need not wait for it."""
+        """To the broker, for ordinary tasks. It tries once at a time, so that keyed entries need not wait for it.
+
+        RabbitMQ confirms each publish: a tick that Redis notes as sent is on the broker.
+        """
         url = self.app.conf.broker_write_url
-        return cast(Connection, self.app.connection(url, transport_options={"max_retries": 0}))
+        options = CONFIRMED if is_amqp(url) else {"max_retries": 0}
+        return cast(Connection, self.app.connection(url, transport_options=options))
 
     @cached_property
     def producer(self) -> Producer:

@@ -26,6 +26,7 @@ from coordinator.execution.results import Results
 from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
 from coordinator.worker.errands import Duty, WardenPlugin, attend
+from coordinator.worker.forsaken import open_forsaken
 from coordinator.worker.unacked import open_unacked
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def main() -> None:
     app = find(sys.argv[1])
     app.loader.import_default_modules()
     app.finalize()
+    app.set_default()  # each duty has a thread, in which Celery's `current_app` would be an empty one
     host: Host = app.coordinator
     host.documents.node = charge["node"]
     bells = BellQueue(host.doorbells)
@@ -102,7 +104,8 @@ def main() -> None:
 
     ear = Ear(sys.stdin, bells.ring, wake)
     plugins: list[WardenPlugin] = [make(charge["node"]) for make in host.warden_plugins]
-    parts: list[WardenPlugin] = [bells, *duties, *open_unacked(app, charge["node"], charge["incarnation"]), *plugins]
+    rescue = [*open_unacked(app, charge["node"], charge["incarnation"]), *open_forsaken(app, charge["node"])]
+    parts: list[WardenPlugin] = [bells, *duties, *rescue, *plugins]
     for part in parts:
         part.start()
     ear.start()

@@ -19,6 +19,7 @@ def bind(app: Celery) -> None:
         {
             "worker_cancel_long_running_tasks_on_connection_loss": False,
             "broker_connection_retry_on_startup": True,
+            "broker_connection_max_retries": None,  # a worker waits for its broker however long that is away
             "worker_consumer": CONSUMER,
         }
     )

@@ -102,6 +102,7 @@ def test_what_runs_for_too_long_on_a_draining_node_goes_on_elsewhere_without_a_l
         coordinator.undrain(first.name)
 
 
+@pytest.mark.broker
 def test_a_drained_name_stays_drained_when_its_worker_starts_again(fleet: Fleet) -> None:
     coordinator = fleet.coordinator
     coordinator.drain("one@test", why="disk")

@@ -1,17 +1,67 @@
 """Inboxes of real workers: under load, killed, cut off; nothing on the queue is ever a worker's business."""
 
 import json
+import os
+from contextlib import suppress
+from typing import Any
 
 import psutil
+import pytest
 
-from tests.coordinator.inbox.senders import RUBBISH, SENDERS, broker, key, letters, plain, push
-from tests.harness.fleet import Fleet, Worker
+from coordinator import UnknownJob
+from coordinator.inbox.deaths import MOST
+from coordinator.inbox.inbox import Inbox
+from tests.coordinator.inbox.senders import (
+    QUEUE,
+    RUBBISH,
+    SENDERS,
+    WITH_KOMBU,
+    broker,
+    key,
+    letters,
+    our_app,
+    plain,
+    push,
+)
+from tests.harness.fleet import ROOT, Fleet, Worker
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_until
+from tests.harness.warm import python
+
+# The errands of a node, as far as they matter here.
+DYING = """
+import os
+from coordinator.inbox.inbox import Inbox
+from tests.harness.apps import shop
+
+def handle(request):
+    if request.name == "deadly":
+        os._exit(9)
+    shop.take_in(request)
+
+inbox = Inbox(shop.app, "shop.refresh", shop.Request, handle, "one", list, lambda: shop.coordinator.store)
+while True:
+    inbox.step()
+"""
 
 
 def runs(fleet: Fleet) -> set[str]:
     return {stamp.name for stamp in fleet.stamps(what="begin")}
+
+
+def is_known(fleet: Fleet, job_id: str) -> bool:
+    with suppress(UnknownJob):
+        return bool(fleet.coordinator.job(job_id))
+    return False
+
+
+def dead_letters(fleet: Fleet) -> list[bytes]:
+    if fleet.rabbitmq:
+        return [message.body for message in fleet.rabbitmq.taken(fleet.shop.app, f"{QUEUE}.dead")]
+    with broker(fleet) as client:
+        found = client.lrange(key(fleet, ".dead"), 0, -1)
+        client.delete(key(fleet, ".dead"))
+    return list(found)
 
 
 def processes(worker: Worker) -> set[int]:
@@ -54,19 +104,41 @@ def test_a_flood_of_rubbish_delays_neither_jobs_nor_requests_for_long(fleet: Fle
     assert worker.log.read_text().count("refused") == 10
 
 
+@pytest.mark.broker
 def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(fleet: Fleet) -> None:
     fleet.worker("one")
     fleet.worker("two")
     busy = fleet.coordinator.submit("inbox/a", fleet.shop.work.s("busy", 4.0))
     wait_until(lambda: "busy" in runs(fleet))
+    senders = WITH_KOMBU if fleet.rabbitmq else SENDERS
     for number in range(30):
-        SENDERS[number % len(SENDERS)](fleet, {"name": "a", "pid": f"P{number % 3}", "id": f"r{number}"})
-    wait_until(lambda: fleet.coordinator.lane("inbox/a").length == 2)
+        senders[number % len(senders)](fleet, {"name": "a", "pid": f"P{number % 3}", "id": f"r{number}"})
+    wait_until(lambda: all(is_known(fleet, f"r{number}") for number in range(30)), 20, fleet.logs)
+    assert fleet.coordinator.lane("inbox/a").length == 2
     ids = {fleet.coordinator.wait(f"r{number}", 20).id for number in range(30)}
     assert fleet.coordinator.job(busy.job_id).state == "succeeded"
     assert len(ids) == 1
     (name,) = runs(fleet) - {"busy"}
     assert sorted(name.removeprefix("a:").split(",")) == ["P0", "P1", "P2"]
+
+
+@pytest.mark.broker
+def test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_done(fleet: Fleet) -> None:
+    for name in ("deadly", "good"):
+        our_app(fleet, {"name": name})
+    for _ in range(MOST + 1):
+        assert python(["-c", DYING], ROOT, os.environ | fleet.environ).returncode == 9
+    shop, store, given = fleet.shop, fleet.coordinator.store, list[str]()
+    inbox: Inbox[Any] = Inbox(
+        shop.app, QUEUE, shop.Request, lambda request: given.append(request.name), "one", list, lambda: store
+    )
+    wait_until(lambda: inbox.step() >= 0 and given)
+    inbox._requests.close()
+    assert given == ["good"]
+    (letter,) = [json.loads(text) for text in dead_letters(fleet)]
+    assert "ended, 4 times" in letter["reason"]
+    assert "deadly" in letter["original"]
+    assert fleet.messages() == 0
 
 
 def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> None:

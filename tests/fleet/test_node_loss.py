@@ -39,6 +39,7 @@ def begun(fleet: Fleet, name: str, times: int) -> None:
     wait_until(lambda: len(fleet.stamps(name, "begin")) >= times, 30, lambda: fleet.logs()[-6000:])
 
 
+@pytest.mark.broker
 def test_of_a_killed_node_what_ran_and_what_was_ready_is_accepted_once_elsewhere(fleet: Fleet) -> None:
     fleet.configure(**SHORT)
     first = fleet.worker("first", 3, app="depot")

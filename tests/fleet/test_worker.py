@@ -105,6 +105,7 @@ def test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on(fleet: 
     assert fleet.stamps(what="end") == fleet.stamps("after", "end")
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
 def test_jobs_run_in_every_pool_and_one_that_cannot_be_stopped_keeps_its_lane(fleet: Fleet, pool: str) -> None:
     fleet.configure(lock_ttl=1, sweep=0.1)

@@ -11,7 +11,9 @@ from typing import Any
 import psutil
 
 from tests.harness.installation import Installation
+from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
+from tests.harness.spares import CLOCK, SPARE
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
@@ -35,7 +37,7 @@ class Worker:
 
     def wardens(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
-        return [child for child in self._children() if _is_warden(child)]
+        return [child for child in self._children() if _is(child, CLOCK)]
 
     def errands(self) -> psutil.Process:
         """The clock's own child."""
@@ -44,7 +46,7 @@ class Worker:
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if not _is_warden(child)]
+        return [child for child in self._children() if not _is(child, CLOCK, SPARE)]
 
     def _children(self) -> list[psutil.Process]:
         return [child for child in psutil.Process(self.pid).children() if _lives(child)]
@@ -65,18 +67,23 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _is_warden(process: psutil.Process) -> bool:
-    """Not one that has ended since it was seen."""
+def _is(process: psutil.Process, *words: str) -> bool:
+    """One of these stands on its command line. Not one that has ended since it was seen."""
     with suppress(psutil.NoSuchProcess):
-        return "coordinator.clock" in process.cmdline()
+        return bool({*words} & {*process.cmdline()})
     return False
 
 
 class Fleet(Installation):
     """An installation with nodes: `worker(...)` starts one."""
 
-    def __init__(self, server: RedisServer, prefix: str, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, server: RedisServer, prefix: str, directory: Path, rabbitmq: Broker | None = None, **settings: Any
+    ) -> None:
         super().__init__(server, prefix, **settings)
+        self.rabbitmq = rabbitmq
+        if rabbitmq:
+            self.environ["TEST_BROKER"] = rabbitmq.url
         self.directory = directory
         self.environ["TASKS_DATA_DIR"] = str(directory / "data")
         self.workers: list[Worker] = []
@@ -109,6 +116,14 @@ class Fleet(Installation):
         if ready:
             wait_until(lambda: worker.name in self.nodes(), 60, lambda: f"{name} is not up:\n{log.read_text()[-3000:]}")
         return worker
+
+    def messages(self) -> int:
+        """On the broker: those that wait, in the app's queues, and those that nobody has acknowledged."""
+        if self.rabbitmq:
+            return self.rabbitmq.messages()
+        with self.server.client(1) as broker:
+            names = list(broker.scan_iter(f"{self.prefix}.*", 1000, _type="LIST"))
+            return int(broker.hlen(f"{self.prefix}.unacked")) + sum(int(broker.llen(name)) for name in names)
 
     def nodes(self) -> list[str]:
         return [node.name for node in self.coordinator.nodes()]

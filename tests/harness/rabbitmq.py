@@ -6,14 +6,51 @@ import signal
 import socket
 import subprocess
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
+
+from celery import Celery
 
 from coordinator.local.redis import free_port
 from tests.harness.waiting import wait_until
 
 PLACES = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"
+
+
+class Broker(NamedTuple):
+    """A vhost of the server, for one test or for the tests of a file."""
+
+    server: "RabbitServer"
+    vhost: str
+
+    @property
+    def url(self) -> str:
+        return self.server.url(self.vhost)
+
+    def queues(self) -> set[str]:
+        return self.server.queues(self.vhost)
+
+    def waiting(self, app: Celery, queue: str) -> int:
+        """Messages of a queue that nobody has received; asks at little cost."""
+        with app.connection_for_read() as connection:
+            return int(connection.channel().queue_declare(queue, passive=True).message_count)
+
+    def taken(self, app: Celery, queue: str) -> Iterator[Any]:
+        """Take the messages that wait in a queue; one that is not there yet has none."""
+        with app.connection_for_read() as connection, suppress(*connection.channel_errors):
+            channel = connection.channel()
+            while (message := channel.basic_get(queue, no_ack=True)) is not None:
+                yield message
+
+    def messages(self) -> int:
+        """In all queues: those that wait, and those that nobody has acknowledged."""
+        return int(
+            self.server.evaluate(
+                f'lists:sum([N || [{{messages, N}}] <- rabbit_amqqueue:info_all(<<"{self.vhost}">>, [messages])]).'
+            )
+        )
 
 
 class NoRabbitMQ(Exception):
@@ -28,6 +65,7 @@ class RabbitServer:
         self.port = free_port()
         self._log = folder / "log"
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._server: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "plugins").write_text("[].\n")
         self._environ = (
@@ -74,18 +112,39 @@ class RabbitServer:
         return done.stdout
 
     def start(self) -> None:
-        self._run(found("epmd"), "-port", self._environ["ERL_EPMD_PORT"], "-address", "127.0.0.1")
-        self._run(found("rabbitmq-server"))
+        """Once more after `kill`, too: on the same port, with what it had on its disk."""
+        if not self._processes:
+            self._run(found("epmd"), "-port", self._environ["ERL_EPMD_PORT"], "-address", "127.0.0.1")
+        self._server = self._run(found("rabbitmq-server"))
         wait_until(self._answers, 60, lambda: self._log.read_text()[-3000:])
 
-    def _run(self, *argv: str) -> None:
+    def kill(self) -> None:
+        """As a power loss of this server alone would."""
+        assert self._server
+        self._processes.remove(self._server)
+        _end(self._server)
+
+    def pause(self) -> None:
+        """It accepts connections and reads nothing."""
+        assert self._server
+        os.killpg(self._server.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._server
+        os.killpg(self._server.pid, signal.SIGCONT)
+
+    def alarm(self, on: bool) -> None:
+        """The alarm of its memory: it reads nothing more from whoever publishes."""
+        self.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({0 if on else 0.4}).")
+
+    def _run(self, *argv: str) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
-            self._processes.append(
-                subprocess.Popen(
-                    argv, env=self._environ, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True,
-                )
+            process = subprocess.Popen(
+                argv, env=self._environ, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
             )  # fmt: skip
+        self._processes.append(process)
+        return process
 
     def _answers(self) -> bool:
         for process in self._processes:
@@ -106,9 +165,13 @@ class RabbitServer:
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # with its helpers: a session of its own
-            process.wait(20)
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)  # with its helpers: a session of its own
+    process.wait(20)
 
 
 def found(program: str) -> str:

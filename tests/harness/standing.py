@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from coordinator.broker.doorbells import queue_of
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.leftovers import leftovers
+from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -32,10 +34,11 @@ class Node(NamedTuple):
 
 
 class Standing:
-    def __init__(self, server: RedisServer, directory: Path, node: Node) -> None:
+    def __init__(self, server: RedisServer, directory: Path, node: Node, rabbitmq: Broker | None = None) -> None:
         self._server = server
         self._directory = directory
         self._node = node
+        self._rabbitmq = rabbitmq
         self._fleet: Fleet | None = None
         self._warden = 0
 
@@ -57,7 +60,8 @@ class Standing:
             self._fleet = None
 
     def _start(self) -> Fleet:
-        fleet = self._fleet = Fleet(self._server, self._server.fresh_prefix(), self._directory, **self._node.settings)
+        prefix = self._server.fresh_prefix()
+        fleet = self._fleet = Fleet(self._server, prefix, self._directory, self._rabbitmq, **self._node.settings)
         worker = fleet.worker("one", self._node.concurrency, *self._node.options, app=self._node.app)
         wait_until(lambda: self._complete(worker) and worker.wardens(), 20)
         self._warden = worker.warden().pid
@@ -81,10 +85,15 @@ class Standing:
         store = fleet.coordinator.store
         if fleet.coordinator.lanes() or store.client.exists(store.key("work", worker.name)):
             return False
-        with self._server.client(1) as broker:
-            if any(True for _ in broker.scan_iter(f"{fleet.prefix}.*", 1000, _type="LIST")):
+        app = fleet.app(self._node.app).app
+        if self._rabbitmq:
+            if any(
+                self._rabbitmq.waiting(app, name) for name in (app.conf.task_default_queue, queue_of(worker.name).name)
+            ):
                 return False
-        asked = fleet.app(self._node.app).app.control.inspect([worker.name], timeout=5, limit=1)
+        elif fleet.messages():
+            return False
+        asked = app.control.inspect([worker.name], timeout=5, limit=1)
         return not any((tasks or {}).get(worker.name, True) for tasks in (asked.active(), asked.reserved()))
 
     def _clear(self, fleet: Fleet) -> None:

@@ -196,6 +196,15 @@ def test_a_second_worker_of_the_same_name_takes_no_work_and_says_so_once(
     second.leave()
 
 
+def test_a_worker_that_has_connected_anew_has_the_bells_on_their_way_rung_again(clock: Clock) -> None:
+    clock.step()
+    rung: list[tuple[str, str]] = []
+    clock.store.ringer = lambda node, bell: rung.append((node, bell))
+    clock.store.client.zadd(clock.store.key("rung", "one"), {"1-1": 2e15, "1-2": 2e15})
+    clock.hear({"rung": 1})
+    assert rung == [("one", "1-1"), ("one", "1-2")]
+
+
 def test_a_node_that_was_declared_dead_registers_again_at_once(clock: Clock) -> None:
     clock.step()
     clock.hear({"capacity": 9})

@@ -44,7 +44,7 @@ def plain(apps: Installation, request: Request) -> None:
 @contextmanager
 def _kombu(apps: Installation) -> Iterator[Connection]:
     options = {"global_keyprefix": f"{apps.prefix}."}
-    with Connection(apps.server.url(1), transport_options=options) as connection:
+    with Connection(apps.environ["TEST_BROKER"], transport_options=options) as connection:
         yield connection
 
 
@@ -64,7 +64,7 @@ def simple_queue(apps: Installation, request: Request) -> None:
 
 def celery(apps: Installation, request: Request, **options: Any) -> None:
     """An app that knows nothing of ours."""
-    app = Celery("stranger", broker=apps.server.url(1), set_as_current=False)
+    app = Celery("stranger", broker=apps.environ["TEST_BROKER"], set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": f"{apps.prefix}."}
     app.conf.task_protocol = options.pop("protocol", 2)
     app.send_task(QUEUE, kwargs=request, queue=QUEUE, ignore_result=True, **options)
@@ -91,9 +91,8 @@ def foreign_envelope(apps: Installation, request: Request) -> None:
     push(apps, envelope(json.dumps(request)))
 
 
-SENDERS: list[Send] = [
-    plain, producer, urgent, simple_queue, celery, old_celery, our_app, foreign_envelope,
-]  # fmt: skip
+WITH_KOMBU: list[Send] = [producer, urgent, simple_queue, celery, old_celery, our_app]  # to any broker
+SENDERS: list[Send] = [plain, *WITH_KOMBU, foreign_envelope]
 
 _PICKLE = base64.b64encode(pickle.dumps({"name": "x"})).decode()
 _OK = '{"name": "x"}'

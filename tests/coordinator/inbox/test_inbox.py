@@ -62,7 +62,7 @@ def make(apps: Installation, handler: Handler) -> Iterator[Make]:
 
     def make(node: str = "one", living: tuple[str, ...] = (), **changes: Any) -> Inbox[Any]:
         given = {"app": apps.shop.app, "queue": QUEUE, "model": apps.shop.Request, "handler": handler} | changes
-        inbox: Inbox[Any] = Inbox(**given, node=node, living=lambda: living)
+        inbox: Inbox[Any] = Inbox(**given, node=node, living=lambda: living, store=lambda: apps.coordinator.store)
         made.append(inbox)
         return inbox
 
@@ -258,7 +258,8 @@ def test_a_name_that_holds_no_list_hurts_nobody(apps: Installation, make: Make, 
 def test_a_broker_without_memory_keeps_what_it_has(own_redis: RedisServer, prefix: str) -> None:
     with Installation(own_redis, prefix) as apps:
         given: list[str] = []
-        inbox = Inbox(apps.shop.app, QUEUE, apps.shop.Request, lambda request: given.append(request.name), "one", list)
+        app, request, store = apps.shop.app, apps.shop.Request, apps.coordinator.store
+        inbox = Inbox(app, QUEUE, request, lambda found: given.append(found.name), "one", list, lambda: store)
         plain(apps, {"name": "a"})
         push(apps, "rubbish")
         inbox._requests.take(1)
@@ -274,10 +275,10 @@ def test_a_broker_without_memory_keeps_what_it_has(own_redis: RedisServer, prefi
 
 
 def test_a_broker_without_requests_is_named_and_ends_nothing(
-    make: Make, handler: Handler, caplog: pytest.LogCaptureFixture
+    apps: Installation, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Celery("other", broker="memory://", set_as_current=False)
-    inbox = Inbox(other, QUEUE, BaseModel, handler, "one", list)
+    inbox = Inbox(other, QUEUE, BaseModel, handler, "one", list, lambda: apps.coordinator.store)
     inbox.start()
     inbox.stop()
     assert "an inbox needs Redis or RabbitMQ as its broker, this one is 'memory'" in caplog.text

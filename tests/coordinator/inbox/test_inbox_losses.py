@@ -24,7 +24,15 @@ def test_a_broker_killed_in_the_middle_loses_no_request(
     sent = [f"r{number}" for number in range(1000)]
     given: list[str] = []
     with Installation(own_redis, prefix) as apps, broker(apps) as client:
-        inbox = Inbox(apps.shop.app, QUEUE, apps.shop.Request, lambda request: given.append(request.id), "one", list)
+        inbox = Inbox(
+            apps.shop.app,
+            QUEUE,
+            apps.shop.Request,
+            lambda request: given.append(request.id),
+            "one",
+            list,
+            lambda: apps.coordinator.store,
+        )
         client.lpush(key(apps), *[json.dumps({"name": "a", "id": name}) for name in sent])
         inbox.start()
         wait_until(lambda: len(given) > 100)
@@ -45,7 +53,7 @@ def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation,
     app = Celery("proxied", broker=proxy.url(1), set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": f"{apps.prefix}."}
     given: list[str | None] = []
-    dead = Inbox(app, QUEUE, apps.shop.Request, lambda request: None, "dead", list)
+    dead = Inbox(app, QUEUE, apps.shop.Request, lambda request: None, "dead", list, lambda: apps.coordinator.store)
     plain(apps, {"name": "of the dead", "id": "0"})
     dead._requests.take(1)
     dead._requests.close()
@@ -53,7 +61,15 @@ def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation,
     push(apps, "rubbish")
     plain(apps, {"name": "b", "id": "2"})
     proxy.lose_reply(containing=known.get(request_of, request_of).encode())
-    inbox = Inbox(app, QUEUE, apps.shop.Request, lambda request: given.append(request.id), "one", list)
+    inbox = Inbox(
+        app,
+        QUEUE,
+        apps.shop.Request,
+        lambda request: given.append(request.id),
+        "one",
+        list,
+        lambda: apps.coordinator.store,
+    )
     wait_until(lambda: inbox.step() >= 0 and proxy.lost.is_set())
     inbox.step()
     assert sorted(set(map(str, given))) == ["0", "1", "2"]
@@ -65,7 +81,9 @@ def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation,
 
 
 def test_an_inbox_stops_at_once_while_it_listens(apps: Installation) -> None:
-    inbox = Inbox(apps.shop.app, QUEUE, apps.shop.Request, lambda request: None, "one", list)
+    inbox = Inbox(
+        apps.shop.app, QUEUE, apps.shop.Request, lambda request: None, "one", list, lambda: apps.coordinator.store
+    )
     inbox.start()
     with broker(apps) as client:
         wait_until(lambda: any(one["cmd"] == "blmove" for one in client.client_list()))

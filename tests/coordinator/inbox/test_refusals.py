@@ -19,7 +19,9 @@ LARGE = 8 * 1024 * 1024
 @pytest.fixture
 def inbox(apps: Installation) -> Iterator[Inbox[Any]]:
     shop = apps.shop
-    inbox: Inbox[Any] = Inbox(shop.app, QUEUE, shop.Request, shop.take_in, "one", lambda: ())
+    inbox: Inbox[Any] = Inbox(
+        shop.app, QUEUE, shop.Request, shop.take_in, "one", list, lambda: shop.coordinator.store
+    )  # fmt: skip
     yield inbox
     inbox._requests.close()
     for lane in apps.coordinator.lanes():

@@ -1,6 +1,6 @@
 """Tests that leave a node as it was: those of a file share one, and run in one process, one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tasks.batches import Items
 from tasks.batches.schema import metadata
 from tests.harness.command import Call
 from tests.harness.fleet import Fleet
+from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.standing import Standing
 
@@ -20,17 +21,33 @@ from tests.harness.standing import Standing
 @pytest.fixture(scope="module")
 def standing(
     request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Standing]:
-    """The file's `NODE`."""
-    started = Standing(redis_server, tmp_path_factory.mktemp("standing"), request.module.NODE)
-    yield started
-    started.end()
+) -> Iterator[Callable[[str], Standing]]:
+    """The file's `NODE`, for each broker that its tests have."""
+    started: dict[str, Standing] = {}
+
+    def on(broker: str) -> Standing:
+        if broker not in started:
+            server = request.getfixturevalue("rabbitmq_server") if broker == "rabbitmq" else None
+            vhost = Broker(server, server.vhost()) if server else None
+            place = tmp_path_factory.mktemp("standing")
+            started[broker] = Standing(redis_server, place, request.module.NODE, vhost)
+        return started[broker]
+
+    yield on
+    for one in started.values():
+        one.end()
 
 
 @pytest.fixture
-def fleet(standing: Standing, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+def rabbitmq(request: pytest.FixtureRequest) -> str:
+    """The name of the broker."""
+    return str(getattr(request, "param", "redis"))
+
+
+@pytest.fixture
+def fleet(standing: Callable[[str], Standing], rabbitmq: str, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """The one node that the tests of the file share: lent to this test, which leaves it as it was."""
-    with standing.lent(request.node) as fleet:
+    with standing(rabbitmq).lent(request.node) as fleet:
         yield fleet
 
 

@@ -150,6 +150,7 @@ def one_at_a_time(fleet: Fleet) -> bool:
     return found == ["begin", "end"] * (len(found) // 2)
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("name", SUCCEEDING)
 def test_a_canvas_succeeds_as_without_the_option_one_at_a_time(fleet: Fleet, keyed: Any, name: str) -> None:
     notes = 2 if name == "link" else 0

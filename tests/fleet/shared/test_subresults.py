@@ -50,6 +50,7 @@ def test_a_worker_notes_that_it_has_begun_a_sub_task_until_that_ends(fleet: Flee
     assert not store.client.exists(begun)
 
 
+@pytest.mark.broker
 def test_a_jobs_result_is_what_came_of_its_handles(fleet: Fleet, depot: Any) -> None:
     wanted = {
         "one": [3],

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import psutil
+from kombu import Connection
 
 from coordinator import Coordinator, Job, UnknownJob
+from coordinator.inbox.as_it_is import request_queue
 from tasks.catalog.catalog import Catalog
 from tasks.local.member_server import MemberServer
 from tasks.nodelist.xml_file import XmlNodelist
@@ -60,8 +62,13 @@ class Service:
 
     def ask(self, message: str) -> None:
         """As anybody may: text on the broker's queue."""
-        with self.redis.client(1) as broker:
-            broker.lpush(QUEUE, message)
+        if self.environ["CELERY_BROKER_URL"].startswith("redis"):
+            with self.redis.client(1) as broker:
+                broker.lpush(QUEUE, message)
+            return
+        with Connection(self.environ["CELERY_BROKER_URL"]) as connection, connection.Producer() as producer:
+            given = {"content_type": "application/json", "content_encoding": "utf-8"}
+            producer.publish(message, exchange="", routing_key=QUEUE, declare=[request_queue(QUEUE)], **given)
 
     def ended(self, job_id: str, timeout: float = 30) -> Job:
         wait_until(lambda: self.known(job_id), timeout, lambda: f"no job {job_id}")

@@ -18,6 +18,7 @@ from tasks.nodelist.protocol import SOON
 from tasks.nodelist.xml_format import write_nodelist
 from tests.fleet.tasks.service import QUEUE, Service
 from tests.harness.command import ROOT, environment
+from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python
@@ -72,10 +73,13 @@ def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodeli
     assert A in service.settings.nodelist.read_text()
 
 
+@pytest.mark.broker
 def test_whatever_is_asked_while_a_sync_runs_makes_exactly_one_more_run(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
-) -> None:
-    service, go = begin(stack, own_redis, tmp_path, members), Event()
+    own_redis: RedisServer, rabbitmq: Broker | None, tmp_path: Path, members: tuple[MemberServer, MemberServer],
+    stack: ExitStack,
+) -> None:  # fmt: skip
+    broker = {"CELERY_BROKER_URL": rabbitmq.url} if rabbitmq else {}
+    service, go = begin(stack, own_redis, tmp_path, members, **broker), Event()
     stack.callback(go.set)
 
     def slow(request: Request) -> None:

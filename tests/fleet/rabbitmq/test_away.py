@@ -1,0 +1,75 @@
+"""RabbitMQ reads nothing, or dies under a beat: nobody who submits waits for it, and no tick is lost."""
+
+import pytest
+from kombu.entity import Queue
+
+from coordinator.broker.confirmed import confirmed
+from coordinator.broker.doorbells import queue_of
+from coordinator.broker.transport import CONFIRMED
+from tests.coordinator.scheduler.beats import FAST, Beats, entry, run, source, without_gap
+from tests.harness.fleet import Fleet
+from tests.harness.rabbitmq import Broker
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until, within
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+
+def test_a_bell_gives_up_within_seconds_where_the_broker_reads_nothing_and_later_ones_get_through(
+    fleet: Fleet, rabbitmq: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, bells = fleet.shop.app, fleet.coordinator.doorbells
+    with app.connection_for_write() as connection:
+        queue_of("one")(connection.channel()).declare()
+    rabbitmq.server.pause()
+    try:
+        while caplog.text.count("could not ring one") < 3:
+            with within(5):
+                bells.ring("one", "x" * 500_000)
+    finally:
+        rabbitmq.server.resume()
+
+    def arrives() -> bool:
+        bells.ring("one", "last")
+        return any(message.headers["id"] == "last" for message in rabbitmq.taken(app, queue_of("one").name))
+
+    wait_until(arrives)
+
+
+def test_a_confirmed_publish_says_so_where_the_broker_does_not_answer_and_the_next_one_is_accepted(
+    fleet: Fleet, rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONFIRMED, "read_timeout", 1)
+    app, about = fleet.shop.app, {"exchange": "", "routing_key": "kept", "declare": [Queue("kept", "", "kept")]}
+    with confirmed(app) as producer:
+        producer.publish("before", **about)
+    rabbitmq.server.pause()
+    try:
+        with within(10), pytest.raises(OSError), confirmed(app) as producer:
+            producer.publish("lost perhaps", **about)
+    finally:
+        rabbitmq.server.resume()
+    with confirmed(app) as producer:
+        producer.publish("after", **about)
+    assert {message.body for message in rabbitmq.taken(app, "kept")} >= {"before", "after"}
+
+
+def test_ticks_of_ordinary_tasks_wait_for_a_broker_that_was_killed_and_none_is_lost(
+    redis_server: RedisServer, rabbitmq: Broker, prefix: str
+) -> None:
+    beats, ids = Beats(redis_server, prefix, misfire_grace=120), list[str]()
+    beat = beats.beat(source(entry("a", FAST, key=None)), broker=rabbitmq.url)
+
+    def sent() -> list[str]:
+        ids.extend(str(message.headers["id"]) for message in rabbitmq.taken(beat.app, prefix))
+        return ids
+
+    run(beat, until=sent)
+    rabbitmq.server.kill()
+    with within(10):
+        run(beat, until=lambda: beat._broker_away)
+    rabbitmq.server.start()
+    before = len(ids)
+    run(beat, until=lambda: len(sent()) > before + 3, seconds=60)
+    beat.close()
+    assert without_gap(dict.fromkeys(ids))  # a message that was taken just before the kill comes again
