@@ -36,12 +36,31 @@ def put(store: Store, job_id: str) -> bool:
         return False
 
 
-def leads_to(store: Store) -> int:
-    """The port that the step of the hot path reaches."""
+def connected(store: Store) -> redis.Connection:
     connection = store.connections._borrow()
     connection.connect()
-    store.connections._idle.append((connection, time.monotonic()))
+    return connection
+
+
+def keep_idle(store: Store, *connections: redis.Connection) -> None:
+    store.connections._idle.extend((connection, time.monotonic()) for connection in connections)
+
+
+def leads_to(store: Store) -> int:
+    """The port that the step of the hot path reaches."""
+    connection = connected(store)
+    keep_idle(store, connection)
     return int(connection.port)
+
+
+def check_that_a_refusal_for_want_of_replicas_is_left(store: Store, master: RedisServer) -> None:
+    """Such a master was cut off, and there may be another one."""
+    with master.client() as client:
+        client.config_set("min-replicas-to-write", 3)
+        with pytest.raises(StoreRefused, match="good replicas"):
+            submit(store, "two")
+        assert not store.connections._idle
+        client.config_set("min-replicas-to-write", 0)
 
 
 def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_server: RedisServer) -> None:
@@ -70,20 +89,10 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
         assert store.read("PING")
     sentinels.resume_sentinel(0)
 
-    # A master that was cut off from its replicas refuses, and the store leaves it.
-    with first.client() as client:
-        client.config_set("min-replicas-to-write", 3)
-        with pytest.raises(StoreRefused, match="good replicas"):
-            submit(store, "two")
-        assert not store.connections._idle
-        client.config_set("min-replicas-to-write", 0)
-
+    check_that_a_refusal_for_want_of_replicas_is_left(store, first)
     # The master hangs: one timeout, and all connections to it are left for those to the next one.
-    former, *held = [store.connections._borrow() for _ in range(5)]
-    former.connect()
-    for connection in held:
-        connection.connect()
-        store.connections._idle.append((connection, time.monotonic()))
+    former, *others = [connected(store) for _ in range(5)]
+    keep_idle(store, *others)
     first.pause()
     began = time.monotonic()
     patient = store_of(url, timeout=20)
@@ -93,7 +102,7 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
     assert not store.connections._idle
     wait_until(lambda: put(store, "two"), 10)
     assert time.monotonic() - began < 12
-    store.connections._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
+    keep_idle(store, former)  # of a thread that was busy meanwhile
     assert leads_to(store) == second.port
     assert store.read("EXISTS", store.key("job", "one")) == 1
 
