@@ -15,11 +15,11 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import redis
-from redis.asyncio import ConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from coordinator.address import sentinels_of
 from coordinator.aio.bridge import awaited
 from coordinator.aio.notices import Ear, Notices
 from coordinator.aio.pace import Pace
@@ -114,9 +114,24 @@ class AioConnections(Connections):
             await here.requests.close()
             await here.notices.close()
 
-    def _make(self) -> AbstractConnection:
-        pool = self._pool
-        return pool.connection_class(**pool.connection_kwargs)
+    async def _make(self) -> AbstractConnection:
+        """Through Sentinel, each finds the master anew, and leaves a server that is none."""
+        kind, options = self._options
+        if self.server.moves:
+            host, port = await asyncio.to_thread(self.server.find)
+            options = {**options, "host": host, "port": port}
+        connection = kind(**options)
+        try:
+            await connection.connect()
+            if self.server.moves:
+                await connection.send_command("HELLO")
+                told = await connection.read_response()
+                if b"master" not in told:
+                    raise redis.ConnectionError(f"{host}:{port} is not the master any more")
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
 
     def _read(self, command: str, reply: object) -> object:
         """As redis-py's client reads it."""
@@ -124,16 +139,19 @@ class AioConnections(Connections):
         return callback(reply) if callback else reply
 
     @cached_property
-    def _pool(self) -> ConnectionPool:
+    def _options(self) -> tuple[Callable[..., AbstractConnection], dict[str, object]]:
+        """What to make of a connection. A wire watches over its replies itself; in protocol 2, notices come as replies
+        do.
+        """
         url, timeout = self._settings.url, self._settings.timeout
-        tcp = {} if url.startswith("unix") else {"socket_keepalive": True}
-        pool = ConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=timeout, **tcp)
-        # A wire watches over its replies itself. In protocol 2, notices come as replies do.
-        pool.connection_kwargs |= {"socket_timeout": None, "protocol": 2}
-        return pool
+        through = sentinels_of(url)
+        given = dict[str, object](parse_url(through.servers if through else url))
+        kind = cast("type[AbstractConnection]", given.pop("connection_class", Connection))
+        if kind is not UnixDomainSocketConnection:
+            given["socket_keepalive"] = True
+        given |= {"socket_connect_timeout": timeout, "socket_timeout": None, "protocol": 2}
+        return kind, given | {"retry": Retry(NoBackoff(), 0)}
 
     @cached_property
     def _callbacks(self) -> dict[str, Callable[[object], object]]:
-        return cast(
-            "dict[str, Callable[[object], object]]", redis.asyncio.Redis(connection_pool=self._pool).response_callbacks
-        )
+        return cast("dict[str, Callable[[object], object]]", redis.asyncio.Redis(protocol=2).response_callbacks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 
@@ -17,12 +17,12 @@ from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as Late
 
-Make = Callable[[], AbstractConnection]
+Make = Callable[[], Awaitable[AbstractConnection]]
 _AT_ONCE = 16  # replies in one turn of the loop
 
 
 class Wire:
-    """`make` gives a connection that does not wait for replies by itself; `timeout`: seconds for each reply."""
+    """`make` opens a connection that does not wait for replies by itself; `timeout`: seconds for each reply."""
 
     def __init__(self, make: Make, timeout: float) -> None:
         self._make, self._timeout = make, timeout
@@ -46,15 +46,11 @@ class Wire:
         async with self._opening:
             if self._connection is not None:
                 return
-            connection = self._make()
             try:
                 async with asyncio.timeout(self._timeout):
-                    await connection.connect()
-            except BaseException as error:
-                await connection.disconnect(nowait=True)
-                if isinstance(error, TimeoutError):
-                    raise Late(f"no connection within {self._timeout:g} s") from error
-                raise
+                    connection = await self._make()
+            except TimeoutError as error:
+                raise Late(f"no connection within {self._timeout:g} s") from error
             self._connection = connection
             self._why = Broken("the connection was closed")
             reading = self._read(connection)

@@ -152,6 +152,12 @@ class Server:
             client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
 
+    def find(self) -> tuple[str, int]:
+        """The master's address, as the sentinels tell it now. Only where the address `moves`."""
+        assert self._sentinels
+        assert self._found
+        return self._sentinels.discover_master(self._found.master)
+
     def master(self, client: redis.Redis) -> str:
         """HOST:PORT that this client's last new connection found through Sentinel; empty without one."""
         pool = client.connection_pool

@@ -4,7 +4,8 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from coordinator.errors import CoordinatorError
 from tests.coordinator.aio.awaiting import awaiting, until
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
+from tests.harness.sentinel import Sentinels
 
 MANY = 1000
 # Seconds of this thread's own processor time between two turns of the loop: half of it on a processor of its own, but
@@ -198,6 +200,30 @@ def test_a_redis_that_keeps_silent_is_given_up_after_the_timeout(proxy: Proxy, p
             assert await jobs.counts()
 
     asyncio.run(body())
+
+
+def test_it_follows_the_master_of_sentinels(tmp_path: Path) -> None:
+    with Sentinels(tmp_path, secret=True) as sentinels:
+        first = sentinels.servers[0]
+
+        async def body() -> None:
+            async with aio.Coordinator(url=sentinels.url(0), prefix="sentinels", timeout=1) as jobs:
+                task = {"task": "t", "args": [], "options": {}}
+                sent = await jobs.submit("k", task, unknown="wait")
+                waiting = asyncio.create_task(jobs.wait(sent.job_id))
+                await asyncio.to_thread(sentinels.settle)
+                await asyncio.to_thread(first.kill)
+                with pytest.raises(StoreUnavailable):
+                    await waiting
+                async with asyncio.timeout(30):
+                    while True:
+                        with suppress(StoreUnavailable):
+                            assert (await jobs.job(sent.job_id)).state == "ready"
+                            break
+                        await asyncio.sleep(0.1)
+                assert await jobs.cancel(sent.job_id) == "cancelled"
+
+        asyncio.run(body())
 
 
 def test_it_is_made_before_the_settings_are_known() -> None:

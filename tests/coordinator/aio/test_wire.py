@@ -4,11 +4,17 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import Connection
 
 from coordinator.aio.wire import Wire
 from coordinator.store.wire import pack
 from tests.harness.redis import RedisServer
+
+
+async def opened(server: RedisServer) -> Connection:
+    connection = Connection(port=server.port, protocol=2)
+    await connection.connect()
+    return connection
 
 
 class Heard(Wire):
@@ -23,15 +29,13 @@ class Heard(Wire):
 
 
 def test_replies_that_came_together_are_heard_in_several_turns_of_the_loop(redis_server: RedisServer) -> None:
-    pool = ConnectionPool.from_url(redis_server.url(0), protocol=2)
-
     async def count(wire: Heard) -> None:
         while True:
             wire.turn += 1
             await asyncio.sleep(0)
 
     async def body() -> Heard:
-        wire = Heard(lambda: pool.connection_class(**pool.connection_kwargs), 20)
+        wire = Heard(lambda: opened(redis_server), 20)
         wire.heard = Counter[int]()
         counting = asyncio.create_task(count(wire))
         assert await wire.ask_many([pack("ECHO", str(n)) for n in range(500)]) == [str(n).encode() for n in range(500)]
@@ -45,10 +49,8 @@ def test_replies_that_came_together_are_heard_in_several_turns_of_the_loop(redis
 
 
 def test_a_cancelled_request_leaves_its_reply_to_nobody_and_the_next_ones_in_order(redis_server: RedisServer) -> None:
-    pool = ConnectionPool.from_url(redis_server.url(0), protocol=2)
-
     async def body() -> None:
-        wire = Wire(lambda: pool.connection_class(**pool.connection_kwargs), 20)
+        wire = Wire(lambda: opened(redis_server), 20)
         asked = [asyncio.create_task(wire.ask_many([pack("ECHO", str(n)), pack("ECHO", f"{n}b")])) for n in range(40)]
         for one in asked[::2]:
             await asyncio.sleep(0)
