@@ -36,31 +36,12 @@ def put(store: Store, job_id: str) -> bool:
         return False
 
 
-def connected(store: Store) -> redis.Connection:
-    connection = store.connections._borrow()
-    connection.connect()
-    return connection
-
-
-def keep_idle(store: Store, *connections: redis.Connection) -> None:
-    store.connections._idle.extend((connection, time.monotonic()) for connection in connections)
-
-
 def leads_to(store: Store) -> int:
     """The port that the step of the hot path reaches."""
-    connection = connected(store)
-    keep_idle(store, connection)
+    connection = store.connections._borrow()
+    connection.connect()
+    store.connections._idle.append((connection, time.monotonic()))
     return int(connection.port)
-
-
-def check_that_a_refusal_for_want_of_replicas_is_left(store: Store, master: RedisServer) -> None:
-    """Such a master was cut off, and there may be another one."""
-    with master.client() as client:
-        client.config_set("min-replicas-to-write", 3)
-        with pytest.raises(StoreRefused, match="good replicas"):
-            submit(store, "two")
-        assert not store.connections._idle
-        client.config_set("min-replicas-to-write", 0)
 
 
 def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_server: RedisServer) -> None:
@@ -77,7 +58,9 @@ def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_se
         submit(store_of(f"{url}?colour=red"), "one")
 
 
-def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None:
+def test_a_sentinel_that_hangs_costs_a_part_of_a_call_and_a_master_without_replicas_is_left(
+    sentinels: Sentinels,
+) -> None:
     url, first = sentinels.url(0), sentinels.servers[0]
 
     # A sentinel that hangs costs a part of one call; the store asks it last from then on.
@@ -89,10 +72,27 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
         assert store.read("PING")
     sentinels.resume_sentinel(0)
 
-    check_that_a_refusal_for_want_of_replicas_is_left(store, first)
-    # The master hangs: one timeout, and all connections to it are left for those to the next one.
-    former, *others = [connected(store) for _ in range(5)]
-    keep_idle(store, *others)
+    # A master that was cut off from its replicas refuses, and the store leaves it.
+    with first.client() as client:
+        client.config_set("min-replicas-to-write", 3)
+        with pytest.raises(StoreRefused, match="good replicas"):
+            submit(store, "two")
+        assert not store.connections._idle
+        client.config_set("min-replicas-to-write", 0)
+    store.close()
+
+
+def test_a_store_follows_the_master_that_hangs_and_leaves_it_for_good(sentinels: Sentinels) -> None:
+    url, first = sentinels.url(0), sentinels.servers[0]
+    store = store_of(url, timeout=1.5)
+    assert submit(store, "one") == b"queued"
+
+    # One timeout, and all connections to it are left for those to the next one.
+    former, *held = [store.connections._borrow() for _ in range(5)]
+    former.connect()
+    for connection in held:
+        connection.connect()
+        store.connections._idle.append((connection, time.monotonic()))
     first.pause()
     began = time.monotonic()
     patient = store_of(url, timeout=20)
@@ -102,7 +102,7 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
     assert not store.connections._idle
     wait_until(lambda: put(store, "two"), 10)
     assert time.monotonic() - began < 12
-    keep_idle(store, former)  # of a thread that was busy meanwhile
+    store.connections._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
     assert leads_to(store) == second.port
     assert store.read("EXISTS", store.key("job", "one")) == 1
 
