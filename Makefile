@@ -2,10 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# The first interpreter that will do; 3.12 and 3.11 come first, since every dependency has wheels for them.
+# The first interpreter that will do; 3.12 and 3.11 come first, since every dependency has wheels for them. It is looked
+# for when a target needs it, once.
 FIT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for python in python3.12 python3.11 python3 python3.13 python; do \
-	$$python -c '$(FIT)' 2>/dev/null && { echo $$python; break; }; done)
+PYTHON ?= $(eval PYTHON := $(shell for python in python3.12 python3.11 python3 python3.13 python; do \
+	$$python -c '$(FIT)' 2>/dev/null && { echo $$python; break; }; done))$(PYTHON)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -14,8 +15,8 @@ LDAP := $(VENV)/.ldap
 JOBS ?= 6
 WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
-HEADERS = $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
-	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])'))
+HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
+	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
 SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
 	$(HEADERS))
 # Debian's programs are below these folders, elsewhere they are on the PATH.
@@ -28,9 +29,9 @@ NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9
 TYPED := $(wildcard coordinator tasks examples/batches)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
-test test-quick soak check: export PYTHONDONTWRITEBYTECODE :=
+test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check bench soak system system-ready lock clean
+.PHONY: help run test test-quick check docs bench soak matrix system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,11 +51,20 @@ check: $(INSTALLED) ## ruff, mypy --strict and the floors
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/python -m pytest -q tests/test_floors.py
 
+docs: $(INSTALLED) ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+	@$(BIN)/python docs/check_site.py build/site
+	@echo "build/site/index.html is the documentation."
+
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
 soak: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
 	@$(BIN)/python -m pytest tests/soak $(ARGS)
+
+matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
+	@$(BIN)/pip install -q --disable-pip-version-check uv
+	@$(BIN)/python -m tests.matrix $(ARGS)
 
 system: ## install the system packages the tests need (apt-get)
 	@command -v apt-get >/dev/null || { echo "No apt-get here. Please install: $(SYSTEM_PACKAGES)" >&2; exit 1; }
@@ -87,13 +97,14 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra batches --extra dashboard --extra embedded --extra postgres --extra service --extra dev \
+		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra postgres \
+		--extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
-	@rm -rf $(VENV) build dist *.egg-info .bench .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements.txt pyproject.toml

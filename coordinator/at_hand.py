@@ -97,8 +97,9 @@ class AtHand(Steering):
 
     @property
     def _grabber(self) -> Grabber:
+        core = self.core
         in_place = sys.modules.get("coordinator.in_place")  # there where jobs run in place
-        if in_place is None or not isinstance(core := self.core, in_place.InPlace):
+        if in_place is None or not isinstance(core, in_place.InPlace):
             return self._grabber_in_redis
         made: Grabber = in_place.GrabberInPlace(core, self.settings, lambda: self.documents.node, _is_in_task)
         return made

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import click
     from celery import Celery
 
+    from coordinator.address import without_secrets
     from coordinator.broker.doorbells import Doorbells
     from coordinator.broker.transport import merge_transport, settings_of
     from coordinator.diagnosis.why import Look, causes_of
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from coordinator.lanes.sorter import Sorter, Sorting
     from coordinator.scheduler.sources import Source
     from coordinator.scheduler.timetable import Entries
-    from coordinator.settings import GivenSettings, Settings, without_secrets
+    from coordinator.settings import GivenSettings, Settings
     from coordinator.store.client import Store
     from coordinator.task_defaults import target_of
     from coordinator.worker.binding import bind
@@ -63,7 +64,7 @@ else:  # a client, which submits, needs few of them
     Sorter = Later("coordinator.lanes.sorter", "Sorter")
     Entries = Later("coordinator.scheduler.timetable", "Entries")
     Settings = Later("coordinator.settings", "Settings")
-    without_secrets = Later("coordinator.settings", "without_secrets")
+    without_secrets = Later("coordinator.address", "without_secrets")
     Store = Later("coordinator.store.client", "Store")
     target_of = Later("coordinator.task_defaults", "target_of")
     bind = Later("coordinator.worker.binding", "bind")
@@ -276,7 +277,7 @@ class Coordinator(AtHand, Transactions, Closing):
 
     def _place(self) -> Place:
         assert self.board, "only a worker runs jobs"
-        return Place(self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
+        return Place(self.documents.node, self._lanes, self.doorbells, self.incarnation, self.board, self.one_each)
 
     def _install(self, app: Celery) -> None:
         app.on_after_configure.connect(merge_transport, weak=False)

@@ -78,6 +78,7 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
 
 class StoreRefused(CoordinatorError):
     """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written.
+    Also raised when its ACL forbids something to this user. Then a step may have stopped half way.
 
     `submit_many` may have written some of its jobs before: `job_ids` has the ids of all, as in StoreUnavailable.
     """

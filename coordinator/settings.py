@@ -7,22 +7,14 @@ Each comes from the constructor, else from `app.conf` (`coordinator_<name>`), el
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
+from coordinator.address import checked
 from coordinator.errors import SettingsError
-
-_SECRET = re.compile(r"//[^/?]*@|([?&](?:username|password)=)[^&]*")
-
-
-def without_secrets(url: str) -> str:
-    """The address of a Redis for messages: a URL has its password before the host, or among its parameters."""
-    return _SECRET.sub(lambda found: (found[1] or "//") + "***" + ("" if found[1] else "@"), url)
 
 
 class GivenSettings(TypedDict, total=False):
@@ -56,7 +48,11 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    url: str = Field("", description="Redis of the coordinator (redis:// rediss:// unix://); empty: a Redis broker")
+    url: str = Field(
+        "",
+        description="Redis of the coordinator (redis:// rediss:// unix:// redis+sentinel:// rediss+sentinel://); "
+        "empty: a Redis broker, also through Sentinel",
+    )
     prefix: str = Field("coord", pattern=r"^[^{}\s]{1,64}$", description="name of the installation in that Redis")
     labels: tuple[str, ...] = Field(
         (), description="labels that this node has and jobs may need, such as gpu; commas part them in the environment"
@@ -106,13 +102,7 @@ class Settings(BaseModel):
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in ("redis", "rediss", "unix"):
-            raise ValueError("the URL must begin with redis://, rediss:// or unix://")
-        try:
-            urlsplit(value).port  # noqa: B018  it is read there
-        except ValueError as error:
-            raise ValueError(f"the URL has no port: {error}") from error
-        return value
+        return checked(value) if value else value
 
     @field_validator("labels", mode="before")
     @classmethod

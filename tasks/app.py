@@ -6,6 +6,7 @@ from celery import Celery
 
 from beat_schedule import BEAT_SCHEDULE
 from coordinator import Coordinator
+from coordinator.address import as_broker
 from coordinator.documents.replica_set import label_of
 from tasks.settings import Settings
 
@@ -19,7 +20,7 @@ _TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.pipel
 
 app = Celery("tasks", include=[*_TASKS, *_DECLARED])
 app.conf.update(
-    broker_url=os.environ.get("CELERY_BROKER_URL") or os.environ.get("COORDINATOR_URL") or "redis://127.0.0.1:6379/0",
+    **as_broker(os.environ.get("CELERY_BROKER_URL") or os.environ.get("COORDINATOR_URL") or "redis://127.0.0.1:6379/0"),
     beat_schedule={name: {**entry, "schedule": _SCHEDULES[name]} for name, entry in BEAT_SCHEDULE.items()},
     beat_scheduler="coordinator.scheduler.Scheduler",
     enable_utc=True,

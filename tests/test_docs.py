@@ -21,7 +21,7 @@ MOST_UNNAMED = {"coordinator": 0, "tasks": 0}
 MOST_WORDS = 90
 
 ROOT = Path(__file__).parent.parent
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md"]
 LUA = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.lua")))
 PYTHON = "\n".join(
@@ -96,7 +96,13 @@ def anchors(path: Path) -> set[str]:
 
 @each(lambda: DOCS, named)
 def test_the_index_leads_to_every_page(path: Path) -> None:
-    assert path.name == "index.md" or f"]({path.name})" in page("index")
+    assert path.name == "index.md" or f"]({path.relative_to(ROOT / 'docs')})" in page("index")
+
+
+@each(lambda: DOCS, named)
+def test_the_site_leads_to_every_page(path: Path) -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    assert re.search(rf"[-:] {re.escape(str(path.relative_to(ROOT / 'docs')))}$", nav, re.MULTILINE)
 
 
 def test_every_folder_is_named() -> None:
@@ -140,12 +146,19 @@ def test_every_field_that_functions_read_of_a_record_is_explained(field: str) ->
 
 @each(lambda: STATES)
 def test_every_state_is_in_the_picture(state: str) -> None:
-    picture = section("execution", "The states of a job").split("```")[1]
-    assert re.search(rf"\b{state}\b", picture)
+    assert "](states.svg)" in section("execution", "The states of a job")
+    assert f">{state}</text>" in (ROOT / "docs" / "states.svg").read_text()
+
+
+def test_the_pictures_are_as_drawn() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))["PICTURES"]
+    stale = [name for name, draw in drawn.items() if (ROOT / "docs" / name).read_text() != draw()]
+    assert stale == [], "run python docs/make_pictures.py"
 
 
 def test_every_public_name_is_on_the_page_of_the_public_face() -> None:
     assert {name for name in public.__all__ if f"`{name}" not in page("api")} == set()
+    assert set(re.findall(r"^::: coordinator\.[\w.]*?(\w+)$", page("python"), re.MULTILINE)) == set(public.__all__)
 
 
 def test_every_call_of_the_public_face_is_on_its_page() -> None:

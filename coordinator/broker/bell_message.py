@@ -12,7 +12,7 @@ import logging
 from celery import Celery
 
 from coordinator.broker.doorbells import publish_bell, queue_of
-from coordinator.broker.transport import REDIS_SCHEMES
+from coordinator.broker.transport import REDIS_SCHEMES, SENTINELS
 from coordinator.fleet.nodes import About
 from coordinator.store.client import Store
 from coordinator.store.place import place_of
@@ -26,7 +26,8 @@ _BELL, _TAG = "THE_BELL", "THE_TAG"
 def about_bells(app: Celery, store: Store, node: str) -> About:
     """Fields of the node's record; none where its bells are published as other messages are."""
     url = str(app.conf.broker_url or "")
-    if not url.startswith(REDIS_SCHEMES) or ";" in url or url != (app.conf.broker_write_url or url):
+    is_one = url.startswith(SENTINELS) or (url.startswith(REDIS_SCHEMES) and ";" not in url)
+    if not is_one or url != (app.conf.broker_write_url or url):
         return {}
     try:
         return _about(app, store, node)

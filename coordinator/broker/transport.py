@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from coordinator.address import through_sentinels
 from coordinator.settings import Settings
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kombu.connection import Connection
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://")
+SENTINELS = "sentinel://"
 AMQP_SCHEMES = ("amqp://", "amqps://", "pyamqp://")
 
 # A thread of ours gives up a connection that swallows everything after these; the app's own values serve its workers.
@@ -32,11 +34,14 @@ CONFIRMED = {"max_retries": 0, "confirm_publish": True, "read_timeout": 5, "writ
 # With these a process notices a half-open connection; an app's own settings win.
 _TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 5}
 
+# A sentinel that is away costs a second, not redis-py's ten tries of it.
+_SENTINEL = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": None}
+
 
 def is_redis(broker: str | Connection | None) -> bool:
     """Whether the broker at this URL, or behind this connection, is a Redis."""
     if broker is None or isinstance(broker, str):
-        return str(broker or "").startswith(REDIS_SCHEMES)
+        return str(broker or "").startswith((*REDIS_SCHEMES, SENTINELS))
     return bool(broker.transport.driver_type == "redis")
 
 
@@ -52,10 +57,16 @@ def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:
     named = {name: conf[name] for name in conf if name.startswith("coordinator_")}
     settings = Settings.load(given, named, os.environ)
     broker = str(app.conf.broker_url or "") if app else ""
-    if not settings.url and broker.startswith(REDIS_SCHEMES):
-        given = {**given, "url": broker.replace("redis+socket://", "unix://")}
-        settings = Settings.load(given, named, os.environ)
+    if app and not settings.url and (url := _served_by(app, broker)):
+        settings = Settings.load({**given, "url": url}, named, os.environ)
     return settings
+
+
+def _served_by(app: Celery, broker: str) -> str:
+    """The address of a Redis broker as the coordinator's own is written; empty: it is none, or that says not enough."""
+    if broker.startswith(SENTINELS):  # with certificates of its own, somebody names them in the coordinator's URL
+        return "" if app.conf.broker_use_ssl else through_sentinels(broker, app.conf.broker_transport_options or {})
+    return broker.replace("redis+socket://", "unix://") if broker.startswith(REDIS_SCHEMES) else ""
 
 
 def merge_transport(sender: Celery, **_: object) -> None:
@@ -70,3 +81,5 @@ def merge_transport(sender: Celery, **_: object) -> None:
     ):
         if is_redis(url):
             conf[name] = {**_TRANSPORT, **(conf[name] or {})}
+        if str(url or "").startswith(SENTINELS):
+            conf[name] = {**conf[name], "sentinel_kwargs": {**_SENTINEL, **(conf[name].get("sentinel_kwargs") or {})}}

@@ -174,7 +174,7 @@ def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
 
 
 _to = click.option(
-    "--to", type=click.Choice(ENDS), default=ENDS[0], show_default=True, help="Of the jobs with its priority."
+    "--to", type=click.Choice(ENDS), default=ENDS[0], show_default=True, help="Among the jobs of its priority."
 )
 
 

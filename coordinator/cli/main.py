@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import click
 
+from coordinator.address import without_secrets
 from coordinator.cli import actions
 from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.schedule import schedule
@@ -21,7 +22,6 @@ from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.states import LaneState
-from coordinator.settings import without_secrets
 from coordinator.version import VERSION
 
 IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
@@ -59,6 +59,7 @@ def _show_status(found: Status) -> None:
         pairs(
             [
                 ("redis", f"{found.redis} ({found.version}), prefix {found.prefix}"),
+                ("master", found.master and f"{found.master}, replicas that follow it: {found.replicas}"),
                 ("nodes", f"{found.nodes} alive, {found.running} of {found.capacity} slots busy"),
                 ("jobs", jobs or "none"),
             ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.documents.replica_set import ReplicaSet, label_of
@@ -22,7 +22,8 @@ _SUMS = ("created", "retries", "losses", "faults")
 class Status:
     """`jobs`: how many are in each state, or ever ended in it. `warnings`: dangers to jobs, each with its remedy.
 
-    `stopped`: nodes live, and none of them may read a document that its jobs need.
+    `stopped`: nodes live, and none of them may read a document that its jobs need. `master`, `replicas`: through
+    Sentinel, HOST:PORT, and how many replicas follow it now.
     """
 
     redis: str
@@ -34,6 +35,8 @@ class Status:
     jobs: dict[str, int]
     warnings: tuple[str, ...]
     stopped: bool
+    master: str = ""
+    replicas: int | None = None
 
 
 def status_of(store: Store, documents: Sequence[str] = ()) -> Status:
@@ -54,6 +57,8 @@ def status_of(store: Store, documents: Sequence[str] = ()) -> Status:
         jobs={state: found[state] for state in order},
         warnings=(*warnings, *([] if living else ["no node is alive: jobs wait; start a worker"]), *out, *unkept),
         stopped=bool(living and unkept),
+        master=store.master,
+        replicas=int(str(info.get("connected_slaves", 0))) if store.master else None,
     )
 
 
@@ -111,7 +116,8 @@ def _server(store: Store) -> tuple[dict[str, object], tuple[str, ...]]:
     pipeline = store.client.pipeline(transaction=False)
     pipeline.info()
     pipeline.config_get("save")
-    info, saving = pipeline.execute(raise_on_error=False)
+    pipeline.config_get("min-replicas-to-write")
+    info, saving, least = pipeline.execute(raise_on_error=False)
     if isinstance(info, Exception):
         raise info
     check_server(info, store.where)
@@ -124,4 +130,15 @@ def _server(store: Store) -> tuple[dict[str, object], tuple[str, ...]]:
     policy = info.get("maxmemory_policy", "noeviction")
     if info.get("maxmemory") and policy != "noeviction":
         found.append(f"Redis may evict jobs and locks ({policy}): set maxmemory-policy noeviction")
-    return info, tuple(found)
+    return info, (*found, *(_of_failovers(info, least) if store.master else ()))
+
+
+def _of_failovers(info: Mapping[str, object], least: Mapping[str, str] | Exception) -> list[str]:
+    """Why a failover through Sentinel may lose jobs that were acknowledged."""
+    found = []
+    if not info.get("connected_slaves"):
+        found.append("no replica follows the master: where it dies, all jobs are lost, or wait for its return")
+    if not isinstance(least, Exception) and least.get("min-replicas-to-write") == "0":
+        lost = "a master that is cut off goes on to accept jobs, which a failover loses"
+        found.append(f"{lost}: set min-replicas-to-write 1 and min-replicas-max-lag 10 on all its servers")
+    return found

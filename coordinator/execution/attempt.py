@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from asyncio import CancelledError
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +36,10 @@ from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Message
 
 logger = logging.getLogger(__name__)
+
+_ASYNC = (
+    "give it a base class whose __call__ does asyncio.run(self.run(…)), or start the worker with a pool for asyncio"
+)
 
 
 @dataclass(slots=True)  # not frozen: one is made for each attempt
@@ -90,6 +94,10 @@ class Tracers:
         if claim.time_limit and runtime > claim.time_limit:
             late = TimedOut(f"took {runtime:.1f} s; its time_limit is {claim.time_limit:g} s")
             return failed(claim, late, runtime, retry_delay)
+        if isinstance(retval, Coroutine):
+            retval.close()
+            unread = NoRetry(f"{claim.task} is an async function, which this worker's Celery does not run: {_ASYNC}")
+            return failed(claim, unread, runtime, retry_delay)
         if info is None:
             outcome = self._bounded(claim, succeeded(claim, retval, runtime, retry_delay), retry_delay)
             outcome.children = tuple(children)

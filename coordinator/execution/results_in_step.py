@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from celery import Celery, states
-from celery.backends.redis import RedisBackend
+from celery.backends.redis import RedisBackend, SentinelBackend
 
 from coordinator.execution.attempt import Outcome
 from coordinator.execution.canvas import Caller, Ended, request_of
@@ -29,8 +29,10 @@ class ResultsInStep:
         self._app = app
         self._node = node
         self._databases: tuple[int, int] | None = None  # the backend's and the coordinator's, on one server
-        if type(app.backend) is RedisBackend:
-            there, home = named_by(app.backend.connparams), place_of(store.client)
+        if type(app.backend) in (RedisBackend, SentinelBackend):
+            is_one = type(app.backend) is RedisBackend
+            there = named_by(app.backend.connparams) if is_one else place_of(app.backend.client)
+            home = place_of(store.client)
             if there.is_beside(home):
                 self._databases = there.database, home.database
 

@@ -60,11 +60,13 @@ _LAST = 1.0  # seconds
 
 
 class Place(NamedTuple):
-    """The lanes and the doorbells, and the incarnation and the board of the worker that a process belongs to.
+    """The lanes and the doorbells, and the worker that a process belongs to: its node, its incarnation and its board.
 
-    `one_each`: a runner ends after one job, since the worker counts the tasks of its processes.
+    A request's own `hostname` will not do: where Celery's fast tracing is off, it is the machine's. `one_each`: a
+    runner ends after one job, since the worker counts the tasks of its processes.
     """
 
+    node: str
     lanes: Lanes
     doorbells: Doorbells
     incarnation: str
@@ -75,11 +77,11 @@ class Place(NamedTuple):
 class Tools:
     """The runners of one process share them."""
 
-    def __init__(self, app: Celery, place: Place, node: str) -> None:
-        self.tracers = Tracers(app, node)
-        self.events = TaskEvents(app, node, place.board)
+    def __init__(self, app: Celery, place: Place) -> None:
+        self.tracers = Tracers(app, place.node)
+        self.events = TaskEvents(app, place.node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
-        self.results = ResultsInStep(app, place.lanes.store, node)
+        self.results = ResultsInStep(app, place.lanes.store, place.node)
         self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
 
     def flush(self) -> None:
@@ -91,12 +93,11 @@ class Tools:
 class Runner:
     """One slice on one node. `until` is compared with time.monotonic()."""
 
-    def __init__(self, app: Celery, place: Place, node: str, tools: Tools) -> None:
-        lanes, _, incarnation, board, self._one_each = place
+    def __init__(self, app: Celery, place: Place, tools: Tools) -> None:
+        self.node, lanes, _, incarnation, board, self._one_each = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
-        self.node = node
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
@@ -235,14 +236,13 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
 
     def run(task: Task, bell: str = "") -> int:
         """A bell that a step of Redis put into the queue is the id of its message."""
-        node = task.request.hostname
         here = place()
-        if node not in tools:
-            tools[node] = Tools(app, here, node)
+        if here.node not in tools:
+            tools[here.node] = Tools(app, here)
             bells = BellQueue(here.doorbells)  # a broker that hangs holds up no job that was taken
             bells.start()
             here.lanes.store.ringer = bells.ring
-        return Runner(app, here, node, tools[node]).run(bell or task.request.id)
+        return Runner(app, here, tools[here.node]).run(bell or task.request.id)
 
     def flush(**_: object) -> None:
         for each in tools.values():

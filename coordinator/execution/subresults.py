@@ -110,6 +110,9 @@ class Home(Protocol):
     """The part of a runner's place that sub-tasks need."""
 
     @property
+    def node(self) -> str: ...
+
+    @property
     def lanes(self) -> Lanes: ...
 
     @property
@@ -134,10 +137,10 @@ def tell_parents(app: Celery, place: Callable[[], Home]) -> None:
     def begins(task: Task, **_: object) -> None:
         """Note who has a message that is acknowledged. One that is not yet goes back to its queue by itself."""
         parent = _parent_of(task, app)
-        if parent and not task.acks_late and place().incarnation:
+        here = place()
+        if parent and not task.acks_late and here.incarnation:
             with _unsaid(parent):
-                life = (task.request.hostname, place().incarnation)
-                place().lanes.store.step("child_began", parent, task.request.id, *life)
+                here.lanes.store.step("child_began", parent, task.request.id, here.node, here.incarnation)
 
     def told(task: Task, **_: object) -> None:
         if parent := _parent_of(task, app):

@@ -166,28 +166,15 @@ def read(store: Store, job_id: str) -> dict[bytes, bytes]:
 
 def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
     """The jobs of these ids that are kept, in one round trip."""
-
-    def ask() -> list[dict[bytes, bytes]]:
-        pipeline = store.client.pipeline(transaction=False)
-        for job_id in ids:
-            pipeline.hgetall(store.key("job", job_id))
-        return pipeline.execute()
-
-    for job_id, record in zip(ids, store.call(ask), strict=True):
+    records = store.read_many([("HGETALL", store.key("job", job_id)) for job_id in ids])
+    for job_id, record in zip(ids, records, strict=True):
         if record:
             yield parse(job_id, record)
 
 
 def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
     """Have Redis keep the records of these jobs, which are over, for so long at least."""
-
-    def ask() -> None:
-        pipeline = store.client.pipeline(transaction=False)
-        for job_id in ids:
-            pipeline.pexpire(store.key("job", job_id), milliseconds(seconds), gt=True)
-        pipeline.execute()
-
-    store.call(ask)
+    store.read_many([("PEXPIRE", store.key("job", job_id), milliseconds(seconds), "GT") for job_id in ids])
 
 
 def fields(store: Store, job_id: str, *names: str) -> list[str]:
@@ -198,14 +185,8 @@ def fields(store: Store, job_id: str, *names: str) -> list[str]:
 
 def fields_of_many(store: Store, ids: Sequence[str], *names: str) -> list[list[str]]:
     """These fields of each record, in one round trip."""
-
-    def ask() -> list[list[bytes | None]]:
-        pipeline = store.client.pipeline(transaction=False)
-        for job_id in ids:
-            pipeline.hmget(store.key("job", job_id), names)
-        return pipeline.execute()
-
-    return [[(value or b"").decode() for value in found] for found in store.call(ask)]
+    replies = store.read_many([("HMGET", store.key("job", job_id), *names) for job_id in ids])
+    return [[(value or b"").decode() for value in found] for found in replies]
 
 
 def owned(store: Store, job_id: str, token: str) -> bool:

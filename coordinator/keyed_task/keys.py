@@ -74,6 +74,8 @@ class Keys:
 
 def _check(text: str, signature: inspect.Signature) -> None:
     known = [name for name, one in signature.parameters.items() if one.kind not in _VARIOUS]
+    if text in known:
+        raise InvalidJob(f"key {text!r} is one lane for all calls: write '{{{text}}}' for what the argument says")
     open_ = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
     try:
         parsed = list(Formatter().parse(text))

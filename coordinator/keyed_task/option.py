@@ -24,6 +24,17 @@ _OF_A_CALL = {
     "start_at": "it is for a chain",
 }
 
+# Options of celery-singleton and celery-once that stand for something here.
+_ELSEWHERE = {
+    **dict.fromkeys(("unique_on", "keys"), 'name the arguments in the key: {"key": "order/{order_id}"}'),
+    **dict.fromkeys(
+        ("lock_expiry", "timeout"), "a lane needs none: it is free when its job is over, and max_lifetime ends a job"
+    ),
+    "graceful": 'when_busy="skip" gives a second call the first one\'s result; on_skip="raise" raises',
+    "raise_on_duplicate": 'when_busy="skip" and on_skip="raise"',
+    "unlock_before_run": 'when_busy="defer" lets one more call wait',
+}
+
 _CHECKS: dict[str, Callable[[object], object]] = {
     "when_busy": lambda given: isinstance(given, Mapping) or validation.one_of("when_busy", given, request.WHEN_BUSY),
     "on_skip": lambda given: validation.one_of("on_skip", given, _ON_SKIP),
@@ -127,6 +138,8 @@ def _check_parts(by_part: Mapping[KeyOption, str], keys: Keys) -> None:
 def _way_out(name: str) -> str:
     if name in _OF_A_CALL:
         return f" ({_OF_A_CALL[name]})"
+    if name in _ELSEWHERE:
+        return f" ({_ELSEWHERE[name]})"
     near = difflib.get_close_matches(str(name), _KNOWN, 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 

@@ -23,7 +23,7 @@ from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavail
 from coordinator.jobs.instances import Grabbed, Instance, State, Winner, checked, found, lane_of
 from coordinator.jobs.validation import GRABS
 from coordinator.lanes.grabs import all_of, listening, look
-from coordinator.lanes.leases import Lease, Renewer, holding, insist
+from coordinator.lanes.leases import Lease, Renewer, holding
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
@@ -234,7 +234,7 @@ class Grab:
                 raise
             if reply[0] != b"busy":
                 break
-            time.sleep(0.05)  # the lease of one that is gone is just being ended
+            grabber.store.pause(0.05)  # the lease of one that is gone is just being ended
         else:
             raise InvalidJob(f"the lane of the grab {self.key} {self.instance} is held by something else, or paused")
         if reply[0] != b"won":
@@ -283,4 +283,5 @@ class Grab:
             self._lease = None
 
     def _insist(self, name: str, *args: str | int) -> Any:
-        return insist(lambda: self._grabber.store.step(name, *args), time.monotonic() + _INSIST)
+        store = self._grabber.store
+        return store.insist(lambda: store.step(name, *args), time.monotonic() + _INSIST)

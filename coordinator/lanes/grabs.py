@@ -57,21 +57,13 @@ def end_of_process(store: Store, job: Job, deadline: float | None) -> Job:
 @contextmanager
 def listening(store: Store, key: str, instance: str) -> Iterator[Callable[[float], None]]:
     """Give a call that waits for a notice of the instance's end, so many seconds at most; also while Redis is away."""
-    client = store.connect(store.settings.timeout)
-    with client.pubsub(ignore_subscribe_messages=True) as notices:
-        subscribed = False
+    with store.listening(store.key("grabbed", lane_of(key, instance))) as notices:
 
         def listen(seconds: float) -> None:
-            nonlocal subscribed
             since = time.monotonic()
             try:
-                if not subscribed:
-                    store.call(lambda: notices.subscribe(store.key("grabbed", lane_of(key, instance))))
-                    subscribed = True
-                    return  # it may have ended just before
-                store.call(lambda: notices.get_message(timeout=seconds))
+                notices(seconds)
             except (StoreUnavailable, StoreRefused):
-                time.sleep(max(0.0, min(0.2, seconds) - (time.monotonic() - since)))
+                store.pause(max(0.0, min(0.2, seconds) - (time.monotonic() - since)))
 
         yield listen
-    client.close()

@@ -13,6 +13,7 @@ from coordinator.jobs.states import LaneState
 from coordinator.jobs.validation import utf8
 from coordinator.store.client import Store
 from coordinator.store.values import Act
+from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
 _PAGE = 200
@@ -69,13 +70,12 @@ def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     """Each of these lanes, in two round trips."""
     if not keys:
         return []
-    pipeline = store.client.pipeline(transaction=False)
+    asked: list[Sequence[Arg]] = []
     for key in keys:
-        pipeline.zrange(store.key("line", key), 0, most + 1)
-        pipeline.zcard(store.key("line", key))
-        pipeline.hget(store.key("paused"), key)
-        pipeline.hget(store.key("limits"), key)
-    found = store.call(pipeline.execute)
+        line = store.key("line", key)
+        asked += [("ZRANGE", line, 0, most + 1), ("ZCARD", line)]
+        asked += [("HGET", store.key(kind), key) for kind in ("paused", "limits")]
+    found = store.read_many(asked)
     firsts = [next((job_id.decode() for job_id in ids if job_id not in _MARKS), "") for ids in found[::4]]
     heads = fields_of_many(store, firsts, "state", "node")
     return [_lane(key, most, heads[i], *found[4 * i : 4 * i + 4]) for i, key in enumerate(keys)]

@@ -84,9 +84,9 @@ class Lanes:
         """The job once it is over, or held. Raises WaitTimeout (the job goes on), UnknownJob, StoreUnavailable, and
         WouldDeadlock where it waits for the job that the caller is, or for a lock that the caller holds.
 
-        Listens for its end, and looks each second should the notice be lost. Where the app stores the job's result, the
-        backend has it by then, unless it is slower than two seconds after the job's end. The id of a process that won
-        an instance will do, too.
+        Listens for its end, and looks now and then, should the notice be lost (`Connections.patience`). Where the app
+        stores the job's result, the backend has it by then, unless it is slower than two seconds after the job's end.
+        The id of a process that won an instance will do, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         job = self.job(job_id)
@@ -95,17 +95,13 @@ class Lanes:
             return job
         if job_id.startswith(validation.GRABS):
             return end_of_process(self.store, job, deadline)
-        with (
-            self._awaited(job.id) as look,
-            self.store.call(lambda: self.store.client.pubsub(ignore_subscribe_messages=True)) as notices,
-        ):
-            self.store.call(lambda: notices.subscribe(self.store.key("done", job.id)))
+        with self._awaited(job.id) as look, self.store.listening(self.store.key("done", job.id)) as listen:
             while not (job := self.job(job.id)).waited_for:
-                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                left = math.inf if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise WaitTimeout(job_id, job.state)
                 look()
-                self.store.call(lambda left=left: notices.get_message(timeout=left))  # type: ignore[misc]
+                listen(left)
         self._until_told(job.id, deadline)
         return job
 
@@ -117,7 +113,7 @@ class Lanes:
             if until == math.inf:
                 passed = (self.store.now() - int(ended or 0)) / 1000
                 until = min(deadline or math.inf, time.monotonic() + _TOLD - passed)
-            time.sleep(pause)
+            self.store.pause(pause)
             pause = min(0.05, pause * 2)
 
     @contextmanager

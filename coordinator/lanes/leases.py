@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from coordinator.errors import LeaseLost, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.jobs.current import current_job
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 
-T = TypeVar("T")
 _IDLE = 30.0  # seconds after which a thread without leases ends
 
 
@@ -50,20 +48,6 @@ def holders() -> list[tuple[str, str]]:
     job = current_job()
     own = [(job.id, job.token)] if job else []
     return own + [(lease.job_id, lease.token) for lease in holding.get()]
-
-
-def insist(ask: Callable[[], T], deadline: float) -> T:
-    """A lost reply leaves it unknown whether it was done: ask again, the same, before giving up."""
-    try:
-        return ask()
-    except StoreUnavailable:
-        while True:
-            time.sleep(0.05)
-            try:
-                return ask()
-            except StoreUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
 
 
 def would_deadlock(ring: str) -> WouldDeadlock:

@@ -12,13 +12,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from coordinator.errors import InvalidJob, LeaseLost, Locked, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
 from coordinator.jobs.current import current_job
 from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.leases import Lease, Renewer, holders, holding, insist, would_deadlock
+from coordinator.lanes.leases import Lease, Renewer, holders, holding, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 
@@ -110,7 +111,7 @@ class Locks:
         lifetime = milliseconds(self.store.settings.max_lifetime)
         others = [part for pair in holders() for part in pair]
         args = (asked.id, asked.key, "queue" if asked.waits else "skip", asked.token, milliseconds(asked.ttl), lifetime)
-        outcome, _, other, fence = insist(lambda: self.store.step("lock_take", *args, *others), deadline)
+        outcome, _, other, fence = self.store.insist(lambda: self.store.step("lock_take", *args, *others), deadline)
         if outcome == b"deadlock":
             raise would_deadlock(other.decode())
         if fence:
@@ -121,20 +122,17 @@ class Locks:
 
     def _turn(self, job_id: str, deadline: float) -> tuple[bytes | None, float, str | None]:
         """Wait until Redis says that it is our turn, also while Redis is away for a time. As `_ask`."""
-        client = self.store.connect(self.store.settings.timeout + 1.0)
-        turn = self.store.key("turn", job_id)
-        try:
+        with self.store.pop(self.store.key("turn", job_id)) as pop:
             while True:
-                left = max(0.01, min(1.0, deadline - time.monotonic()))
                 asked = time.monotonic()
                 try:
-                    self.store.call(lambda left=left: client.blpop([turn], timeout=left))  # type: ignore[misc]
+                    pop(max(0.01, deadline - time.monotonic()))
                     asked = time.monotonic()
                     state, fence = self.store.step("lock_wait", job_id)
                 except _AWAY:
                     if asked >= deadline:
                         raise
-                    time.sleep(0.05)
+                    self.store.pause(0.05)
                     continue
                 if state == b"deadlock":
                     raise would_deadlock(fence.decode())
@@ -144,8 +142,6 @@ class Locks:
                     return None, asked, ""
                 if state != b"waiting":
                     return None, asked, None if state in (b"", b"failed") else ""
-        finally:
-            client.close()
 
     def _give_up(self, lease: Lease) -> bool:
         """Whether it was ours to the end. A Redis that is silent now undoes nothing that was done under it."""
@@ -156,7 +152,8 @@ class Locks:
             return not lease.lost.is_set()
 
     def _release(self, job_id: str, token: str) -> bool:
-        state = insist(lambda: self.store.step("lock_release", job_id, token), time.monotonic() + 2.0)
+        ask = partial(self.store.step, "lock_release", job_id, token)
+        state = self.store.insist(ask, time.monotonic() + 2.0)
         return bool(state == b"released")
 
     def _holder(self, key: str) -> str | None:

@@ -110,18 +110,14 @@ class Sorters:
         return [one for one in found if one.collected or one.flushing]
 
     def look(self, name: str) -> Sorting:
-        pipeline = self.store.client.pipeline()
-        pipeline.zcard(self.store.key("collected", name))
-        pipeline.zcard(self.store.key("batch", name))
-        pipeline.hmget(self.store.key("sorter", name), "first", "due")
-        collected, flushing, (first, due) = self.store.call(pipeline.execute)
+        counted = [("ZCARD", self.store.key(kind, name)) for kind in ("collected", "batch")]
+        times = ("HMGET", self.store.key("sorter", name), "first", "due")
+        collected, flushing, (first, due) = self.store.read_many([*counted, times], atomic=True)
         return Sorting(name, collected, flushing, instant(first), instant(due))
 
     def orders(self, name: str, most: int) -> list[str]:
-        pipeline = self.store.client.pipeline()
-        for kind in ("batch", "collected"):
-            pipeline.zrange(self.store.key(kind, name), 0, most - 1)
-        batch, collected = self.store.call(pipeline.execute)
+        asked = [("ZRANGE", self.store.key(kind, name), 0, most - 1) for kind in ("batch", "collected")]
+        batch, collected = self.store.read_many(asked, atomic=True)
         return [member.partition(b"\0")[2].decode() for member in [*batch, *collected][:most]]
 
     def remembered(self, name: str) -> dict[bytes, str]:

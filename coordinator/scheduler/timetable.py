@@ -192,10 +192,7 @@ class Entries:
 
     def _read(self, names: list[str], upcoming: int) -> list[Scheduled]:
         now = self._now()
-        pipeline = self._store.client.pipeline(transaction=False)
-        for name in names:
-            pipeline.hgetall(self._store.key("tick", name))
-        ticks = self._store.call(pipeline.execute)
+        ticks = self._store.read_many([("HGETALL", self._store.key("tick", name)) for name in names])
         known = ((name, tick) for name, tick in zip(names, ticks, strict=True) if b"source" in tick)
         return [_scheduled(name, tick, now, upcoming) for name, tick in known]
 

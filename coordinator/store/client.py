@@ -1,34 +1,30 @@
-"""The one door to Redis: the client, the names of the keys, `step(name)` and `read(command)`.
+"""The one door to Redis: the names of the keys, `step(name)` and `read(command)`, and what their errors mean.
 
 Names are `{<prefix>}:<kind>[:<part>]:<name>`; the caller's text is always last, so nothing needs escaping and nothing
 collides, and the braces put an installation into one cluster slot. Each change is a step of the library
 (`functions/`), which gets the prefix as its first key and derives the names of jobs and lanes from it.
 
 No call is retried here: a lost reply is told (`StoreUnavailable`), and each step may be asked again with the same
-token. A client is made per process: after a fork, anew.
+token. `connections.py` carries what is asked, and waits; asyncio has another one (`coordinator/aio`).
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar, cast
+from contextlib import AbstractContextManager, suppress
+from typing import Any, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.settings import Settings, without_secrets
+from coordinator.settings import Settings
+from coordinator.store.connections import Connections, Listener
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import Clock
-from coordinator.store.wire import Arg, exchange_awake, pack, reply_or_error, unavailable, unwritable
+from coordinator.store.wire import Arg, pack, refused, unavailable, unwritable
 
-_SOON = 0.0003  # seconds in which an answer is worth waiting for awake
-_FRESH = 0.5  # seconds in which an idle connection is trusted to be open
-_UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 _LOADS = 10  # times that the library is loaded for one call, should others remove it as often
 Ringer = Callable[[str, str], None]
 T = TypeVar("T")
@@ -41,17 +37,16 @@ class Store:
     warden rings at its next look.
     """
 
-    def __init__(self, settings: Settings, ringer: Ringer | None = None) -> None:
+    def __init__(
+        self, settings: Settings, ringer: Ringer | None = None, connections: Connections | None = None
+    ) -> None:
         if not settings.url:
             raise SettingsError("no Redis for the coordinator: set COORDINATOR_URL, coordinator_url or url=…")
         self.settings = settings
         self.ringer = ringer
+        self.connections = connections or Connections(settings)
         self.library: Library = current()
         self.prefix = "{" + settings.prefix + "}:"
-        self._client: redis.Redis | None = None
-        self._idle: list[tuple[redis.Connection, float]] = []
-        self._pid = 0
-        self._soon = False  # did the last answer come within _SOON?
 
     def __reduce__(self) -> tuple[type[Store], tuple[Settings]]:
         return Store, (self.settings,)
@@ -59,23 +54,11 @@ class Store:
     @property
     def client(self) -> redis.Redis:
         """This process's client; commands through it raise redis's own errors (see `call`)."""
-        if self._client is None or self._pid != os.getpid():
-            self._client = self.connect(self.settings.timeout)
-            self._idle = []
-            self._pid = os.getpid()
-        return self._client
+        return self.connections.client
 
     def connect(self, timeout: float) -> redis.Redis:
         """A client of its own, for calls that block up to `timeout` seconds."""
-        tcp = {} if self.settings.url.startswith("unix") else {"socket_keepalive": True}
-        return redis.Redis.from_url(
-            self.settings.url,
-            max_connections=_UNBOUNDED,
-            socket_timeout=timeout,
-            socket_connect_timeout=min(timeout, self.settings.timeout),
-            retry=Retry(NoBackoff(), 0),
-            **tcp,
-        )
+        return self.connections.connect(timeout)
 
     def key(self, kind: str, *parts: str) -> str:
         return self.prefix + ":".join((kind, *parts))
@@ -83,35 +66,33 @@ class Store:
     def step(self, name: str, *args: Arg, job_id: str | None = None, eager: bool = False) -> Any:
         """Do one step of the library (`functions/`); its reply as Redis gives it (bytes). Bells that it rang go out.
 
-        The hot path: one request on a connection of our own, without what a general client does around it. `eager`: see
-        `_exchange`; for a thread that has its process for itself.
+        `eager`: see `Connections.ask`; for a thread that has its process for itself.
         """
         packed = self._packed(name, args)
 
-        def ask(connection: redis.Connection) -> Any:
+        def ask() -> Any:
             try:
-                return self._exchange(connection, packed, eager)
+                return self.connections.ask(packed, eager)
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
-            [reply] = self._ask_many(connection, [packed])
+            [reply] = self._ask_many([packed])
             if isinstance(reply, Exception):
                 raise reply
             return reply
 
-        return self._rung(self.call(lambda: self._talk(ask), job_id))
+        return self._rung(self.call(ask, job_id))
 
     def expect_soon(self) -> None:
         """The next eager step waits for its answer awake: after a pause, a late one before it says nothing."""
-        self._soon = True
+        self.connections.soon = True
 
     def step_many(self, name: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
         """Do one step for each argument list, in one round trip; a refused call's place holds its error."""
         packed = [self._packed(name, args) for args in calls]
-
-        replies = self.call(lambda: self._talk(lambda connection: self._ask_many(connection, packed)))
-        if any(isinstance(reply, _FAILED_OVER) for reply in replies):
-            self._disconnect()
+        replies = self.call(lambda: self._ask_many(packed))
+        if any(_leads_elsewhere(reply) for reply in replies):
+            self.connections.disconnect()
         return [reply if isinstance(reply, Exception) else self._rung(reply) for reply in replies]
 
     def _rung(self, answer: list[Any]) -> Any:
@@ -123,7 +104,41 @@ class Store:
 
     def read(self, command: str, *args: Arg, job_id: str | None = None) -> Any:
         """One command that the server knows by itself; its reply as redis-py reads it (HGETALL: a dict of bytes)."""
-        return self.call(lambda: self.client.execute_command(command, *args), job_id)
+        return self.call(lambda: self.connections.execute(command, *args), job_id)
+
+    def read_many(self, commands: Iterable[Sequence[Arg]], atomic: bool = False) -> list[Any]:
+        """As `read`, many commands in one round trip; `atomic`: nothing comes between them. Raises the first error."""
+        return self.call(lambda: self.connections.execute_many(commands, atomic))
+
+    def listening(self, channel: str) -> AbstractContextManager[Listener]:
+        """Give a call that waits for a notice on this channel, so many seconds at most. Its first call subscribes, and
+        comes back at once: what was to be noticed may have come before. So does the first one after an error.
+        """
+        return self.connections.listening(channel, self.call)
+
+    def pop(self, key: str) -> AbstractContextManager[Callable[[float], bool]]:
+        """Give a call that takes an element from this list, and waits for one so many seconds at most. Was there one?
+
+        It has a connection of its own.
+        """
+        return self.connections.pop(key, self.call)
+
+    def pause(self, seconds: float) -> None:
+        self.connections.pause(seconds)
+
+    def insist(self, ask: Callable[[], T], deadline: float) -> T:
+        """A lost reply leaves it unknown whether it was done: ask again, the same, at least once, and until `deadline`
+        (monotonic).
+        """
+        with suppress(StoreUnavailable):
+            return ask()
+        while True:
+            self.pause(0.05)
+            try:
+                return ask()
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
 
     def clock(self) -> Clock:
         """The time there; asked as by `read`, which sees that an idle connection was closed."""
@@ -131,7 +146,7 @@ class Store:
         def ask() -> Clock:
             function = f"clock_read_{self.library.digest}"
             try:
-                return Clock(*self.client.execute_command("FCALL", function, 1, self.prefix)[0])
+                return Clock(*self.connections.execute("FCALL", function, 1, self.prefix)[0])
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
@@ -145,7 +160,7 @@ class Store:
 
     def check(self) -> None:
         """Raises SettingsError where the server says that it is too old. One that is away, or tells nothing, may do."""
-        with suppress(StoreUnavailable, redis.exceptions.RedisError):
+        with suppress(StoreUnavailable, StoreRefused, redis.exceptions.RedisError):
             check_server(self.read("INFO", "server"), self.where)
 
     def libraries(self) -> list[Loaded]:
@@ -156,81 +171,32 @@ class Store:
         """A process that uses it loads it again."""
         self.read("FUNCTION DELETE", name)
 
-    def _exchange(self, connection: redis.Connection, packed: bytes, eager: bool) -> Any:
-        """Send, and give the answer. A processor that went to sleep needs 50 us and more to wake, nearly as long as
-        Redis needs for the answer. So an eager caller stays awake and looks for it, giving way to whoever else can run,
-        as long as Redis answers that soon: one late answer, and the next is waited for asleep.
-        """
-        sent = time.perf_counter()
-        if not (eager and self._soon and exchange_awake(connection, packed, _SOON)):
-            self._send(connection, packed)
-        reply = connection.read_response()
-        self._soon = time.perf_counter() - sent < _SOON
-        return reply
-
     def _packed(self, name: str, args: Sequence[Arg]) -> bytes:
         function = f"{name}_{self.library.digest}"
         if self.ringer is None:  # a second key says so
             return pack("FCALL", function, 2, self.prefix, self.prefix + "unrung", *args)
         return pack("FCALL", function, 1, self.prefix, *args)
 
-    def _ask_many(self, connection: redis.Connection, packed: list[bytes]) -> list[Any]:
+    def _ask_many(self, packed: list[bytes]) -> list[Any]:
         """A reply or an error for each call. Those that the server had no library for go out again, behind the library
         and in one packet with it: hardly a removal finds its way between.
         """
-        replies: list[Any] = [None] * len(packed)
-        places = list(range(len(packed)))
-        load = b""
-        for _ in range(_LOADS + 1):
-            self._send(connection, load + b"".join(packed[place] for place in places))
-            loaded = reply_or_error(connection) if load else None
-            for place in places:
-                replies[place] = reply_or_error(connection)
-            places = [place for place in places if is_missing(replies[place])]
-            if not places:
+        replies = self.connections.ask_many(packed)
+        for _ in range(_LOADS):
+            if not (places := _missing(replies)):
+                break
+            load = pack("FUNCTION", "LOAD", self.library.text)
+            loaded, *again = self.connections.ask_many([load, *(packed[place] for place in places)])
+            for place, reply in zip(places, again, strict=True):
+                replies[place] = reply
+            if not _missing(replies):
                 break
             if isinstance(loaded, redis.exceptions.OutOfMemoryError):
                 text = f"it is full, so that the library of functions cannot be loaded; nodes that run go on ({loaded})"
                 raise redis.exceptions.OutOfMemoryError(text)
             if isinstance(loaded, Exception) and "already exists" not in str(loaded):  # else somebody was first
                 raise loaded
-            load = pack("FUNCTION", "LOAD", self.library.text)
         return replies
-
-    def _send(self, connection: redis.Connection, packed: bytes) -> None:
-        connection.send_packed_command([packed], check_health=False)
-
-    def _talk(self, ask: Callable[[redis.Connection], T]) -> T:
-        """Ask on a connection of our own, which is kept unless it broke."""
-        connection = self._borrow()
-        try:
-            reply = ask(connection)
-        except redis.exceptions.ResponseError:
-            self._idle.append((connection, time.monotonic()))
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        self._idle.append((connection, time.monotonic()))
-        return reply
-
-    def _borrow(self) -> redis.Connection:
-        client = self.client
-        try:
-            connection, used = self._idle.pop()
-        except IndexError:
-            # Not `make_connection`, which counts each one that it ever made against the pool's bound.
-            pool = client.connection_pool
-            return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))
-        # Closed by the server meanwhile? Then there is something to read; asking costs a system call.
-        if time.monotonic() - used > _FRESH:
-            try:
-                closed = connection.can_read(timeout=0)
-            except redis.exceptions.ConnectionError:
-                closed = True
-            if closed:
-                connection.disconnect()
-        return connection
 
     def checked(self, reply: T | Exception, job_id: str | None = None) -> T:
         """One of `step_many`'s replies; raises what it holds, as `call` does."""
@@ -251,47 +217,46 @@ class Store:
         except UnicodeEncodeError as error:
             raise unwritable(error) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+            if self.connections.server.moves:  # the idle ones lead to the same server: each would take a timeout
+                self.connections.disconnect()
             raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.InvalidResponse as error:
-            self._disconnect()
+            self.connections.disconnect()
             raise unavailable(self.where, error, job_id) from error
         except redis.exceptions.ResponseError as error:
-            if isinstance(error, _FAILED_OVER):
-                self._disconnect()
+            if _leads_elsewhere(error):
+                self.connections.disconnect()
             if "unknown command" in str(error).lower():
                 self.check()
             if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
                 raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
-            if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
-                full = isinstance(error, redis.exceptions.OutOfMemoryError)
-                raise StoreRefused(f"Redis at {self.where} refuses writes: {error}", job_id, full) from error
+            if (found := refused(self.where, error, job_id)) is not None:
+                raise found from error
             raise
 
     @property
     def where(self) -> str:
-        """The address without its password, for messages."""
-        return without_secrets(self.settings.url)
+        """The address without its password and its options, for messages."""
+        return without_secrets(self.settings.url).partition("?")[0]
+
+    @property
+    def master(self) -> str:
+        """HOST:PORT that the last new connection found through Sentinel; empty where the address names one server."""
+        return self.connections.server.master(self.client)
 
     def close(self) -> None:
-        if self._client is not None and self._pid == os.getpid():
-            self._client.close()
-            self._disconnect()
-        self._client = None
-
-    def _disconnect(self) -> None:
-        """Close the idle connections. After a failover behind one address they lead to the old master: the next call
-        connects anew, and reaches the new one.
-        """
-        self.client.connection_pool.disconnect(inuse_connections=False)
-        while True:
-            try:
-                self._idle.pop()[0].disconnect()
-            except IndexError:
-                return
+        self.connections.close()
 
 
-# redis-py turns a known first word of an error into a class and takes it off the text.
+def _missing(replies: list[Any]) -> list[int]:
+    """The places of the calls that the server had no library for."""
+    return [place for place, reply in enumerate(replies) if is_missing(reply)]
+
+
 _PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
 _FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
-_REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
-_REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
+
+
+def _leads_elsewhere(error: object) -> bool:
+    """Does a server say so that is the master no more, or one that was cut off from its replicas?"""
+    return isinstance(error, _FAILED_OVER) or (isinstance(error, Exception) and "NOREPLICAS" in str(error))

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Client(Protocol):
     """A client of redis-py, as far as its address goes."""
 
-    def get_connection_kwargs(self) -> Mapping[str, str | int | None]: ...
+    def get_connection_kwargs(self) -> Mapping[str, object]: ...
+
+
+class Watch(Protocol):
+    """Redis-py's view of a group of sentinels."""
+
+    sentinels: Iterable[Client]
+
+
+@runtime_checkable
+class Behind(Protocol):
+    """The pool of a client that goes through Sentinel."""
+
+    service_name: str
+    sentinel_manager: Watch
 
 
 class Place(NamedTuple):
     """A database of a server, as it was named: a server with two names is two.
 
-    `address`: host and port, or a socket's path; empty: it has none of its own, as through Sentinel. `user`: what one
-    may do, another may not.
+    `address`: host and port, or a socket's path; through Sentinel the master's name and all sentinels. Two that have
+    these in common lead to one server, except for the moments of a failover. The writes of a step are then kept or
+    lost together, on whichever server. `user`: what one may do, another may not.
     """
 
     address: str
@@ -33,8 +48,12 @@ def place_of(client: Client) -> Place:
     return named_by(client.get_connection_kwargs())
 
 
-def named_by(connection: Mapping[str, str | int | None]) -> Place:
+def named_by(connection: Mapping[str, object]) -> Place:
     """`connection`: what redis-py makes a connection from."""
     host = connection.get("host")
     address = connection.get("path") or (f"{host}:{connection.get('port', 6379)}" if host else "")
-    return Place(str(address), str(connection.get("username") or ""), int(connection.get("db") or 0))
+    pool = connection.get("connection_pool")
+    if isinstance(pool, Behind):
+        sentinels = (place_of(one).address for one in pool.sentinel_manager.sentinels)
+        address = " ".join((pool.service_name, *sorted(sentinels)))
+    return Place(str(address), str(connection.get("username") or ""), int(str(connection.get("db") or 0)))

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 import redis
 from hiredis import pack_command
 
-from coordinator.errors import InvalidJob, StoreUnavailable
+from coordinator.errors import InvalidJob, StoreRefused, StoreUnavailable
 
 Arg = str | bytes | int | float
 _ANSWER = 65536  # bytes that are read at once
@@ -91,3 +91,20 @@ def unavailable(where: str, error: Exception, job_id: str | None) -> StoreUnavai
             found.answered = True
             return found
     return StoreUnavailable(f"Redis at {where}: {error}", job_id)
+
+
+# redis-py turns a known first word of an error into a class and takes it off the text.
+_REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+_REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
+_FORBIDDEN = ("NOPERM", "ACL failure", "The user executing the script can't")
+
+
+def refused(where: str, error: Exception, job_id: str | None) -> StoreRefused | None:
+    """The error of a call that the server refused for a reason of its own; None where the call was wrong."""
+    if isinstance(error, redis.exceptions.NoPermissionError) or any(word in str(error) for word in _FORBIDDEN):
+        rules = "the page on operations names the rules of an ACL that it needs, Redis' ACL LOG the one that it lacks"
+        return StoreRefused(f"Redis at {where} forbids that to this user: {error}; {rules}", job_id)
+    if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
+        full = isinstance(error, redis.exceptions.OutOfMemoryError)
+        return StoreRefused(f"Redis at {where} refuses writes: {error}", job_id, full)
+    return None

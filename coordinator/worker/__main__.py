@@ -91,6 +91,7 @@ def main() -> None:
     app = find(sys.argv[1])
     app.loader.import_default_modules()
     app.finalize()
+    app.set_default()  # each duty has a thread, in which Celery's `current_app` would be an empty one
     host: Host = app.coordinator
     host.documents.node = charge["node"]
     bells = BellQueue(host.doorbells)

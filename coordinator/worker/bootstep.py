@@ -20,6 +20,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from functools import partial
+from importlib.metadata import version
 from select import PIPE_BUF
 
 from celery import Celery, bootsteps, signals
@@ -43,24 +44,31 @@ from coordinator.task_defaults import queues_of
 from coordinator.version import VERSION
 from coordinator.worker import remote_control
 from coordinator.worker.fitness import check, hindrance, is_taken, locate
+from coordinator.worker.listening import Listening, listen, misfit
 from coordinator.worker.unacked import note
 
 logger = logging.getLogger(__name__)
 
 _MOST_TIMERS = 1000
-_LOOK = 4  # seconds at most between two looks for a broker that is away; Celery's pauses grow to thirty
+_LOOK = 0.5  # seconds between two looks of a worker's timer
+_RETRY = 4  # seconds at most between two looks for a broker that is away; Celery's pauses grow to thirty
 
 
 class Consumer(consumer.Consumer):
-    """Outlives its broker, whichever of its connections notices the loss first. A Redis broker notes its messages."""
+    """Outlives its broker, whichever of its connections notices the loss first, and where none does. A Redis broker
+    notes its messages.
+    """
+
+    coordinator_listening: Listening | None = None
 
     def connect(self) -> Connection:
         connection: Connection = super().connect()
         note(self.app, connection, self.hostname)
+        self.coordinator_listening = listen(connection)
         return connection
 
     def ensure_connected(self, conn: Connection) -> Connection:
-        look = partial(conn.ensure_connection, interval_max=_LOOK)
+        look = partial(conn.ensure_connection, interval_max=_RETRY)
         conn.ensure_connection = look  # type: ignore[method-assign]
         connected: Connection = super().ensure_connected(conn)
         return connected
@@ -90,7 +98,7 @@ class WardenStep(bootsteps.StartStopStep):
         self.coordinated: Celery = parent.app
         self._process: subprocess.Popen[bytes] | None = None
         self._ear = -1
-        self._timer: Entry | None = None
+        self._timers: list[Entry] = []
         self._told: About = {}
         self._draining = False
         self._bells: About = {}
@@ -105,11 +113,13 @@ class WardenStep(bootsteps.StartStopStep):
             self._bells = about_bells(self.coordinated, self.coordinated.coordinator.store, c.hostname)
             self.tell({"rung": 1})  # its broker was away, and has lost some of its bells perhaps
         self._look(c)
-        self._timer = c.timer.call_repeatedly(0.5, self._look, (c,))
+        self._timers = [c.timer.call_repeatedly(_LOOK, self._look, (c,))]
+        if c.hub is not None and c.coordinator_listening is not None:  # else nobody hears its error
+            self._timers.append(c.timer.call_repeatedly(_LOOK, c.coordinator_listening.look, (_LOOK,)))
 
     def stop(self, c: consumer.Consumer) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
 
     shutdown = stop
 
@@ -240,6 +250,8 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
         logger.error("this worker runs no jobs: %s", why)
         return
     check(app)
+    if is_redis(app.conf.broker_url) and (wrong := misfit(version("kombu"), version("redis"))):
+        logger.warning(wrong)
     remote_control.install()
     install_runner(app, coordinator._place)
     tell_parents(app, coordinator._place)

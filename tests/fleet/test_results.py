@@ -13,7 +13,7 @@ from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
-BURST = 5000
+BURST = 2000
 
 
 @pytest.fixture

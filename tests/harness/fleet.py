@@ -13,6 +13,7 @@ import psutil
 from tests.harness.installation import Installation
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
+from tests.harness.spares import CLOCK, SPARE
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
@@ -36,7 +37,7 @@ class Worker:
 
     def wardens(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
-        return [child for child in self._children() if _is_warden(child)]
+        return [child for child in self._children() if _is(child, CLOCK)]
 
     def errands(self) -> psutil.Process:
         """The clock's own child."""
@@ -45,7 +46,7 @@ class Worker:
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if not _is_warden(child)]
+        return [child for child in self._children() if not _is(child, CLOCK, SPARE)]
 
     def _children(self) -> list[psutil.Process]:
         return [child for child in psutil.Process(self.pid).children() if _lives(child)]
@@ -66,10 +67,10 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _is_warden(process: psutil.Process) -> bool:
-    """Not one that has ended since it was seen."""
+def _is(process: psutil.Process, *words: str) -> bool:
+    """One of these stands on its command line. Not one that has ended since it was seen."""
     with suppress(psutil.NoSuchProcess):
-        return "coordinator.clock" in process.cmdline()
+        return bool({*words} & {*process.cmdline()})
     return False
 
 

@@ -16,10 +16,13 @@ from tests.harness.waiting import wait_until
 class RedisServer:
     """A redis-server (or valkey-server) that can be killed, paused and started again on the same port."""
 
-    def __init__(self, directory: Path, *options: str, program: str | None = None) -> None:
+    def __init__(self, directory: Path, *options: str, program: str | None = None, **login: str | bool) -> None:
+        """`login`: how a client of the tests gets in, as redis-py names it; with `ssl`, the port is one for TLS."""
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
-        self._argv = [program or find_server(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self._login = login
+        ports = ["--port", "0", "--tls-port", str(self.port)] if login.get("ssl") else ["--port", str(self.port)]
+        self._argv = [program or find_server(), *ports, "--bind", "127.0.0.1", "--save", ""]
         self._argv += ["--dir", str(directory), "--loglevel", "warning", *options]
         self._log = directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -28,7 +31,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
     def client(self, database: int = 0) -> redis.Redis:
-        return redis.Redis(port=self.port, db=database, decode_responses=True)
+        return redis.Redis(port=self.port, db=database, decode_responses=True, **self._login)
 
     def fresh_prefix(self) -> str:
         return f"t{uuid.uuid4().hex[:10]}"

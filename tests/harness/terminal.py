@@ -5,8 +5,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -14,7 +12,8 @@ from contextlib import contextmanager, suppress
 
 import pyte
 
-from tests.harness.command import environment
+from tests.harness.command import argv_of, environment
+from tests.harness.warm import Started, start
 
 
 class Terminal:
@@ -52,17 +51,14 @@ class Terminal:
 
 
 @contextmanager
-def on_a_terminal(
-    *args: str, columns: int = 80, lines: int = 24
-) -> Iterator[tuple[Terminal, "subprocess.Popen[bytes]"]]:
+def on_a_terminal(*args: str, columns: int = 80, lines: int = 24) -> Iterator[tuple[Terminal, Started]]:
     """`coordinator …` of the service, until the body ends."""
     main, theirs = pty.openpty()
     terminal = Terminal(main, columns, lines)
-    argv = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", *args]
     env = environment(TERM="xterm")
     for name in ("COLUMNS", "LINES"):  # rich would believe them
         env.pop(name, None)
-    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    process = start(argv_of(*args)[1:], env=env, stdin=theirs, stdout=theirs, stderr=theirs, session=True)
     os.close(theirs)
     try:
         yield terminal, process

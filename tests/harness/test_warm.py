@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from subprocess import PIPE
 
@@ -18,6 +19,18 @@ ECHOES = "import sys; print(sys.stdin.read().upper()); print('and this', file=sy
 def test_it_has_the_arguments_folder_and_environment_given_and_no_other(tmp_path: Path) -> None:
     done = python(["-c", SAYS, "one", "two"], tmp_path, {"A": "b"})
     assert (done.returncode, done.stdout) == (3, f"['one', 'two'] {tmp_path} {{'A': 'b'}}\n")
+
+
+def test_a_file_is_run_as_python_runs_it_beside_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("word = 'found'")
+    (tmp_path / "program.py").write_text(
+        "import sys, neighbour; print(neighbour.word, __name__, __file__, sys.argv[1:])"
+    )
+    said = [
+        python(["program.py", "one"], tmp_path, {}).stdout,
+        subprocess.run([sys.executable, "program.py", "one"], cwd=tmp_path, capture_output=True, text=True).stdout,
+    ]
+    assert said == [f"found __main__ {tmp_path / 'program.py'} ['one']\n"] * 2
 
 
 def test_its_pipes_are_its_own(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Has the libraries loaded, and forks for each program of the tests: `python -m tests.harness.warm_server FD`.
+"""Has the libraries loaded, and forks for each program of the tests: `python -m tests.harness.warm_server FD ROOM`.
 
 A message on FD is a program in JSON with four descriptors: its standard three, and an ear. To that the program says
 its pid once it stands as it should, and this process says later how it ended. It has no threads. It ends with the test
-process; its programs end by themselves.
+process; its programs end by themselves. ROOM is there for their command lines, which they write over that of this one.
 """
 
 import gc
@@ -15,16 +15,32 @@ import signal
 import socket
 import sys
 import threading
-import time
 from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from tests.harness import spares
+
 LIBRARIES = (
-    "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log", "celery.apps.worker",
-    "celery.backends.redis", "celery.bin.celery", "celery.canvas", "celery.concurrency.prefork", "celery.result",
-    "celery.worker.components", "coordinator.public", "httpx", "kombu.transport.redis", "ldap", "lxml.etree", "psutil",
-    "pydantic", "redis", "rich.live", "rich.progress", "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql",
-    "sqlalchemy.dialects.sqlite", "yaml",
+    "alembic", "billiard.sharedctypes", "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events",
+    "celery.app.log", "celery.apps.beat", "celery.apps.worker", "celery.backends.redis", "celery.beat",
+    "celery.bin.celery", "celery.canvas", "celery.concurrency.prefork", "celery.result", "celery.worker.components",
+    "celery.worker.consumer", "celery.worker.pidbox", "coordinator.cli.main", "coordinator.clock.clock",
+    "coordinator.clock.errands_process", "coordinator.diagnosis.status", "coordinator.documents.registry",
+    "coordinator.execution.parked", "coordinator.inbox.amqp_queue", "coordinator.inbox.inbox",
+    "coordinator.keyed_task.lane_producer", "coordinator.public", "coordinator.scheduler.beat",
+    "coordinator.worker.bootstep", "coordinator.worker.errands", "coordinator.worker.inspected",
+    "coordinator.worker.unacked", "httpcore", "httpx", "importlib.resources.readers", "kombu.transport.redis", "ldap",
+    "ldap.controls.readentry", "ldap.filter", "lxml.etree", "psutil", "pydantic", "redis", "rich.live", "rich.progress",
+    "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.sqlite", "sqlite3", "tomllib",
+    "yaml",
+)  # fmt: skip
+# The package itself and the app read the environment as they are imported, so each program does that.
+OF_SERVICE = (
+    "tasks.batches", "tasks.catalog.sightings", "tasks.components", "tasks.database.migrate", "tasks.harvest",
+    "tasks.member_node", "tasks.nodelist", "tasks.nodelist.follower", "tasks.nodelist.ldap.store",
+    "tasks.nodelist.replicated", "tasks.nodelist.stores", "tasks.nodelist.xml_store", "tasks.settings",
 )  # fmt: skip
 LONGEST = 1 << 20  # bytes of a message
 
@@ -55,9 +71,11 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
             for one in (control, *ears.values()):
                 one.close()
             program: dict[str, Any] = json.loads(message)
-            _become(program, fds)
             for number in (woken, waking):
                 os.close(number)
+            with socket.socket(fileno=fds[3]) as ear:
+                spares.become(program, fds[:3])
+                ear.send(f"began {os.getpid()}".encode())
             return program
         for number in fds[:3]:
             os.close(number)
@@ -73,39 +91,40 @@ def _bury(ears: dict[int, socket.socket]) -> None:
                 ear.send(f"ended {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def _become(program: dict[str, Any], fds: list[int]) -> None:
-    """As a process that was just started there."""
-    if program["session"]:
-        os.setsid()
-    for number, fd in enumerate(fds[:3]):
-        os.dup2(fd, number)
-        os.close(fd)
-    os.environ.clear()
-    os.environ.update(program["env"])
-    time.tzset()
-    os.chdir(program["folder"])
-    with socket.socket(fileno=fds[3]) as ear:
-        ear.send(f"began {os.getpid()}".encode())
-
-
-def run(argv: list[str]) -> None:
-    """As `python -m …` or `python -c …`."""
+def run(argv: list[str], number: int | None) -> None:
+    """As `python -m …`, `python -c …` or `python FILE …`, and shown so. It has spares, or a `number` of them."""
+    while (other := spares.keep(spares.number_for(argv) if number is None else number)) is not None:
+        argv, number = other, None
+    spares.show(sys.executable, *argv)
     sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
-    kind, what, *rest = argv
+    kind, what, *rest = argv if argv[0] in ("-m", "-c") else (argv[0], "")
     if kind == "-m":
         sys.argv[:] = [what, *rest]
         runpy.run_module(what, run_name="__main__", alter_sys=True)
-    else:
+    elif kind == "-c":
         sys.argv[:] = ["-c", *rest]
         exec(compile(what, "<program>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv[:] = argv
+        sys.path[0] = str(Path(kind).absolute().parent)
+        runpy.run_path(str(Path(kind).absolute()), run_name="__main__")
+
+
+def load() -> None:
+    package = ModuleType("tasks")
+    package.__path__ = [str(Path(__file__).parents[2] / "tasks")]
+    sys.modules["tasks"] = package
+    for name in (*LIBRARIES, *OF_SERVICE):
+        with suppress(ModuleNotFoundError):  # python-ldap, where a user has none
+            importlib.import_module(name)
+    del sys.modules["tasks"]
+    assert "tasks.app" not in sys.modules
 
 
 if __name__ == "__main__":
-    for name in LIBRARIES:
-        with suppress(ModuleNotFoundError):  # python-ldap, where a user has none
-            importlib.import_module(name)
+    load()
     assert threading.active_count() == 1
     gc.freeze()
     found = serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
-        run(found["argv"])
+        run(found["argv"], found.get("spares"))

@@ -121,8 +121,8 @@ class Real(Side):
         core = Lanes(self.rung)
         given = {"store": self.rung, "core": core, "_locks": Locks(self.rung, core), "_sorters": Sorters(self.rung)}
         vars(self.coordinator).update(given)
-        self._place = Place(self.quiet, self.coordinator.doorbells, "first", Board.open())
-        self._tools = Tools(self.app, self._place, NODE)
+        self._place = Place(NODE, self.quiet, self.coordinator.doorbells, "first", Board.open())
+        self._tools = Tools(self.app, self._place)
         self._parked, self._results = Parked(self.quiet, self.app), Results(self.store, self.quiet, self.app)
 
     def begin(self) -> None:
@@ -152,7 +152,7 @@ class Real(Side):
         """A runner of its own: a job that another runner has may be the one that calls."""
         bell = uuid.uuid4().hex
         self.store.client.zadd(self.store.key("rung", NODE), {bell: 2**53})
-        done = Runner(self.app, self._place, NODE, self._tools).run(bell)
+        done = Runner(self.app, self._place, self._tools).run(bell)
         assert self._tools.outbox.flush(60)  # a thread sends the links
         return done
 

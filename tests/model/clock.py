@@ -45,7 +45,12 @@ local redis = (function()
     end
     return server().register_function(function_)
   end
-  return {call = call, register_function = register, sha1hex = function(text) return server().sha1hex(text) end}
+  return {
+    call = call,
+    pcall = function(...) return server().pcall(...) end,
+    register_function = register,
+    sha1hex = function(text) return server().sha1hex(text) end,
+  }
 end)()
 """
 

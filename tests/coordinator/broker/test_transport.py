@@ -3,6 +3,7 @@
 import pytest
 from celery import Celery
 
+from coordinator import Coordinator
 from coordinator.broker.transport import is_amqp, is_redis, settings_of
 
 
@@ -36,3 +37,29 @@ def test_rabbitmq_is_known_by_its_url_also_where_there_are_several(
     broker: str | list[str] | None, speaks: bool
 ) -> None:
     assert is_amqp(broker) == speaks
+
+
+def behind_sentinels(**conf: object) -> Celery:
+    app = Celery("shop", broker="sentinel://:secret@one:1/2;sentinel://two:2", set_as_current=False)
+    app.conf.update({"broker_transport_options": {"master_name": "m"}, "result_backend": "sentinel://one:1/3"} | conf)
+    return app
+
+
+def test_a_broker_behind_sentinels_serves_where_it_says_all_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COORDINATOR_URL", raising=False)
+    assert settings_of(behind_sentinels(), {}).url == "redis+sentinel://:secret@one:1,two:2/m/2"
+    assert settings_of(behind_sentinels(broker_transport_options={}), {}).url == ""
+    assert settings_of(behind_sentinels(broker_use_ssl={"ssl_ca_certs": "/ca"}), {}).url == ""
+
+
+def test_celery_asks_a_sentinel_for_a_second_at_most_unless_the_app_says_otherwise() -> None:
+    app = behind_sentinels(
+        broker_transport_options={"master_name": "m", "sentinel_kwargs": {"password": "secret", "socket_timeout": 9}}
+    )
+    Coordinator(app)
+    given = app.conf.broker_transport_options
+    assert given["master_name"] == "m"
+    assert given["sentinel_kwargs"] == {
+        "password": "secret", "socket_timeout": 9, "socket_connect_timeout": 1, "retry": None
+    }  # fmt: skip
+    assert app.conf.result_backend_transport_options["sentinel_kwargs"]["socket_timeout"] == 1

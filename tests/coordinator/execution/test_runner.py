@@ -91,8 +91,7 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
     app = cast(Celery, SimpleNamespace(main="shop"))
     broken = Runner(
         app,
-        Place(Lanes(store), cast(Doorbells, None), "a", board),
-        "one",
+        Place("one", Lanes(store), cast(Doorbells, None), "a", board),
         cast(
             Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None, results=None, tracked={})
         ),

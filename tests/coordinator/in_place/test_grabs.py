@@ -1,5 +1,6 @@
 """The fixture for users' suites: grabs by jobs and by plain code, with no Redis anywhere."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -73,3 +74,11 @@ def test_a_job_whose_task_grabs_gives_json_and_a_second_one_does_no_work(jobs: I
 
 def test_each_test_begins_with_nothing_grabbed(jobs: InPlace) -> None:
     assert coordinator.grabs() == []
+
+
+def test_the_first_grab_of_an_eager_app_asks_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "coordinator.in_place")  # as in a process that has submitted nothing yet
+    eager = Celery("eager", broker=f"redis://127.0.0.1:{free_port()}/0", set_as_current=False)
+    eager.conf.task_always_eager = True
+    host = Coordinator(eager)
+    assert [host.grab("report", 1, name).won for name in ("first", "second")] == [True, False]

@@ -15,7 +15,7 @@ from coordinator.settings import GivenSettings
 from tests.harness.redis import RedisServer
 
 ROOT = Path(__file__).parents[3]
-MOST_MOVES = 14
+MOST_MOVES = 15
 
 BEGIN = """
 # pyright: reportUnnecessaryComparison=error

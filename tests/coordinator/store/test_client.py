@@ -43,8 +43,8 @@ def test_a_redis_that_came_back_is_used_again_without_an_error_when_the_connecti
     store: Store, own_redis: RedisServer
 ) -> None:
     submit(store, "one")
-    assert store._idle
-    store._idle = [(connection, used - 60) for connection, used in store._idle]
+    assert store.connections._idle
+    store.connections._idle = [(connection, used - 60) for connection, used in store.connections._idle]
     own_redis.kill()
     own_redis.start()
     assert submit(store, "two") == b"queued"
@@ -180,7 +180,7 @@ def test_an_eager_caller_stays_awake_only_while_answers_come_soon(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[None] = []
-    monkeypatch.setattr("coordinator.store.client.os.sched_yield", lambda: looks.append(None))
+    monkeypatch.setattr("coordinator.store.wire.os.sched_yield", lambda: looks.append(None))
 
     def looked(job_id: str) -> bool:
         looks.clear()
@@ -190,11 +190,11 @@ def test_an_eager_caller_stays_awake_only_while_answers_come_soon(
         return bool(looks)
 
     submit(store, "zero")
-    store._soon = False
-    monkeypatch.setattr("coordinator.store.client._SOON", 60.0)
+    store.connections.soon = False
+    monkeypatch.setattr("coordinator.store.connections._SOON", 60.0)
     assert not looked("one"), "nothing is known of this Redis yet"
     assert looked("two")
-    monkeypatch.setattr("coordinator.store.client._SOON", 0.01)
+    monkeypatch.setattr("coordinator.store.connections._SOON", 0.01)
     assert looked("three"), "the one before came soon, this one does not"
     assert not looked("four")
     store.close()
@@ -203,7 +203,7 @@ def test_an_eager_caller_stays_awake_only_while_answers_come_soon(
 def test_an_eager_caller_is_told_when_redis_dies_meanwhile(
     store: Store, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.store.client._SOON", 60.0)
+    monkeypatch.setattr("coordinator.store.connections._SOON", 60.0)
     submit(store, "one")
     store.client.client_pause(60_000)
     killer = threading.Timer(0.2, own_redis.kill)

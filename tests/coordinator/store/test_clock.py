@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from coordinator.fleet.nodes import Nodes
+from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.model.clock import Clocked, Settings, library
@@ -192,3 +193,38 @@ def test_a_lost_fence_is_never_given_again_by_a_server_whose_clock_is_behind(
     first = int(clocked.step("fence_next"))
     assert first > lost
     assert int(clocked.step("fence_next")) == first + 1
+
+
+def test_two_servers_that_begin_from_the_same_replica_give_no_fence_twice(
+    clocked: Clocked, redis_server: RedisServer
+) -> None:
+    """The first of them is lost with all that it has written."""
+    with redis.Redis.from_url(redis_server.url(9)) as other:
+        clocked.step("fence_next")
+        keys = [clocked.key("fence"), clocked.key("clock")]
+        kept: Any = clocked.client.mget(*keys)
+        fences = []
+        for _ in range(3):
+            clocked.jump(3_000)
+            clocked.client.mset(dict(zip(keys, kept, strict=True)))
+            other.function_delete(library().name)
+            fences += [int(clocked.step("fence_next")) for _ in range(3)]
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("told_by", ["a fence of the server between", "a silence"])
+def test_a_server_that_becomes_the_master_again_begins_anew(own_redis: RedisServer, told_by: str) -> None:
+    store = Store(Settings(url=own_redis.url(0), prefix="t"))
+    before = int(store.step("fence_next"))
+    assert int(store.step("fence_next")) == before + 1
+    store.client.replicaof("127.0.0.1", 1)
+    store.client.replicaof("no", "one")
+    if told_by == "a silence":
+        last, *rest = store.client.get(store.key("clock")).decode().split()
+        store.client.set(store.key("clock"), " ".join([str(int(last) - 3_000), *rest]))
+    else:
+        store.client.set(store.key("fence"), before + 5)
+    first = int(store.step("fence_next"))
+    assert first > before + 59_000_000
+    assert int(store.step("fence_next")) == first + 1
+    store.close()

@@ -78,7 +78,11 @@ def test_a_file_is_one_table_and_names_only_those_above_it(file: str) -> None:
         assert not re.search(r"^return|^local \w+ = {}", text, re.MULTILINE)
 
 
-OUTLIVES = {"redis": "looks up once what the server has", "locks": "notes that this server has given a fence"}
+OUTLIVES = {
+    "redis": "looks up once what the server has",
+    "locks": "notes that this server has given a fence",
+    "base": "notes how long nobody asked before it gives one",
+}
 
 
 @each(lambda: [*RULES, *STEPS])

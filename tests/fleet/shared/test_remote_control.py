@@ -26,10 +26,11 @@ def test_a_revoke_ends_a_job_that_has_not_begun_and_leaves_the_one_at_work(fleet
     at_work = submit("k", depot.held.s("at work")).job_id
     fleet.begun("at work")
     behind = submit("k", depot.work.s("behind")).job_id
-    later = depot.work.apply_async(("later",), countdown=60)
+    later = depot.work.apply_async(("later",), countdown=5)
     depot.app.control.revoke([at_work, behind, later.id], reply=True)
     assert wait(behind, 20).state == "cancelled"
-    wait_until(lambda: AsyncResult(behind, app=depot.app).state == later.state == "REVOKED", 10, fleet.logs)
+    for revoked in (AsyncResult(behind, app=depot.app), later):  # Celery below 5.6 tells it when the task would begin
+        wait_until(lambda one=revoked: one.state == "REVOKED", 20, fleet.logs)
     assert depot.coordinator.job(at_work).state == "running"
     assert AsyncResult(at_work, app=depot.app).state == "PENDING"
     fleet.go("at work")

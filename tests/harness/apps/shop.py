@@ -17,9 +17,12 @@ from coordinator.store.library import assemble
 
 time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
-if os.environ["TEST_BROKER"].startswith("redis"):
-    app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
-app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
+if os.environ.get("TEST_MASTER"):
+    _options["master_name"] = os.environ["TEST_MASTER"]
+if os.environ["TEST_BROKER"].startswith(("redis", "sentinel")):
+    app.conf.broker_transport_options = _options
+app.conf.result_backend_transport_options = _options
 app.conf.worker_hijack_root_logger = False
 if os.environ.get("TEST_PREFETCH"):
     app.conf.worker_disable_prefetch = False

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tasks.harvest.fetcher import COMEBACKS
 from tasks.local.member_server import Request
 from tasks.member_node.client import MemberTimedOut, MemberUnreachable
 from tests.harness.waiting import wait_until, within
@@ -88,17 +89,25 @@ def test_a_member_that_delivers_nothing_between_two_silences_is_waited_for_once(
 
 
 def test_an_object_that_silences_the_member_has_failed_in_the_end(federation: Federation) -> None:
-    federation.server.fill(40, first=at(0))
-    poison, until = "doi:10.5/000020", [0.0]
+    """It does so between deliveries alone: a client that asks for one more than it has connections has got one."""
+    federation.server.fill(60, first=at(0))
+    poison, seen, lock = "doi:10.5/000020", Counter[str](pings=2), threading.Lock()
 
     def hook(request: Request) -> None:
-        if request.path[-1] == poison:
-            until[0] = time.monotonic() + 0.2
-        if time.monotonic() < until[0]:
-            raise ConnectionAbortedError
+        with lock:
+            seen["poison"] += request.path[-1] == poison
+            if request.path[-1] == poison and seen["served"] > federation.settings.connections:
+                seen["silences"] += 1
+                seen["served"] = seen["pings"] = 0
+            seen["pings"] += request.path[0] == "monitor"
+            if request.path[-1] == poison or seen["pings"] < 2:
+                raise ConnectionAbortedError
+            seen["served"] += request.path[0] == "meta"
 
     federation.server.hook = hook
     federation.harvest()
+    assert seen["silences"]
+    assert seen["poison"] <= federation.settings.tries * (1 + COMEBACKS)
     assert poison in {one.pid for one in federation.catalog.failed(federation.member_id)}
     due = max(one.next_try for one in federation.catalog.failed(federation.member_id))
     federation.server.hook = lambda request: None

@@ -7,6 +7,7 @@ function base.text_of(ms) return string.format('%d%03d', ms / 1000, ms % 1000) e
 base.AGAIN = 2000 -- ms after which a node's warden rings a bell (again)
 
 local RESOLUTION = 500 -- how far what is written of the clock may lie behind it, and how much a silence counts
+local silences = {} -- prefix -> the longest time in ms, since the last fence, between two notes of the clock
 
 -- clock = "last offset uptime away gap", all in ms.
 local function write_clock(c)
@@ -30,7 +31,17 @@ local function read_clock(c)
     c.uptime = uptime + RESOLUTION
     c.away = c.now + c.gap - c.uptime
   end
-  if passed < 0 or passed >= RESOLUTION then write_clock(c) end
+  if passed < 0 or passed >= RESOLUTION then
+    silences[c.P] = math.max(silences[c.P] or 0, last and passed or 0)
+    write_clock(c)
+  end
+end
+
+-- The longest silence before this call, in ms, since it was asked for: while nobody noted the clock here.
+function base.silence(c)
+  local longest = silences[c.P] or 0
+  silences[c.P] = nil
+  return longest
 end
 
 -- A silence that is longer ends no lease.

@@ -5,6 +5,7 @@ local locks = {}
 
 local MARGIN = 60000000 -- µs: a server that begins may have lost the fences of so much time
 local given = {} -- prefix -> the last fence that this very server, or its library, has given. Gone with either
+local terms = {} -- prefix -> the id of replication that the server had then
 
 -- A waiter for a lock in plain code asks each second. One that did not for so long (ms) is taken for dead.
 locks.SILENT = 3000
@@ -22,15 +23,27 @@ function locks.slots_of(text)
   return slots
 end
 
+-- Does the server begin? It does after a start, and when it becomes the master again: Redis gives it another id then.
+-- It is asked only where another server may have given fences meanwhile.
+local function begins(c, before, last, silence)
+  if before == last and silence <= c.gap then return false end
+  local info, known = redis.pcall('INFO', 'replication'), terms[c.P]
+  terms[c.P] = type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
+  return not before or terms[c.P] ~= known
+end
+
 -- The number that orders all claims and versions: max(last + 1, the installation's clock in µs). It grows over
 -- restarts, cut files and failovers: the first one that a server gives is ahead of all that it may have lost.
+-- The silence before it sets it apart from the first one of a server between, of which nothing was kept.
 function locks.next_fence(c)
   local before = given[c.P]
   local fence = math.max(c.now * 1000 + c.micros, (before or 0) + 1)
   local text = string.format('%.0f', fence)
   local last = tonumber(redis.call('SET', c.P .. 'fence', text, 'GET') or 0)
-  if not before or last >= fence then
-    fence = math.max(fence, last + 1) + (before and 0 or MARGIN)
+  local silence = base.silence(c)
+  local first = begins(c, before, last, silence)
+  if first or last >= fence then
+    fence = first and math.max(fence, last + 1 + silence * 1000) + MARGIN or last + 1
     text = string.format('%.0f', fence)
     redis.call('SET', c.P .. 'fence', text)
   end

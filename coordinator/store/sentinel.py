@@ -1,0 +1,181 @@
+"""Clients of the server at an address. Through Sentinel that is the master, found anew for each connection.
+
+| what happens | what a client does |
+|---|---|
+| the master dies or hangs | the call fails; the next one connects anew, to the server that the sentinels name then |
+| a sentinel dies or hangs | the others are asked; all of them together have the time of one call |
+| a sentinel is late and names a server that is no master any more | that server says so, and the call fails |
+| a master that hung answers at last | the sentinels are asked once more |
+| one thread finds a new master | connections of other threads to the old one are closed before their next use |
+
+A connection that works asks no sentinel: a job costs no more round trips than on one server.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.retry import Retry
+from redis.sentinel import (
+    MasterNotFoundError,
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
+
+from coordinator.address import sentinels_of
+from coordinator.errors import SettingsError
+
+_LATE = 0.2  # seconds: a server that answers later may have hung, and take itself for the master still
+_UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
+
+
+class _ToMaster(SentinelManagedConnection):
+    """Finds the master at each connect, also at one that a command makes, and leaves a server that is none."""
+
+    def connect_to(self, address: tuple[str, int]) -> None:
+        began = time.monotonic()
+        super().connect_to(address)  # type: ignore[no-untyped-call]
+        try:
+            self.send_command("HELLO", check_health=False)
+            told = self.read_response()
+            pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
+            is_master = pairs.get(b"role", pairs.get("role")) in (b"master", "master")
+            if is_master and time.monotonic() - began > _LATE:
+                is_master = self.connection_pool.get_master_address() == address
+            if not is_master:
+                raise redis.ConnectionError(f"{address[0]}:{address[1]} is not the master any more")
+        except BaseException:
+            self.disconnect()
+            raise
+
+    def send_packed_command(self, command: object, check_health: bool = True) -> None:
+        self.connect()  # redis-py would connect to the address that it had, or to localhost
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
+
+
+class _ToMasterOverTls(_ToMaster, SentinelManagedSSLConnection):
+    pass
+
+
+class _Sentinels(Sentinel):
+    """Redis-py's, with an error in words. Threads may ask at once: redis-py's own could lose a sentinel then."""
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        asked: list[redis.Redis] = list(self.sentinels)
+        silent: list[str] = []
+        known: set[str] = set()
+        for sentinel in asked:
+            try:
+                masters = cast("dict[str, dict[str, object]]", sentinel.sentinel_masters())
+            except RedisError as error:
+                silent.append(f"{_place(sentinel)}: {_why(error)}")
+                continue
+            known.update(masters)
+            state = masters.get(service_name)
+            if state and self.check_master_state(state, service_name):
+                self.sentinels = [sentinel, *(one for one in asked if one is not sentinel)]
+                return str(state["ip"]), int(str(state["port"]))
+        if service_name in known:
+            raise MasterNotFoundError(f"the master {service_name!r} is down, and the sentinels have no other one yet")
+        if known or len(silent) < len(asked):
+            names = ", ".join(map(repr, sorted(known))) or "none"
+            raise MasterNotFoundError(
+                f"the sentinels know no master {service_name!r}, but {names}: name one of them behind the sentinels"
+            )
+        raise MasterNotFoundError(f"no sentinel answers ({'; '.join(silent)})")
+
+
+def _place(sentinel: redis.Redis) -> str:
+    told = sentinel.connection_pool.connection_kwargs
+    return f"{told['host']}:{told['port']}"
+
+
+def _why(error: RedisError) -> str:
+    if isinstance(error, AuthenticationError):
+        return "it wants another user or password: sentinel_username=…&sentinel_password=…"
+    if isinstance(error, ResponseError) and "unknown command" in str(error).lower():
+        return "a server answers there that is no sentinel"
+    return str(error)
+
+
+class Server:
+    """The server at an address, whichever that is at a time. `timeout`: seconds for one answer, and for all sentinels
+    together. Raises SettingsError for options that redis-py does not know.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._found = found = sentinels_of(url)
+        self._sentinels: _Sentinels | None = None
+        if found is not None:
+            wait = timeout / len(found.hosts)
+            alone = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
+            given = _parsed(found.sentinels)
+            over_tls = {"ssl": True} if given.pop("connection_class", None) else {}
+            with _named():
+                self._sentinels = _Sentinels(found.hosts, sentinel_kwargs=alone | given | over_tls)
+
+    @property
+    def moves(self) -> bool:
+        """Does the address lead to another server after a failover?"""
+        return self._found is not None
+
+    def client(self, timeout: float) -> redis.Redis:
+        """A client of its own, whose calls block up to `timeout` seconds. It connects at its first call."""
+        options: dict[str, object] = {
+            "max_connections": _UNBOUNDED,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": min(timeout, self._timeout),
+            "retry": Retry(NoBackoff(), 0),
+        }
+        if not self._url.startswith("unix"):
+            options["socket_keepalive"] = True
+        if self._found is None or self._sentinels is None:
+            with _named():
+                client = redis.Redis.from_url(self._url, **options)
+        else:
+            options |= _parsed(self._found.servers)
+            options["connection_class"] = _ToMasterOverTls if "connection_class" in options else _ToMaster
+            client = self._sentinels.master_for(self._found.master, **options)
+        with _named():
+            client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        return client
+
+    def find(self) -> tuple[str, int]:
+        """The master's address, as the sentinels tell it now. Only where the address `moves`."""
+        assert self._sentinels
+        assert self._found
+        return self._sentinels.discover_master(self._found.master)
+
+    def master(self, client: redis.Redis) -> str:
+        """HOST:PORT that this client's last new connection found through Sentinel; empty without one."""
+        pool = client.connection_pool
+        if not isinstance(pool, SentinelConnectionPool):
+            return ""
+        return "{}:{}".format(*(pool.master_address or pool.get_master_address()))
+
+
+def _parsed(url: str) -> dict[str, object]:
+    with _named():
+        return dict(parse_url(url))
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        wrong = re.sub(r"^.*got an ", "", str(error))
+        hint = "; with ssl_… the URL begins with rediss" if "'ssl_" in wrong else ""
+        raise SettingsError(f"setting url: Redis' client refuses an option behind the '?': {wrong}{hint}") from error

@@ -1,0 +1,84 @@
+"""Write docs/commands.md from the commands themselves: python docs/make_commands.py"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+import tasks.cli.main  # noqa: F401  adds its commands
+from coordinator.cli.main import cli
+from tasks.app import coordinator
+
+PAGE = Path(__file__).parent / "commands.md"
+
+HEAD = """\
+# Commands
+
+`python docs/make_commands.py` writes this page from the commands' own help, which
+`coordinator COMMAND --help` shows, too.
+
+`coordinator` takes the app as Celery does (`-A shop`), else from `COORDINATOR_APP`, else the service where the current
+folder has it. The library's commands need no app where `COORDINATOR_URL` is set. `--json` prints JSON, for programs.
+`--why TEXT` and `--by TEXT` say why an operator acts and who does; Redis keeps both.
+"""
+LIBRARY = "The library's commands, for any app:"
+SERVICE = "The commands of the service, in its checkout or image, or with `-A tasks`:"
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The whole page."""
+    own = {command.name or "": command for command in coordinator.commands}
+    return "\n".join([HEAD, *_part("The library", LIBRARY, cli.commands), *_part("The service", SERVICE, own)])
+
+
+def _part(name: str, said: str, commands: Mapping[str, click.Command]) -> Iterator[str]:
+    yield f"## {name}\n\n{said}\n"
+    with click.Context(cli, info_name="coordinator") as root:
+        for _, command in sorted(commands.items()):
+            yield from _section(command, root)
+
+
+def _section(command: click.Command, root: click.Context) -> Iterator[str]:
+    """One command and, below a group, its own commands."""
+    yield f"### {command.name}\n"
+    yield from _one(command, root)
+    if isinstance(command, click.Group):
+        with click.Context(command, info_name=command.name, parent=root) as group:
+            for _, inner in sorted(command.commands.items()):
+                if not inner.hidden:
+                    yield from _one(inner, group)
+
+
+def _one(command: click.Command, parent: click.Context) -> Iterator[str]:
+    with click.Context(command, info_name=command.name, parent=parent) as context:
+        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+        usage = usage.replace(" [OPTIONS]", "").replace(" [ARGS]...", " …")
+        yield f"**`{usage}`**\n"
+        yield f"{_text(command.help or '')}\n"
+        options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+        rows = [found for one in options if one.name != "as_json_" and (found := one.get_help_record(context))]
+        if rows:
+            yield "| option | |\n|---|---|"
+            yield from (f"| `{_cell(name)}` | {_cell(said)} |" for name, said in rows)
+            yield ""
+
+
+def _text(said: str) -> str:
+    parts = (" ".join(part.replace("\b", "").split()) for part in inspect.cleandoc(said).split("\n\n"))
+    return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False) for part in parts)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main()

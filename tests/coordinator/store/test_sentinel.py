@@ -1,0 +1,129 @@
+"""A store through Redis Sentinel: it finds the master, also a new one, and says what is wrong."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.store.client import Store
+from tests.coordinator.store.stores import store_of, submit
+from tests.harness.redis import RedisServer
+from tests.harness.sentinel import Sentinels
+from tests.harness.tls import Certificates
+from tests.harness.waiting import wait_until, within
+
+
+@pytest.fixture
+def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+    with Sentinels(tmp_path / "sentinels") as found:
+        yield found
+
+
+def told(url: str, **settings: object) -> str:
+    with pytest.raises(CoordinatorError) as raised:
+        submit(store_of(url, **settings), "one")
+    return str(raised.value)
+
+
+def put(store: Store, job_id: str) -> bool:
+    try:
+        return submit(store, job_id) in (b"queued", b"duplicate")
+    except StoreUnavailable:
+        return False
+
+
+def leads_to(store: Store) -> int:
+    """The port that the step of the hot path reaches."""
+    connection = store.connections._borrow()
+    connection.connect()
+    store.connections._idle.append((connection, time.monotonic()))
+    return int(connection.port)
+
+
+def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_server: RedisServer) -> None:
+    url = sentinels.url(0)
+    hosts = url.removesuffix("/mymaster/0")
+    assert "know no master 'nobody', but 'mymaster'" in told(f"{hosts}/nobody")
+    assert "a server answers there that is no sentinel" in told(f"redis+sentinel://127.0.0.1:{redis_server.port}/m")
+    assert "no sentinel answers (127.0.0.1:1: " in told("redis+sentinel://127.0.0.1:1/mymaster")
+    assert "it does not take this user and password" in told(url.replace("//", "//me:secret@"))
+    assert "secret" not in told(url.replace("//", "//me:secret@"))
+    with pytest.raises(SettingsError, match="unexpected keyword argument 'pasword'"):
+        store_of(f"{url}?sentinel_pasword=secret")
+    with pytest.raises(SettingsError, match="unexpected keyword argument 'colour'"):
+        submit(store_of(f"{url}?colour=red"), "one")
+
+
+def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None:
+    url, first = sentinels.url(0), sentinels.servers[0]
+
+    # A sentinel that hangs costs a part of one call; the store asks it last from then on.
+    sentinels.pause_sentinel(0)
+    store = store_of(url, timeout=1.5)
+    with within(1.5):
+        assert submit(store, "one") == b"queued"
+    with within(0.4):
+        assert store.read("PING")
+    sentinels.resume_sentinel(0)
+
+    # A master that was cut off from its replicas refuses, and the store leaves it.
+    with first.client() as client:
+        client.config_set("min-replicas-to-write", 3)
+        with pytest.raises(StoreRefused, match="good replicas"):
+            submit(store, "two")
+        assert not store.connections._idle
+        client.config_set("min-replicas-to-write", 0)
+
+    # The master hangs: one timeout, and all connections to it are left for those to the next one.
+    former, *held = [store.connections._borrow() for _ in range(5)]
+    former.connect()
+    for connection in held:
+        connection.connect()
+        store.connections._idle.append((connection, time.monotonic()))
+    first.pause()
+    began = time.monotonic()
+    patient = store_of(url, timeout=20)
+    late = ThreadPoolExecutor().submit(put, patient, "late")
+    second = sentinels.after(first)
+    assert not put(store, "two")
+    assert not store.connections._idle
+    wait_until(lambda: put(store, "two"), 10)
+    assert time.monotonic() - began < 12
+    store.connections._idle.append((former, time.monotonic()))  # of a thread that was busy meanwhile
+    assert leads_to(store) == second.port
+    assert store.read("EXISTS", store.key("job", "one")) == 1
+
+    # It comes back as a replica, and no call of ours goes there.
+    first.resume()
+    assert not late.result(), "it took itself for the master when it answered"
+    wait_until(lambda: sentinels.role(first) == "slave", 10)
+    assert submit(store, "three") == b"queued"
+    assert leads_to(store) == second.port
+    store.connections.disconnect()
+    with pytest.raises(redis.ConnectionError, match="is not the master any more"):
+        store.connections._borrow().connect_to(("127.0.0.1", first.port))  # type: ignore[attr-defined]
+    store.close()
+    patient.close()
+
+
+def test_servers_and_sentinels_want_a_password_each_and_a_certificate(tmp_path: Path) -> None:
+    with Sentinels(tmp_path / "sentinels", secret=True, certificates=Certificates(tmp_path / "tls")) as found:
+        url, first = found.url(0), found.servers[0]
+        store = store_of(url, timeout=1.5)
+        assert submit(store, "one") == b"queued"
+        found.settle()
+        first.kill()
+        found.after(first)
+        wait_until(lambda: put(store, "two"), 10)
+        assert store.read("EXISTS", store.key("job", "one")) == 1
+        store.close()
+        for secret in ("of-servers", "of-sentinels"):
+            assert secret not in store.where
+        assert "it wants another user or password: sentinel_username" in told(url.replace("of-sentinels", "wrong"))
+        assert "it does not take this user and password" in told(url.replace("of-servers", "wrong"))
+        assert "with ssl_… the URL begins with rediss" in told(url.replace("rediss+", "redis+"))
+        assert "certificate" in told(url.partition("&ssl_ca_certs")[0])

@@ -1,0 +1,90 @@
+"""The pages whose blocks run, and the names that a page takes for granted."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import django
+import sqlalchemy
+from celery import Celery, _state, shared_task
+from celery.contrib.django.task import DjangoTask
+from django.conf import settings
+from django.db import connection, transaction
+from kombu import pools
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from coordinator import Coordinator
+from tests.harness.redis import RedisServer
+from tests.harness.snippets import ROOT
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+REST = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench/README.md", "deploy/ldap/README.md")]
+# These pages have tests of their own.
+ELSEWHERE = {"docs/tutorial.md": "tests/fleet/test_tutorial.py", "docs/moving.md": "tests/test_moving_page.py"}
+LANGUAGES = {"python", "console", "toml", "sh"}
+# A block for another program, and the test that gives it to that.
+OTHERS = {"acl": "tests/fleet/test_users.py"}
+# The blocks of these run in a process of the service, after this.
+OF_SERVICE = {"docs/batches.md", "docs/operations.md"}
+SERVICE = """
+from celery import Celery
+app = Celery("shop", set_as_current=False)
+def wrong_files(directory): return []
+"""
+
+TASKS = ("ship", "sync", "count", "debit", "credit", "undo", "reserve", "report", "bill")
+Names = dict[str, Any]
+
+
+def nothing(*_: object, **__: object) -> None: ...
+
+
+@contextmanager
+def names_of(page: str, server: RedisServer) -> Iterator[Names]:
+    """Those with which the page begins: an app whose jobs run in place, and tasks that do nothing."""
+    module = ModuleType("shop")
+    before, _state._on_app_finalizers = _state._on_app_finalizers, set(_state._on_app_finalizers)
+    app = Celery("shop", broker=server.url(1), task_cls=DjangoTask, set_as_current=False)
+    app.conf.task_always_eager = app.conf.task_store_eager_result = True
+    found = vars(module)
+    defined = (ROOT / page).read_text()
+    shared = [name for name in TASKS if f"def {name}(" not in defined]
+    found |= {name: shared_task(name=f"shop.{name}")(nothing) for name in shared}
+    found |= {"app": app, "coordinator": Coordinator(app), "shop": module, "write": nothing, "write_report": nothing}
+    found |= EXTRA.get(page, dict)()
+    try:
+        yield found
+    finally:
+        for each in {id(one): one for one in (app, found["app"])}.values():
+            if "store" in vars(each.coordinator):
+                each.coordinator.store.close()
+            each.close()
+        if settings.configured:
+            connection.close()
+        pools.reset()
+        _state._on_app_finalizers = before
+        sys.modules.pop("shop", None)
+
+
+def _transactions() -> Names:
+    """A database of Django and one of SQLAlchemy, and an order that both can save."""
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+        django.setup()
+
+    class Base(DeclarativeBase): ...
+
+    class Order(Base):
+        __tablename__ = "orders"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+        def save(self) -> None: ...
+
+    engine = sqlalchemy.create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    return {"transaction": transaction, "Session": Session, "engine": engine, "order": Order(id=42)}
+
+
+EXTRA: dict[str, Callable[[], Names]] = {"docs/keyed-tasks.md": _transactions}

@@ -1,0 +1,60 @@
+"""A fleet whose coordinator, broker and results are behind Redis Sentinel, while masters fail under load."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.diagnosis.status import status_of
+from tests.harness.failover import Load, behind
+from tests.harness.fleet import Fleet
+from tests.harness.redis import RedisServer
+from tests.harness.sentinel import Sentinels
+
+
+@pytest.fixture
+def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+    with Sentinels(tmp_path / "sentinels") as found:
+        yield found
+
+
+@pytest.fixture
+def fleet(redis_server: RedisServer, sentinels: Sentinels, prefix: str, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(redis_server, prefix, tmp_path, timeout=1) as fleet:
+        behind(fleet, sentinels)
+        yield fleet
+
+
+def test_jobs_go_on_in_order_when_a_master_is_killed_and_the_next_one_pauses(
+    fleet: Fleet, sentinels: Sentinels
+) -> None:
+    fleet.worker("one", 2)
+    assert fleet.coordinator.store.read("HGET", fleet.coordinator.store.key("node", "one@test"), "bell_queue")
+    with Load(fleet, keys=4, pause=0.1) as load:
+        load.goes_on()
+        first = sentinels.master()
+        first.kill()
+        failed = time.monotonic()
+        second = sentinels.after(first)
+        load.goes_on()
+        recovered = time.monotonic()
+        sentinels.settle(first)
+
+        second.pause()
+        sentinels.after(second)
+        second.resume()  # it still takes itself for the master
+        sentinels.settle(first)
+        settled = time.monotonic()
+        load.goes_on()
+        last = max(load.acknowledged, key=load.acknowledged.__getitem__)
+    found = load.account()
+    status = status_of(fleet.coordinator.store)
+
+    # Replication is asynchronous: what was acknowledged just before a failure may be lost with it, nothing else.
+    lost = [load.acknowledged[one] for one in found.lost]
+    assert not [at for at in lost if at < failed - 1 or at > settled], found
+    assert recovered - failed < 20
+    assert (status.master, status.replicas) == (f"127.0.0.1:{sentinels.master().port}", 1)
+    assert any("set min-replicas-to-write 1" in one for one in status.warnings)
+    assert fleet.shop.work.AsyncResult(last).get(timeout=5) == last

@@ -1,0 +1,122 @@
+"""Load on a fleet behind Redis Sentinel while its masters fail, and an account of what became of each job."""
+
+import threading
+import time
+from collections import defaultdict
+from typing import NamedTuple, Self
+
+from coordinator import StoreRefused, StoreUnavailable, UnknownJob
+from tests.harness.fleet import Fleet
+from tests.harness.installation import Stamp
+from tests.harness.sentinel import MASTER, Sentinels
+from tests.harness.waiting import wait_until
+
+
+def behind(fleet: Fleet, sentinels: Sentinels) -> None:
+    """Put coordinator, broker and results of a fleet behind these sentinels; its log stays where it is."""
+    fleet.environ |= {
+        "COORDINATOR_URL": sentinels.url(0),
+        "TEST_BROKER": sentinels.broker(1),
+        "TEST_BACKEND": sentinels.broker(2),
+        "TEST_MASTER": MASTER,
+    }
+
+
+class Account(NamedTuple):
+    """`lost`: jobs that Redis acknowledged and knows no more. `again`: runs of jobs beyond the first of each.
+
+    `at_once`: runs that began while another one of their key was under way; a greater fence has overtaken that one.
+    """
+
+    acknowledged: int
+    lost: list[str]
+    again: int
+    at_once: int
+
+
+class Load(threading.Thread):
+    """Submits jobs `<key>/<number>`, each until Redis acknowledged it; `acknowledged`: when each was."""
+
+    def __init__(self, fleet: Fleet, keys: int, pause: float) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._keys = keys
+        self._pause = pause
+        self._over = threading.Event()
+        self.acknowledged: dict[str, float] = {}
+
+    def run(self) -> None:
+        number = 0
+        while not self._over.wait(self._pause):
+            for key in range(self._keys):
+                self._submit(f"{key}/{number}")
+            number += 1
+
+    def _submit(self, name: str) -> None:
+        task = self._fleet.shop.work.s(name, 0.01)
+        while name not in self.acknowledged:
+            try:
+                self._fleet.coordinator.submit(f"key/{name.partition('/')[0]}", task, job_id=name)
+                self.acknowledged[name] = time.monotonic()
+            except (StoreUnavailable, StoreRefused):
+                time.sleep(0.02)
+
+    def goes_on(self, timeout: float = 30) -> float:
+        """Wait until a few more jobs have run; seconds that it took."""
+        began, before = time.monotonic(), len(self._fleet.stamps(what="end"))
+        wait_until(lambda: len(self._fleet.stamps(what="end")) > before + 5, timeout, self._fleet.logs)
+        return time.monotonic() - began
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def account(self) -> Account:
+        """Wait until all are over that Redis knows; fails where a lane was out of order, or a fence went back."""
+        known = {name: found for name in self.acknowledged if (found := self._known(name))}
+        for name in known:
+            self._fleet.coordinator.wait(name, 60)
+        stamps = self._fleet.stamps()
+        keys = defaultdict(list)
+        for one in stamps:
+            keys[one.name.partition("/")[0]].append(one)
+        at_once = sum(_at_once(of_key) for of_key in keys.values())
+        for of_key in keys.values():
+            _check_order(of_key, set(known))
+        ended = [one.name for one in stamps if one.what == "end"]
+        assert known.keys() <= set(ended)
+        lost = sorted(self.acknowledged.keys() - known)
+        return Account(len(self.acknowledged), lost, len(ended) - len(set(ended)), at_once)
+
+    def _known(self, name: str) -> bool:
+        try:
+            return bool(self._fleet.coordinator.job(name))
+        except UnknownJob:
+            return False
+
+
+def _at_once(stamps: list[Stamp]) -> int:
+    """In how many runs of a key another one began. Fails where that has no greater fence than all before."""
+    greatest, under_way, found = 0, set[int](), 0
+    for one in stamps:
+        if one.what == "begin":
+            assert one.fence > greatest, f"{one} after fence {greatest}"
+            greatest, found = one.fence, found + bool(under_way)
+            under_way = {one.fence}
+        under_way -= {one.fence} if one.what == "end" else set()
+    return found
+
+
+def _check_order(stamps: list[Stamp], known: set[str]) -> None:
+    """A store that checks fences takes the last runs of those that Redis knows in the order of their submission."""
+    greatest, last = 0, dict[str, int]()
+    for place, one in enumerate(stamps):
+        greatest = max(greatest, one.fence)
+        if one.what == "end" and one.fence == greatest and one.name in known:
+            last[one.name] = place
+    numbers = [int(name.partition("/")[2]) for name in sorted(last, key=last.__getitem__)]
+    assert numbers == sorted(numbers), f"out of order: {numbers}"

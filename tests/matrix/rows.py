@@ -1,0 +1,74 @@
+"""The rows of `make matrix`: pairs of versions rather than all combinations, and the tests that each row runs."""
+
+from typing import NamedTuple
+
+# Does the worker consume again when the broker was away?
+BROKER = ("tests/fleet/test_broker_restarts.py",)
+# All that leans on the insides of Celery, kombu, redis-py or the server; at most 3 minutes on a quiet machine.
+WHOLE = (
+    *BROKER,
+    "tests/fleet/shared/test_attempts.py",
+    "tests/fleet/shared/test_keyed_canvas.py",
+    "tests/fleet/shared/test_keyed_tasks.py",
+    "tests/fleet/shared/test_remote_control.py",
+    "tests/fleet/shared/test_results.py",
+    "tests/fleet/shared/test_retries.py",
+    "tests/fleet/shared/test_rollback.py",
+    "tests/fleet/shared/test_subresults.py",
+    "tests/fleet/test_beats.py",
+    "tests/fleet/test_broker_loss.py::test_a_worker_survives_its_broker_and_everything_ends_once[normal]",
+    "tests/fleet/test_errands.py::test_an_owed_result_goes_out_while_the_only_slot_is_busy",
+    "tests/fleet/test_harness.py",
+    "tests/fleet/test_inbox.py::test_what_a_killed_node_had_in_hand_is_done_by_another_one",
+    "tests/fleet/test_keyed_arrivals.py::test_a_stranger_s_message_lands_in_the_lane_under_its_own_id",
+    "tests/fleet/test_keyed_arrivals.py::test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails",
+    "tests/fleet/test_limits.py",
+    "tests/fleet/test_rescue.py::test_what_a_killed_node_had_not_acknowledged_runs_once_elsewhere_within_seconds",
+    "tests/fleet/test_results.py::test_at_no_moment_has_a_job_succeeded_and_its_result_is_not_there",
+    "tests/fleet/test_watched.py",
+    "tests/fleet/test_worker.py::test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on",
+    "tests/fleet/test_worker.py::test_limits_stop_an_attempt_and_the_lane_goes_on",
+    "tests/coordinator/aio",
+    "tests/coordinator/broker",
+    "tests/coordinator/store/test_client.py",
+    "tests/coordinator/store/test_connections.py",
+    "tests/coordinator/store/test_steps.py",
+    "tests/coordinator/store/test_wire.py",
+    "tests/coordinator/worker/test_listening.py",
+    "tests/coordinator/worker/test_unacked.py",
+)
+
+
+class Row(NamedTuple):
+    """`redis`: of redis-py. `also`: further requirements. `forced`: pip's metadata refuses the pair, so it is installed
+    without it.
+    """
+
+    name: str
+    python: str
+    celery: str
+    kombu: str
+    redis: str
+    server: str
+    tests: tuple[str, ...] = WHOLE
+    also: tuple[str, ...] = ()
+    forced: bool = False
+
+
+ROWS = (
+    Row("celery-5.4", "3.11", "5.4.0", "5.4.2", "5.2.1", "redis-7.0", also=("pydantic==2.7.0", "click==8.1.8")),
+    Row("celery-5.5", "3.12", "5.5.3", "5.5.4", "5.2.1", "valkey-7.2"),
+    Row("celery-5.6", "3.13", "5.6.3", "5.6.2", "6.4.0", "redis-8.0"),
+    Row("celery-5.6-kombu-5.7", "3.12", "5.6.3", "5.7.0", "8.1.0", "valkey-8.1"),
+    Row("celery-5.7-redis-py-6", "3.11", "5.7.0", "5.7.0", "6.4.0", "valkey-9.0"),
+    Row("celery-5.7", "3.14", "5.7.0", "5.7.0", "8.1.0", "valkey-9.1"),
+    Row("celery-5.4-kombu-5.6", "3.11", "5.4.0", "5.6.2", "5.3.1", "redis-7.0", BROKER),
+    Row("kombu-5.4-redis-py-5.3", "3.11", "5.4.0", "5.4.2", "5.3.1", "redis-7.0", BROKER),
+    Row("kombu-5.4-redis-py-8.1", "3.11", "5.4.0", "5.4.2", "8.1.0", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.5-redis-py-5.3", "3.11", "5.5.3", "5.5.4", "5.3.1", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.5-redis-py-8.1", "3.11", "5.5.3", "5.5.4", "8.1.0", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.6-redis-py-7.0", "3.11", "5.6.3", "5.6.2", "7.0.1", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.6-redis-py-7.4", "3.11", "5.6.3", "5.6.2", "7.4.1", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.6-redis-py-8.1", "3.11", "5.6.3", "5.6.2", "8.1.0", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.7-redis-py-7.0", "3.11", "5.7.0", "5.7.0", "7.0.1", "redis-7.0", BROKER),
+)
