@@ -175,7 +175,7 @@ def _parsed(url: str) -> dict[str, object]:
 def _named() -> Iterator[None]:
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RedisError) as error:
         wrong = re.sub(r"^.*got an ", "", str(error))
         hint = "; with ssl_… the URL begins with rediss" if "'ssl_" in wrong else ""
         raise SettingsError(f"setting url: Redis' client refuses an option behind the '?': {wrong}{hint}") from error

@@ -200,7 +200,9 @@ class Unacked(StoppableThread):
         """
         client = self._connected().client
         incarnation, _, node = worker.partition(" ")
-        every = {one.decode() for one in client.zrange(_WORKERS + self._app.main, 0, -1)}
+        # kombu puts its prefix before the key of a ZRANGE from 5.7 on, and before none of this.
+        known = client.execute_command("ZRANGEBYSCORE", self._prefix + _WORKERS + self._app.main, "-inf", "+inf")
+        every = {one.decode() for one in known}
         name_lives = node in {one.partition(" ")[2] for one in every - set(over)}
         until, number = time.monotonic() + lasts(self._app) / 8, 0
         for done in self._returns(incarnation, "" if name_lives else queue_of(node).name):

@@ -73,18 +73,22 @@ def test_a_beat_of_redbeat_that_is_killed_stops_all_for_25_minutes_but_any_of_ou
         assert timedelta(seconds=schedule.ttl(conf.lock_key)) > timedelta(minutes=24)
         assert "Acquired lock" not in beats.log(1).read_text()
     beats.started[1].kill()
+    soon = RedBeatSchedulerEntry.from_key(f"{conf.key_prefix}each second", app=moved.app)
+    soon.reschedule(datetime.now(UTC) + timedelta(seconds=2))
     late = RedBeatSchedulerEntry.from_key(f"{conf.key_prefix}at noon", app=moved.app)
     late.reschedule(datetime.now(UTC) - timedelta(days=1))
     for said in ("taken over", "here already"):
         assert moved.take_over()["at noon"] == said
     ours = [beats.start(OURS) for _ in range(2)]
     wait_until(lambda: ticks(coordinator) >= 1, 20)
+    assert moved.take_over()["each second"] == "here already"
     ours[0].kill()
     ours[0].wait()
     sent = ticks(coordinator)
     wait_until(lambda: ticks(coordinator) >= sent + 2, 20)
-    history = [one.at for one in coordinator.entries.history("each second") if one.kind == "tick"]
-    assert {after - before for before, after in pairwise(history)} == {timedelta(seconds=1)}
+    history = coordinator.entries.history("each second")
+    assert {one.kind for one in history} == {"tick"}, "it was not due while no beat ran"
+    assert {after.at - before.at for before, after in pairwise(history)} == {timedelta(seconds=1)}
     assert [one.kind for one in coordinator.entries.history("at noon")] == ["run"], "it was due while no beat ran"
 
 

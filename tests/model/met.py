@@ -116,6 +116,7 @@ MET = {
     "a rollback ends with its first step": (48, 47),
     "a fault is not counted": (8, 32),
     "skip is queue": (5, 2),
+    "skip looks at the first key": (18, 1),
     "defer is queue": (0, 5),
     "an error keeps others from running": (1, 2),
     "a waiter is released": (6, 3),

@@ -12,6 +12,7 @@ from tests.model.grabbing_jobs import GrabbingJobs
 from tests.model.mutants.grabs import MUTATIONS, OF_JOBS
 
 STEPS, MOST = 40, 200
+KNOWN = {"an operator's retry takes a completed instance": 23}  # the course that meets it; the others meet early ones
 ALL = [(Grabbing, one) for one in MUTATIONS] + [(GrabbingJobs, one) for one in OF_JOBS]
 
 
@@ -31,7 +32,7 @@ def test_the_model_sees_that(machine: type[Grabbing], mutant: Mutation, redis_se
 
     assert text_of(mutant.file).count(mutant.old) == 1
     try:
-        for number in range(MOST):
+        for number in (KNOWN.get(mutant.why, 0), *range(MOST)):
             try:
                 Faulty.course(number, STEPS)
             except (AssertionError, CoordinatorError, redis.exceptions.ResponseError):

@@ -14,16 +14,18 @@ def take_over() -> dict[str, str]:
     conf, client = ensure_conf(app), get_redis(app)
     static = client.smembers(conf.statics_key)
     return {
-        key.removeprefix(conf.key_prefix): take(RedBeatSchedulerEntry.from_key(key, app=app))
-        for key in client.zrange(conf.schedule_key, 0, -1)
+        key.removeprefix(conf.key_prefix): take(RedBeatSchedulerEntry.from_key(key, app=app), score)
+        for key, score in client.zrange(conf.schedule_key, 0, -1, withscores=True)
         if key not in static  # they stand in beat_schedule, which our beats read, too
     }
 
 
-def take(old: RedBeatSchedulerEntry) -> str:
-    due, now, known = old.due_at, datetime.now(UTC), {entry.name for entry in coordinator.entries.all()}
-    if old.name not in known:
-        first = due if due and due > now else None
+def take(old: RedBeatSchedulerEntry, score: float) -> str:
+    """`score`: when RedBeat would send it next, in seconds; below 0: never again."""
+    due, now = datetime.fromtimestamp(score, UTC), datetime.now(UTC)
+    known = [entry.name for entry in coordinator.entries.all(old.name, most=1)] == [old.name]
+    if not known:
+        first = due if due > now else None
         try:
             new = Entry(old.name, old.schedule, old.task, old.args, old.kwargs, old.options, first=first)
             coordinator.entries.put(new)
@@ -32,9 +34,11 @@ def take(old: RedBeatSchedulerEntry) -> str:
     if not old.enabled:
         coordinator.entries.pause(old.name, why="it was switched off in RedBeat")
         return "paused"
-    if due and due <= now:  # while no beat ran
+    if known:
+        return "here already"
+    if 0 < score <= now.timestamp():  # it came due while no beat ran
         coordinator.entries.run_now(old.name, token="taken-over", why="it was due")
-    return "here already" if old.name in known else "taken over"
+    return "taken over"
 
 
 if __name__ == "__main__":
