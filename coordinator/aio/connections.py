@@ -140,8 +140,8 @@ class AioConnections(Connections):
 
     @cached_property
     def _options(self) -> tuple[Callable[..., AbstractConnection], dict[str, object]]:
-        """What to make of a connection. A wire watches over its replies itself; in protocol 2, notices come as replies
-        do.
+        """The class of a connection, and its options. A wire watches over its replies itself. In protocol 2, notices
+        come as replies do.
         """
         url, timeout = self._settings.url, self._settings.timeout
         through = sentinels_of(url)

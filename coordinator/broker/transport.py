@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from coordinator.address import through_sentinels
@@ -45,9 +45,10 @@ def is_redis(broker: str | Connection | None) -> bool:
     return bool(broker.transport.driver_type == "redis")
 
 
-def is_amqp(broker: str | None) -> bool:
-    """Whether the broker at this URL is RabbitMQ, or another one that speaks AMQP 0.9.1."""
-    return str(broker or "amqp://").startswith(AMQP_SCHEMES)
+def is_amqp(broker: str | Sequence[str] | None) -> bool:
+    """Whether the broker at this URL, or at the first of these, is RabbitMQ or another one that speaks AMQP 0.9.1."""
+    first = broker if isinstance(broker, str) else next(iter(broker or ()), "")
+    return (first or "amqp://").startswith(AMQP_SCHEMES)
 
 
 def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:

@@ -26,6 +26,7 @@ import click
 import psutil
 
 from coordinator import Coordinator, StoreUnavailable
+from coordinator.broker.transport import is_amqp
 from coordinator.diagnosis.status import warnings
 from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable, free_port
 from coordinator.local.supervisor import POLL, ChildSpec, Supervisor
@@ -149,7 +150,8 @@ class Machine:
         self.environ["COORDINATOR_REPLICA_DIR"] = str(self.wanted.data / "replicas")
         if self._redis:
             self.environ["COORDINATOR_URL"] = self._redis.url
-            self.environ["CELERY_BROKER_URL"] = urlsplit(self._redis.url)._replace(path="/1").geturl()
+            if not is_amqp(self.environ.get("CELERY_BROKER_URL", self._redis.url)):
+                self.environ["CELERY_BROKER_URL"] = urlsplit(self._redis.url)._replace(path="/1").geturl()
         self.environ |= self._extra
         self.environ.setdefault("CELERY_BROKER_URL", self.environ["COORDINATOR_URL"])
         self.coordinator = Coordinator(url=self.environ["COORDINATOR_URL"])

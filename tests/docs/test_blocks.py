@@ -111,6 +111,8 @@ def test_messages_that_a_page_pushes_are_taken(redis_server: RedisServer) -> Non
         for command, _ in one.on(redis_server.port).commands()
         if command.startswith("redis-cli")
     ]
+    with redis_server.client(1) as broker:
+        broker.delete("coordinator.refresh")
     for command in pushed:
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20)
         assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr

@@ -45,7 +45,7 @@ class Storm:
         wait_until(
             self._over, 60 + len(self.names) / 20, lambda: f"seed {self.seed}: {self.fleet.coordinator.counts()}"
         )
-        self._look()
+        self.look()
 
     def _join(self) -> None:
         self._born += 1
@@ -87,7 +87,7 @@ class Storm:
         counts = self.fleet.coordinator.counts()
         return counts["succeeded"] + counts["failed"] == len(self.names)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Each job succeeded; the accepted attempts of a lane follow one another, in order, with growing fences."""
         began: dict[tuple[str, int], int] = {}
         ended: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
 from tests.consistency.conftest import apart
-from tests.fleet.conftest import fleet
+from tests.fleet.conftest import fleet, rabbitmq
 
-__all__ = ["apart", "fleet"]
+__all__ = ["apart", "fleet", "rabbitmq"]

@@ -58,7 +58,9 @@ def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_se
         submit(store_of(f"{url}?colour=red"), "one")
 
 
-def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None:
+def test_a_sentinel_that_hangs_costs_a_part_of_a_call_and_a_master_without_replicas_is_left(
+    sentinels: Sentinels,
+) -> None:
     url, first = sentinels.url(0), sentinels.servers[0]
 
     # A sentinel that hangs costs a part of one call; the store asks it last from then on.
@@ -77,8 +79,15 @@ def test_a_store_follows_the_master_whatever_hangs(sentinels: Sentinels) -> None
             submit(store, "two")
         assert not store.connections._idle
         client.config_set("min-replicas-to-write", 0)
+    store.close()
 
-    # The master hangs: one timeout, and all connections to it are left for those to the next one.
+
+def test_a_store_follows_the_master_that_hangs_and_leaves_it_for_good(sentinels: Sentinels) -> None:
+    url, first = sentinels.url(0), sentinels.servers[0]
+    store = store_of(url, timeout=1.5)
+    assert submit(store, "one") == b"queued"
+
+    # One timeout, and all connections to it are left for those to the next one.
     former, *held = [store.connections._borrow() for _ in range(5)]
     former.connect()
     for connection in held:

@@ -21,10 +21,11 @@ def test_a_bell_gives_up_within_seconds_where_the_broker_reads_nothing_and_later
     app, bells = fleet.shop.app, fleet.coordinator.doorbells
     with app.connection_for_write() as connection:
         queue_of("one")(connection.channel()).declare()
+    bells.ring("one", "first")
     rabbitmq.server.pause()
     try:
         while caplog.text.count("could not ring one") < 3:
-            with within(5):
+            with within(3):
                 bells.ring("one", "x" * 500_000)
     finally:
         rabbitmq.server.resume()
@@ -47,6 +48,7 @@ def test_a_confirmed_publish_says_so_where_the_broker_does_not_answer_and_the_ne
     try:
         with within(10), pytest.raises(OSError), confirmed(app) as producer:
             producer.publish("lost perhaps", **about)
+        assert not producer.connection.connected, "a late answer would confirm the next message"
     finally:
         rabbitmq.server.resume()
     with confirmed(app) as producer:

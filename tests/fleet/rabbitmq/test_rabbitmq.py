@@ -95,7 +95,6 @@ def test_a_node_that_is_gone_leaves_no_queue_also_where_an_older_one_had_left_it
     fleet: Fleet, rabbitmq: Broker
 ) -> None:
     own = "coordinator.node.one@test"
-    fleet.environ["TEST_PRIORITIES"] = "9"  # Celery has all queues of the app declared with priorities then
     with fleet.shop.app.connection_for_write() as connection:
         Queue(own, exchange="", routing_key=own, durable=True).bind(connection.channel()).declare()
     worker = fleet.worker("one", 1, TEST_GONE="3")

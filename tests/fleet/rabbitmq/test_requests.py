@@ -36,7 +36,8 @@ def test_one_that_has_priorities_or_is_a_quorum_queue_stays_so_and_senders_find_
     assert given == (["urgent", "usual"] if "x-max-priority" in arguments else ["usual", "urgent"])
 
 
-def test_messages_that_are_no_tasks_go_from_a_worker_s_queues_and_end_nothing(fleet: Fleet) -> None:
+def test_messages_that_are_no_tasks_end_nothing_in_a_worker_whose_queues_have_priorities(fleet: Fleet) -> None:
+    fleet.environ["TEST_PRIORITIES"] = "9"
     worker, app = fleet.worker("one", 1), fleet.shop.app
     queues = ("celery", f"coordinator.node.{worker.name}")
     with app.connection_for_write() as connection, connection.Producer() as producer:

@@ -21,6 +21,7 @@ from coordinator.local.supervisor import STOP_TOTAL
 from tasks.local.member_server import MemberServer
 from tasks.nodelist.xml_format import write_nodelist
 from tests.harness.command import Command
+from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -63,14 +64,17 @@ def flower_tasks(port: int) -> dict[str, Any]:
     return found
 
 
-def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(tmp_path: Path) -> None:
-    port = free_port()
+@pytest.mark.broker
+def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
+    rabbitmq: Broker | None, tmp_path: Path
+) -> None:
+    port, broker = free_port(), {"CELERY_BROKER_URL": rabbitmq.url} if rabbitmq else {}
     with MemberServer() as server:
         server.fill(20)
         document = tmp_path / "given.xml"
         document.write_bytes(write_nodelist([server.member]))
         given = ("--nodelist", str(document), "--nodes", "1", "--flower-port", str(port))
-        with up(tmp_path, *given, FLOWER_UNAUTHENTICATED_API="true"), client(tmp_path) as coordinator:
+        with up(tmp_path, *given, FLOWER_UNAUTHENTICATED_API="true", **broker), client(tmp_path) as coordinator:
 
             def shown() -> list[str]:
                 finished = {job.id for job in list_jobs(coordinator.store, state="succeeded") if job.task == SYNC}
@@ -79,6 +83,8 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
                 return [job_id for job_id in finished if listed.get(job_id, {}).get("state") == "SUCCESS"]
 
             wait_until(shown, 60, lambda: str(flower_tasks(port)))
+            if rabbitmq:
+                assert "coordinator.refresh" in rabbitmq.queues()
 
 
 def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: Path) -> None:
