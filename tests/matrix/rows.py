@@ -65,7 +65,7 @@ ROWS = (
     Row("celery-5.4-kombu-5.6", "3.11", "5.4.0", "5.6.2", "5.3.1", "redis-7.0", BROKER),
     Row("kombu-5.4-redis-py-5.3", "3.11", "5.4.0", "5.4.2", "5.3.1", "redis-7.0", BROKER),
     Row("kombu-5.4-redis-py-8.1", "3.11", "5.4.0", "5.4.2", "8.1.0", "redis-7.0", BROKER, forced=True),
-    Row("kombu-5.5-redis-py-5.3", "3.11", "5.5.3", "5.5.4", "5.3.1", "redis-7.0", BROKER, forced=True),
+    Row("kombu-5.5-redis-py-5.3", "3.11", "5.5.3", "5.5.4", "5.3.1", "redis-7.0", BROKER, ("PyJWT",), True),
     Row("kombu-5.5-redis-py-8.1", "3.11", "5.5.3", "5.5.4", "8.1.0", "redis-7.0", BROKER, forced=True),
     Row("kombu-5.6-redis-py-7.0", "3.11", "5.6.3", "5.6.2", "7.0.1", "redis-7.0", BROKER, forced=True),
     Row("kombu-5.6-redis-py-7.4", "3.11", "5.6.3", "5.6.2", "7.4.1", "redis-7.0", BROKER, forced=True),
