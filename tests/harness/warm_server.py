@@ -115,7 +115,7 @@ def load() -> None:
     package.__path__ = [str(Path(__file__).parents[2] / "tasks")]
     sys.modules["tasks"] = package
     for name in (*LIBRARIES, *OF_SERVICE):
-        with suppress(ModuleNotFoundError):  # python-ldap, where a user has none
+        with suppress(ImportError):  # python-ldap, where a user has none
             importlib.import_module(name)
     del sys.modules["tasks"]
     assert "tasks.app" not in sys.modules
