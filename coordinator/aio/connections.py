@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -26,6 +27,7 @@ from coordinator.aio.pace import Pace
 from coordinator.aio.wire import Make, Wire
 from coordinator.settings import Settings
 from coordinator.store.connections import Call, Connections, Listener
+from coordinator.store.sentinel import LATE
 from coordinator.store.wire import Arg, pack
 
 
@@ -117,6 +119,7 @@ class AioConnections(Connections):
     async def _make(self) -> AbstractConnection:
         """Through Sentinel, each finds the master anew, and leaves a server that is none."""
         kind, options = self._options
+        began = time.monotonic()
         if self.server.moves:
             host, port = await asyncio.to_thread(self.server.find)
             options = {**options, "host": host, "port": port}
@@ -126,7 +129,8 @@ class AioConnections(Connections):
             if self.server.moves:
                 await connection.send_command("HELLO")
                 told = await connection.read_response()
-                if b"master" not in told:
+                late = time.monotonic() - began > LATE
+                if b"master" not in told or (late and await asyncio.to_thread(self.server.find) != (host, port)):
                     raise redis.ConnectionError(f"{host}:{port} is not the master any more")
         except BaseException:
             await connection.disconnect(nowait=True)

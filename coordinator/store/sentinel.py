@@ -35,7 +35,7 @@ from redis.sentinel import (
 from coordinator.address import sentinels_of
 from coordinator.errors import SettingsError
 
-_LATE = 0.2  # seconds: a server that answers later may have hung, and take itself for the master still
+LATE = 0.2  # seconds: a server that answers later may have hung, and take itself for the master still
 _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 
 
@@ -50,7 +50,7 @@ class _ToMaster(SentinelManagedConnection):
             told = self.read_response()
             pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
             is_master = pairs.get(b"role", pairs.get("role")) in (b"master", "master")
-            if is_master and time.monotonic() - began > _LATE:
+            if is_master and time.monotonic() - began > LATE:
                 is_master = self.connection_pool.get_master_address() == address
             if not is_master:
                 raise redis.ConnectionError(f"{address[0]}:{address[1]} is not the master any more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import closing, suppress
 
@@ -46,8 +47,12 @@ def is_taken(app: Celery, node: str) -> bool:
 
 
 def locate(app: Celery) -> str:
-    """Where a new process finds this app: `module:attribute`, or `path.py:attribute` when it is the main program."""
-    for name, module in list(sys.modules.items()):
+    """Where a new process finds this app: `module:attribute`, or `path.py:attribute` when it is the main program.
+
+    The module that `-A` names comes first: it may configure an app that another one has made.
+    """
+    named = [name for name in _named(sys.argv) if name in sys.modules]
+    for name, module in [*((name, sys.modules[name]) for name in named), *sys.modules.items()]:
         if name.partition(".")[0] in _NOT_HOME:
             continue
         for attribute, value in list(vars(module).items()) if hasattr(module, "__dict__") else ():
@@ -58,3 +63,12 @@ def locate(app: Celery) -> str:
     raise SettingsError(
         f"the Celery app {app.main!r} is no attribute of any module, where the errands of its node could find it"
     )
+
+
+def _named(argv: list[str]) -> list[str]:
+    """The modules that Celery looks for the app in, by the option `-A` or `--app` of this command line."""
+    for option, following in zip(argv, [*argv[1:], ""], strict=True):
+        if found := re.fullmatch(r"-A(?:=?)(.*)|--app(?:=(.*))?", option):
+            name = (found[1] or found[2] or following).partition(":")[0]
+            return [name, f"{name}.celery"]
+    return []

@@ -15,7 +15,7 @@ client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
 client.store.client.ping()
 os.write(1, b"up\\n")
 os.read(0, 1)
-signature = {"task": "tests.harness.apps.shop.work", "args": ["won", 0.5]}
+signature = {"task": "tests.harness.apps.shop.work", "args": ["won", 3]}
 os.write(1, client.submit("single", signature, when_busy="skip").outcome.encode() + b"\\n")
 """
 

@@ -23,9 +23,9 @@ def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
         yield found
 
 
-def told(url: str, **settings: object) -> str:
+def told(url: str) -> str:
     with pytest.raises(CoordinatorError) as raised:
-        submit(store_of(url, **settings), "one")
+        submit(store_of(url, timeout=10), "one")
     return str(raised.value)
 
 

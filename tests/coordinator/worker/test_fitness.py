@@ -6,9 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from celery import Celery
 
+from coordinator.worker.fitness import locate
 from tests.harness.command import environment
 from tests.harness.waiting import wait_until
 
@@ -89,3 +92,17 @@ def test_a_worker_with_wrong_settings_does_not_start(start: Start, tmp_path: Pat
     told = (tmp_path / "log").read_text()
     assert "this worker cannot run jobs: setting url (environment): the URL must begin with redis://" in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("option", [["-A", "shop_of_two.settings"], ["--app=shop_of_two.settings:app"]])
+def test_the_errands_import_the_app_from_the_module_that_the_worker_was_started_with(
+    option: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Celery("shop_of_two", set_as_current=False)
+    for name in ("shop_of_two.made", "shop_of_two.settings"):  # the second one configures what the first one makes
+        module = ModuleType(name)
+        vars(module)["app"] = app
+        monkeypatch.setitem(sys.modules, name, module)
+    assert locate(app) == "shop_of_two.made:app"
+    monkeypatch.setattr(sys, "argv", ["celery", *option, "worker"])
+    assert locate(app) == "shop_of_two.settings:app"
