@@ -46,7 +46,8 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
     """Those with which the page begins: an app whose jobs run in place, and tasks that do nothing."""
     module = ModuleType("shop")
     before, _state._on_app_finalizers = _state._on_app_finalizers, set(_state._on_app_finalizers)
-    app = Celery("shop", broker=server.url(1), task_cls=DjangoTask, set_as_current=False)
+    current = _state._tls.current_app
+    app = Celery("shop", broker=server.url(1), task_cls=DjangoTask)
     app.conf.task_always_eager = app.conf.task_store_eager_result = True
     found = vars(module)
     defined = (ROOT / page).read_text()
@@ -64,7 +65,7 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
         if settings.configured:
             connection.close()
         pools.reset()
-        _state._on_app_finalizers = before
+        _state._on_app_finalizers, _state._tls.current_app = before, current
         sys.modules.pop("shop", None)
 
 

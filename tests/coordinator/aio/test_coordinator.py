@@ -212,6 +212,8 @@ def test_it_follows_the_master_of_sentinels(tmp_path: Path) -> None:
                 sent = await jobs.submit("k", task, unknown="wait")
                 waiting = asyncio.create_task(jobs.wait(sent.job_id))
                 await asyncio.to_thread(sentinels.settle)
+                with first.client() as client:
+                    assert client.wait(2, 10_000) == 2  # both replicas have the job
                 await asyncio.to_thread(first.kill)
                 with pytest.raises(StoreUnavailable):
                     await waiting

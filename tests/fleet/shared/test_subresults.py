@@ -39,7 +39,7 @@ def test_attempts_with_sub_results_never_overlap_and_the_next_job_runs_only_when
 
 def test_a_worker_notes_that_it_has_begun_a_sub_task_until_that_ends(fleet: Fleet, depot: Any) -> None:
     store = depot.coordinator.store
-    job = depot.coordinator.submit("k", depot.spread.s("parent", [["work", "slow", 1.5]]))
+    job = depot.coordinator.submit("k", depot.spread.s("parent", [["work", "slow", 4.0]]))
     begun = store.key("begun", job.job_id)
     wait_until(lambda: store.client.hlen(begun) == 1, 20)
     (node,) = depot.coordinator.nodes()
