@@ -146,7 +146,12 @@ class WardenStep(bootsteps.StartStopStep):
             self._wrong = str(error)
 
     def _hear(self, c: consumer.Consumer) -> None:
-        """Consume the own queue while this worker is the one that is registered under its name."""
+        """Consume the own queue while this worker is the one that is registered under its name.
+
+        Not before Celery's loop consumes: a message that nobody is there to take ends the worker.
+        """
+        if c.task_consumer.on_message is None:
+            return
         try:
             told = os.read(self._ear, 4096)
         except BlockingIOError:

@@ -92,7 +92,9 @@ class RabbitServer:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/{vhost}"
 
     def vhost(self) -> str:
-        """The name of a new one, that nobody else has."""
+        """The name of a new one, that nobody else has. A test that failed may have left the server dead."""
+        if self._server is not None and self._server.poll() is not None:
+            self.start()
         name = f"v{uuid.uuid4().hex[:10]}"
         rights = ", ".join(['<<".*">>'] * 3)
         self.evaluate(

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from kombu.asynchronous.timer import Timer
 
-from coordinator.worker.bootstep import WardenStep, forget_cancelled
+from coordinator.worker.bootstep import Consumer, WardenStep, forget_cancelled
 
 READER = "import sys; [print(line, end='', flush=True) for line in sys.stdin]"
 
@@ -48,6 +50,23 @@ def test_a_line_that_a_pipe_might_cut_is_not_told(step: WardenStep) -> None:
     assert step._process is not None
     assert step._process.stdout is not None
     assert json.loads(step._process.stdout.readline()) == {"ending": 1}
+
+
+def test_the_own_queue_is_not_consumed_before_somebody_takes_its_messages(step: WardenStep) -> None:
+    """As after a connection was lost: the clock's word is there before Celery's loop is."""
+    step._ear, voice = os.pipe()
+    os.set_blocking(step._ear, False)
+    os.write(voice, b"1")
+    consumed = list[str]()
+    tasks = SimpleNamespace(on_message=None, consuming_from=lambda queue: queue in consumed)
+    consumer = SimpleNamespace(hostname="one@test", task_consumer=tasks, add_task_queue=consumed.append)
+    step._hear(cast(Consumer, consumer))
+    assert consumed == []
+    tasks.on_message = print
+    step._hear(cast(Consumer, consumer))
+    assert consumed == ["coordinator.node.one@test"]
+    for end in (step._ear, voice):
+        os.close(end)
 
 
 def test_timers_that_were_cancelled_are_forgotten_and_the_others_keep_their_order() -> None:
