@@ -1,6 +1,5 @@
 """The checker in a minute, and that it sees what it is for. The whole one: tests/soak/test_replicas.py."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -24,18 +23,11 @@ def test_a_replica_set_goes_through_each_mishap(apart: Members, own_redis: Redis
 def test_a_commit_that_not_all_acknowledged_is_seen(own_redis: RedisServer, tmp_path: Path) -> None:
     file, old, _ = HALF_ACKNOWLEDGED
     assert text_of(file).count(old) == 1
-    told = r"has not the newest|older than what was known|is another on"
-
-    def is_seen(seed: int) -> bool:
-        with Members(own_redis.url(0), f"apart{seed}", tmp_path / f"copies{seed}", HALF_ACKNOWLEDGED) as members:
-            try:
-                Trial(members, own_redis, tmp_path / "redis", seed=seed).run(["hang"] * 3, 50)
-            except AssertionError as error:
-                assert re.search(told, str(error)), error
-                return True
-        return False
-
-    assert any(is_seen(seed) for seed in (1, 2, 3)), "one course may miss the moment"
+    with (
+        Members(own_redis.url(0), "apart", tmp_path / "copies", HALF_ACKNOWLEDGED) as members,
+        pytest.raises(AssertionError, match=r"has not the newest|older than what was known|is another on"),
+    ):
+        Trial(members, own_redis, tmp_path / "redis", seed=1, pace=0.01).run([], 4000)  # as many as it takes
 
 
 @pytest.mark.timeout(120)
