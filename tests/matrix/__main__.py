@@ -106,7 +106,9 @@ def run(row: Row, jobs: int) -> Outcome:
         return Outcome(row, f"not run: {why}")
     (folder / "path" / "redis-server").symlink_to(server)  # the first that the tests look for
     argv = [str(own), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(jobs), *row.tests]
-    argv += ["-W", "ignore::DeprecationWarning"]  # an older Celery calls what a newer redis-py deprecates
+    # An older Celery calls what a newer redis-py deprecates, and leaves sockets to the collector.
+    for kind in ("DeprecationWarning", "ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+        argv += ["-W", f"ignore::{kind}"]
     argv += [f"--junit-xml={folder / 'results.xml'}", f"--basetemp={folder / 'tmp'}"]
     path = os.pathsep.join((str(folder / "path"), str(own.parent), os.environ["PATH"]))
     began = time.monotonic()
