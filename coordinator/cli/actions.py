@@ -18,6 +18,7 @@ from coordinator.cli.format import as_json
 from coordinator.cli.session import json_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.coordinator import Coordinator
+from coordinator.errors import UnknownJob
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.states import End
@@ -116,7 +117,7 @@ def submit(
     if as_json_:
         click.echo(as_json(_told(made)))
     else:
-        click.echo(_submitted(made, key))
+        click.echo(_submitted(made, key) + _why_in_front(coordinator, made))
     if not made.accepted:
         raise click.exceptions.Exit(1)
 
@@ -139,9 +140,19 @@ def _submitted(made: Submission, key: str) -> str:
     outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
     if made.outcome == "queued" and made.position == 0:
-        return f"{made.job_id} is in front, and no living node can run it yet"
+        return f"{made.job_id} is in front"
     behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""
     return f"{made.job_id} {outcomes[made.outcome]}{behind}"
+
+
+def _why_in_front(coordinator: Coordinator, made: Submission) -> str:
+    """What holds up a job that is in front and did not start: its lane is paused, or no living node can run it."""
+    if made.outcome != "queued" or made.position != 0:
+        return ""
+    try:
+        return f": {coordinator.why(made.job_id)[0]}"
+    except UnknownJob:
+        return ""  # it was over at once, and its record is gone
 
 
 @click.command()
