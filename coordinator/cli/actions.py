@@ -146,7 +146,7 @@ def _submitted(made: Submission, key: str) -> str:
 
 
 def _why_in_front(coordinator: Coordinator, made: Submission) -> str:
-    """What holds up a job that is in front and did not start: its lane is paused, or no living node can run it."""
+    """The cause why a job in front did not start: its lane is paused, or no living node can run it."""
     if made.outcome != "queued" or made.position != 0:
         return ""
     try:

@@ -20,7 +20,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.snippets import ROOT, Snippet, snippets
 from tests.harness.warm import python, start
 
-# Blocks that say that they are not run; each needs something that a test must not have, or must not change.
+# Blocks that are marked as not run; each needs something that a test must not have, or must not change.
 MOST_NOT_RUN = 7
 BLOCKS = {str(path.relative_to(ROOT)): snippets(path) for path in [*PAGES, *REST]}
 

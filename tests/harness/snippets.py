@@ -1,20 +1,20 @@
 """The blocks of code in the docs: each with its place, and how it is run.
 
-A block that cannot run says so where everybody reads it: its first line is `# not run: ` and the reason. In Python, a
-comment behind a `print` is the line that it prints. In a console, the lines behind a command are its output. `…` stands
-for any text, and alone on a line for any lines.
+Above a block that cannot run stands the reason, for authors alone: `<!-- not run: … -->`. In Python, a comment behind a
+`print` is the line that it prints. In a console, the lines behind a command are its output. `…` stands for any text,
+and alone on a line for any lines.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-NOT_RUN = "# not run: "
 
 _FENCE = re.compile(r"^( *)```(\w*)(?: title=\"([^\"]*)\")?\s*$")
+_NOT_RUN = re.compile(r"^ *<!-- not run: (.+) -->$")
 _PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 _MADE_UP = re.compile(r"\blocalhost:6379\b")
 
@@ -26,20 +26,15 @@ class Snippet:
     language: str
     title: str
     text: str
+    not_run: str = ""  # why
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
-    @property
-    def not_run(self) -> str:
-        """Why, or nothing."""
-        first = self.text.partition("\n")[0]
-        return first.removeprefix(NOT_RUN) if first.startswith(NOT_RUN) else ""
-
     def on(self, port: int) -> "Snippet":
         """The same, for a Redis on that port."""
         text = _MADE_UP.sub(f"127.0.0.1:{port}", self.text).replace("--port 6379", f"--port {port}")
-        return Snippet(self.path, self.line, self.language, self.title, text)
+        return replace(self, text=text)
 
     def commands(self) -> Iterator[tuple[str, list[str]]]:
         """Each command of a console with the lines that it prints."""
@@ -61,17 +56,19 @@ class Snippet:
 
 
 def snippets(path: Path) -> list[Snippet]:
-    found, begun = list[Snippet](), None
+    found, begun, above = list[Snippet](), None, ""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         fence = _FENCE.match(line)
         if begun is None and fence:
-            begun, lines = (number, fence), list[str]()
+            begun, lines = (number, fence, _NOT_RUN.match(above)), list[str]()
         elif begun is not None and line.strip() == "```":
-            first, opening = begun
-            found.append(Snippet(path, first, opening[2], opening[3] or "", "\n".join(lines)))
+            first, opening, reason = begun
+            text, why = "\n".join(lines), reason[1] if reason else ""
+            found.append(Snippet(path, first, opening[2], opening[3] or "", text, why))
             begun = None
         elif begun is not None:
             lines.append(line.removeprefix(begun[1][1]))
+        above = line
     assert begun is None, f"{path}:{begun and begun[0]}: this block does not end"
     return found
 
