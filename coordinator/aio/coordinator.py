@@ -204,6 +204,10 @@ class _Twin(blocking.Coordinator):
         awaited(asyncio.to_thread(self._host.doorbells.ring, node, bell))
 
     def check_open(self) -> None:
+        awaited(self._is_open())
+
+    async def _is_open(self) -> None:
+        """In the greenlet of the caller: Celery keeps the task at work for each greenlet."""
         self._host.check_open()
 
     def _made(self, submission: Submission) -> Submission:

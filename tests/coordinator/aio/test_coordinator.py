@@ -113,6 +113,20 @@ def test_what_is_wrong_is_told_as_by_the_other_coordinator(press: Any) -> None:
         aio.Coordinator(press.coordinator, prefix="other")
 
 
+def test_a_task_at_work_submits_also_where_its_process_ends(press: Any) -> None:
+    async def submit() -> str:
+        async with aio.Coordinator(press.coordinator) as jobs:
+            return (await jobs.submit("k", press.print.s(1))).outcome
+
+    def submitting() -> str:
+        return asyncio.run(submit())
+
+    task = press.app.task(submitting, name="press.submit", shared=False)
+    press.coordinator.close()
+    assert task.apply().get() == "started"
+    press.finish_all()
+
+
 def test_a_plain_client_has_its_own_settings(press: Any) -> None:
     settings = press.coordinator.settings
 
