@@ -157,6 +157,17 @@ def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(p
     awaiting(press, body)
 
 
+def test_a_bulk_of_submits_lets_the_loop_answer_throughout(press: Any) -> None:
+    async def body(jobs: aio.Coordinator) -> None:
+        asked = [(f"k/{n % 10}", press.print.s(n)) for n in range(10 * MANY)]
+        async with turns() as took:
+            await asyncio.sleep(0)  # it begins to look
+            await jobs.submit_many(asked)
+        assert max(took) < LATE, sorted(took)[-5:]
+
+    awaiting(press, body)
+
+
 def test_a_cancelled_wait_leaves_no_subscription_and_disturbs_no_other(press: Any) -> None:
     async def body(jobs: aio.Coordinator) -> None:
         sent = [await jobs.submit(f"k/{n}", press.print.s(n)) for n in range(20)]
