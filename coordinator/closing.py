@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from coordinator.errors import ShuttingDown
+from coordinator.jobs.current import current_job
 
 if TYPE_CHECKING:
     from celery.app.task import Task
@@ -25,7 +26,7 @@ class Closing:
 
     def check_open(self) -> None:
         """Raise ShuttingDown after `close`."""
-        if self._closed_in == os.getpid() and not task_at_work():
+        if self._closed_in == os.getpid() and not task_at_work() and not current_job():
             raise ShuttingDown("this process is shutting down: nothing is submitted any more")
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import redis
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
@@ -45,16 +44,18 @@ class AioConnections(Connections):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, _OfLoop] = {}
         self._born = os.getpid()
 
     @property
     def here(self) -> _OfLoop:
         if self._born != os.getpid():  # forked: the connections are the parent's
-            self._born, self._loops = os.getpid(), WeakKeyDictionary()
+            self._born, self._loops = os.getpid(), {}
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
+            for former in [one for one in list(self._loops) if one.is_closed()]:
+                self._loops.pop(former, None)
             found = self._loops[loop] = _OfLoop(self._make, self._settings.timeout)
         return found
 
@@ -111,7 +112,7 @@ class AioConnections(Connections):
 
     async def aclose(self) -> None:
         """Close those of the running loop."""
-        here = self._loops.pop(asyncio.get_running_loop(), None)
+        here = self._loops.get(asyncio.get_running_loop())  # it stays: a call that connects just now finds it
         if here is not None:
             await here.requests.close()
             await here.notices.close()
@@ -148,8 +149,10 @@ class AioConnections(Connections):
         come as replies do.
         """
         url, timeout = self._settings.url, self._settings.timeout
+        self.connect(timeout)  # as it does, raises SettingsError for options that redis-py does not know
         through = sentinels_of(url)
         given = dict[str, object](parse_url(through.servers if through else url))
+        given.pop("max_connections", None)  # there is one
         kind = cast("type[AbstractConnection]", given.pop("connection_class", Connection))
         if kind is not UnixDomainSocketConnection:
             given["socket_keepalive"] = True

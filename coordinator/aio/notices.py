@@ -51,6 +51,9 @@ class Notices(Wire):
         else:
             super().hear(reply)
 
+    def rests(self) -> bool:
+        return super().rests() and not self._ears
+
     def broke(self, error: Exception) -> None:
         super().broke(error)
         ears, self._ears = self._ears, defaultdict(set)

@@ -1,8 +1,10 @@
 """Tasks that are `async def` run as jobs where something runs them, and say what they miss elsewhere."""
 
+import signal
 from typing import Any
 
 from tests.harness.fleet import Fleet
+from tests.harness.waiting import wait_until
 
 POOL = "celery_aio_pool.pool:AsyncIOPool"
 
@@ -26,3 +28,12 @@ def test_an_async_task_runs_as_a_job_in_a_pool_for_asyncio(fleet: Fleet) -> None
     app = fleet.app("awaiting")
     fleet.worker("one", 1, app="awaiting", pool="custom", fresh=True, CELERY_CUSTOM_WORKER_POOL=POOL)
     assert ended(fleet, app, "by_pool").result == ["by_pool", "k/by_pool", 1]
+
+
+def test_an_async_job_at_work_submits_while_its_worker_ends(fleet: Fleet) -> None:
+    app = fleet.app("awaiting")
+    node = fleet.worker("one", 1, app="awaiting", pool="custom", fresh=True, CELERY_CUSTOM_WORKER_POOL=POOL)
+    job = app.coordinator.submit("k", app.at_the_end.s("later"))
+    wait_until(lambda: app.coordinator.job(job.job_id).state == "running")
+    node.kill(signal.SIGTERM)
+    assert app.coordinator.wait(job.job_id, 60).state == "succeeded"

@@ -113,6 +113,20 @@ def test_what_is_wrong_is_told_as_by_the_other_coordinator(press: Any) -> None:
         aio.Coordinator(press.coordinator, prefix="other")
 
 
+def test_a_task_at_work_submits_also_where_its_process_ends(press: Any) -> None:
+    async def submit() -> str:
+        async with aio.Coordinator(press.coordinator) as jobs:
+            return (await jobs.submit("k", press.print.s(1))).outcome
+
+    def submitting() -> str:
+        return asyncio.run(submit())
+
+    task = press.app.task(submitting, name="press.submit", shared=False)
+    press.coordinator.close()
+    assert task.apply().get() == "started"
+    press.finish_all()
+
+
 def test_a_plain_client_has_its_own_settings(press: Any) -> None:
     settings = press.coordinator.settings
 
@@ -139,6 +153,17 @@ def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(p
         assert {job.state for job in found} == {"cancelled"}
         assert max(took) < LATE, sorted(took)[-5:]
         assert not await asyncio.to_thread(channels, press)
+
+    awaiting(press, body)
+
+
+def test_a_bulk_of_submits_lets_the_loop_answer_throughout(press: Any) -> None:
+    async def body(jobs: aio.Coordinator) -> None:
+        asked = [(f"k/{n % 10}", press.print.s(n)) for n in range(10 * MANY)]
+        async with turns() as took:
+            await asyncio.sleep(0)  # it begins to look
+            await jobs.submit_many(asked)
+        assert max(took) < LATE, sorted(took)[-5:]
 
     awaiting(press, body)
 

@@ -4,7 +4,9 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
 from redis.asyncio.connection import Connection
+from redis.exceptions import ConnectionError as Broken
 
 from coordinator.aio.wire import Wire
 from coordinator.store.wire import pack
@@ -61,3 +63,21 @@ def test_a_cancelled_request_leaves_its_reply_to_nobody_and_the_next_ones_in_ord
         await wire.close()
 
     asyncio.run(body())
+
+
+def test_requests_on_a_connection_that_just_broke_are_told_and_nothing_is_logged(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        wire = Wire(lambda: opened(redis_server), 20)
+        await wire.open()
+        assert wire._connection
+        assert wire._connection._writer
+        wire._connection._writer.transport.abort()
+        found = await asyncio.gather(*(wire.ask_many([pack("PING")]) for _ in range(20)), return_exceptions=True)
+        assert all(isinstance(one, Broken) for one in found)
+        assert await wire.ask_many([pack("ECHO", "again")]) == [b"again"]
+        await wire.close()
+
+    asyncio.run(body())
+    assert not caplog.records

@@ -5,7 +5,7 @@ import os
 
 from celery import Celery, Task
 
-from coordinator import Coordinator, current_job
+from coordinator import Coordinator, aio, current_job
 
 app = Celery("awaiting", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 if os.environ["TEST_BROKER"].startswith("redis"):
@@ -35,3 +35,12 @@ async def by_base(name: str) -> list[object]:
 @app.task
 async def by_pool(name: str) -> list[object]:
     return await _look(name)
+
+
+@app.task
+async def at_the_end(name: str) -> str:
+    """Submit once the worker was told to end."""
+    while coordinator._closed_in is None:
+        await asyncio.sleep(0.02)
+    async with aio.Coordinator(coordinator) as jobs:
+        return (await jobs.submit(name, by_pool.s(name))).outcome

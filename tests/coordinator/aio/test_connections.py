@@ -1,0 +1,132 @@
+"""The connections of asyncio's loops: how they begin, break and end."""
+
+import asyncio
+import gc
+import time
+from contextlib import suppress
+from typing import Any
+from weakref import ref
+
+import pytest
+
+from coordinator import Coordinator, SettingsError, StoreUnavailable, aio
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+
+
+def test_calls_that_find_no_connection_wait_for_one_attempt_together(proxy: Proxy, prefix: str) -> None:
+    async def body() -> None:
+        async with aio.Coordinator(url=proxy.url(), prefix=prefix, timeout=0.5) as jobs:
+            proxy.swallow()
+            began = time.monotonic()
+            found = await asyncio.gather(*(jobs.counts() for _ in range(20)), return_exceptions=True)
+            assert all(isinstance(one, StoreUnavailable) for one in found)
+            assert time.monotonic() - began < 4
+            proxy.heal()
+            assert await jobs.counts()
+
+    asyncio.run(body())
+
+
+def test_a_connection_that_keeps_silent_is_given_up_also_where_each_call_is_cancelled_sooner(
+    proxy: Proxy, prefix: str
+) -> None:
+    async def body() -> None:
+        async with aio.Coordinator(url=proxy.url(), prefix=prefix, timeout=0.5) as jobs:
+            assert await jobs.counts()
+            proxy.swallow()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await jobs.counts()
+            proxy.heal()  # what is open stays silent
+            async with asyncio.timeout(20):
+                while True:
+                    with suppress(TimeoutError, StoreUnavailable):
+                        async with asyncio.timeout(0.3):
+                            assert await jobs.counts()
+                            break
+
+    asyncio.run(body())
+
+
+def test_a_loop_that_was_blocked_for_longer_than_the_timeout_hears_its_replies(redis_server: RedisServer) -> None:
+    async def body() -> None:
+        async with aio.Coordinator(url=redis_server.url(0), timeout=0.3) as jobs:
+            assert await jobs.counts()
+            asked = asyncio.create_task(jobs.counts())
+            requests = jobs._connections.here.requests
+            while not requests._waiting:
+                await asyncio.sleep(0)
+            time.sleep(0.5)
+            assert await asked
+
+    asyncio.run(body())
+
+
+def test_closing_disturbs_no_call_that_connects_at_the_moment(redis_server: RedisServer, prefix: str) -> None:
+    """It is done, or fails; it does not hang, and its connection is closed with the next `aclose`."""
+    jobs = aio.Coordinator(url=redis_server.url(0), prefix=prefix)
+
+    async def call() -> None:
+        with suppress(StoreUnavailable):
+            await jobs.counts()
+
+    async def body() -> None:
+        for turns in range(40):
+            asked = asyncio.create_task(call())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await jobs.aclose()
+            async with asyncio.timeout(10):
+                await asked
+            await jobs.aclose()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(body())
+
+
+def test_the_end_of_a_loop_closes_also_what_its_last_tasks_opened(press: Any) -> None:
+    jobs = aio.Coordinator(press.coordinator)
+
+    async def hold(name: str) -> None:
+        async with jobs.lock(name):
+            await asyncio.sleep(60)
+
+    async def body() -> asyncio.AbstractEventLoop:
+        holders.extend(asyncio.create_task(hold(str(number))) for number in range(5))
+        while len(press.coordinator.lanes()) < 5:
+            await asyncio.sleep(0.01)
+        return asyncio.get_running_loop()
+
+    holders: list[asyncio.Task[None]] = []
+    loop = asyncio.run(body())
+    assert not press.coordinator.lanes()
+    assert not asyncio.all_tasks(loop)
+
+
+def test_loops_that_ended_are_forgotten(redis_server: RedisServer, prefix: str) -> None:
+    jobs = aio.Coordinator(url=redis_server.url(0), prefix=prefix)
+
+    async def body() -> ref[asyncio.AbstractEventLoop]:
+        assert await jobs.counts()
+        return ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(body()) for _ in range(5)]
+    gc.collect()
+    assert [loop() for loop in loops[:-1]] == [None] * 4
+
+
+def test_options_of_the_address_are_taken_and_refused_as_by_the_other_coordinator(
+    redis_server: RedisServer, prefix: str
+) -> None:
+    async def ask(options: str) -> dict[str, int]:
+        async with aio.Coordinator(url=f"{redis_server.url(0)}?{options}", prefix=prefix) as jobs:
+            return await jobs.counts()
+
+    assert asyncio.run(ask("max_connections=5&health_check_interval=10"))
+    for options in ("nonsense=5", "max_connections=many"):
+        with pytest.raises(SettingsError) as refused:
+            asyncio.run(ask(options))
+        with pytest.raises(SettingsError) as before:
+            Coordinator(url=f"{redis_server.url(0)}?{options}", prefix=prefix).counts()
+        assert str(refused.value) == str(before.value)
