@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from celery import Celery
 from kombu.messaging import Producer
@@ -34,3 +36,31 @@ def confirmed(app: Celery) -> Iterator[Producer]:
         except Exception:
             producer.connection.collect()  # a late answer would confirm the next message
             raise
+
+
+_CONFIRMING: ContextVar[bool] = ContextVar("confirming", default=False)
+
+
+class _Lender:
+    """An app's `producer_or_acquire`, which Celery's own code calls where nobody gives it a producer."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._lend = app.producer_or_acquire
+
+    def __call__(self, producer: Producer | None = None) -> AbstractContextManager[Any]:
+        if producer is None and _CONFIRMING.get():
+            return confirmed(self._app)
+        return self._lend(producer)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def confirming(app: Celery) -> Iterator[None]:
+    """Have this thread's publishes confirmed that take no producer, such as those of errbacks."""
+    if not isinstance(app.producer_or_acquire, _Lender):
+        app.producer_or_acquire = _Lender(app)
+    before = _CONFIRMING.set(True)
+    try:
+        yield
+    finally:
+        _CONFIRMING.reset(before)

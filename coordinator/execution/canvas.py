@@ -20,7 +20,7 @@ from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 from kombu.exceptions import EncodeError
 
-from coordinator.broker.confirmed import TWICE, confirmed
+from coordinator.broker.confirmed import TWICE, confirmed, confirming
 from coordinator.broker.transport import is_amqp
 from coordinator.errors import LaneFull, Locked
 from coordinator.jobs.record import Job
@@ -101,7 +101,21 @@ def go_on(app: Celery, request: Context, end: Ended, kept: bool, turned_away: bo
         elif end.state == states.REVOKED:
             backend.mark_as_revoked(request.id, str(end.result), request, kept)
         else:
-            backend.mark_as_failure(request.id, end.result, end.trace, request=request, store_result=kept)
+            how = {"store_result": kept, "call_errbacks": False}
+            backend.mark_as_failure(request.id, end.result, end.trace, request=request, **how)
+            _call_errbacks(app, request, end)
+
+
+def _call_errbacks(app: Celery, request: Context, end: Ended) -> None:
+    """As the last act of `mark_as_failure`. Celery's own code takes no producer for them."""
+    if not request.errbacks:
+        return
+    if not is_amqp(app.conf.broker_write_url):
+        app.backend._call_task_errbacks(request, end.result, end.trace)
+        return
+    request.errbacks = [app.signature(one).clone().set(retry_policy=TWICE) for one in request.errbacks]
+    with confirming(app):
+        app.backend._call_task_errbacks(request, end.result, end.trace)
 
 
 def _publish(app: Celery, request: Context, result: object) -> None:

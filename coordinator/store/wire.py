@@ -104,6 +104,8 @@ def refused(where: str, error: Exception, job_id: str | None) -> StoreRefused | 
     if isinstance(error, redis.exceptions.NoPermissionError) or any(word in str(error) for word in _FORBIDDEN):
         rules = "the page on operations names the rules of an ACL that it needs, Redis' ACL LOG the one that it lacks"
         return StoreRefused(f"Redis at {where} forbids that to this user: {error}; {rules}", job_id)
+    if "DB index is out of range" in str(error):
+        return StoreRefused(f"Redis at {where} has no database of this number", job_id)
     if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):
         full = isinstance(error, redis.exceptions.OutOfMemoryError)
         return StoreRefused(f"Redis at {where} refuses writes: {error}", job_id, full)

@@ -215,6 +215,7 @@ def test_an_apps_commands_stand_beside_the_librarys(tmp_path: Path) -> None:
         ("redis://localhost:{http}", "a server answers there that is no Redis. COORDINATOR_URL names it"),
         ("redis://localhost:{locked}", "it wants a password: redis://:PASSWORD@HOST. COORDINATOR_URL names it"),
         ("redis://:wrong@localhost:{locked}", "it does not take this user and password. COORDINATOR_URL names it"),
+        ("redis://:secret@localhost:{locked}/99", "has no database of this number"),
         ("redis://localhost:1", "Is it running? COORDINATOR_URL names it"),
     ],
 )

@@ -50,6 +50,8 @@ def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_se
     assert "know no master 'nobody', but 'mymaster'" in told(f"{hosts}/nobody")
     assert "a server answers there that is no sentinel" in told(f"redis+sentinel://127.0.0.1:{redis_server.port}/m")
     assert "no sentinel answers (127.0.0.1:1: " in told("redis+sentinel://127.0.0.1:1/mymaster")
+    with pytest.raises(StoreRefused, match="has no database of this number"):
+        submit(store_of(f"{hosts}/mymaster/99"), "one")
     assert "it does not take this user and password" in told(url.replace("//", "//me:secret@"))
     assert "secret" not in told(url.replace("//", "//me:secret@"))
     with pytest.raises(SettingsError, match="unexpected keyword argument 'pasword'"):

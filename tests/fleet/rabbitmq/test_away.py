@@ -1,11 +1,16 @@
 """RabbitMQ reads nothing, or dies under a beat: nobody who submits waits for it, and no tick is lost."""
 
+import json
+from typing import Any
+
 import pytest
 from kombu.entity import Queue
+from kombu.exceptions import OperationalError
 
 from coordinator.broker.confirmed import confirmed
 from coordinator.broker.doorbells import queue_of
 from coordinator.broker.transport import CONFIRMED
+from coordinator.execution.canvas import Caller, Ended, go_on, request_of
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, run, source, without_gap
 from tests.harness.fleet import Fleet
 from tests.harness.rabbitmq import Broker
@@ -54,6 +59,30 @@ def test_a_confirmed_publish_says_so_where_the_broker_does_not_answer_and_the_ne
     with confirmed(app) as producer:
         producer.publish("after", **about)
     assert {message.body for message in rabbitmq.taken(app, "kept")} >= {"before", "after"}
+
+
+@pytest.mark.parametrize("state", ["SUCCESS", "FAILURE"])
+def test_the_end_of_a_job_is_not_told_where_the_broker_did_not_confirm_its_links_or_errbacks(
+    fleet: Fleet, rabbitmq: Broker, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setitem(CONFIRMED, "read_timeout", 1)
+    app, note = fleet.shop.app, fleet.shop.note
+
+    def tell(name: str) -> None:
+        spec: Any = {"link": [note.si(name)], "link_error": [note.si(name), note.si(f"{name} too")]}
+        request = request_of((), {}, "one", Caller(name, note.name, spec), kept=False)
+        go_on(app, request, Ended(state, ValueError(name), None), kept=False)
+
+    tell("before")
+    rabbitmq.server.pause()
+    try:
+        with within(20), pytest.raises(OperationalError):
+            tell("lost perhaps")
+    finally:
+        rabbitmq.server.resume()
+    tell("after")
+    names = {json.loads(message.body)[0][0] for message in rabbitmq.taken(app, "celery")}
+    assert names >= ({"before", "after"} if state == "SUCCESS" else {"before", "before too", "after", "after too"})
 
 
 def test_ticks_of_ordinary_tasks_wait_for_a_broker_that_was_killed_and_none_is_lost(
