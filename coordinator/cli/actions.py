@@ -139,7 +139,7 @@ def _submitted(made: Submission, key: str) -> str:
     outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
     if made.outcome == "queued" and made.position == 0:
-        return f"{made.job_id} is in front, and no living node can run it yet"
+        return f"{made.job_id} is in front in {key}, and cannot start yet: coordinator why {made.job_id}"
     behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""
     return f"{made.job_id} {outcomes[made.outcome]}{behind}"
 

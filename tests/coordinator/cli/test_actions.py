@@ -50,7 +50,8 @@ def test_what_cannot_be_submitted_is_refused_by_name(
 
 def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node: Puppet) -> None:
     assert told(call("pause", "order/1", "--why", "disk full", "--by", "ann")) == "order/1 is paused"
-    node.submit("order/1", job_id="j")
+    submit = call("submit", "order/1", "shop.work", "--id", "j", "--unknown", "wait")
+    assert told(submit) == "j is in front in order/1, and cannot start yet: coordinator why j"
     assert told(call("pause", "order/1", "--why", "disk still full")) == "order/1 was paused already"
     assert "disk still full" in told(call("lanes"))
     (lane,) = loaded(call("lanes", "--json"))
@@ -158,7 +159,7 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
     try:
         assert (
             told(call("-A", "depot2", "submit", "k", "parts.lift", "--id", "j"))
-            == "j is in front, and no living node can run it yet"
+            == "j is in front in k, and cannot start yet: coordinator why j"
         )
         unknown = call("-A", "depot2", "submit", "k", "parts.lower")
         assert (unknown.exit_code, "unknown task 'parts.lower'" in unknown.stderr) == (1, True)
