@@ -7,10 +7,12 @@ rollback drops it, also that of a savepoint around the call. Neither Django nor 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, Unpack, cast
+
+from coordinator.errors import InvalidJob
 
 if TYPE_CHECKING:
     from coordinator.jobs.options import Options
@@ -71,11 +73,20 @@ class Transactions(ABC):
         """
         request = self._request(keys, signature, options)
         if session is None:
-            import_module("django.db.transaction").on_commit(partial(self.core.submit, request), using=using)
+            _django_on_commit()(partial(self.core.submit, request), using=using)
         else:
             plain = cast("SqlSession", getattr(session, "sync_session", session))
             _Waiting.of(plain, self.core).add(plain, request)
         return request.id
+
+
+def _django_on_commit() -> Callable[..., None]:
+    try:
+        return cast("Callable[..., None]", import_module("django.db.transaction").on_commit)
+    except ModuleNotFoundError as error:
+        if error.name != "django":
+            raise
+        raise InvalidJob("name a session of SQLAlchemy (session=…): else Django counts, and is not here") from error
 
 
 class _Waiting:

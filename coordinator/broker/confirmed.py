@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 from celery import Celery
 from kombu.messaging import Producer
@@ -48,7 +47,7 @@ class _Lender:
         self._app = app
         self._lend = app.producer_or_acquire
 
-    def __call__(self, producer: Producer | None = None) -> AbstractContextManager[Any]:
+    def __call__(self, producer: Producer | None = None) -> AbstractContextManager[Producer]:
         if producer is None and _CONFIRMING.get():
             return confirmed(self._app)
         return self._lend(producer)  # type: ignore[no-any-return]

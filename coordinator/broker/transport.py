@@ -59,6 +59,7 @@ def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:
     broker = str(app.conf.broker_url or "") if app else ""
     if app and not settings.url and (url := _served_by(app, broker)):
         settings = Settings.load({**given, "url": url}, named, os.environ)
+        settings._sources["url"] = "broker"
     return settings
 
 

@@ -159,10 +159,6 @@ def sorters(coordinator: Coordinator, as_json_: bool) -> None:
 @with_coordinator
 def nodes(coordinator: Coordinator, as_json_: bool) -> None:
     """List the living nodes; show or drain one of them."""
-    if (subcommand := click.get_current_context().invoked_subcommand) is not None:
-        if as_json_:
-            raise click.UsageError(f"write --json behind the command: nodes {subcommand} --json")
-        return
     every = Nodes(coordinator.store).all()
     found = [node for node in every if node.alive]
     heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "version", "queues", "labels")
@@ -192,10 +188,6 @@ for command in actions.NODE_COMMANDS:
 @with_coordinator
 def libraries(coordinator: Coordinator, as_json_: bool) -> None:
     """The libraries of functions on the Redis server: of this version, of other versions, others'."""
-    if click.get_current_context().invoked_subcommand is not None:
-        if as_json_:
-            raise click.UsageError("this command has no JSON")
-        return
     found = coordinator.store.libraries()
     rows = (
         (one.name, one.digest or None, "yes" if one.digest else "no", "this" if one.current else None) for one in found

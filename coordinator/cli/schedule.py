@@ -38,10 +38,6 @@ def schedule(coordinator: Coordinator, most: int, prefix: str, as_json_: bool) -
 
     NAME: show this entry, its next instants and what became of the last ones.
     """
-    if (subcommand := click.get_current_context().invoked_subcommand) is not None:
-        if as_json_:
-            raise click.UsageError(f"write --json behind the command: schedule {subcommand} --json")
-        return
     found = coordinator.entries.all(prefix, most)
     heads = ("entry", "when", "next", "starts", "lane", "steered")
     rows = ((one.name, one.words, _next(one), one.task, one.key, _steered(one)) for one in found)

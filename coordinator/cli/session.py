@@ -127,10 +127,19 @@ json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON,
 
 
 def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> Callable[P, None]:
-    """Give the command its coordinator as the first argument."""
+    """Give the command its coordinator as the first argument.
+
+    A group whose subcommand follows is not called: only the subcommand looks, so that its --help needs no Redis.
+    """
 
     @click.pass_context
     def call(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        ctx.invoke(function, session_of(ctx.find_root()).coordinator, *args, **kwargs)
+        if (subcommand := ctx.invoked_subcommand) is not None:
+            if kwargs.get("as_json_"):
+                raise click.UsageError(f"write --json behind the command: {ctx.info_name} {subcommand} --json")
+            return
+        coordinator = session_of(ctx.find_root()).coordinator
+        coordinator.store.check()
+        ctx.invoke(function, coordinator, *args, **kwargs)
 
     return update_wrapper(call, function)

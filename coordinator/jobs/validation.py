@@ -27,7 +27,7 @@ class OwnId(str):
 
 def check_keys(keys: object) -> tuple[str, ...]:
     """The keys of a job: 1 to 16 different texts of 1 to 512 bytes without control characters."""
-    if not isinstance(keys, Collection):
+    if not isinstance(keys, Collection) or isinstance(keys, bytes):
         raise InvalidJob(f"a key is text, several are a list of texts, not {keys!r}")
     found = (keys,) if isinstance(keys, str) else tuple(keys)
     if not 1 <= len(found) <= MAX_KEYS:

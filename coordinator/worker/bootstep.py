@@ -148,9 +148,10 @@ class WardenStep(bootsteps.StartStopStep):
     def _hear(self, c: consumer.Consumer) -> None:
         """Consume the own queue while this worker is the one that is registered under its name.
 
-        Not before Celery's loop consumes: a message that nobody is there to take ends the worker.
+        Not before Celery's loop consumes: a message that nobody is there to take ends the worker. In a pool without a
+        hub a timer's thread comes here, also while the worker ends and has no consumer any more.
         """
-        if c.task_consumer.on_message is None:
+        if c.task_consumer is None or c.task_consumer.on_message is None:
             return
         try:
             told = os.read(self._ear, 4096)

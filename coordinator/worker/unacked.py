@@ -210,7 +210,7 @@ class Unacked(StoppableThread):
             if time.monotonic() >= until:
                 return
         client.zrem(_WORKERS + self._app.main, worker)
-        logger.warning("%s is dead: %d of its unacked messages went back to their queues", node, number)
+        logger.log(logging.WARNING if number else logging.INFO, "%s is dead: %d messages went back", node, number)
 
     def _returns(self, incarnation: str, forsaken: str) -> Iterator[int]:
         """A message at each turn. `forsaken`: a dead node's own queue, which nobody consumes, or none."""

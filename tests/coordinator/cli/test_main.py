@@ -11,7 +11,7 @@ import pytest
 
 from coordinator import Coordinator, SettingsError
 from coordinator.local.redis import free_port
-from tests.harness.command import Call, loaded, refused
+from tests.harness.command import Call, loaded, refused, told
 from tests.harness.redis import RedisServer
 
 
@@ -134,6 +134,11 @@ def test_a_redis_that_is_away_is_named_without_its_password(call: Call) -> None:
     assert "Redis at redis://***@127.0.0.1" in line
     assert "COORDINATOR_URL" in line
     assert "secret" not in line
+
+
+@pytest.mark.parametrize("group", ["nodes drain", "schedule change", "libraries remove"])
+def test_the_help_of_a_subcommand_needs_no_app_and_no_redis(call: Call, group: str) -> None:
+    assert f"Usage: coordinator {group} [OPTIONS]" in told(call(*group.split(), "--help", COORDINATOR_URL=None))
 
 
 def test_without_app_and_redis_both_ways_out_are_named(call: Call) -> None:

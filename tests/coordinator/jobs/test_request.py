@@ -138,6 +138,11 @@ def test_keys_that_cannot_be_keys_are_refused(keys: Any) -> None:
         sketch(keys)
 
 
+def test_bytes_are_named_as_they_are_given() -> None:
+    with pytest.raises(InvalidJob, match="not b'order/1'"):
+        sketch(b"order/1")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("key", ["x" * 512, "ü" * 256, "a b", "{a}", "sync/urn:node:A", "*", "'", '"', "\\", "🙂"])
 def test_any_printable_text_is_a_key(key: str) -> None:
     assert sketch(key).keys == (key,)

@@ -201,11 +201,9 @@ def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_way_out(old
 
 @needs_62
 def test_the_command_and_a_beat_say_that_redis_is_too_old(old_redis: RedisServer, call: Call) -> None:
-    for command in ("status", "nodes", "libraries"):
+    for command in ("status", "nodes", "libraries", "jobs", "lanes", "grabs", "schedule"):
         result = call(command, COORDINATOR_URL=old_redis.url(0))
-        if command != "nodes":  # it asks for no function
-            assert result.exit_code == 1
-            assert "Redis 7.0 or later" in result.stderr
+        assert (result.exit_code, "Redis 7.0 or later" in result.stderr) == (1, True), result.output
     app = Celery("shop", broker=old_redis.url(1), set_as_current=False)
     Coordinator(app, url=old_redis.url(0))
     with pytest.raises(SettingsError, match="Redis 7"):

@@ -10,7 +10,7 @@ from celery.contrib.django.task import DjangoTask
 from django.conf import settings
 from django.db import connection, transaction
 
-from coordinator import Coordinator
+from coordinator import Coordinator, InvalidJob
 from tests.harness.redis import RedisServer
 
 pytestmark = pytest.mark.usefixtures("node")  # it has the task
@@ -37,6 +37,17 @@ def test_a_job_is_submitted_when_the_transaction_commits(coordinator: Coordinato
     assert jobs(coordinator) == [first]
     second = coordinator.submit_on_commit("order", SHIP)
     assert jobs(coordinator) == [first, second], "outside a transaction it is submitted at once"
+
+
+def test_without_a_session_and_django_the_way_out_is_named(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(_: str) -> None:
+        raise ModuleNotFoundError("No module named 'django'", name="django")
+
+    monkeypatch.setattr("coordinator.transactions.import_module", lacks)
+    with pytest.raises(InvalidJob, match="session="):
+        coordinator.submit_on_commit("order", SHIP)
 
 
 def test_nothing_is_submitted_where_the_transaction_or_a_savepoint_is_rolled_back(coordinator: Coordinator) -> None:

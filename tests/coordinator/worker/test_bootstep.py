@@ -69,6 +69,11 @@ def test_the_own_queue_is_not_consumed_before_somebody_takes_its_messages(step: 
         os.close(end)
 
 
+def test_a_worker_that_ends_has_no_consumer_any_more_and_that_is_no_error(step: WardenStep) -> None:
+    """With threads and gevent the timer's thread may come between the end of the consumer and its own."""
+    step._hear(cast(Consumer, SimpleNamespace(hostname="one@test", task_consumer=None)))
+
+
 def test_timers_that_were_cancelled_are_forgotten_and_the_others_keep_their_order() -> None:
     timer, fired = Timer(), list[int]()
     for number in range(3000):

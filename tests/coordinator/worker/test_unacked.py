@@ -104,6 +104,14 @@ def test_the_unacked_messages_of_a_dead_worker_go_to_the_front_of_its_queue_as_d
     assert broker.client.zrange(f"{broker.prefix}coordinator.hands:shop", 0, -1) == []
 
 
+def test_a_worker_that_left_no_message_behind_is_no_warning(
+    broker: Broker, warden: Unacked, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended in order, and the next worker of that name is there perhaps."""
+    warden.give_back(OVER, [OVER])
+    assert caplog.messages == []
+
+
 def test_who_is_behind_in_putting_back_takes_nothing_from_whom_it_was_given_to_since(
     broker: Broker, warden: Unacked, other: Unacked
 ) -> None:
