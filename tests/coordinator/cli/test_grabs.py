@@ -6,6 +6,7 @@ import threading
 from coordinator import Coordinator
 from tests.harness.command import Call, loaded, told
 from tests.harness.hand_node import Puppet
+from tests.harness.waiting import wait_until
 
 
 def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinator) -> None:
@@ -40,7 +41,14 @@ def test_a_submit_with_an_instance_says_who_has_it_and_waits_for_the_end(
     assert call(*asked).stdout == "one (one, pid 0) has done it: nothing was submitted\n"
     assert loaded(call("grabs", "nightly", "--json"))[0]["state"] == "complete"
     grab = coordinator.grab("nightly", "b", "server 1")
-    ending = threading.Timer(0.3, lambda: grab.complete({"rows": 3}))
+    client = coordinator.store.client
+    before = client.pubsub_channels()
+
+    def end() -> None:
+        wait_until(lambda: client.pubsub_channels() != before)  # the command waits
+        grab.complete({"rows": 3})
+
+    ending = threading.Thread(target=end)
     ending.start()
     found = loaded(call("submit", "nightly", "shop.work", "--instance", "b", "--wait", "--json"))
     assert (found["state"], found["result"]) == ("succeeded", {"rows": 3})
