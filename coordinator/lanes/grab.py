@@ -207,9 +207,9 @@ class Grab:
             seen = look(self._grabber.store, self.key, self.instance)
             if seen.state in ("abandoned", "") and self._on_losing == "wait":
                 self._take()
-                seen = look(self._grabber.store, self.key, self.instance)
-                if self.won:
+                if self.won:  # before anything else is asked: nobody would know of it where that fails
                     return "abandoned"
+                seen = look(self._grabber.store, self.key, self.instance)
         except (StoreUnavailable, StoreRefused) as error:
             logger.debug("grab %s %s: %s", self.key, self.instance, error)
             return None

@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from subprocess import PIPE
 
 import pytest
 
 from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTimeout
 from coordinator.jobs.instances import lane_of
+from coordinator.lanes.leases import Lease, Renewer
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -114,6 +116,23 @@ def test_a_lost_reply_is_recognised_as_ones_own_win_and_a_completion_as_ones_own
     grab.complete("once")
     assert proxy.lost.is_set()
     assert behind.grabs("job")[0].value == "once"
+
+
+def test_a_process_that_takes_over_hears_of_it_also_where_the_next_reply_is_lost(
+    behind: Coordinator, coordinator: Coordinator, proxy: Proxy
+) -> None:
+    class Losing(Renewer):
+        def add(self, lease: Lease, ttl: float, since: float) -> None:
+            super().add(lease, ttl, since)
+            proxy.lose_reply(b"grab_look")
+
+    first = coordinator.grab("job", "a", "one")
+    grabber = replace(behind._grabber, renewer=Losing(behind.store))
+    second = grabber.grab("job", "a", "two", ttl=30, on_losing="wait", keep=60)
+    assert first._lease
+    coordinator.cancel(first._lease.job_id)
+    assert (second.wait(5), second.won) == ("abandoned", True)
+    second.complete()
 
 
 def test_an_error_of_the_store_is_an_error_and_never_a_loss(behind: Coordinator, proxy: Proxy) -> None:
