@@ -47,6 +47,15 @@ class AsyncSession(Protocol):
     def sync_session(self) -> SqlSession: ...
 
 
+class ScopedSession(Protocol):
+    """One that each thread or task has for itself, as Flask-SQLAlchemy's `db.session`."""
+
+    @property
+    def registry(self) -> object: ...
+
+    def __call__(self) -> SqlSession | AsyncSession: ...
+
+
 class Transactions(ABC):
     """The part of a Coordinator that submits on commit."""
 
@@ -61,12 +70,12 @@ class Transactions(ABC):
 
     def submit_on_commit(
         self, keys: str | Sequence[str] | None, signature: Mapping[str, object], *,
-        session: SqlSession | AsyncSession | None = None,
+        session: SqlSession | AsyncSession | ScopedSession | None = None,
         using: str | None = None, **options: Unpack[Options],
     ) -> str:  # fmt: skip
         """Submit the job once the current transaction commits, never where it is rolled back. Gives the job's id.
 
-        `session`: of SQLAlchemy, also an AsyncSession. Without one, Django's transaction of the database `using`
+        `session`: of SQLAlchemy, also an AsyncSession or a scoped one. Without one, Django's transaction of the database `using`
         counts; outside any, the job is submitted at once. Raises InvalidJob at the call. An error of Redis comes out of
         the commit, which holds: ask again with its `job_ids`, or under the id that the call gave. A process that dies
         just after the commit submits nothing.
@@ -75,7 +84,7 @@ class Transactions(ABC):
         if session is None:
             _django_on_commit()(partial(self.core.submit, request), using=using)
         else:
-            plain = cast("SqlSession", getattr(session, "sync_session", session))
+            plain = _plain(session, using)
             _Waiting.of(plain, self.core).add(plain, request)
         return request.id
 
@@ -87,6 +96,17 @@ def _django_on_commit() -> Callable[..., None]:
         if error.name != "django":
             raise
         raise InvalidJob("name a session of SQLAlchemy (session=…): else Django counts, and is not here") from error
+
+
+def _plain(session: object, using: str | None) -> SqlSession:
+    """The session itself: that of this thread or task, and the one under an AsyncSession."""
+    if using is not None:
+        raise InvalidJob("session= is of SQLAlchemy and using= is of Django: name one of them")
+    own = session() if hasattr(session, "registry") and callable(session) else session
+    found = getattr(own, "sync_session", own)
+    if not isinstance(found, import_module("sqlalchemy.orm").Session):
+        raise InvalidJob(f"session: a Session of SQLAlchemy, not {session!r}")
+    return cast("SqlSession", found)
 
 
 class _Waiting:

@@ -197,7 +197,8 @@ def retry(coordinator: Coordinator, job_id: str, to: End, why: str, by: str) -> 
     A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
     """
     state = coordinator.retry(job_id, to=to, why=why, by=by)
-    return {"id": job_id, "state": state}, f"{job_id} is {state}"
+    done = "" if state in ("ready", "waiting") else ": only a job that is held, retrying, or ended badly runs again"
+    return {"id": job_id, "state": state}, f"{job_id} is {state}{done}"
 
 
 @acts("job_id", "ID")

@@ -101,7 +101,8 @@ def test_retry_has_a_job_go_on_and_keeps_who_and_why(call: Call, node: Puppet) -
     assert node.order() == ["j"]
     assert "by ann" in told(call("job", "j"))
     assert loaded(call("job", "j", "--json"))["acts"]["retried"]["why"] == "mended"
-    assert told(call("retry", "j", "--why", "once more")) == "j is succeeded"
+    said = "j is succeeded: only a job that is held, retrying, or ended badly runs again"
+    assert told(call("retry", "j", "--why", "once more")) == said
 
 
 def test_a_retry_at_once_of_a_job_that_waits_for_its_retry_is_noted_too(call: Call, node: Puppet) -> None:

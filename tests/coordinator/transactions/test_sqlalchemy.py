@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from coordinator import Coordinator, InvalidJob, StoreUnavailable
 from tests.harness.proxy import Proxy
@@ -97,6 +97,27 @@ def test_an_async_session_counts_as_its_own(coordinator: Coordinator, session: S
         return job_id
 
     assert [asyncio.run(commit())] == jobs(coordinator)
+
+
+def test_a_scoped_session_counts_as_the_one_of_this_thread(coordinator: Coordinator, session: Session) -> None:
+    scoped = scoped_session(lambda: session)  # type: ignore[arg-type]
+    job_id = coordinator.submit_on_commit("order", SHIP, session=scoped)
+    assert jobs(coordinator) == []
+    scoped.commit()
+    assert [job_id] == jobs(coordinator)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"session": "x"}, "a Session of SQLAlchemy, not 'x'"),
+        ({"session": sessionmaker()}, r"a Session of SQLAlchemy, not sessionmaker"),
+        ({"session": Session(), "using": "default"}, "name one of them"),
+    ],
+)
+def test_an_object_that_is_no_session_is_named(coordinator: Coordinator, options: Any, says: str) -> None:
+    with pytest.raises(InvalidJob, match=says):
+        coordinator.submit_on_commit("order", SHIP, **options)
 
 
 def test_a_wrong_job_is_refused_at_the_call(coordinator: Coordinator, session: Session) -> None:
