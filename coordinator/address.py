@@ -118,7 +118,9 @@ def through_sentinels(broker: str, options: dict[str, object]) -> str:
 
 
 def as_broker(url: str) -> dict[str, object]:
-    """Celery's own settings for the server at this address, as a broker."""
+    """Celery's own settings for the server at this address, as a broker. Raises ValueError."""
+    if url.startswith("sentinel://"):
+        checked(url)  # it has no name of a master
     if (found := sentinels_of(url)) is None:
         return {"broker_url": url}
     servers, sentinels = urlsplit(found.servers), urlsplit(found.sentinels)

@@ -6,8 +6,8 @@ from celery import Celery
 
 from beat_schedule import BEAT_SCHEDULE
 from coordinator import Coordinator
-from coordinator.address import as_broker
 from coordinator.documents.replica_set import label_of
+from tasks.broker import broker_of
 from tasks.settings import Settings
 
 NODELIST = "nodelist"
@@ -20,7 +20,7 @@ _TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.pipel
 
 app = Celery("tasks", include=[*_TASKS, *_DECLARED])
 app.conf.update(
-    **as_broker(os.environ.get("CELERY_BROKER_URL") or os.environ.get("COORDINATOR_URL") or "redis://127.0.0.1:6379/0"),
+    **broker_of(os.environ),
     beat_schedule={name: {**entry, "schedule": _SCHEDULES[name]} for name, entry in BEAT_SCHEDULE.items()},
     beat_scheduler="coordinator.scheduler.Scheduler",
     enable_utc=True,

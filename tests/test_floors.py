@@ -32,7 +32,7 @@ public aio
 __init__ cli testing
 """
 SERVICE_FLOORS = """
-settings
+settings broker
 app
 member_node
 database

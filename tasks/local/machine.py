@@ -30,6 +30,7 @@ from coordinator.broker.transport import is_amqp
 from coordinator.diagnosis.status import warnings
 from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable, free_port
 from coordinator.local.supervisor import POLL, ChildSpec, Supervisor
+from tasks.broker import given
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment
 from tasks.nodelist.protocol import Nodelist
@@ -153,7 +154,7 @@ class Machine:
             if not is_amqp(self.environ.get("CELERY_BROKER_URL", self._redis.url)):
                 self.environ["CELERY_BROKER_URL"] = urlsplit(self._redis.url)._replace(path="/1").geturl()
         self.environ |= self._extra
-        self.environ.setdefault("CELERY_BROKER_URL", self.environ["COORDINATOR_URL"])
+        self.environ.setdefault("CELERY_BROKER_URL", given(os.environ) or self.environ["COORDINATOR_URL"])
         self.coordinator = Coordinator(url=self.environ["COORDINATOR_URL"])
         environment.write(self.environment_file, self.environ)
         try:

@@ -87,6 +87,8 @@ def test_celery_is_told_the_same_servers() -> None:
     assert found["broker_transport_options"] == {"master_name": "m", "sentinel_kwargs": {"password": "b c"}}
     assert through_sentinels(as_broker(url)["broker_url"], as_broker(url)["broker_transport_options"]) == url
     assert as_broker("redis://one/1") == {"broker_url": "redis://one/1"}
+    with pytest.raises(ValueError, match=r"is written here as redis\+sentinel://HOST"):
+        as_broker("sentinel://one;sentinel://two")
 
 
 def test_celery_is_told_the_same_certificates() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.diagnosis.status import list_jobs
@@ -24,6 +25,7 @@ from tasks.nodelist.xml_format import write_nodelist
 from tests.harness.command import Command
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
+from tests.harness.sentinel import Sentinels
 from tests.harness.waiting import wait_until
 
 SYNC = "tasks.sync.sync_member_node"
@@ -88,6 +90,18 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
             wait_until(shown, 60, lambda: str(flower_tasks(port)))
             if rabbitmq:
                 assert "coordinator.refresh" in rabbitmq.queues()
+
+
+@pytest.mark.parametrize("own_broker", [False, True])
+def test_it_runs_behind_sentinel(tmp_path: Path, own_broker: bool) -> None:
+    with Sentinels(tmp_path / "sentinels") as sentinels:
+        broker = {"CELERY_BROKER_URL": sentinels.url(1)} if own_broker else {}
+        about = {"COORDINATOR_URL": sentinels.url(0), **broker}
+        with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "1", **about) as command, client(tmp_path) as other:
+            wait_until(lambda: len(other.nodes()) == 1, 30, lambda: command.out)
+            assert "starts again" not in command.out + command.err
+            with redis.Redis(port=sentinels.master().port, db=int(own_broker)) as there:
+                wait_until(lambda: there.exists("_kombu.binding.celery"), 10)
 
 
 def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: Path) -> None:
