@@ -75,10 +75,10 @@ class Transactions(ABC):
     ) -> str:  # fmt: skip
         """Submit the job once the current transaction commits, never where it is rolled back. Gives the job's id.
 
-        `session`: of SQLAlchemy, also an AsyncSession or a scoped one. Without one, Django's transaction of the database `using`
-        counts; outside any, the job is submitted at once. Raises InvalidJob at the call. An error of Redis comes out of
-        the commit, which holds: ask again with its `job_ids`, or under the id that the call gave. A process that dies
-        just after the commit submits nothing.
+        `session`: of SQLAlchemy, also an AsyncSession or a scoped one. Without one, Django's transaction of the
+        database `using` counts; outside any, the job is submitted at once. Raises InvalidJob at the call. An error of
+        Redis comes out of the commit, which holds: ask again with its `job_ids`, or under the id that the call gave. A
+        process that dies just after the commit submits nothing.
         """
         request = self._request(keys, signature, options)
         if session is None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
+from uuid import UUID, uuid5
 
 from celery import Celery, group, states
 from celery._state import _task_stack
@@ -28,6 +29,7 @@ from coordinator.jobs.spec import Signature, Spec
 
 logger = logging.getLogger(__name__)
 
+_LINKS = UUID("0f9d2a52-6d0e-5c0c-9a8e-3a1f4b6f7c11")
 _FOR_GOOD = (TypeError, ValueError, EncodeError, LaneFull, Locked)
 
 
@@ -61,9 +63,9 @@ def ended(job: Job, error: BaseException | None, trace: str) -> Ended:
 
 def request_of(
     args: tuple[object, ...], kwargs: dict[str, object], node: str | None, caller: Caller, kept: bool,
-    children: Sequence[AsyncResult] = (),
+    children: Sequence[AsyncResult] = (), fence: int | None = None,
 ) -> Context:  # fmt: skip
-    """The request of a task that is over. `children`: those that its body published."""
+    """The request of a task that is over. `children`: those that its body published. `fence`: of its last attempt."""
     message = dict(caller.spec.get("message", {}))
     child_of = message.pop("child_of", None)
     return Context(
@@ -81,6 +83,7 @@ def request_of(
         headers=caller.spec.get("headers"),
         delivery_info={},
         _children=[*children],
+        coordinator_fence=fence,
     )
 
 
@@ -130,7 +133,7 @@ def _publish(app: Celery, request: Context, result: object) -> None:
 
 
 def _publish_with(app: Celery, request: Context, result: object, about: dict[str, object]) -> None:
-    links = [app.signature(link) for link in request.callbacks or ()]
+    links = [_named(app.signature(link), request, number) for number, link in enumerate(request.callbacks or ())]
     if len(links) > 1:  # the children are those that Celery would name
         single = [link for link in links if not isinstance(link, group)]
         links = [link for link in links if isinstance(link, group)] + ([group(single, app=app)] if single else [])
@@ -141,6 +144,14 @@ def _publish_with(app: Celery, request: Context, result: object, about: dict[str
         step, rest = app.signature(request.chain[-1]), request.chain[:-1]
         with _refused(app, step, rest):
             step.apply_async((result,), chain=rest, **about)
+
+
+def _named(link: CelerySignature, request: Context, number: int) -> CelerySignature:
+    """Under the same id whenever this end is told, so that a keyed link is one job. A canvas names its own parts."""
+    fence = getattr(request, "coordinator_fence", None)
+    if fence is None or link.subtask_type or link.options.get("task_id"):
+        return link
+    return link.clone().set(task_id=str(uuid5(_LINKS, f"{request.id} {fence} {number}")))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from celery import Celery
 
 from coordinator.errors import CoordinatorError
-from coordinator.execution.results import JobEnd, melted_into, send_many, tell_begun
+from coordinator.execution.results import JobEnd, goes_on, melted_into, send_many, tell_begun
 from coordinator.store.client import Store
 from coordinator.threads import SendingThread
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 _PAUSE = 0.004  # seconds between two rounds
 _AGAIN = 0.25  # seconds until what could not be sent is tried again
-_OURS = 5.0  # seconds; then the errands are offered it: `tell_after` in functions/steps/runner.lua
+_OURS = 4.0  # seconds; the errands are offered it after 5: `tell_after` in functions/steps/runner.lua
 _NEWS = 1.0  # seconds for which it is news that a job has begun
 _MOST = 5000  # ends that wait
 _ROOM = 16 * 2**20  # bytes of results that wait
@@ -39,7 +39,15 @@ class Begun(NamedTuple):
     at: float
 
 
-class Outbox(SendingThread[tuple[float, int, JobEnd] | Begun]):
+class Due(NamedTuple):
+    """An end that the outbox may send until then; `size`: bytes of its result."""
+
+    until: float
+    size: int
+    end: JobEnd
+
+
+class Outbox(SendingThread[Due | Begun]):
     def __init__(self, app: Celery, store: Store) -> None:
         super().__init__("coordinator-outbox", _PAUSE, _MOST)
         self._app = app
@@ -50,40 +58,48 @@ class Outbox(SendingThread[tuple[float, int, JobEnd] | Begun]):
         """`size`: bytes of the result. One that finds no room is left to the errands."""
         if self._size + size <= _ROOM:
             self._size += size
-            self.put((time.monotonic() + _OURS, size, end))
+            self.put(Due(time.monotonic() + _OURS, size, end))
 
     def began(self, job_id: str, task: str, hostname: str) -> None:
         """The backend is told, in the order in which all is put. This is news only: it may be late, or never come."""
         self.put(Begun(job_id, task, hostname, time.monotonic()))
 
-    def send(self, items: list[tuple[float, int, JobEnd] | Begun]) -> None:
-        over = {item[2].job.id for item in items if not isinstance(item, Begun)}
+    def send(self, items: list[Due | Begun]) -> None:
+        over = {item.end.job.id for item in items if isinstance(item, Due)}
         fresh = time.monotonic() - _NEWS
         for item in items:
             if isinstance(item, Begun) and item.at > fresh and item.job_id not in over:
                 tell_begun(self._app, item.job_id, item.task, item.hostname)
-        self._send([item for item in items if not isinstance(item, Begun)])
+        self._send([item for item in items if isinstance(item, Due)])
 
-    def _send(self, items: list[tuple[float, int, JobEnd]]) -> None:
+    def _send(self, items: list[Due]) -> None:
+        """Plain results together; one by one what a broker may hold up. So nobody else sends what was sent."""
         self._size = 0  # at once: else an error here would leave no room for ever
-        told = send_many(self._app, self._whole([end for _, _, end in items]))
-        if told:
-            self._store.step("notices_told", self._app.main, *told)
+        told = set[str]()
+        whole = self._whole(items)
+        plain = [item for item in whole if not _publishes(item.end)]
+        for portion in (plain, *([item] for item in whole if _publishes(item.end))):
+            now = time.monotonic()
+            sent = send_many(self._app, [item.end for item in portion if item.until > now])
+            if sent:
+                self._store.step("notices_told", self._app.main, *sent)
+                told |= sent
         now = time.monotonic()
-        left = [item for item in items if item[2].job.id not in told and item[0] > now]
-        self._size += sum(size for _, size, _ in left)
+        left = [item for item in items if item.end.job.id not in told and item.until > now]
+        self._size += sum(item.size for item in left)
         if left:
             time.sleep(_AGAIN)
             for item in left:
                 self.put(item)
 
-    def _whole(self, ends: list[JobEnd]) -> list[JobEnd]:
+    def _whole(self, items: list[Due]) -> list[Due]:
         """With the ids of those whose submits melted into a job; without those jobs for which Redis does not tell them.
 
         A Redis that is away costs one wait, not one for each.
         """
         whole, away = [], False
-        for end in ends:
+        for item in items:
+            end = item.end
             if end.melts and not away:
                 try:
                     end = melted_into(self._store, end)
@@ -91,5 +107,10 @@ class Outbox(SendingThread[tuple[float, int, JobEnd] | Begun]):
                     logger.warning("job %s: its end is not told yet: %s", end.job.id, error)
                     away = True
             if not (end.melts and away):
-                whole.append(end)
+                whole.append(item._replace(end=end))
         return whole
+
+
+def _publishes(end: JobEnd) -> bool:
+    """May this end be told by messages, too? Those that melted into the job may have links of their own."""
+    return goes_on(end.spec) or end.melts

@@ -78,7 +78,7 @@ def send(app: Celery, end: JobEnd) -> None:
 
 
 def _request(end: JobEnd, caller: Caller, kept: bool, children: Sequence[AsyncResult] = ()) -> Context:
-    return request_of(end.job.args, end.job.kwargs, end.job.node, caller, kept, children)
+    return request_of(end.job.args, end.job.kwargs, end.job.node, caller, kept, children, end.job.fence)
 
 
 def _own(end: JobEnd) -> Caller:

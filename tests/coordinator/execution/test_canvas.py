@@ -48,6 +48,16 @@ def test_several_links_are_one_group_among_the_children_and_know_their_root(keye
     assert call._get_task_meta()["worker"] == "one"
 
 
+@pytest.mark.parametrize("links", [1, 2])
+def test_a_link_of_an_end_that_is_told_twice_is_one_job(keyed: Any, node: Puppet, links: int) -> None:
+    call = keyed.add.apply_async((1, 2), link=[keyed.add.s(1, lane="b")] * links)
+    finish(keyed.coordinator, node, call.id)
+    store = keyed.coordinator.store
+    store.client.zadd(store.key("unsent", "keyed"), {call.id: 0})
+    assert keyed.coordinator.results.step() == 1
+    assert keyed.coordinator.lane("lane/b").length == links
+
+
 def test_the_next_step_is_a_child(keyed: Any, node: Puppet) -> None:
     last = chain(keyed.add.s(1, 2), keyed.add.s(3, lane="b")).apply_async()
     finish(keyed.coordinator, node, last.parent.id)

@@ -9,7 +9,7 @@ from celery import Celery
 
 from coordinator.errors import StoreUnavailable
 from coordinator.execution import outbox as module
-from coordinator.execution.outbox import Outbox
+from coordinator.execution.outbox import Due, Outbox
 from coordinator.execution.results import JobEnd
 from coordinator.store.client import Store
 from tests.harness.waiting import wait_until
@@ -88,3 +88,24 @@ def test_an_end_waits_until_redis_tells_what_melted_into_the_job_and_holds_up_no
     assert outbox.flush(5)
     assert sent == [("plain", ()), ("melted", ("other",))]
     assert asked == ["aliases:melted"] * 2
+
+
+def test_an_end_with_links_is_told_at_once_and_what_the_errands_may_have_begun_is_left_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, sent, told = [0.0], list[str](), list[tuple[str, ...]]()
+
+    def slow(app: object, ends: list[JobEnd]) -> set[str]:
+        sent.extend(end.job.id for end in ends)
+        clock[0] += 3 if ends else 0  # a broker that takes its time
+        return {end.job.id for end in ends}
+
+    monkeypatch.setattr(module, "send_many", slow)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: None))
+    store = SimpleNamespace(step=lambda _, app, *ids: told.append(ids))
+    outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
+    link = {"task": "shop.tell", "args": [], "kwargs": {}, "options": {}}
+    ends = [end_of("plain"), *(end_of(name)._replace(spec=cast(Any, {"link": [link]})) for name in ("a", "b", "c"))]
+    outbox._send([Due(4.0, 1, end) for end in ends])
+    assert sent == ["plain", "a"]
+    assert told == [("plain",), ("a",)]
