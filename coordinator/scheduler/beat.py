@@ -29,21 +29,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from celery import Celery, beat
 from celery.schedules import crontab
 from celery.utils.log import get_logger
-from kombu.connection import Connection
-from kombu.messaging import Producer
 
-from coordinator.broker.transport import CONFIRMED, is_amqp
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.scheduler.agenda import Agenda
 from coordinator.scheduler.due import Due, Plan
 from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import Reading, Stored
 from coordinator.scheduler.ticks import BrokerAway, Clock, Host, Ticks
 from coordinator.store.times import EPOCH, instant, milliseconds, to_ms
@@ -89,7 +86,8 @@ class Scheduler(beat.Scheduler):
         self._host = host
         self._store = host.store
         self._clock = Clock()
-        self._ticks = Ticks(app, host, self._clock, lambda: self.producer)
+        self._publisher = Publisher(app)
+        self._ticks = Ticks(app, host, self._clock, self._publisher)
         self._readings: list[Reading] = []
         self._stored = Stored(host.store)
         self._agenda = Agenda()
@@ -116,19 +114,9 @@ class Scheduler(beat.Scheduler):
             seen[name] += 1
             self._readings.append(Reading(f"{name}#{seen[name]}" if seen[name] > 1 else name, source))
 
-    @cached_property
-    def connection(self) -> Connection:
-        """To the broker, for ordinary tasks. It tries once at a time, so that keyed entries need not wait for it.
-
-        RabbitMQ confirms each publish: a tick that Redis notes as sent is on the broker.
-        """
-        url = self.app.conf.broker_write_url
-        options = CONFIRMED if is_amqp(url) else {"max_retries": 0}
-        return cast(Connection, self.app.connection(url, transport_options=options))
-
-    @cached_property
-    def producer(self) -> Producer:
-        return cast(Producer, self.Producer(self.connection, auto_declare=False))
+    def close(self) -> None:
+        self._publisher.disconnect()
+        super().close()
 
     @property
     def info(self) -> str:
@@ -184,7 +172,7 @@ class Scheduler(beat.Scheduler):
         if not self._broker_away:
             logger.error("ticks wait for the broker: %s", error)
         self._broker_away = True
-        self.close()
+        self._publisher.disconnect()
         for plan in self._plans():
             if plan.entry.key is None:
                 plan.rest_until = time.monotonic() + ROUND

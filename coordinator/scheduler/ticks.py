@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, cast
@@ -18,7 +18,6 @@ from typing import Protocol, cast
 from celery import Celery
 from celery.utils.log import get_logger
 from kombu.exceptions import OperationalError
-from kombu.messaging import Producer
 
 from coordinator.documents.registry import Documents
 from coordinator.errors import StoreRefused, StoreUnavailable
@@ -27,6 +26,7 @@ from coordinator.jobs.request import Requests
 from coordinator.jobs.validation import OwnId
 from coordinator.scheduler.due import Due, Plan
 from coordinator.scheduler.entries import run_id, tick_id
+from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import Source
 from coordinator.store.client import Store
 from coordinator.store.times import EPOCH, instant, milliseconds, to_ms
@@ -69,9 +69,9 @@ class BrokerAway(Exception):
 
 
 class Ticks:
-    """`producer()` publishes ordinary tasks. `most`: so many ticks of an entry Redis notes for people."""
+    """`publisher`: of ordinary tasks. `most`: so many ticks of an entry Redis notes for people."""
 
-    def __init__(self, app: Celery, host: Host, clock: Clock, producer: Callable[[], Producer]) -> None:
+    def __init__(self, app: Celery, host: Host, clock: Clock, publisher: Publisher) -> None:
         self.most = 100
         self.grace = timedelta(seconds=host.store.settings.misfire_grace)
         self.token = uuid.uuid4().hex
@@ -79,7 +79,7 @@ class Ticks:
         self._store = host.store
         self._requests = host.requests
         self._clock = clock
-        self._producer = producer
+        self._publisher = publisher
         self._beat = f"{socket.gethostname()}:{os.getpid()}"[-80:]
 
     def take(self, found: list[tuple[Plan, Due]]) -> None:
@@ -209,7 +209,7 @@ class Ticks:
         entry = plan.entry
         args, kwargs, given = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})
         try:
-            options = {"retry": False} | given | {"task_id": task_id, "producer": self._producer()}
+            options = {"retry": False} | given | {"task_id": task_id, "producer": self._publisher.producer}
             own = cast(Mapping[str, object], options.get("headers") or {})
             options["headers"] = {**own, "celery_beat_task": True}
             task = self._app.tasks.get(entry.task)

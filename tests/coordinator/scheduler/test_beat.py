@@ -137,7 +137,7 @@ def test_while_the_broker_is_away_ordinary_ticks_wait_and_keyed_ones_go_on(
     assert sum("wait for the broker" in record.message for record in caplog.records) == 1
     assert without_gap(beats.ids())
     unsent = beats.tick("a")["unsent"]
-    beat.app = beats.app()
+    beat._publisher._app = beats.app()
     run(beat, until=beats.messages)
     assert beats.messages()[-1]["headers"]["id"] == tick_id("a", instant(int(unsent)))
 
