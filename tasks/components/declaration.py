@@ -56,7 +56,9 @@ class Work:
         self.is_changed = True
 
     def say(self, text: str) -> None:
-        """The text of the report. A later call replaces it."""
+        """The text of the report. A later call replaces it. Raises TypeError for what is no text."""
+        if not isinstance(text, str):
+            raise TypeError(f"a report says a text, and {text!r:.80} is none")
         self.text = text
 
 

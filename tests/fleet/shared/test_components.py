@@ -25,10 +25,12 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
     deliver(items, "B3-RT1", does="fail 5")
     deliver(items, "B4-RT1", does="raise")
     deliver(items, "B5-RT1", does="not-yet")
+    deliver(items, "B6-RT1", does="no-text")
     job = run(press)
     assert job.state == "succeeded"
     assert {one["item"]: one["outcome"] for one in job.result} == {
         "B1-RT1": "succeeded", "B2-RT1": "succeeded", "B3-RT1": "failed", "B4-RT1": "failed", "B5-RT1": "not yet",
+        "B6-RT1": "failed",
     }  # fmt: skip
     assert event(items, "B1-RT1").success
     holes = event(items, "B3-RT1")
@@ -40,6 +42,11 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
     )
     assert [failure.file for failure in holes.report.failures] == ["page-0", "page-1"], "at most max_results of them"
     assert kinds(event(items, "B4-RT1")) == ["exception"]
+    (path,) = event(items, "B6-RT1").report.failures
+    assert (path.type, path.description) == (
+        "exception",
+        "TypeError: the file of a failure is a text, and PosixPath('page-1.jp2') is none",
+    )
     assert [one.type for one in items.events("B5-RT1")] == ["Data_Received"]
     again = run(press)
     assert [one["item"] for one in again.result] == ["B5-RT1"], "it asks again, and a failed item is parked"

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import redis
 from celery import Celery
@@ -53,6 +54,8 @@ def check(work: Work) -> Iterator[Failure]:
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "not-yet":
         raise NotYet("no mail so far")
+    elif what == "no-text":
+        yield Failure(Path("page-1.jp2"), "hole", "Checker", "a hole")  # type: ignore[arg-type]
     elif what == "fail":
         work.say("it has holes")
         for place in range(int(number)):
