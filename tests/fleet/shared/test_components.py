@@ -2,11 +2,13 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import String, literal, update
 
+from coordinator.store.times import moment
 from tasks.batches import Items
 from tasks.batches.schema import items as rows
 from tasks.components import look
@@ -189,6 +191,13 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
     with press.coordinator.lock("SBOI/Checker"), ThreadPoolExecutor(1) as pool:
         assert pool.submit(command, "components", "run", "Checker").result().exit_code == 3
     assert command("components", "run", "Nobody").exit_code == 2
+    last = json.loads(command("components", "Checker", "--json").output)["last_run"]
+    at = moment(datetime.fromisoformat(last))
+    assert {f"last_run                {at}", "past                    Data_Received"} <= {
+        *command("components", "Checker").output.splitlines()
+    }
+    heads, checker = command("components").output.splitlines()[:2]
+    assert checker[heads.index("LAST RUN") :].split()[:3] == [*at.split(), "2"], "a narrow table cuts no instant alone"
     assert "Checked FAILED" in command("items", "--failed", "Checked").output
     assert "hole page-0: hole 0 (Checker)" in command("items", "show", "B2-RT1").output
     assert command("items", "restart", "B2-RT1", "--dry-run").output.startswith("would remove Checked FAILED of")
