@@ -33,7 +33,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 PASSING = (Conflict, LeaseLost, ItemLost)
 LOST = ("LeaseLost", "ItemLost")
-KINDS = {"TimedOut": "timeout", "SoftTimeLimitExceeded": "timeout", "Expired": "timeout", "Cancelled": "cancelled"}
+KINDS = {
+    "TimedOut": "timeout",
+    "SoftTimeLimitExceeded": "timeout",
+    "Expired": "timeout",
+    "Cancelled": "cancelled",
+    "SystemExit": "exception",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +125,8 @@ def _why(error: object) -> str:
     if not isinstance(error, dict):
         return str(error)
     message = str(error.get("message") or error.get("type"))
+    if error.get("type") == "SystemExit":
+        return f"SystemExit: {message}"
     return f"{error.get('by') or 'somebody'} cancelled it: {message}" if error.get("type") == "Cancelled" else message
 
 

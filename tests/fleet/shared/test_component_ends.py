@@ -43,12 +43,15 @@ def test_an_attempt_that_ends_without_a_word_ends_as_a_failed_event(fleet: Fleet
     deliver(items, "B1-RT1", does="kill")
     deliver(items, "B2-RT1", does="infrastructure")
     deliver(items, "B3-RT1", does="sleep 30")
+    deliver(items, "B4-RT1", does="exit")
     job = run(press)
     assert (job.state, job.error["type"]) == ("failed", "SubResultFailed")
     assert kinds(event(items, "B1-RT1")) == ["lost"]
     assert len(fleet.stamps("B1-RT1", "begin")) == 2, "max_losses of them, and once more"
     assert kinds(event(items, "B2-RT1")) == ["infrastructure"]
     assert kinds(event(items, "B3-RT1")) == ["timeout"]
+    (exited,) = event(items, "B4-RT1").report.failures
+    assert (exited.type, exited.description) == ("exception", "SystemExit: 3")
     assert not press.coordinator.lanes("Checker/")
     assert not locked(press), "no lock outlives its job"
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,8 @@ def check(work: Work) -> Iterator[Failure]:
         _log.blpop([f"{_name}.go.{work.item.id}"], 60)
     elif what == "raise":
         raise ValueError("it raised")
+    elif what == "exit":
+        sys.exit(3)
     elif what == "infrastructure":
         raise TimeoutError("the archive is away")
     elif what == "kill":
