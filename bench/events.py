@@ -89,7 +89,7 @@ def spread(store: Items) -> None:
     _bulk(store, events, (_row(one, kind) for one in names for kind in more if chance.random() < 0.5))
     _count(store, names)
     with store.engine.connect() as connection:
-        print(f"  with {len(profiles.all_of(connection))} profiles:")
+        print(f"  with {len(profiles.all_of(connection)[0])} profiles:")
 
 
 def _count(store: Items, names: list[str]) -> None:

@@ -74,7 +74,7 @@ def _span(widths: Sequence[int]) -> int:
 
 def pairs(values: Iterable[tuple[str, object]]) -> str:
     """A name and its value a line. Empty values are left out."""
-    given = [(name, text(value)) for name, value in values if value not in (None, "", (), {})]
+    given = [(name, text(value)) for name, value in values if value not in (None, "", (), [], {})]
     width = max((len(name) for name, _ in given), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in given)
 

@@ -78,6 +78,7 @@ class Watch:
         self._ask_at = 0.0
         self._before: dict[bytes, str] = {}
         self._failed: dict[bytes, str] = {}
+        self._unseen: dict[bytes, str] = {}
         self._trouble = ""
 
     def run(self, poll: float, stop: threading.Event) -> None:
@@ -106,11 +107,17 @@ class Watch:
             raise OSError("it is another directory than at the start; start anew if it is the right one")
         names = set()
         files: dict[bytes, File] = {}
+        unseen: dict[bytes, str] = {}
         with os.scandir(self._directory) as entries:
             for entry in entries:
-                names.add(os.fsencode(entry.path))
-                if self._matches(entry.name) and (file := _file(entry, self._marker)):
-                    files[os.fsencode(entry.path)] = file
+                path = os.fsencode(entry.path)
+                names.add(path)
+                try:
+                    if self._matches(entry.name) and (file := _file(entry, self._marker)):
+                        files[path] = file
+                except OSError as error:  # nobody may read it, or its link leads in a circle: it keeps no other waiting
+                    unseen[path] = str(error)
+        self._tell(unseen)
         self._drop(known, names)
         ripe = {path for path, file in files.items() if self._before.get(path) == file.identity != known.get(path)}
         self._before = {path: file.identity for path, file in files.items()}
@@ -119,6 +126,12 @@ class Watch:
                 known[path] = files[path].identity
                 self._failed.pop(path, None)
         self._failed = {path: identity for path, identity in self._failed.items() if path in files}
+
+    def _tell(self, unseen: dict[bytes, str]) -> None:
+        for path, error in unseen.items():
+            if self._unseen.get(path) != error:
+                logger.warning("watching %s: %s; trying again", self._directory, error)
+        self._unseen = unseen
 
     def _matches(self, name: str) -> bool:
         dotted = name.startswith(".") and not self._pattern.startswith(".")

@@ -11,6 +11,7 @@ that knows no profiles marks nothing: its items are asked by their events, until
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from tasks.batches.schema import events, items, profiles
 from tasks.database import insert
 
 AT_ONCE = 500
+
+logger = logging.getLogger(__name__)
 
 # As text, since each append needs both: SQLAlchemy would take longer to compose them than the database to do them.
 _READ = text("""
@@ -62,17 +65,27 @@ def from_json(text: str) -> Profile:
     return Profile(kind, {one: Newest(success, old) for one, success, old in found})
 
 
-def all_of(connection: Connection) -> dict[int, Profile]:
-    """Those that any item has had, by their numbers."""
-    query = select(profiles.c.number, profiles.c.profile)
-    return {number: from_json(text) for number, text in connection.execute(query)}
+def all_of(connection: Connection) -> tuple[dict[int, Profile], list[int]]:
+    """Those that any item has had, by their numbers; and the numbers of those that cannot be read."""
+    found: dict[int, Profile] = {}
+    broken = []
+    for number, shown in connection.execute(select(profiles.c.number, profiles.c.profile)):
+        try:
+            found[number] = from_json(shown)
+        except (ValueError, TypeError) as error:
+            logger.warning("the profile %s cannot be read: %s; its items are asked by their events", number, error)
+            broken.append(number)
+    return found, broken
 
 
-def uncounted() -> Select[int]:
-    """The numbers of the items that have changed since they were counted."""
+def uncounted(broken: Sequence[int] = ()) -> Select[int]:
+    """The numbers of the items that have changed since they were counted, or have a profile that cannot be read."""
     changed = select(items.c.number).where(items.c.counted.is_distinct_from(items.c.revision))
     has_more = items.c.item.in_(select(events.c.item).where(events.c.counted.is_(None)))
-    return select(union_all(changed, select(items.c.number).where(has_more)).subquery().c.number)
+    parts = [changed, select(items.c.number).where(has_more)]
+    if broken:
+        parts.append(select(items.c.number).where(items.c.profile.in_(broken)))
+    return select(union_all(*parts).subquery().c.number)
 
 
 def count(connection: Connection, names: Sequence[str]) -> None:

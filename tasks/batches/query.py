@@ -132,8 +132,9 @@ def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
     """One page, by priority, then age. `after`: the cursor of the page before. Raises ValueError for a bad cursor."""
     edge = _edge(after)
     with _snapshot(engine) as connection:
-        fitting = [number for number, one in profiles.all_of(connection).items() if wanted.fits(one)]
-        late = list(connection.execute(profiles.uncounted()).scalars())
+        known, broken = profiles.all_of(connection)
+        fitting = [number for number, one in known.items() if wanted.fits(one)]
+        late = list(connection.execute(profiles.uncounted(broken)).scalars())
         is_late = items.c.number.in_(select(_table(connection, late).c.value))
         first = _first(connection, fitting, edge, [~is_late] if late else [], limit)
         if late:

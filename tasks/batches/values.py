@@ -85,9 +85,11 @@ class Report:
 
     @classmethod
     def of(cls, failures: Iterable[Failure], most: int = MOST_RESULTS, text: str = "") -> Self:
+        """Raises TypeError for what is no Failure of texts, such as one whose file is a Path."""
         kept: list[Failure] = []
         found = 0
         for found, one in enumerate(failures, 1):
+            _check(one)
             if found <= most:
                 kept.append(one)
         return cls(tuple(kept), found, text)
@@ -146,6 +148,15 @@ class Event:
     removed: datetime | None
     removed_by: str | None
     removed_why: str | None
+
+
+def _check(failure: Failure) -> None:
+    if not isinstance(failure, Failure):
+        raise TypeError(f"a component returns failures, and {failure!r:.80} is none")
+    for name in Failure.__slots__:
+        value = getattr(failure, name)
+        if not isinstance(value, str):
+            raise TypeError(f"the {name} of a failure is a text, and {value!r:.80} is none")
 
 
 def parts_of(item: str) -> tuple[str, int | None]:

@@ -5,10 +5,9 @@ from typing import TypedDict
 
 import click
 
-from coordinator.cli.format import as_json, table
+from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option
 from coordinator.scheduler.entries import next_tick
-from coordinator.store.times import moment
 from tasks.batches import runs
 from tasks.cli.errors import one_line
 from tasks.components import ends, look
@@ -64,7 +63,18 @@ def components_command(here: Registry) -> click.Group:
         if as_json_:
             click.echo(as_json(found))
             return
-        heads = ("component", "version", "event", "waits for", "limit", "works on", "waiting", "last run", "next")
+        heads = (
+            "component",
+            "version",
+            "event",
+            "waits for",
+            "limit",
+            "works on",
+            "waiting",
+            "last run",
+            "took",
+            "next",
+        )
         click.echo(table(heads, [_row(one) for one in found]))
 
     components.add_command(_show(here))
@@ -89,7 +99,7 @@ def _show(here: Registry) -> click.Command:
             click.echo(shown)
             return
         condition = _condition(here, component)
-        click.echo(as_json(condition) if as_json_ else "\n".join(f"{key}: {one}" for key, one in condition.items()))
+        click.echo(as_json(condition) if as_json_ else pairs(condition.items()))
 
     return show
 
@@ -153,6 +163,6 @@ def _condition(here: Registry, component: Component) -> Condition:
 def _row(one: Condition) -> list[object]:
     needs = [*one["past"], *(f"{kind} failed" for kind in one["past_failed"]), *(f"{kind} old" for kind in one["old"])]
     working = ", ".join(one["working"][:SHOWN]) + (" …" if len(one["working"]) > SHOWN else "")
-    last = f"{moment(one['last_run'])}, {one['last_submitted']} items" if one["last_run"] else None
     named = one["component"], one["version"], one["event"]
-    return [*named, needs, one["limit"], working, one["waiting"], last, one["next_run"]]
+    last = one["last_run"], one["last_submitted"]
+    return [*named, needs, one["limit"], working, one["waiting"], *last, one["next_run"]]

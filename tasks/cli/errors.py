@@ -21,7 +21,7 @@ from tasks.nodelist.xml_file import NodelistUnreadable
 def one_line() -> Iterator[None]:
     try:
         yield
-    except CoordinatorError:  # it has its line already; some of these are OSErrors, too
+    except (CoordinatorError, BrokenPipeError):  # it has its line already, or wants none; these may be OSErrors, too
         raise
     except NodelistUnreadable as error:
         raise click.ClickException(f"{error}. To give one: coordinator nodelist import FILE") from error
@@ -47,6 +47,7 @@ def one_line() -> Iterator[None]:
         OldDatabase,
         safe_xml.Unreadable,
         OSError,
+        OverflowError,
         ValueError,
     ) as error:
         raise click.ClickException(str(error)) from error

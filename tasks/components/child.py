@@ -33,7 +33,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 PASSING = (Conflict, LeaseLost, ItemLost)
 LOST = ("LeaseLost", "ItemLost")
-KINDS = {"TimedOut": "timeout", "SoftTimeLimitExceeded": "timeout", "Expired": "timeout", "Cancelled": "cancelled"}
+KINDS = {
+    "TimedOut": "timeout",
+    "SoftTimeLimitExceeded": "timeout",
+    "Expired": "timeout",
+    "Cancelled": "cancelled",
+    "SystemExit": "exception",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +71,7 @@ def _work(here: Registry, component: Component, item: str, job: CurrentJob, infr
     started = instants.now()
     found = _begin(here, component, item, job)
     if found is None:
-        return {"item": item, "outcome": "not wanted", "failures": 0}
+        return _left_alone(here, item, job)
     work = Work(found, job)
     try:
         report = Report.of(component.function(work) or (), component.max_results)
@@ -98,11 +104,11 @@ def record(here: Registry, name: str, item: str) -> Told:
     while True:
         try:
             found = _begin(here, component, item, job)
+            if found is None:
+                return _left_alone(here, item, job)
             break
         except infrastructure as away:
             _pause(away, until, LONGEST_PAUSE / 5)
-    if found is None:
-        return {"item": item, "outcome": "not wanted", "failures": 0}
     event = _event(component, found, job, started, _one_failure(component, _kind_of(error), _why(error)))
     _store(here, event, job, infrastructure, LONG_PATIENCE)
     return _told(event)
@@ -119,6 +125,8 @@ def _why(error: object) -> str:
     if not isinstance(error, dict):
         return str(error)
     message = str(error.get("message") or error.get("type"))
+    if error.get("type") == "SystemExit":
+        return f"SystemExit: {message}"
     return f"{error.get('by') or 'somebody'} cancelled it: {message}" if error.get("type") == "Cancelled" else message
 
 
@@ -132,6 +140,14 @@ def _begin(here: Registry, component: Component, item: str, job: CurrentJob) -> 
         return here.items.begin(component.name, item, fence=job.fence, wanted=component.wanted)
     except UnknownItem:
         return None
+
+
+def _left_alone(here: Registry, item: str, job: CurrentJob) -> Told:
+    """Somebody else did it, or stopped the item; or this job did it itself, in an attempt that died after its event."""
+    mine = [one for one in here.items.events(item) if one.attempt.startswith(f"{job.id}#")]
+    if not mine:
+        return {"item": item, "outcome": "not wanted", "failures": 0}
+    return {"item": item, "outcome": _outcome(mine[-1].success), "failures": mine[-1].report.found}
 
 
 def _store(here: Registry, event: NewEvent, job: CurrentJob, infrastructure: Errors, patience: float) -> None:
@@ -193,8 +209,11 @@ def _one_failure(component: Component, kind: str, description: str) -> Report:
 
 
 def _told(event: NewEvent) -> Told:
-    outcome: Literal["succeeded", "failed"] = "succeeded" if event.success else "failed"
-    return {"item": event.item, "outcome": outcome, "failures": event.report.found}
+    return {"item": event.item, "outcome": _outcome(event.success), "failures": event.report.found}
+
+
+def _outcome(success: bool) -> Literal["succeeded", "failed"]:
+    return "succeeded" if success else "failed"
 
 
 def _component(here: Registry, name: str) -> Component:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from coordinator import Backoff, CurrentJob
+from coordinator.jobs.validation import count, delays, limit, names_of_errors
 from coordinator.lanes.lanes import MAX_LIMIT
+from coordinator.scheduler.schedules import schedule_of
 from tasks.batches import Failure, Item, Wanted
 from tasks.batches.values import checked_name
 
@@ -56,7 +58,9 @@ class Work:
         self.is_changed = True
 
     def say(self, text: str) -> None:
-        """The text of the report. A later call replaces it."""
+        """The text of the report. A later call replaces it. Raises TypeError for what is no text."""
+        if not isinstance(text, str):
+            raise TypeError(f"a report says a text, and {text!r:.80} is none")
         self.text = text
 
 
@@ -131,6 +135,26 @@ class Component:
             raise ValueError(
                 f"{self.name}: simultaneous_processes is at most {MAX_LIMIT}, the greatest limit of a lane"
             )
+        try:
+            self._check_job()
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.name}: {error}") from error
+
+    def _check_job(self) -> None:
+        """Asked here: one entry that no beat can read would keep all components from their polls."""
+        try:
+            schedule_of(self.every)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"every: {error}") from error
+        limit("max_lifetime", self.max_lifetime)
+        soft = 0.0 if self.soft_time_limit is None else limit("soft_time_limit", self.soft_time_limit)
+        if self.time_limit is not None and limit("time_limit", self.time_limit) <= soft:
+            raise ValueError(f"soft_time_limit {soft} s must be below time_limit {self.time_limit} s")
+        count("max_losses", self.max_losses)
+        count("max_attempts", self.max_attempts, 1)
+        if self.retry_delay is not None:
+            delays(self.retry_delay)
+        names_of_errors("infrastructure", self.infrastructure)
 
     @property
     def wanted(self) -> Wanted:

@@ -43,7 +43,8 @@ def _ended(here: Registry, job: Job) -> Ended:
         return _with_status({one["item"]: one["outcome"] for one in found if one})
     parts = (job.error or {}).get("parts")
     if parts is None:
-        return Ended(UNABLE, why=f"the run is {job.state}: {(job.error or {}).get('message', 'no reason was given')}")
+        why, _, _ = str((job.error or {}).get("message", "no reason was given")).partition("\n")
+        return Ended(UNABLE, why=f"the run is {job.state}: {why}")
     return _with_status(dict(_parts(parts, job.id)))
 
 

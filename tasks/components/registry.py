@@ -8,7 +8,7 @@ from typing import Unpack
 
 from celery import Celery
 from celery.canvas import Signature
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 
 from coordinator import Coordinator, StoreRefused, StoreUnavailable
 from coordinator.jobs.options import Options
@@ -20,8 +20,10 @@ POLL, WORK, RECORD = "tasks.components.poll", "tasks.components.work", "tasks.co
 
 Errors = tuple[type[BaseException], ...]
 
-INFRASTRUCTURE: Errors = (OperationalError, InterfaceError, StoreUnavailable, StoreRefused)
-"""The database or Redis is away: what a component wanted to say of an item, nobody knows yet."""
+INFRASTRUCTURE: Errors = (OperationalError, InterfaceError, InternalError, StoreUnavailable, StoreRefused)
+"""The database or Redis is away: what a component wanted to say of an item, nobody knows yet. A PostgreSQL that takes
+no change, as one that follows another, raises an InternalError.
+"""
 
 
 class UnknownComponent(Exception):

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from coordinator.cli.main import cli
 from coordinator.cli.session import Session
+from tasks.batches import Items
 from tests.fleet.shared.components import deliver, event, kinds
 from tests.fleet.test_components import QUICK, polled
 from tests.harness.fleet import ALONE, Fleet
@@ -27,6 +28,21 @@ def a_press(server: RedisServer, prefix: str, folder: Path, **environ: str) -> I
         fleet.environ |= {"TEST_LIMIT": "60"} | environ
         fleet.worker("one", 2, *ALONE, app="press")
         yield fleet, fleet.app("press")
+
+
+@contextmanager
+def takes_no_change(items: Items) -> Iterator[None]:
+    """The PostgreSQL of these items. Its connections are made anew, each time."""
+    name = items.engine.url.database
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name AND pid <> pg_backend_pid()"
+    with items.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'))
+        try:
+            connection.execute(text(others), {"name": name})
+            yield
+        finally:
+            connection.execute(text(f'ALTER DATABASE "{name}" RESET default_transaction_read_only'))
+            connection.execute(text(others), {"name": name})
 
 
 def test_a_result_waits_while_the_database_is_away(redis_server: RedisServer, prefix: str, tmp_path: Path) -> None:
@@ -45,6 +61,25 @@ def test_a_result_waits_while_the_database_is_away(redis_server: RedisServer, pr
         (told,) = press.coordinator.wait(run, 60).result
         assert told["outcome"] == "succeeded"
         assert [one.type for one in press.components.items.events("B1-RT1")] == ["Data_Received", "Checked"]
+        assert len(fleet.stamps("B1-RT1", "begin")) == 1, "nothing was done again"
+
+
+def test_a_result_waits_while_the_database_takes_no_change(
+    redis_server: RedisServer, prefix: str, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a PostgreSQL that follows another one, before it is promoted."""
+    with a_press(redis_server, prefix, tmp_path, TASKS_DATABASE_URL=database) as (fleet, press):
+        deliver(press.components.items, "B1-RT1", does="wait")
+        run = polled(press)
+        fleet.begun("B1-RT1")
+        with takes_no_change(press.components.items):
+            fleet.go("B1-RT1")
+            wait_until(lambda: "asking again" in fleet.logs(), 30, fleet.logs)
+            monkeypatch.setattr(Session, "app", press.app)
+            refused = CliRunner().invoke(cli, ["components", "run", "Swarm"])
+            assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)
+        (told,) = press.coordinator.wait(run, 60).result
+        assert told["outcome"] == "succeeded"
         assert len(fleet.stamps("B1-RT1", "begin")) == 1, "nothing was done again"
 
 

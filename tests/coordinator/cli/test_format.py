@@ -2,10 +2,14 @@
 
 from datetime import UTC, datetime
 
-from coordinator.cli.format import table
+from coordinator.cli.format import pairs, table
 
 HEADS = ("id", "state", "keys", "attempt", "submitted")
 ROWS = [("a" * 36, "succeeded", "order/" + "4" * 60, 2, "2026-11-22 21:10:11"), ("b", "waiting", "k", 1, "-")]
+
+
+def test_pairs_leave_out_what_is_empty() -> None:
+    assert pairs([("a", 0), ("bc", []), ("d", ()), ("e", None), ("f", ["x", "y"])]) == "a  0\nf  x, y"
 
 
 def test_a_table_that_is_not_shown_on_a_terminal_is_whole() -> None:

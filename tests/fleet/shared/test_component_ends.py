@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import psutil
 import pytest
 
-from tasks.batches import Items
+from tasks.batches import Items, NewEvent
 from tasks.components import look
 from tests.fleet.shared.components import POLL, deliver, event, kinds, run
 from tests.harness.command import Call
@@ -42,12 +43,15 @@ def test_an_attempt_that_ends_without_a_word_ends_as_a_failed_event(fleet: Fleet
     deliver(items, "B1-RT1", does="kill")
     deliver(items, "B2-RT1", does="infrastructure")
     deliver(items, "B3-RT1", does="sleep 30")
+    deliver(items, "B4-RT1", does="exit")
     job = run(press)
     assert (job.state, job.error["type"]) == ("failed", "SubResultFailed")
     assert kinds(event(items, "B1-RT1")) == ["lost"]
     assert len(fleet.stamps("B1-RT1", "begin")) == 2, "max_losses of them, and once more"
     assert kinds(event(items, "B2-RT1")) == ["infrastructure"]
     assert kinds(event(items, "B3-RT1")) == ["timeout"]
+    (exited,) = event(items, "B4-RT1").report.failures
+    assert (exited.type, exited.description) == ("exception", "SystemExit: 3")
     assert not press.coordinator.lanes("Checker/")
     assert not locked(press), "no lock outlives its job"
 
@@ -97,6 +101,22 @@ def test_a_child_that_an_operator_cancels_at_work_is_recorded_and_one_that_waits
     assert not locked(press)
     fleet.go(names[3])
     assert [one["item"] for one in run(press).result] == [names[3]], "it asks again"
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_a_child_whose_process_died_after_its_event_says_what_came_of_the_item(
+    press: Any, items: Items, success: bool
+) -> None:
+    deliver(items, "B1-RT1", "B2-RT1")
+    now = datetime.now(UTC)
+    for item, job in (("B1-RT1", "again/B1-RT1"), ("B2-RT1", "another/B2-RT1")):
+        items.begin("Checker", item, fence=1)
+        items.append(NewEvent(item, "Checked", success, "Checker", "1.0", f"{job}#1", 1, 1, now, now))
+    for item in ("B1-RT1", "B2-RT1"):
+        child = press.components.signature("tasks.components.work", "Checker", item)
+        press.coordinator.submit([f"Checker/{item}", "Checker"], child, job_id=f"again/{item}")
+    assert press.coordinator.wait("again/B1-RT1", 30).result["outcome"] == ("succeeded" if success else "failed")
+    assert press.coordinator.wait("again/B2-RT1", 30).result["outcome"] == "not wanted", "somebody else did it"
 
 
 def test_a_run_whose_process_is_killed_before_it_parks_finds_its_children(

@@ -2,11 +2,13 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import String, literal, update
 
+from coordinator.store.times import moment
 from tasks.batches import Items
 from tasks.batches.schema import items as rows
 from tasks.components import look
@@ -25,10 +27,12 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
     deliver(items, "B3-RT1", does="fail 5")
     deliver(items, "B4-RT1", does="raise")
     deliver(items, "B5-RT1", does="not-yet")
+    deliver(items, "B6-RT1", does="no-text")
     job = run(press)
     assert job.state == "succeeded"
     assert {one["item"]: one["outcome"] for one in job.result} == {
         "B1-RT1": "succeeded", "B2-RT1": "succeeded", "B3-RT1": "failed", "B4-RT1": "failed", "B5-RT1": "not yet",
+        "B6-RT1": "failed",
     }  # fmt: skip
     assert event(items, "B1-RT1").success
     holes = event(items, "B3-RT1")
@@ -40,6 +44,11 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
     )
     assert [failure.file for failure in holes.report.failures] == ["page-0", "page-1"], "at most max_results of them"
     assert kinds(event(items, "B4-RT1")) == ["exception"]
+    (path,) = event(items, "B6-RT1").report.failures
+    assert (path.type, path.description) == (
+        "exception",
+        "TypeError: the file of a failure is a text, and PosixPath('page-1.jp2') is none",
+    )
     assert [one.type for one in items.events("B5-RT1")] == ["Data_Received"]
     again = run(press)
     assert [one["item"] for one in again.result] == ["B5-RT1"], "it asks again, and a failed item is parked"
@@ -182,6 +191,13 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
     with press.coordinator.lock("SBOI/Checker"), ThreadPoolExecutor(1) as pool:
         assert pool.submit(command, "components", "run", "Checker").result().exit_code == 3
     assert command("components", "run", "Nobody").exit_code == 2
+    last = json.loads(command("components", "Checker", "--json").output)["last_run"]
+    at = moment(datetime.fromisoformat(last))
+    assert {f"last_run                {at}", "past                    Data_Received"} <= {
+        *command("components", "Checker").output.splitlines()
+    }
+    heads, checker = command("components").output.splitlines()[:2]
+    assert checker[heads.index("LAST RUN") :].split()[:3] == [*at.split(), "2"], "a narrow table cuts no instant alone"
     assert "Checked FAILED" in command("items", "--failed", "Checked").output
     assert "hole page-0: hole 0 (Checker)" in command("items", "show", "B2-RT1").output
     assert command("items", "restart", "B2-RT1", "--dry-run").output.startswith("would remove Checked FAILED of")

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import redis
 from celery import Celery
@@ -47,12 +49,16 @@ def check(work: Work) -> Iterator[Failure]:
         _log.blpop([f"{_name}.go.{work.item.id}"], 60)
     elif what == "raise":
         raise ValueError("it raised")
+    elif what == "exit":
+        sys.exit(3)
     elif what == "infrastructure":
         raise TimeoutError("the archive is away")
     elif what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "not-yet":
         raise NotYet("no mail so far")
+    elif what == "no-text":
+        yield Failure(Path("page-1.jp2"), "hole", "Checker", "a hole")  # type: ignore[arg-type]
     elif what == "fail":
         work.say("it has holes")
         for place in range(int(number)):

@@ -102,6 +102,25 @@ def test_a_name_that_is_no_round_trip_keeps_no_other_waiting(
     assert "'A-RTx' names no round trip" in caplog.text
 
 
+def test_a_delivery_that_nobody_can_look_at_keeps_no_other_waiting(
+    store: Store, inbox: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (inbox / "B1-RT1").symlink_to("B1-RT1")
+    (inbox / "B2-RT1").mkdir()
+    (inbox / "B2-RT1" / MARKER).symlink_to(MARKER)
+    send(inbox, "B3-RT1")
+    watch = Deliveries(store.items, inbox)
+    look(watch)
+    assert [one.id for one in store.items.query(Wanted()).items] == ["B3-RT1"]
+    assert [
+        caplog.text.count(f"Too many levels of symbolic links: '{inbox / name}") for name in ("B1-RT1", "B2-RT1")
+    ] == [1, 1], "told once"
+    (inbox / "B2-RT1" / MARKER).unlink()
+    send(inbox, "B2-RT1")
+    look(watch)
+    assert store.live("B2-RT1") == [RECEIVED]
+
+
 @IN_BOTH
 @pytest.mark.parametrize(
     ("statement", "number"),

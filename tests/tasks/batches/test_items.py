@@ -3,6 +3,8 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -134,6 +136,13 @@ def test_what_others_changed_while_a_child_worked_makes_its_event_old(store: Sto
     store.items.append(event)
     assert [one.id for one in store.items.query(Wanted(old=["A"])).items] == ["B1-RT1"]
     assert store.items.item("B1-RT1").directory == "/elsewhere"
+
+
+@pytest.mark.parametrize("given", ["a text", None, Failure(Path("p"), "t", "c", "d"), Failure("p", "t", "c", b"d")])  # type: ignore[arg-type]
+def test_a_report_is_made_of_failures_whose_parts_are_texts(given: Any) -> None:
+    """Of others the store could keep nothing, nor read it again."""
+    with pytest.raises(TypeError, match=r"(is a text, and|returns failures, and) .* is none"):
+        Report.of([Failure("p", "t", "c", "d"), given], most=1)
 
 
 @IN_BOTH

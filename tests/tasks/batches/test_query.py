@@ -124,6 +124,20 @@ def test_a_poisoned_row_in_the_middle_of_300_hides_no_other(
     assert f"the item {name!r} cannot be read" in caplog.text
 
 
+@IN_BOTH
+def test_a_profile_that_cannot_be_read_hides_no_item(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    store.fill(["a1", "a2", "a3"], "A")
+    store.add("b1", "B")
+    with store.items.engine.begin() as connection:
+        broken = "UPDATE profiles SET profile = '{' WHERE number = (SELECT profile FROM items WHERE item = 'a1')"
+        connection.execute(text(broken))
+    for wanted, names in [(Wanted(), ["a1", "a2", "a3", "b1"]), (Wanted(past=["A"]), ["a1", "a2", "a3"])]:
+        page = store.items.query(wanted, limit=2)
+        rest = store.items.query(wanted, page.next, 9)
+        assert [one.id for one in (*page.items, *rest.items)] == names
+    assert "cannot be read" in caplog.text
+
+
 def test_an_event_that_cannot_be_read_hides_no_other(store: Store) -> None:
     store.add("B1-RT1", "A", "B", "C")
     with store.items.engine.begin() as connection:

@@ -1,14 +1,18 @@
 """The service's commands, each as a process of its own in a folder of its own."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from coordinator.local.redis import free_port
+from tasks.batches import Items
 from tasks.local.member_server import MemberServer, Reply, Request, failure
 from tasks.member_node.member import Schedule
-from tests.harness.command import Run, refused, told
+from tasks.settings import Settings
+from tests.harness.command import Run, argv_of, environment, refused, told
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 
@@ -31,6 +35,24 @@ def test_an_entry_of_a_nodelist_that_is_none_is_named_and_left_out(run: Run, tmp
     assert told(done).startswith("2 members")
     assert "left out: entry" in done.stderr
     assert "urn:node:mnTestB" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(run: Run, tmp_path: Path) -> None:
+    """As `coordinator items | head -1`."""
+    settings = Settings(data_dir=tmp_path / "data")
+    Items(settings).register("B1-RT1")
+    assert told(run("items")).startswith("ITEM")
+    reading, writing = os.pipe()
+    os.close(reading)
+    env = environment(TASKS_DATA_DIR=str(settings.data_dir))
+    done = subprocess.run(argv_of("items"), stdout=writing, stderr=subprocess.PIPE, env=env, cwd=tmp_path, check=False)
+    os.close(writing)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("args", [("--most", "9" * 30), ("--after", f"1.{'9' * 30}")])
+def test_a_number_that_no_database_can_hold_is_refused_in_one_line(run: Run, args: tuple[str, str]) -> None:
+    assert "too large" in refused(run("items", *args))
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ def test_its_work_queue_is_never_below_its_simultaneous_processes() -> None:
     [
         {"past": "A"}, {"past": [""]}, {"simultaneous_processes": 0}, {"work_queue": 0}, {"max_results": -1},
         {"simultaneous_processes": 1.5}, {"simultaneous_processes": 1001},
+        {"every": 0}, {"every": -1}, {"every": "often"}, {"every": None}, {"max_lifetime": 0}, {"max_lifetime": "1"},
+        {"time_limit": -1}, {"time_limit": "5"}, {"soft_time_limit": 0}, {"soft_time_limit": 9, "time_limit": 9},
+        {"max_losses": -1}, {"max_losses": "3"}, {"max_attempts": 0}, {"retry_delay": "x"}, {"retry_delay": [-1]},
+        {"infrastructure": ["OSError"]}, {"infrastructure": OSError},
     ],
 )  # fmt: skip
 def test_a_word_that_does_not_fit_is_refused(words: dict[str, Any]) -> None:
