@@ -151,11 +151,13 @@ class Fleet(Installation):
 
 
 def kill_all(worker: Worker) -> None:
-    """Itself, its pool, its clock and its errands."""
+    """Itself, its pool, its clock and its errands: at once, so that none of them acts upon another's death."""
     with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-        for process in [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):  # some end with their parent
-                process.kill()
+        every = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
+        for act in (psutil.Process.suspend, psutil.Process.kill):
+            for process in every:
+                with suppress(psutil.NoSuchProcess):  # some end with their parent
+                    act(process)
 
 
 def server_seconds(fleet: Fleet) -> float:
