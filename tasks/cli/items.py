@@ -58,8 +58,8 @@ def items_command(here: Registry) -> click.Group:
             return
         rows = []
         for item in page.items:
-            found = list(newest(here.items.events(item.id)).values())
-            rows.append((item.id, item.type, item.priority, item.revision, _marks(found), item.modified))
+            marks = _marks(_worst_first(here.items.events(item.id)))
+            rows.append((item.id, item.type, item.priority, item.revision, marks, item.modified))
         click.echo(table(("item", "type", "priority", "revision", "events", "modified"), rows))
         if page.broken:
             click.echo(
@@ -71,6 +71,12 @@ def items_command(here: Registry) -> click.Group:
     for command in (*_looks(here), *_repairs(here), *_acts(here)):
         items.add_command(command)
     return items
+
+
+def _worst_first(found: list[Event]) -> list[Event]:
+    """The newest event of each type: failures, then the newest."""
+    latest = list(newest(found).values())[::-1]
+    return [one for one in latest if not one.success] + [one for one in latest if one.success]
 
 
 def _marks(found: list[Event]) -> str:

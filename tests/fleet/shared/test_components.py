@@ -147,6 +147,9 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     deliver(items, *names[:3], does="wait")
     deliver(items, *names[3:])
     assert command("items", "add", names[0], "Bound", "--failed").exit_code == 0
+    assert command("items", "add", names[0], "Boxed").exit_code == 0
+    (line,) = (one for one in command("items").output.splitlines() if one.startswith(names[0]))
+    assert "Bound FAILED, Boxed, " in line
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
     fleet.begun(*names[:3])
     wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
@@ -171,7 +174,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     assert [stamp.name for stamp in begun[3:]] == [names[5], names[3]]
     assert [one.type for one in items.events(names[4])] == ["Data_Received", "Manually_stopped"]
     assert [one.type for one in items.events(names[1])] == ["Data_Received", "Manually_stopped", "Checked"]
-    assert [one.type for one in items.events(names[0])] == ["Data_Received", "Bound", "Checked"]
+    assert [one.type for one in items.events(names[0])] == ["Data_Received", "Bound", "Boxed", "Checked"]
 
 
 def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, command: Call) -> None:
