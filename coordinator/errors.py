@@ -77,9 +77,10 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
 
 
 class StoreRefused(CoordinatorError):
-    """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written. So it
-    is where the server has no database of the address's number.
-    Also raised when its ACL forbids something to this user. Then a step may have stopped half way.
+    """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written.
+
+    Also raised where the server has no database of the address's number, and when its ACL forbids something to this
+    user. In the second case a step may have stopped half way.
 
     `submit_many` may have written some of its jobs before: `job_ids` has the ids of all, as in StoreUnavailable.
     """

@@ -137,10 +137,9 @@ def _submitted(made: Submission, key: str) -> str:
         return f"{made.winner.identifier} ({made.winner.place}) {done}: nothing was submitted"
     if not made.accepted:
         return f"{key} is busy: nothing was submitted"
-    outcomes = {"started": "is in front", "queued": "is queued", "duplicate": "was submitted before"}
+    outcomes = {"started": "is in front", "duplicate": "was submitted before"}
+    outcomes["queued"] = "is in front" if made.position == 0 else "is queued"
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
-    if made.outcome == "queued" and made.position == 0:
-        return f"{made.job_id} is in front"
     behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""
     return f"{made.job_id} {outcomes[made.outcome]}{behind}"
 

@@ -130,13 +130,14 @@ def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> C
     """Give the command its coordinator as the first argument.
 
     A group whose subcommand follows is not called: only the subcommand looks, so that its --help needs no Redis.
+    A Redis that is too old is refused first: some commands only list, and would find nothing there.
     """
 
     @click.pass_context
     def call(ctx: click.Context, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if (subcommand := ctx.invoked_subcommand) is not None:
             if kwargs.get("as_json_"):
-                raise click.UsageError(f"write --json behind the command: {ctx.info_name} {subcommand} --json")
+                raise click.UsageError(f"--json goes behind the command, if it has one: {ctx.info_name} {subcommand}")
             return
         coordinator = session_of(ctx.find_root()).coordinator
         coordinator.store.check()

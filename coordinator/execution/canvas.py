@@ -29,7 +29,7 @@ from coordinator.jobs.spec import Signature, Spec
 
 logger = logging.getLogger(__name__)
 
-_LINKS = UUID("0f9d2a52-6d0e-5c0c-9a8e-3a1f4b6f7c11")
+_LINKS = UUID("0f9d2a52-6d0e-5c0c-9a8e-3a1f4b6f7c11")  # the namespace of their ids
 _FOR_GOOD = (TypeError, ValueError, EncodeError, LaneFull, Locked)
 
 

@@ -39,15 +39,15 @@ class Begun(NamedTuple):
     at: float
 
 
-class Due(NamedTuple):
-    """An end that the outbox may send until then; `size`: bytes of its result."""
+class Owed(NamedTuple):
+    """An end that others are owed, and the outbox may send until then; `size`: bytes of its result."""
 
     until: float
     size: int
     end: JobEnd
 
 
-class Outbox(SendingThread[Due | Begun]):
+class Outbox(SendingThread[Owed | Begun]):
     def __init__(self, app: Celery, store: Store) -> None:
         super().__init__("coordinator-outbox", _PAUSE, _MOST)
         self._app = app
@@ -58,21 +58,21 @@ class Outbox(SendingThread[Due | Begun]):
         """`size`: bytes of the result. One that finds no room is left to the errands."""
         if self._size + size <= _ROOM:
             self._size += size
-            self.put(Due(time.monotonic() + _OURS, size, end))
+            self.put(Owed(time.monotonic() + _OURS, size, end))
 
     def began(self, job_id: str, task: str, hostname: str) -> None:
         """The backend is told, in the order in which all is put. This is news only: it may be late, or never come."""
         self.put(Begun(job_id, task, hostname, time.monotonic()))
 
-    def send(self, items: list[Due | Begun]) -> None:
-        over = {item.end.job.id for item in items if isinstance(item, Due)}
+    def send(self, items: list[Owed | Begun]) -> None:
+        over = {item.end.job.id for item in items if isinstance(item, Owed)}
         fresh = time.monotonic() - _NEWS
         for item in items:
             if isinstance(item, Begun) and item.at > fresh and item.job_id not in over:
                 tell_begun(self._app, item.job_id, item.task, item.hostname)
-        self._send([item for item in items if isinstance(item, Due)])
+        self._send([item for item in items if isinstance(item, Owed)])
 
-    def _send(self, items: list[Due]) -> None:
+    def _send(self, items: list[Owed]) -> None:
         """Plain results together; one by one what a broker may hold up. So nobody else sends what was sent."""
         self._size = 0  # at once: else an error here would leave no room for ever
         told = set[str]()
@@ -92,7 +92,7 @@ class Outbox(SendingThread[Due | Begun]):
             for item in left:
                 self.put(item)
 
-    def _whole(self, items: list[Due]) -> list[Due]:
+    def _whole(self, items: list[Owed]) -> list[Owed]:
         """With the ids of those whose submits melted into a job; without those jobs for which Redis does not tell them.
 
         A Redis that is away costs one wait, not one for each.

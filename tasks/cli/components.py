@@ -63,18 +63,8 @@ def components_command(here: Registry) -> click.Group:
         if as_json_:
             click.echo(as_json(found))
             return
-        heads = (
-            "component",
-            "version",
-            "event",
-            "waits for",
-            "limit",
-            "works on",
-            "waiting",
-            "last run",
-            "took",
-            "next",
-        )
+        about = "component", "version", "event", "waits for", "limit"
+        heads = (*about, "works on", "waiting", "last run", "submitted", "next")
         click.echo(table(heads, [_row(one) for one in found]))
 
     components.add_command(_show(here))

@@ -89,7 +89,7 @@ def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
         (["undrain", "one"], 2, "Missing option '--why'"),
         (["drain", "", "--why", "x"], 1, "give 1 to 512 bytes of text"),
         (["drian", "one"], 2, "No such command 'drian'"),
-        (["--json", "show", "one"], 2, "write --json behind the command: nodes show --json"),
+        (["--json", "show", "one"], 2, "--json goes behind the command, if it has one: nodes show"),
     ],
 )
 def test_wrong_input_is_told_in_a_line(call: Call, args: list[str], status: int, told: str) -> None:
