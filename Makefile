@@ -26,7 +26,7 @@ RABBITMQ ?= /usr/lib/rabbitmq
 NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 # What a server tells that has functions; Valkey 7.2 leaves its name out.
 NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
-TYPED := $(wildcard coordinator tasks examples/batches)
+TYPED := $(wildcard coordinator tasks examples/batches examples/demo)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=
@@ -37,7 +37,7 @@ help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(INSTALLED) ## the demo: a small federation on this machine (Ctrl-C ends it)
-	@$(BIN)/coordinator demo $(ARGS)
+	@$(BIN)/python -m examples.demo $(ARGS)
 
 test: $(INSTALLED) system-ready $(LDAP) ## every test, on real servers and workers
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)

@@ -1,7 +1,10 @@
-"""The periodic entries that the service always has. One sync per member comes from the nodelist (`tasks/schedules.py`).
+"""The periodic entries of the service: change them, add others. Beats that start afterwards have them.
 
-A schedule is seconds, or a Quartz expression in UTC: second minute hour day-of-month month day-of-week (1 = SUN) year.
-TASKS_REFRESH_INTERVAL and TASKS_COMPLETE_SCHEDULE set others (`tasks/app.py`).
+An entry is one of Celery's `beat_schedule`; with a `key` it is a job in that lane (docs/scheduler.md). A schedule is
+seconds, Celery's `crontab`, or a Quartz expression in UTC: second minute hour day-of-month month day-of-week (1 = SUN)
+year. TASKS_REFRESH_INTERVAL and TASKS_COMPLETE_SCHEDULE, where they are set, win over the schedules here.
+
+One sync for each member comes from the nodelist (`tasks/schedules.py`).
 """
 
 BEAT_SCHEDULE: dict[str, dict[str, object]] = {

@@ -8,9 +8,9 @@ import redis
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.execution.runner import Place, Runner, Tools
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
+from coordinator.runner.runner import Place, Runner, Tools
 
 __all__ = [
     "Nodes",
@@ -81,10 +81,10 @@ def keep(text: str) -> None:
 
 def runner(node: str, slice: float = 1e9) -> Runner:
     """A runner in this process, for the bell `bell`. Its slice ends after so many seconds, or never."""
-    coordinator.store.client.zadd(coordinator.store.key("rung", node), {"bell": 2**53})
+    coordinator.store._client.zadd(coordinator.store.key("rung", node), {"bell": 2**53})
     coordinator.settings.__dict__["slice"] = slice
-    place = Place(coordinator.core, coordinator.doorbells, coordinator.incarnation, Board.open())
-    return Runner(app, place, node, Tools(app, place, node))
+    place = Place(node, coordinator._core, coordinator._doorbells, coordinator._incarnation, Board.open())
+    return Runner(app, place, Tools(app, place))
 
 
 @app.task

@@ -24,12 +24,12 @@ def main() -> None:
         host = Coordinator(app, url=url, prefix="awaited")
         began = time.perf_counter()
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(lambda n: host.submit(f"thread/{n}", task, unknown="wait"), range(MANY)))
+            list(pool.map(lambda n: host.submit(f"thread/{n}", task, if_unknown="wait"), range(MANY)))
         threads = MANY / (time.perf_counter() - began)
         tasks, begin, idle, end = asyncio.run(awaited(host, task))
         print(f"submits a second: {THREADS} threads {threads:,.0f}, {MANY} tasks {tasks:,.0f}")
         print(f"longest turn of the loop, ms: begin {begin:.1f}, wait {idle:.1f}, end {end:.1f}")
-        host.store.close()
+        host.close()
 
 
 def end_all(url: str) -> None:
@@ -42,7 +42,7 @@ async def awaited(host: Coordinator, task: object) -> tuple[float, float, float,
     gc.freeze()
     async with aio.Coordinator(host) as jobs:
         began = time.perf_counter()
-        sent = await asyncio.gather(*(jobs.submit(f"task/{n}", task, unknown="wait") for n in range(MANY)))
+        sent = await asyncio.gather(*(jobs.submit(f"task/{n}", task, if_unknown="wait") for n in range(MANY)))
         rate = MANY / (time.perf_counter() - began)
         longest = [0.0]
 

@@ -30,7 +30,7 @@ def main() -> None:
 
 def ours(url: str) -> Callable[[], AbstractContextManager[Any]]:
     coordinator = Coordinator(url=f"{url}/0")
-    return lambda: coordinator.lock("hot", wait=300)
+    return lambda: coordinator.lock("hot", blocking_timeout=300)
 
 
 def theirs(url: str) -> Callable[[], AbstractContextManager[Any]]:

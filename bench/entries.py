@@ -81,7 +81,12 @@ def made(entries: int) -> Iterator[Entry]:
         at = number % EVERY
         when = f"{at % 60} {at // 60}/3 * * * ?"
         yield Entry(
-            f"e{number}", when, "bench.entries.nothing", key=f"k/{number}", when_busy="skip", submit={"unknown": "wait"}
+            f"e{number}",
+            when,
+            "bench.entries.nothing",
+            key=f"k/{number}",
+            when_busy="skip",
+            submit={"if_unknown": "wait"},
         )
 
 
@@ -120,7 +125,7 @@ def lateness(here: Coordinator, begun: float, seconds: float, entries: int) -> t
     """Seconds by which each tick of the measurement was late, and how many instants have no tick."""
     store, late = here.store, []
     for start in range(0, entries, 1000):
-        pipeline = store.client.pipeline(transaction=False)
+        pipeline = store._client.pipeline(transaction=False)
         for number in range(start, min(entries, start + 1000)):
             pipeline.lrange(store.key("ticks", f"e{number}"), 0, -1)
         for lines in pipeline.execute():

@@ -115,7 +115,7 @@ def _row(item: str, kind: str) -> dict[str, object]:
     return {
         "id": str(uuid.uuid4()), "item": item, "type": kind, "success": True, "component": kind, "version": "1.0",
         "attempt": uuid.uuid4().hex, "fence": 1, "revision_read": 1, "revision": 1, "started": NOW, "ended": NOW,
-        "report": Report().to_json(), "counted": True,
+        "report": Report().to_json(),
     }  # fmt: skip
 
 

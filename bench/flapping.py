@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from tasks.local.member_server import MemberServer, Request
+from examples.demo.member_server import MemberServer, Request
 from tests.fleet.tasks.service import Service
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until

@@ -54,7 +54,7 @@ def one(name: str, objects: int) -> tuple[float, float]:
 
 @contextmanager
 def member(objects: int, changes: float = 0) -> Iterator[str]:
-    argv = [sys.executable, "-m", "tasks.local.member_server", "--objects", str(objects), "--changes", str(changes)]
+    argv = [sys.executable, "-m", "examples.demo.member_server", "--objects", str(objects), "--changes", str(changes)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:

@@ -8,8 +8,8 @@ from celery import Celery
 
 from bench.servers import redis_server
 from coordinator import Coordinator
-from coordinator.clock.clock import Charge, Clock
 from coordinator.fleet import processes
+from coordinator.warden.clock.clock import Charge, Clock
 
 FLEETS = (1, 50)
 SECONDS = 10.0
@@ -41,8 +41,8 @@ class Node:
     def look(self) -> None:
         self.clock.step()
         if self.clock.errands_due:
-            self.client.results.step()
-            self.client.parked.step()
+            self.client._results.step()
+            self.client._parked.step()
 
 
 def run(nodes: list[Node], seconds: float) -> float:

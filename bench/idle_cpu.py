@@ -53,9 +53,11 @@ def used() -> Counter[str]:
 
 
 def kind_of(command: list[str]) -> str:
-    named = ("redis-server", "coordinator.clock", "coordinator.worker", "beat")
+    named = ("redis-server", "coordinator.warden.clock", "coordinator.warden.errands", "beat")
     said = next((name for name in named if any(name in part for part in command[:6])), "worker")
-    return {"redis-server": "Redis", "coordinator.clock": "clock", "coordinator.worker": "errands"}.get(said, said)
+    return {"redis-server": "Redis", "coordinator.warden.clock": "clock", "coordinator.warden.errands": "errands"}.get(
+        said, said
+    )
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from bench.harvest import member
 from bench.members import CHANGES, begin, federation, machine, permanent, ran, spent, stay
+from tasks import instants
 from tasks.app import NODELIST
+from tasks.documents.document import Document
 from tasks.local.machine import Machine
-from tasks.member_node import instants
 from tasks.member_node.member import Member
 
 EACH = 30.0
@@ -49,7 +50,7 @@ def sample(here: Machine, data: Path, began: float) -> None:
     took, used = time.monotonic() - at, sum(spent().values()) - before
     store = here.coordinator.store
     memory, found = store.read("INFO", "memory")["used_memory"], kinds(here)
-    lacks = len(here.coordinator.documents[NODELIST].behind())
+    lacks = len(Document(here.coordinator.store, NODELIST).behind())
     print(
         f"{time.monotonic() - began:5.0f} {ran(data, since) / took:9.1f} {used / took:8.2f} {memory / 2**20:9.1f} "
         f"{found['job']:8} {found['update']:8} {found['other']:8} {lacks:12}",
@@ -59,7 +60,7 @@ def sample(here: Machine, data: Path, began: float) -> None:
 
 def kinds(here: Machine) -> Counter[str]:
     store = here.coordinator.store
-    names = (name.decode().removeprefix(store.prefix) for name in store.client.scan_iter(count=1000))
+    names = (name.decode().removeprefix(store.prefix) for name in store._client.scan_iter(count=1000))
     return Counter(kind if (kind := name.partition(":")[0]) in KINDS else "other" for name in names)
 
 

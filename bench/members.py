@@ -22,11 +22,12 @@ import psutil
 from sqlalchemy import func, select
 
 from bench.harvest import member
+from tasks import instants
 from tasks.app import NODELIST
 from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import members as runs
+from tasks.documents.document import Document
 from tasks.local.machine import Machine, Wanted
-from tasks.member_node import instants
 from tasks.member_node.member import Member, Schedule
 from tasks.nodelist.entries import DATED
 from tasks.nodelist.xml_format import write_nodelist
@@ -96,13 +97,13 @@ def machine(data: Path, extra: Mapping[str, str]) -> Iterator[Machine]:
 
 def begin(here: Machine, data: Path, seconds: float) -> None:
     """Until harvests run; then as long as the window, so that what happens once has happened."""
-    until(here, lambda: len(here.nodes()) == 2 and here.coordinator.documents[NODELIST].pointer()[0], 120)
+    until(here, lambda: len(here.nodes()) == 2 and Document(here.coordinator.store, NODELIST).pointer()[0], 120)
     until(here, lambda: ran(data, instants.NEVER) > 0, 120)
     stay(here, seconds)
 
 
 def report(store: str, here: Machine, data: Path, needed: float, seconds: float) -> None:
-    document = here.coordinator.documents[NODELIST]
+    document = Document(here.coordinator.store, NODELIST)
     began, dates, before = instants.now(), document.fetch().entries(DATED), spent()
     stay(here, seconds)
     took, after = (instants.now() - began).total_seconds(), spent()
@@ -158,8 +159,8 @@ ROLES = {
     "slapd": "slapd",
     "redis-server": "redis",
     "valkey": "redis",
-    "coordinator.worker": "errands",
-    "coordinator.clock": "clocks",
+    "coordinator.warden.errands": "errands",
+    "coordinator.warden.clock": "clocks",
     "beat": "beats",
     "worker": "workers",
 }

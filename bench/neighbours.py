@@ -21,8 +21,8 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from examples.demo.member_server import MemberServer, Request
 from tasks.catalog.schema import members as rows
-from tasks.local.member_server import MemberServer, Request
 from tasks.member_node.member import Member, Schedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.redis import RedisServer

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.servers import redis_server
-from coordinator.documents.document import Document
-from coordinator.documents.replica import Replica
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tasks.local.member_server import MemberServer
+from examples.demo.member_server import MemberServer
+from tasks.documents.document import Document
+from tasks.documents.replica import Replica
 from tasks.nodelist.ldap.store import LdapStore
 from tasks.nodelist.protocol import Dates
 from tasks.nodelist.replicated import ReplicatedNodelist

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.servers import redis_server
-from coordinator.documents.copies import Copies
-from coordinator.documents.document import Document
-from coordinator.documents.replica import Replica
 from coordinator.settings import Settings
 from coordinator.store.client import Store
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
+from tasks.documents.replica import Replica
 
 NODES = 5
 WRITERS = 20
@@ -68,7 +68,7 @@ def main() -> None:
             told("an update, one writer", timed(update, 300))
             together(update)
             reads(document, Path(root))
-            client = document.store.client
+            client = document.store._client
             told("bare SET", timed(lambda: client.set("bare", "x" * 60), 3_000))
             told("bare write and fsync", timed(lambda: flushed(Path(root) / "bare"), 300))
 
@@ -92,7 +92,7 @@ def together(update: Callable[[], None], seconds: float = 10.0) -> None:
 
 
 def reads(document: Document, root: Path) -> None:
-    client, key = document.store.client, document.store.key("pointer", NAME)
+    client, key = document.store._client, document.store.key("pointer", NAME)
     here = Document(document.store, NAME, Copies(root / "n0", NAME))
     pairs = [(timed(lambda: client.get(key), 1_000), timed(here.read, 1_000)) for _ in range(5)]
     told("bare GET", [one for found, _ in pairs for one in found])

@@ -48,7 +48,11 @@ def kill(bench: Any, url: str, kind: str, number: int) -> list[float]:
 
 def chosen(kind: str, pid: int) -> list[psutil.Process]:
     everyone = family(pid)
-    wardens = [one for one in everyone if "coordinator.clock" in one.cmdline() or "coordinator.worker" in one.cmdline()]
+    wardens = [
+        one
+        for one in everyone
+        if "coordinator.warden.clock" in one.cmdline() or "coordinator.warden.errands" in one.cmdline()
+    ]
     pool = [one for one in everyone[1:] if one not in wardens]
     parts = {"pool process": pool, "worker": everyone[:1], "worker and warden": [*wardens, everyone[0]]}
     return parts.get(kind, everyone)

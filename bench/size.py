@@ -15,7 +15,7 @@ TEXT = "x" * 100
 
 
 def main() -> None:
-    with redis_server("--appendonly", "yes") as url:
+    with redis_server("--appendonly", "yes", "--hash-max-listpack-value", "1024") as url:
         os.environ["BENCH_REDIS"] = url
         from bench import app as bench  # the module reads the address of this run's Redis
 
@@ -37,12 +37,12 @@ def register(bench: Any) -> None:
     about = {"app": "bench", "capacity": 0.5, "ordinary": 0, "load": 0}
     bench.coordinator.store.settings.__dict__["node_ttl"] = 86400.0
     nodes = bench.Nodes(bench.coordinator.store)
-    nodes.register("bench", bench.coordinator.incarnation, about, ["app bench", "queue celery"], tasks)
+    nodes.register("bench", bench.coordinator._incarnation, about, ["app bench", "queue celery"], tasks)
 
 
 def weight(bench: Any) -> float:
     """The bytes of each of 10,000 jobs that wait in one lane, behind a job that no node serves."""
-    client = bench.coordinator.store.client
+    client = bench.coordinator.store._client
     before = client.info("memory")["used_memory"]
     jobs = bench.coordinator.submit_many(("weight", bench.keep.s(TEXT).set(queue="nowhere")) for _ in range(WAITERS))
     found = (client.info("memory")["used_memory"] - before) / WAITERS
@@ -75,7 +75,7 @@ def left(bench: Any) -> int:
     """The keys of the hot lane, except the finished jobs' records, which are kept for an hour."""
     store = bench.coordinator.store
     names = ("line:hot", "lock:hot", "ready:bench\ncelery", "group:\nbench\ncelery", "lanes", "leases", "work:bench")
-    return sum(bool(store.client.exists(store.prefix + name)) for name in names)
+    return sum(bool(store._client.exists(store.prefix + name)) for name in names)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from coordinator.fleet.nodes import Nodes
 from coordinator.fleet.run_times import RunTimes, united
 from coordinator.jobs.options import Target, TaskDefault
 from coordinator.jobs.request import Requests
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from tests.model.clock import Clocked
 

@@ -68,7 +68,7 @@ def main() -> None:
 def client_stages(bench: Any, client: Any) -> list[Stage]:
     watch, coordinator, job = Watch(), bench.coordinator, bench.count.s()
     watch.on(coordinator, "_request", "check and lay out")
-    watch.on(coordinator.core, "submit_many", "wait")
+    watch.on(coordinator._core, "submit_many", "wait")
     coordinator.submit_many([("warm", job)])
     client.config_resetstat()
     watch.spent.clear()
@@ -83,15 +83,15 @@ def client_stages(bench: Any, client: Any) -> list[Stage]:
     ]
     began = time.perf_counter()
     for number in range(50):
-        coordinator.doorbells.ring("nobody", f"bell{number}")
+        coordinator._doorbells.ring("nobody", f"bell{number}")
     ring = (time.perf_counter() - began) / 50 * 1e6
     print(f"a doorbell: {ring:.0f} us, one for each slot that has nothing to do; none in a flood")
     return found
 
 
 def runner_stages(bench: Any, client: Any) -> list[Stage]:
-    from coordinator.execution import runner as module
-    from coordinator.execution.attempt import Tracers
+    from coordinator.runner import runner as module
+    from coordinator.runner.attempt import Tracers
 
     watch, runner = Watch(), bench.runner("bench")
     runner._events._board.events = True

@@ -12,8 +12,8 @@ The door
     Settings         the settings of a coordinator: names, values, sources
 
 Options
-    Options          those of submit, name by name; OrderOptions: those of a sorter's orders
-    Coordinate       the option `coordinate` of a keyed task
+    SubmitOptions    those of submit, name by name; SorterOptions: those of a sorter's orders
+    KeyedTaskOptions the option `coordinate` of a keyed task
     Backoff          growing delays between attempts, for retry_delay
     Entry            an entry of the schedule
 
@@ -24,9 +24,9 @@ Answers
     Lane, Node       a lane, and a node that lives, at one moment
     Lease            a lock that is held, with its fence
     Grab             an instance that this process won or lost; Winner: whoever won it
-    Grabbed          an instance as Redis keeps it
-    Sorter           holds orders and sorts them; Sorting: a sorter that holds some
-    Scheduled        an entry as beats know it; Happening: an instant of its history
+    GrabRecord       an instance as Redis keeps it
+    Sorter           holds orders and sorts them; SorterStatus: a sorter that holds some
+    EntryStatus      an entry as beats know it; EntryEvent: an instant of its history
 
 Errors, each of them a CoordinatorError
     at a submit      InvalidJob, LaneFull, DuplicateOrder, ShuttingDown
@@ -35,41 +35,45 @@ Errors, each of them a CoordinatorError
     locks            Locked, LeaseLost, WouldDeadlock
     waiting          WaitTimeout, JobFailed
     raised by tasks  NoRetry, Conflict
-    documents        Changed, NotInReplicaSet, StaleFence, UpdatePending
     others           SettingsError, TimedOut
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from coordinator.later import handing_on
 
 if TYPE_CHECKING:
     from coordinator.public import *  # noqa: F403
 else:
-    # No `__all__`: with one, help(coordinator) would tell all of each class, on thousands of lines.
-    __getattr__, __dir__ = handing_on(
-        __name__,
-        {
-            "coordinator": ("Coordinator",),
+    _HOMES = {
+            "client.coordinator": ("Coordinator",),
             "errors": (
-                "Changed", "Conflict", "CoordinatorError", "DuplicateOrder", "InvalidJob", "JobFailed", "LaneFull",
-                "LeaseLost", "Locked", "NoRetry", "NotInReplicaSet", "SettingsError", "ShuttingDown", "StaleFence",
-                "StoreRefused", "StoreUnavailable", "TimedOut", "UnknownEntry", "UnknownJob", "UpdatePending",
-                "WaitTimeout", "WouldDeadlock",
+                "Conflict", "CoordinatorError", "DuplicateOrder", "InvalidJob", "JobFailed", "LaneFull", "LeaseLost",
+                "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable", "TimedOut",
+                "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
             ),
             "fleet.nodes": ("Node",),
             "jobs.current": ("CurrentJob", "current_job"),
-            "jobs.instances": ("Grabbed", "Winner"),
-            "jobs.options": ("Backoff", "Coordinate", "Options", "OrderOptions"),
+            "jobs.instances": ("GrabRecord", "Winner"),
+            "jobs.options": ("Backoff", "KeyedTaskOptions", "SubmitOptions", "SorterOptions"),
             "jobs.record": ("Job",),
             "jobs.submission": ("Submission",),
-            "lanes.grab": ("Grab",),
-            "lanes.lane": ("Lane",),
-            "lanes.leases": ("Lease",),
-            "lanes.sorter": ("Sorter", "Sorting"),
+            "grabs.grab": ("Grab",),
+            "lanes.view": ("Lane",),
+            "locks.leases": ("Lease",),
+            "sorters.sorter": ("Sorter", "SorterStatus"),
             "scheduler.entries": ("Entry",),
-            "scheduler.history": ("Happening",),
-            "scheduler.timetable": ("Scheduled",),
+            "scheduler.history": ("EntryEvent",),
+            "scheduler.timetable": ("EntryStatus",),
             "settings": ("Settings",),
-        },
-    )  # fmt: skip
+        }  # fmt: skip
+    _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+    # No `__all__`: with one, help(coordinator) would tell all of each class, on thousands of lines.
+    def __getattr__(name: str) -> object:
+        """Each name is loaded at its first use, so that a client loads no more than its calls need."""
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOME_OF})

@@ -3,23 +3,20 @@
 CoordinatorError
 ├── SettingsError         a setting is unknown or out of range
 ├── InvalidJob            a submit that can never work; nothing was written
-├── LaneFull              a submit found `max_waiting` jobs waiting; nothing was written
-├── DuplicateOrder        another order of the sorter has this id; nothing was written
-├── StoreUnavailable      Redis did not answer in time; it may have done what was asked
-├── StoreRefused          Redis refused a write (out of memory, read-only); nothing was written
-├── UnknownJob            Redis keeps no record under this id (none ever, or its retention is over)
-├── UnknownEntry          no beat knows an entry of the schedule under this name
-├── Locked                a lock was not free within `wait`
-├── LeaseLost             another process got the lease, or may have got it
-├── NoRetry               raised by a task: no further attempt
-├── Conflict              raised by a task: it lost an optimistic race; a further attempt follows, and none is counted
-│   └── Changed           an entry of a document is not what its author read
-├── StaleFence            a write carries a smaller fence than an earlier write
-├── UpdatePending         an update of a document is not committed in time; it goes on
+├── LaneFull              `max_waiting` jobs wait already; the submit wrote nothing
+├── DuplicateOrder        another order in the sorter has this id; nothing was written
+├── StoreUnavailable      Redis did not answer in time; it may have done the work
+├── StoreRefused          Redis refused a write (out of memory, read-only)
+├── UnknownJob            Redis keeps no record under this id: it never existed, or its retention is over
+├── UnknownEntry          the schedule has no entry of this name
+├── Locked                a lock did not become free in time
+├── LeaseLost             another process has the lease, or may have it
+├── NoRetry               raise it in a task: no further attempt
+├── Conflict              raise it in a task that lost an optimistic race: another attempt follows, which does not count
 ├── WouldDeadlock         a job or a lock would wait for itself; the text names the ring
 ├── ShuttingDown          a submit in a process whose shutdown has begun
-├── WaitTimeout           the job was not over in time; it goes on
-├── JobFailed             the job whose result was asked for did not succeed, and its own error cannot be raised here
+├── WaitTimeout           the job did not end in time; it goes on
+├── JobFailed             the job did not succeed, and its own error cannot be raised in this process
 └── TimedOut              an attempt exceeded its `time_limit`
 """
 
@@ -31,15 +28,15 @@ class CoordinatorError(Exception):
 
 
 class SettingsError(CoordinatorError, ValueError):
-    """Raised while the coordinator reads its settings: a name is unknown, or a value does not fit."""
+    """Raised while the coordinator reads its settings: a name is unknown, or a value is invalid."""
 
 
 class InvalidJob(CoordinatorError, ValueError):
-    """Raised by `submit` before it writes anything; the text names the wrong part and the way out."""
+    """Raised by `submit` before it writes anything; the text names the wrong argument and a remedy."""
 
 
 class DuplicateOrder(CoordinatorError, ValueError):
-    """Raised by `sorter.add` while Redis keeps another job under the order's id, `job_id`; nothing was written."""
+    """Raised by `sorter.add` if Redis keeps another job under the order's id (`job_id`); nothing was written."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id!r} is another order: give another id, or ask again when that job is gone")
@@ -49,7 +46,7 @@ class DuplicateOrder(CoordinatorError, ValueError):
 class LaneFull(CoordinatorError):
     """Raised by `submit` when `max_waiting` jobs wait in a lane already; nothing was written.
 
-    `job_ids`: of `submit_many`, the ids of all its jobs, as in StoreUnavailable.
+    `job_ids`: in `submit_many`, the ids of all its jobs, as in StoreUnavailable.
     """
 
     def __init__(self, key: str, waiting: int, job_id: str) -> None:
@@ -63,10 +60,10 @@ class LaneFull(CoordinatorError):
 class StoreUnavailable(CoordinatorError, ConnectionError):
     """Raised when Redis is out of reach or did not answer in time.
 
-    `answered`: there is a server, which is no Redis or wants another password.
+    `answered`: a server replied, but it is no Redis, or wants another password.
 
-    Redis may have done what it was asked, or not. It is safe to ask again, under `job_id` where that is set. Where
-    `submit_many` raises it, `job_ids` has the ids of all its jobs in their order: it is safe to ask again under those.
+    Redis may have done the work or not. It is safe to repeat the call, with `job_id` as its id where that is set. From
+    `submit_many`, `job_ids` has the ids of all its jobs in their order: it is safe to repeat the call with those.
     """
 
     def __init__(self, text: str, job_id: str | None = None) -> None:
@@ -79,8 +76,8 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
 class StoreRefused(CoordinatorError):
     """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written.
 
-    Also raised where the server has no database of the address's number, and when its ACL forbids something to this
-    user. In the second case a step may have stopped half way.
+    Also raised if the server has no database of this number, or if its ACL forbids a command. After a forbidden
+    command, a step may have stopped half way.
 
     `submit_many` may have written some of its jobs before: `job_ids` has the ids of all, as in StoreUnavailable.
     """
@@ -104,7 +101,7 @@ class UnknownJob(CoordinatorError, KeyError):
 
 
 class UnknownEntry(CoordinatorError, LookupError):
-    """Raised by `coordinator.entries`: no source that a beat read, and no code that stored it, has this entry."""
+    """Raised by `coordinator.entries` for a name that is neither in the table of a beat nor stored by code."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no entry {name!r} in the schedule; `coordinator schedule` lists those that beats know")
@@ -112,23 +109,27 @@ class UnknownEntry(CoordinatorError, LookupError):
 
 
 class Locked(CoordinatorError):
-    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job.
+    """Raised by `lock` when another job still held `key` after `wait` seconds. `holder`: the id of that job; None: its
+    lane is paused, its limit is 0, or that job was over by then.
 
     Also by the call of a keyed task with `on_skip="raise"` that is skipped. A skipped call for which no job stands ends
     with it.
     """
 
-    def __init__(self, key: str, holder: str | None) -> None:
-        super().__init__(key, holder)  # Celery's backends keep these, and make the error anew from them
+    def __init__(self, key: str, holder: str | None, closed: str = "") -> None:
+        """`closed`: the text of the error where no holder is known."""
+        super().__init__(key, holder, closed)  # Celery's backends rebuild the error from these
         self.key = key
         self.holder = holder
+        self._closed = closed
 
     def __str__(self) -> str:
-        return f"{self.key!r} is held by {self.holder or 'another job'}"
+        closed = self._closed or "closed: its lane is paused, or its limit is 0"
+        return f"{self.key!r} is {f'held by {self.holder}' if self.holder else closed}"
 
 
 class LeaseLost(CoordinatorError):
-    """Raised to a holder that may no longer be the only one: it must stop and write nothing more."""
+    """Raised in a process whose lease another process may have by now: it must stop, and write nothing more."""
 
     def __init__(self, key: str, fence: int) -> None:
         super().__init__(f"this process lost the lease on {key!r} with fence {fence}")
@@ -137,52 +138,19 @@ class LeaseLost(CoordinatorError):
 
 
 class NoRetry(CoordinatorError):
-    """Raise it in a task: this attempt is the last, even if more are left."""
+    """Raise it in a task to make this attempt the last."""
 
 
 class Conflict(CoordinatorError):
     """Raise it in a task that lost an optimistic race.
 
-    The task gets a further attempt after a random delay, at most 20 times, and `max_attempts` does not count these.
-    The types in `retry_on=` mean the same.
+    The task gets another attempt after a random delay, at most 20 times; these do not count as `max_attempts`. The
+    types in `retry_on=` have the same effect.
     """
 
 
-class StaleFence(CoordinatorError):
-    """Raised to a writer whose fence is smaller than `seen`, that of an earlier write; nothing was written."""
-
-    def __init__(self, document: str, entry: str, seen: int) -> None:
-        super().__init__(f"document {document}: {entry} has the greater fence {seen} already")
-        self.entry = entry
-        self.seen = seen
-
-
-class Changed(Conflict):
-    """Raised to a writer whose read is out of date; nothing was written. Read again."""
-
-
-class NotInReplicaSet(Conflict):
-    """Raised to a job on a node that is out of a document's replica set: a later attempt runs on another node."""
-
-    def __init__(self, document: str, node: str) -> None:
-        super().__init__(f"node {node} is out of the replica set of the document {document}")
-        self.document = document
-        self.node = node
-
-    def __reduce__(self) -> tuple[type[NotInReplicaSet], tuple[str, str]]:
-        return type(self), (self.document, self.node)
-
-
-class UpdatePending(CoordinatorError, TimeoutError):
-    """Raised when not all nodes have an update in time. It goes on; ask again with its id to hear the outcome."""
-
-    def __init__(self, document: str, update_id: str) -> None:
-        super().__init__(f"document {document}: update {update_id} still waits for some of the document's members")
-        self.update_id = update_id
-
-
 class WouldDeadlock(CoordinatorError):
-    """The recorded error of a job that would wait for itself; the text names each member of the ring."""
+    """The recorded error of a job that would wait for itself; the text names each job and lock in the circle."""
 
 
 class ShuttingDown(CoordinatorError):
@@ -190,7 +158,7 @@ class ShuttingDown(CoordinatorError):
 
 
 class WaitTimeout(CoordinatorError, TimeoutError):
-    """Raised by `wait` when the job was not over in time; the job itself goes on."""
+    """Raised by `wait` when the job did not end in time; the job itself goes on."""
 
     def __init__(self, job_id: str, state: str) -> None:
         super().__init__(f"job {job_id} is still {state}")
@@ -199,12 +167,16 @@ class WaitTimeout(CoordinatorError, TimeoutError):
 
 
 class JobFailed(CoordinatorError):
-    """Raised by `Submission.get` where a job did not succeed, and this process cannot raise the error of its task."""
+    """Raised by `Submission.get` if the job did not succeed, and this process cannot raise the task's own error."""
 
     def __init__(self, job_id: str, state: str, why: str = "") -> None:
-        super().__init__(f"job {job_id} is {state}{f': {why}' if why else ''}")
+        super().__init__(job_id, state, why)  # Celery's backends rebuild the error from these
         self.job_id = job_id
         self.state = state
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} is {self.state}{f': {self.why}' if self.why else ''}"
 
 
 class TimedOut(CoordinatorError, TimeoutError):

@@ -1,8 +1,7 @@
 """The public names of the library as type checkers see them; `coordinator` hands them on."""
 
-from coordinator.coordinator import Coordinator
+from coordinator.client.coordinator import Coordinator
 from coordinator.errors import (
-    Changed,
     Conflict,
     CoordinatorError,
     DuplicateOrder,
@@ -12,50 +11,47 @@ from coordinator.errors import (
     LeaseLost,
     Locked,
     NoRetry,
-    NotInReplicaSet,
     SettingsError,
     ShuttingDown,
-    StaleFence,
     StoreRefused,
     StoreUnavailable,
     TimedOut,
     UnknownEntry,
     UnknownJob,
-    UpdatePending,
     WaitTimeout,
     WouldDeadlock,
 )
 from coordinator.fleet.nodes import Node
+from coordinator.grabs.grab import Grab
 from coordinator.jobs.current import CurrentJob, current_job
-from coordinator.jobs.instances import Grabbed, Winner
-from coordinator.jobs.options import Backoff, Coordinate, Options, OrderOptions
+from coordinator.jobs.instances import GrabRecord, Winner
+from coordinator.jobs.options import Backoff, KeyedTaskOptions, SorterOptions, SubmitOptions
 from coordinator.jobs.record import Job
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.grab import Grab
-from coordinator.lanes.lane import Lane
-from coordinator.lanes.leases import Lease
-from coordinator.lanes.sorter import Sorter, Sorting
+from coordinator.lanes.view import Lane
+from coordinator.locks.leases import Lease
 from coordinator.scheduler.entries import Entry
-from coordinator.scheduler.history import Happening
-from coordinator.scheduler.timetable import Scheduled
+from coordinator.scheduler.history import EntryEvent
+from coordinator.scheduler.timetable import EntryStatus
 from coordinator.settings import Settings
+from coordinator.sorters.sorter import Sorter, SorterStatus
 
 __all__ = [
     "Backoff",
-    "Changed",
     "Conflict",
-    "Coordinate",
     "Coordinator",
     "CoordinatorError",
     "CurrentJob",
     "DuplicateOrder",
     "Entry",
+    "EntryEvent",
+    "EntryStatus",
     "Grab",
-    "Grabbed",
-    "Happening",
+    "GrabRecord",
     "InvalidJob",
     "Job",
     "JobFailed",
+    "KeyedTaskOptions",
     "Lane",
     "LaneFull",
     "Lease",
@@ -63,23 +59,19 @@ __all__ = [
     "Locked",
     "NoRetry",
     "Node",
-    "NotInReplicaSet",
-    "Options",
-    "OrderOptions",
-    "Scheduled",
     "Settings",
     "SettingsError",
     "ShuttingDown",
     "Sorter",
-    "Sorting",
-    "StaleFence",
+    "SorterOptions",
+    "SorterStatus",
     "StoreRefused",
     "StoreUnavailable",
     "Submission",
+    "SubmitOptions",
     "TimedOut",
     "UnknownEntry",
     "UnknownJob",
-    "UpdatePending",
     "WaitTimeout",
     "Winner",
     "WouldDeadlock",

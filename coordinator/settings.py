@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
@@ -18,7 +17,7 @@ from coordinator.errors import SettingsError
 
 
 class GivenSettings(TypedDict, total=False):
-    """The settings as keyword arguments of `Coordinator`: their names and types."""
+    """Names and types of the settings as keyword arguments of `Coordinator`."""
 
     url: str
     prefix: str
@@ -39,7 +38,6 @@ class GivenSettings(TypedDict, total=False):
     keep_most: int
     misfire_grace: float
     long_run: float
-    replica_dir: str | Path
     max_payload: int
 
 
@@ -91,10 +89,6 @@ class Settings(BaseModel):
     long_run: float = Field(
         30.0, gt=0, description="age at which the warden warns of a running job, in seconds; again whenever it doubles"
     )
-    replica_dir: Path = Field(
-        default_factory=lambda: Path.home() / ".local" / "state" / "celery-coordinator",
-        description="folder in which nodes and beats keep their copies of documents",
-    )
     max_payload: int = Field(
         1024 * 1024, ge=1024, description="largest task, arguments and options of one job, and largest result, in bytes"
     )
@@ -112,16 +106,16 @@ class Settings(BaseModel):
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def load(cls, given: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-        """Merge the three sources. Raises SettingsError, which names source and setting."""
+    def load(cls, arguments: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+        """Merge the three sources, `arguments` first. Raises SettingsError, which names source and setting."""
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
-        for label, found in (
+        for label, picked in (
             ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=("COORDINATOR_APP",))),
             ("app.conf", _picked(conf, "coordinator_", "app.conf setting")),
-            ("constructor", _picked(given, "", "argument")),
+            ("constructor", _picked(arguments, "", "argument")),
         ):
-            for name, value in found.items():
+            for name, value in picked.items():
                 if value is not None:
                     values[name], sources[name] = value, label
         try:
@@ -140,16 +134,18 @@ class Settings(BaseModel):
 
     @property
     def gap(self) -> float:
-        """Seconds without a step of anybody after which Redis counts as away: they end no lease."""
+        """Seconds without any step after which Redis counts as away. Such a silence ends no lease."""
         return max(2.0, 4 * self.sweep)
 
     def source(self, name: str) -> str:
+        """The source of a setting's value: constructor, app.conf, environment, broker or default."""
         return self._sources.get(name, "default")
 
 
 def _picked(source: Mapping[str, object], prefix: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
+    """The settings in one source. Raises SettingsError for an unknown name, with the closest known one."""
     known = list(Settings.model_fields)
-    found = {}
+    picked = {}
     for name, value in source.items():
         if not name.startswith(prefix) or name in ignore:
             continue
@@ -159,5 +155,5 @@ def _picked(source: Mapping[str, object], prefix: str, what: str, ignore: tuple[
             near = prefix + (close[0].upper() if prefix.isupper() else close[0]) if close else ""
             hint = f"; did you mean {near!r}?" if close else f"; known: {', '.join(known)}"
             raise SettingsError(f"unknown {what} {name!r}{hint}")
-        found[field] = value
-    return found
+        picked[field] = value
+    return picked

@@ -1,4 +1,4 @@
-"""Threads that run beside others: one that somebody stops, and one that sends what others put."""
+"""Background threads: one with a stop flag, and one that sends queued items in batches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class StoppableThread(ABC):
-    """A daemon thread that calls `run` once. `run` returns soon after `stopping` is set.
+    """A daemon thread that calls `run` once; `run` must return soon after `stopping` is set.
 
-    `patience`: how many seconds `stop` waits for that.
+    `patience`: how many seconds `stop` waits for `run` to return.
     """
 
     def __init__(self, name: str, patience: float) -> None:
@@ -37,50 +37,51 @@ class StoppableThread(ABC):
 
 
 class SendingThread(ABC, Generic[T]):
-    """A daemon thread that sends what others put, so that nobody else waits for whom it is sent to.
+    """Sends queued items in batches from a daemon thread, so that callers never wait for the receiver.
 
-    It sends a lone item at once, and from then on all that waits each `pause` seconds. Beyond `most` items the oldest
-    are dropped. It begins with the first item, and anew in a process that was forked meanwhile.
+    The thread sends the first item at once, and then everything in the queue each `pause` seconds. The queue holds
+    `most` items; when it is full, the oldest are dropped. The thread starts with the first item, and again in a
+    forked process.
     """
 
     def __init__(self, name: str, pause: float, most: int) -> None:
         self._name, self._pause = name, pause
-        self._waiting: deque[T] = deque(maxlen=most)
-        self._there, self._sent = threading.Event(), threading.Event()
-        self._sent.set()
+        self._queue: deque[T] = deque(maxlen=most)
+        self._pending, self._idle = threading.Event(), threading.Event()
+        self._idle.set()
         self._pid = 0
         self._starting = threading.Lock()
 
     def put(self, item: T) -> None:
-        self._waiting.append(item)
-        self._sent.clear()
+        self._queue.append(item)
+        self._idle.clear()
         if self._pid != os.getpid():
             self._start()
-        self._there.set()
+        self._pending.set()
 
     def _start(self) -> None:
-        """Two threads may put their first items at once."""
+        """Start the thread once in this process, also where two callers put their first items at the same time."""
         with self._starting:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def flush(self, seconds: float) -> bool:
-        """Wait for so long until all is sent; whether it is. For a process that ends."""
-        return self._sent.wait(seconds)
+        """Wait at most `seconds` until the queue is empty, and return whether it is: before a process ends."""
+        return self._idle.wait(seconds)
 
     def _run(self) -> None:
-        while self._there.wait():
-            self._there.clear()
-            items = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        while self._pending.wait():
+            self._pending.clear()
+            items = [self._queue.popleft() for _ in range(len(self._queue))]
             try:
                 self.send(items)
             except Exception:
                 logger.exception("%s: %d were not sent", self._name, len(items))
-            if not self._waiting:
-                self._sent.set()
+            if not self._queue:
+                self._idle.set()
             time.sleep(self._pause)
 
     @abstractmethod
     def send(self, items: list[T]) -> None:
-        """Send these, and put again those that are to be tried again."""
+        """Send these items; `put` again any that should be retried."""

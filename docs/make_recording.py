@@ -1,4 +1,4 @@
-"""Write docs/demo.svg, a recording of `coordinator demo` on a terminal: python docs/make_recording.py [SECONDS]
+"""Write docs/demo.svg, a recording of the demo on a terminal: python docs/make_recording.py [SECONDS]
 
 The demo runs for real. A screen that differs from the one before is a frame; a long pause becomes a short one.
 """
@@ -42,8 +42,7 @@ Frame = tuple[Row, ...]
 
 def main() -> None:
     seconds = sys.argv[1] if len(sys.argv) > 1 else "30"
-    command = ["coordinator", "demo", "--for", seconds]
-    frames = shortened(list(recorded(command)))
+    frames = shortened(list(recorded([sys.executable, "-m", "examples.demo", "--for", seconds])))
     PICTURE.write_text(svg(frames), encoding="utf-8")
     print(f"{PICTURE.name}: {len(frames)} frames, {PICTURE.stat().st_size // 1024} KiB")
 
@@ -52,15 +51,14 @@ def recorded(command: Sequence[str]) -> Iterator[tuple[float, Frame]]:
     """When each screen was seen, as it differs from the one before."""
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
-    stream.feed(f"\x1b[32m$\x1b[0m {' '.join(command)}\r\n".encode())
+    stream.feed(b"\x1b[32m$\x1b[0m make run\r\n")
     begun = time.monotonic()
     yield 0.0, rows_of(screen)
     main_end, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    program = os.path.relpath(Path(sys.executable).with_name(command[0]), ROOT)
     with subprocess.Popen(
-        [program, *command[1:]], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs,
+        command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs,
         env=environ | {"TERM": "xterm-256color"},
     ):  # fmt: skip
         os.close(theirs)
@@ -132,7 +130,7 @@ def svg(frames: list[tuple[float, Frame]]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">',
-            "<title>A run of: coordinator demo</title>",
+            "<title>A run of: make run</title>",
             f"<style>\n{STYLE}{_of_numbers(rows)}  .strip {{ animation: run {whole:.1f}s step-end infinite; }}",
             "  @keyframes run {", *steps, "  }",
             f"  @media (prefers-reduced-motion) {{ .strip {{ animation: none; {last} }} }}\n</style>",

@@ -55,7 +55,7 @@ ACCESS = """
 ### How to reach one member
 
 The file that `TASKS_ACCESS` names has one table for each member's id, and one named `*` for all others. A table may
-have these names; [operations.md](operations.md#harvests) shows an example.
+have these names; [operations.md](operations.md#how-does-a-node-reach-a-member) shows an example.
 
 """
 

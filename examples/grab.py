@@ -18,7 +18,7 @@ SERVERS = ("server 1", "server 2")
 
 
 def serve(name: str, number: int, seconds: float) -> None:
-    with Coordinator().grab("report", number, name, ttl=1, on_losing="wait") as grab:
+    with Coordinator().grab("report", number, name, ttl=1) as grab:
         if grab.won:
             say(f"{name} works on report {number}, attempt {grab.attempt}")
             time.sleep(seconds)

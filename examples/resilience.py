@@ -45,7 +45,7 @@ class Server:
 
     def run(self) -> None:
         while (slot := self.next_slot()) is not None:
-            grab = self.coordinator.grab("timer", slot, self.name, ttl=TTL)
+            grab = self.coordinator.grab("timer", slot, self.name, ttl=TTL, on_losing="incomplete")
             if grab.won:
                 say(f"{self.name} works on slot {slot % 1000}, attempt {grab.attempt}")
                 time.sleep(WORK)

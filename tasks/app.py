@@ -6,14 +6,21 @@ from celery import Celery
 
 from beat_schedule import BEAT_SCHEDULE
 from coordinator import Coordinator
-from coordinator.documents.replica_set import label_of
 from tasks.broker import broker_of
+from tasks.documents import Documents
+from tasks.documents.replica_set import label_of
 from tasks.settings import Settings
 
 NODELIST = "nodelist"
 
 _SETTINGS = Settings.from_environment()
-_SCHEDULES = {"nodelist": _SETTINGS.refresh_interval, "complete-passes": _SETTINGS.complete_schedule}
+_SCHEDULE = dict(BEAT_SCHEDULE)
+for _name, _interval in {
+    "nodelist": _SETTINGS.refresh_interval,
+    "complete-passes": _SETTINGS.complete_schedule,
+}.items():
+    if _interval is not None and isinstance(_entry := _SCHEDULE.get(_name), dict):
+        _SCHEDULE[_name] = {**_entry, "schedule": _interval}
 
 _DECLARED = [_SETTINGS.components] if _SETTINGS.components else []
 _TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.pipeline"]
@@ -21,7 +28,7 @@ _TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.pipel
 app = Celery("tasks", include=[*_TASKS, *_DECLARED])
 app.conf.update(
     **broker_of(os.environ),
-    beat_schedule={name: {**entry, "schedule": _SCHEDULES[name]} for name, entry in BEAT_SCHEDULE.items()},
+    beat_schedule=_SCHEDULE,
     beat_scheduler="coordinator.scheduler.Scheduler",
     enable_utc=True,
     timezone="UTC",
@@ -29,6 +36,7 @@ app.conf.update(
     worker_send_task_events=True,
 )
 coordinator = Coordinator(app)
-coordinator.documents.keep(NODELIST)
+documents = Documents(coordinator, _SETTINGS.replica_dir)
+documents.keep(NODELIST)
 NODELIST_LABEL = label_of(NODELIST)
-"""A sync runs only on a node that has it: there the list is never older than elsewhere."""
+"""The label of nodes in the nodelist's replica set. Syncs run only there: the list is never older than elsewhere."""

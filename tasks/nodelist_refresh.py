@@ -1,6 +1,6 @@
-"""The task that reconciles the nodelist with its permanent store, and the thread of each node that writes to the store.
+"""Reconciles the nodelist with its permanent store: a task, and two threads beside each node's warden.
 
-Each node asks for the task once when it starts.
+One thread submits the task when the node starts. The other writes committed changes to the store.
 """
 
 import logging
@@ -20,7 +20,7 @@ PAUSE, TROUBLED = 1.0, 5.0
 
 @app.task(name="tasks.refresh.refresh_nodelist")
 def refresh_nodelist() -> dict[str, str | list[str]]:
-    """Take in other people's changes in the store, and write what it lacks. With the store away, nothing changes."""
+    """Commit what others changed in the store, and write what it lacks. While the store is away, nothing changes."""
     nodelist = service().nodelist
     try:
         return {"outcome": "refreshed", "changes": nodelist.refresh()}
@@ -30,12 +30,12 @@ def refresh_nodelist() -> dict[str, str | list[str]]:
 
 
 def refresh() -> str:
-    """Ask for a refresh now. Returns the id of the job."""
+    """Submit a refresh. Returns the id of the job."""
     return coordinator.submit(LANE, refresh_nodelist.s(), when_busy="defer").job_id
 
 
-class AtStart(StoppableThread):
-    """Runs beside each warden, and asks for the first refresh before the first tick of a beat."""
+class FirstRefresh(StoppableThread):
+    """Submits a refresh when the node starts, before the first tick of a beat."""
 
     def __init__(self, node: str) -> None:
         super().__init__("nodelist-at-start", 0.0)
@@ -50,8 +50,8 @@ class AtStart(StoppableThread):
                 self.stopping.wait(PAUSE)
 
 
-class Following(StoppableThread):
-    """Runs beside each warden: see `tasks.nodelist.follower`."""
+class FollowerThread(StoppableThread):
+    """Runs the node's Follower."""
 
     def __init__(self, node: str) -> None:
         super().__init__("nodelist-follower", 3.0)
@@ -63,11 +63,11 @@ class Following(StoppableThread):
         pause = PAUSE
         while not self.stopping.wait(pause):
             pause = self._step()
-        self._step()  # the syncs that ended with this node
+        self._step()  # write the dates of the syncs that ended with this node
 
     def _step(self) -> float:
         try:
-            # A nodelist of its own: it keeps the store as it was written last, and other threads read theirs.
+            # Its own nodelist: the store and its caches serve one thread.
             self._follower = self._follower or Follower(fresh().nodelist, self._node)
             pause = self._follower.step()
         except Exception as error:
@@ -79,5 +79,5 @@ class Following(StoppableThread):
         return pause
 
 
-coordinator.warden_plugin(AtStart)
-coordinator.warden_plugin(Following)
+coordinator.warden_plugin(FirstRefresh)
+coordinator.warden_plugin(FollowerThread)

@@ -1,4 +1,4 @@
-"""The service's components. The module that the setting `components` names declares them:
+"""The service's components, declared by the module that the setting `components` names:
 
 from tasks.pipeline import components
 

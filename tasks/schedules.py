@@ -1,12 +1,11 @@
-"""Each member has a lane and a schedule in the coordinator."""
+"""The schedule entries of members: each member has an entry and a lane of the same name."""
 
 import logging
 from collections.abc import Iterator
 from datetime import tzinfo
 from functools import cache
 
-from coordinator.jobs.options import Options
-from coordinator.scheduler.entries import Entry
+from coordinator import Entry, SubmitOptions
 from coordinator.scheduler.quartz import Quartz, QuartzError
 from tasks.app import NODELIST_LABEL
 from tasks.harvest.asked import TICK
@@ -33,9 +32,9 @@ def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
 
 
 def entries() -> tuple[str, Iterator[Entry]]:
-    """The nodelist's version, and one schedule entry for each member that can be synchronized. Beats call this."""
-    here = service()
-    return here.nodelist.version(), _entries(here.nodelist, here.settings.zone)
+    """The nodelist's version, and a schedule entry for each member that can be synchronized. Beats call this."""
+    current = service()
+    return current.nodelist.version(), _entries(current.nodelist, current.settings.zone)
 
 
 def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
@@ -44,17 +43,16 @@ def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
             continue
         schedule = scheduled(member, zone)
         if isinstance(schedule, str):
-            _say(f"{member.identifier} is not scheduled: {schedule}")
+            _warn_once(f"{member.identifier} is not scheduled: {schedule}")
             continue
         if schedule.repaired:
-            _say(f"{member.identifier}: schedule repaired: {schedule.repaired}")
+            _warn_once(f"{member.identifier}: schedule repaired: {schedule.repaired}")
         name = lane_of(member.identifier)
         # A tick during a running sync adds at most one more sync, of every change.
-        asked: Options = {"unite": {"asked": [TICK]}, "needs": [NODELIST_LABEL]}
-        yield Entry(name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit=asked)
+        options: SubmitOptions = {"merge_args": {"asked": [TICK]}, "needs": [NODELIST_LABEL]}
+        yield Entry(name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit=options)
 
 
 @cache
-def _say(sentence: str) -> None:
-    """Log the sentence once."""
+def _warn_once(sentence: str) -> None:
     logger.warning(sentence)

@@ -1,4 +1,4 @@
-"""One process of the service: its settings, its catalog and its nodelist. A forked process makes its own."""
+"""The settings, catalog and nodelist of this process. A forked process opens its own."""
 
 import os
 from contextlib import suppress
@@ -10,7 +10,7 @@ from importlib import import_module
 from celery import signals
 from sqlalchemy.exc import SQLAlchemyError
 
-from tasks.app import NODELIST, coordinator
+from tasks.app import NODELIST, coordinator, documents
 from tasks.catalog.catalog import Catalog
 from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.nodelist.replicated import ReplicatedNodelist
@@ -33,12 +33,12 @@ def _of(pid: int) -> Service:
 
 
 def fresh() -> Service:
-    """One more, for a thread that shares none of it."""
+    """A new Service, for a thread that shares nothing with others."""
     settings = Settings.from_environment()
-    # A node had its look at the database when it started; an upgrade since then does not stop its new processes.
-    catalog = Catalog(settings, may_be_newer=bool(coordinator.documents.node))
-    who = coordinator.documents.node or f"{getuser()}@{settings.host}"
-    nodelist = ReplicatedNodelist(coordinator.documents[NODELIST], _store(settings, catalog), who)
+    # A node checks the database when it starts; an upgrade since then does not stop its new processes.
+    catalog = Catalog(settings, may_be_newer=bool(coordinator.node))
+    who = coordinator.node or f"{getuser()}@{settings.host}"
+    nodelist = ReplicatedNodelist(documents[NODELIST], _store(settings, catalog), who)
     return Service(settings, catalog, nodelist)
 
 
@@ -54,15 +54,20 @@ def _store(settings: Settings, catalog: Catalog) -> NodelistStore:
 @signals.celeryd_init.connect
 @signals.beat_init.connect
 def refuse_what_cannot_be_used(**_: object) -> None:
-    """Do not start with a catalog of another machine or version. Such a node would look least busy.
+    """Refuse to start where the catalog belongs to another machine or version: such a node would look least busy.
 
     Celery lets only SystemExit through.
     """
     with suppress(SQLAlchemyError, OSError):
         try:
-            Catalog(Settings.from_environment()).engine.dispose()  # a fork must inherit none of it
+            Catalog(Settings.from_environment()).engine.dispose()  # a fork must not inherit connections
         except (ForeignHost, NewerDatabase, OldDatabase) as error:
             raise SystemExit(str(error)) from error
+
+
+@signals.beat_init.connect
+def keep_documents(**_: object) -> None:
+    documents.serve()
 
 
 def service() -> Service:

@@ -1,4 +1,4 @@
-"""The settings of an operator, read once from the environment (`TASKS_*`): one frozen, checked value."""
+"""The service's settings, read from the environment (`TASKS_*`) and checked."""
 
 import difflib
 import ipaddress
@@ -50,6 +50,10 @@ class Settings(BaseModel):
         default_factory=lambda: Path.home() / ".local" / "share" / "celery-coordinator",
         description="folder of the catalog and the nodelist, unless they are named",
     )
+    replica_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".local" / "state" / "celery-coordinator",
+        description="folder in which nodes and beats keep their copies of the nodelist",
+    )
     database_url: str = Field(
         "",
         description="SQLAlchemy's address of the catalog; empty: SQLite below data_dir, which one host alone may use",
@@ -71,12 +75,16 @@ class Settings(BaseModel):
         600, ge=0, description="how far before the last harvest a window begins, in seconds, for objects committed late"
     )
     margin: float = Field(10, ge=0, description="how far before now a window ends, in seconds")
-    refresh_interval: float = Field(
-        15, ge=1, description="time between two refreshes of the nodelist from and to its permanent store, in seconds"
+    refresh_interval: float | None = Field(
+        None,
+        ge=1,
+        description="time between two refreshes of the nodelist from and to its permanent store, in seconds; not set: "
+        "as the entry `nodelist` of beat_schedule.py says",
     )
-    complete_schedule: str = Field(
-        "0 0 3 ? * SUN *",
-        description="Quartz expression, in UTC, of the pass that lists every member from its beginning",
+    complete_schedule: str | None = Field(
+        None,
+        description="Quartz expression, in UTC, of the pass that lists every member from its beginning; not set: as "
+        "the entry `complete-passes` of beat_schedule.py says",
     )
     page_size: int = Field(1000, ge=1, description="number of objects on one page of a member's listing")
     connections: int = Field(8, ge=1, le=100, description="number of connections to one member at most")
@@ -95,12 +103,17 @@ class Settings(BaseModel):
     listing_limit: int = Field(64 * MIB, ge=1, description="largest page of a listing, in bytes")
     metadata_limit: int = Field(4 * MIB, ge=1, description="largest system metadata of one object, in bytes")
 
-    tries: int = Field(3, ge=1, description="number of tries for the metadata of one object within one run")
+    tries: int = Field(
+        3, ge=1, description="number of tries for a page of a listing, and for the metadata of an object, in one run"
+    )
     try_pause: float = Field(0.5, ge=0, description="pause before the second try, in seconds; it doubles")
     failure_delay: float = Field(
         60, gt=0, description="time before a later run tries a failed object again, in seconds; it doubles"
     )
     failure_delay_max: float = Field(86400, gt=0, description="longest such time, in seconds")
+    failure_time: float = Field(
+        60, gt=0, description="longest time that one run begins to fetch objects that failed before, in seconds"
+    )
     report_limit: int = Field(100, ge=0, description="number of failures that one run reports to the member at most")
     give_up_after: int = Field(
         8,
@@ -181,15 +194,15 @@ class Settings(BaseModel):
         return self.access.get(member) or self.access.get("*") or Access()
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, **given: str | Path) -> Self:
-        """`given` overrides the environment. Raises ValueError, in one line, for an unknown name or a bad value."""
-        found = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
-        for name in found.keys() - cls.model_fields.keys():
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, **overrides: str | Path) -> Self:
+        """Read TASKS_*; `overrides` win. Raises ValueError, in one line, for an unknown name or a bad value."""
+        values = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
+        for name in values.keys() - cls.model_fields.keys():
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
             raise ValueError(f"unknown setting {PREFIX}{name.upper()}{hint}")
         try:
-            return cls.model_validate({**found, **given})
+            return cls.model_validate({**values, **overrides})
         except ValidationError as error:
             first = error.errors()[0]
             name = "".join(f"{PREFIX}{str(part).upper()}: " for part in first["loc"][:1])

@@ -7,13 +7,13 @@ from functools import partial
 from pydantic import JsonValue
 
 from coordinator import Locked, StoreUnavailable, Submission, current_job
-from coordinator.documents.document import Document
+from tasks import instants
 from tasks.app import NODELIST_LABEL, app, coordinator
+from tasks.documents.document import Document
 from tasks.harvest.asked import COMPLETE, INCREMENT, Asked, texts
 from tasks.harvest.harvest import harvest_member
 from tasks.harvest.outcome import Outcome, not_synchronizable
 from tasks.harvest.silence import silence
-from tasks.member_node import instants
 from tasks.member_node.client import MemberNode, MemberNodeError
 from tasks.schedules import SYNC, entries, lane_of
 from tasks.service import service
@@ -25,24 +25,24 @@ coordinator.schedule_source(entries)
 
 @app.task(name=SYNC, throws=(MemberNodeError,))  # a member's error is one line in the log, and no traceback
 def sync_member_node(
-    member_id: str, pids: list[str] | None = None, complete: bool = False, asked: Sequence[str] | None = ()
+    member_id: str, pids: list[str] | None = None, complete: bool = False, asked: Sequence[str] = ()
 ) -> dict[str, JsonValue]:
-    """Harvest a member's changes, and as the last action write its dates to the nodelist.
+    """Harvest a member's changes, and at last write its dates to the nodelist.
 
-    `asked`: what several submits asked for together, as `tasks.harvest.asked` reads it. A plain call names `pids`, just
-    these objects, or `complete`, everything from the member's beginning.
+    `asked`: the united requests of several submits, as `tasks.harvest.asked` reads them. A plain call names `pids`, to
+    fetch only these objects, or `complete`, to list the member from its beginning.
 
     A job of the member's lane uses its own lease. A plain call takes the lock itself; where the member is locked, the
     call ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
     """
     kind = None if pids is not None else COMPLETE if complete else INCREMENT
-    wanted = Asked(kind, tuple(pids or ())) if asked == () else Asked.of(asked)
+    request = Asked.of(asked) if asked else Asked(kind, tuple(pids or ()))
     job = current_job()
     if job and lane_of(member_id) in job.keys:
-        return _synchronize(member_id, wanted, job.fence, job.check, job.progress)
+        return _synchronize(member_id, request, job.fence, job.check, job.progress)
     try:
         with coordinator.lock(lane_of(member_id)) as lease:
-            return _synchronize(member_id, wanted, lease.fence, lease.check, lambda done, total: None)
+            return _synchronize(member_id, request, lease.fence, lease.check, lambda done, total: None)
     except Locked as held:
         return {"member": member_id, "outcome": "locked", "reason": str(held)}
 
@@ -54,39 +54,39 @@ def _synchronize(
     check: Callable[[], None],
     progress: Callable[[int, int], None],
 ) -> dict[str, JsonValue]:
-    here = service()
-    checked = partial(_check, check, here.nodelist.document)
-    checked()
-    member = here.nodelist.member(member_id)
+    current = service()
+    check_all = partial(_check, check, current.nodelist.document)
+    check_all()
+    member = current.nodelist.member(member_id)
     if member is None:
         return not_synchronizable(member_id, asked, "it is not in the nodelist").model_dump(mode="json")
-    silent = None if asked.by_hand else silence(here.catalog, member_id)
+    silent = None if asked.by_hand else silence(current.catalog, member_id)
     if silent is not None and silent.until > instants.now():
         return Outcome(member=member_id, outcome="left alone", reason=str(silent)).model_dump(mode="json")
     try:
-        client = MemberNode(member, here.settings)
+        client = MemberNode(member, current.settings)
     except MemberNodeError as error:
-        here.catalog.ran(member_id, fence=fence, now=instants.now(), outcome="failed", error=str(error))
+        current.catalog.ran(member_id, fence=fence, now=instants.now(), outcome="failed", error=str(error))
         raise
     with client:
         outcome = harvest_member(
             member,
             client=client,
-            catalog=here.catalog,
-            nodelist=here.nodelist,
+            catalog=current.catalog,
+            nodelist=current.nodelist,
             fence=fence,
-            settings=here.settings,
+            settings=current.settings,
             asked=asked,
             progress=progress,
-            check=checked,
+            check=check_all,
         )
     return outcome.model_dump(mode="json")
 
 
 def _check(lease: Callable[[], None], nodelist: Document) -> None:
-    """Raise where the lease is lost, and where this node's nodelist may be older than elsewhere: it writes nothing.
+    """Raise where the lease is lost, or where this node's nodelist may be older than elsewhere.
 
-    While Redis is away, `lease` waits until the lease must be over.
+    While Redis is away, `lease` blocks until the lease must have ended.
     """
     while True:
         lease()
@@ -99,21 +99,21 @@ def _check(lease: Callable[[], None], nodelist: Document) -> None:
 def synchronize(
     member_id: str, pids: Collection[str] = (), *, complete: bool = False, job_id: str | None = None
 ) -> Submission:
-    """Ask for a member's sync now: its changes, unless `pids` or a complete pass is asked for.
+    """Submit a member's sync: of its changes, unless `pids` or `complete` are given.
 
-    Behind a running sync at most one more waits, and it does all that was asked for.
+    Behind a running sync one job waits and unites all further requests; more jobs wait where one cannot hold them all.
     """
     asked = {"asked": texts(pids, complete=complete)}
     signature = sync_member_node.s(member_id)
     return coordinator.submit(
-        lane_of(member_id), signature, when_busy="defer", unite=asked, needs=[NODELIST_LABEL], job_id=job_id
+        lane_of(member_id), signature, when_busy="defer", merge_args=asked, needs=[NODELIST_LABEL], job_id=job_id
     )
 
 
 @app.task(name="tasks.sync.complete_passes")
 def complete_passes() -> list[str]:
     """Submit the complete pass of each member that can be synchronized. Returns the ids of those members."""
-    found = [member.identifier for member in service().nodelist.members() if member.synchronizable]
-    for member_id in found:
+    names = [member.identifier for member in service().nodelist.members() if member.synchronizable]
+    for member_id in names:
         synchronize(member_id, complete=True)
-    return found
+    return names

@@ -114,8 +114,8 @@ def prefix(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterato
     store = Store(Settings(url=redis_server.url(0), prefix=name))
     if not getattr(request.node, "failed", False):
         wait_until(lambda: not leftovers(store), 5.0, lambda: f"keys without an owner: {leftovers(store)}")
-    if kept := list(store.client.scan_iter(f"{store.prefix}*", 1000)):
-        store.client.unlink(*kept)
+    if kept := list(store._client.scan_iter(f"{store.prefix}*", 1000)):
+        store._client.unlink(*kept)
     store.close()
 
 

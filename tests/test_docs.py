@@ -1,4 +1,4 @@
-"""The docs say what there is (keys, fields, states, calls, settings, folders), and all prose names its actors."""
+"""The docs say what there is: keys, fields, states, calls, settings, folders."""
 
 import inspect
 import re
@@ -9,21 +9,17 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator, Job, public
-from coordinator.jobs.options import Options
+from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.record import TERMINAL
 from coordinator.settings import Settings
 from tasks.settings import Settings as ServiceSettings
 from tests.harness.each import each
-from tests.harness.prose import blocks, sources, unnamed
-
-# So many statements of each tree may begin with who, what, whoever, whatever, whose or of: never more, soon none.
-MOST_UNNAMED = {"coordinator": 0, "tasks": 0}
-MOST_WORDS = 90
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md"]
-LUA = "\n".join(path.read_text() for path in sorted((ROOT / "coordinator").rglob("*.lua")))
+PATCHES = ROOT / "coordinator" / "celery_patches"
+PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md", PATCHES / "README.md"]
+LUA = "\n".join(path.read_text() for tree in ("coordinator", "tasks") for path in sorted((ROOT / tree).rglob("*.lua")))
 PYTHON = "\n".join(
     path.read_text() for tree in ("coordinator", "tasks") for path in sorted((ROOT / tree).rglob("*.py"))
 )
@@ -45,36 +41,6 @@ def page(name: str) -> str:
 
 def section(name: str, heading: str) -> str:
     return page(name).split(f"\n## {heading}\n")[1].split("\n## ")[0]
-
-
-SAMPLES = {
-    "page.md": "# Who\n\nA lane is held. What it holds,\nstays. Who holds it?\n\n| of it |\n|---|\n| of a lane |\n",
-    "module.py": '"""Of a lane."""\n\nx = 1  # what it is\n\n# A lane, and\n# more. Whoever holds it\n# goes.\n',
-    "step.lua": "-- A step.\n--   id: of a job. Whatever it is\nlocal x = 1 -- of it\n",
-}
-
-
-@pytest.mark.parametrize(("name", "lines"), [("page.md", [3, 8]), ("module.py", [1, 3, 6]), ("step.lua", [2, 3])])
-def test_a_statement_without_an_actor_is_found_with_its_line(name: str, lines: list[int], tmp_path: Path) -> None:
-    (tmp_path / name).write_text(SAMPLES[name])
-    assert [int(found.split(":")[1]) for found in unnamed(tmp_path / name)] == lines
-
-
-@each(lambda: PROSE, named)
-def test_no_statement_of_the_docs_leaves_its_actor_unnamed(path: Path) -> None:
-    assert not unnamed(path)
-
-
-@pytest.mark.parametrize("tree", MOST_UNNAMED)
-def test_no_more_statements_of_the_code_leave_their_actor_unnamed(tree: str) -> None:
-    found = [one for path in sources(tree) for one in unnamed(path)]
-    assert len(found) <= MOST_UNNAMED[tree], "\n".join(found)
-
-
-@each(lambda: PROSE, named)
-def test_no_paragraph_is_long(path: Path) -> None:
-    long = [f"{named(path)}:{block.line}" for block in blocks(path) if len(block.text.split()) > MOST_WORDS]
-    assert not long
 
 
 @each(lambda: [*PROSE, ROOT / "deploy" / "ldap" / "README.md"], named)
@@ -118,6 +84,11 @@ def test_every_path_that_the_docs_name_is_there() -> None:
         r"`((?:coordinator|tasks|tests|docs|bench|examples|deploy)/[\w./-]*)`", "".join(map(read, PROSE))
     )
     assert [path for path in found if not (ROOT / path).exists()] == []
+
+
+def test_every_patch_of_celery_is_listed_with_its_test() -> None:
+    rows = re.findall(r"^\| `(\w+\.py)` \|.*`tests/[\w/.]+` \|$", (PATCHES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(path.name for path in PATCHES.glob("*.py") if path.name != "__init__.py")
 
 
 def read(path: Path) -> str:
@@ -164,7 +135,7 @@ def test_every_public_name_is_on_the_page_of_the_public_face() -> None:
 def test_every_call_of_the_public_face_is_on_its_page() -> None:
     calls = {name for name, _ in inspect.getmembers(Coordinator, inspect.isfunction) if not name.startswith("_")}
     assert {name for name in calls if f"`{name}(" not in page("api")} == set()
-    assert {option for option in Options.__annotations__ if f"| `{option}` |" not in page("api")} == set()
+    assert {option for option in SubmitOptions.__annotations__ if f"| `{option}` |" not in page("api")} == set()
 
 
 def test_the_page_of_the_public_face_promises_nothing_that_is_not_there() -> None:
@@ -177,18 +148,6 @@ def test_the_page_of_the_public_face_promises_nothing_that_is_not_there() -> Non
 def test_the_page_of_settings_is_as_generated() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_settings.py"))
     assert page("settings") == made["page"](), "run python docs/make_settings.py"
-
-
-def test_the_page_of_files_is_as_generated() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "make_files.py"))
-    assert page("files") == made["page"](), "run python docs/make_files.py"
-
-
-def test_every_file_says_in_its_first_sentence_what_no_other_says() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "make_files.py"))
-    said = {path.relative_to(ROOT): made["sentence"](path) for path in made["files"]()}
-    assert [path for path, sentence in said.items() if not re.fullmatch(r"\W?[A-Z`].{15,}[.?]", sentence)] == []
-    assert [path for path, sentence in said.items() if list(said.values()).count(sentence) > 1] == []
 
 
 @pytest.mark.parametrize("settings", [Settings, ServiceSettings])

@@ -1,4 +1,4 @@
-"""The coordinator for asyncio: the same calls, awaited; the loop goes on meanwhile."""
+"""The coordinator for asyncio: the same calls, awaited, so that the loop is never blocked."""
 
 from coordinator.aio.coordinator import Coordinator
 from coordinator.aio.held import Grab, Lease

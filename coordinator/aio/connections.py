@@ -1,7 +1,7 @@
-"""The connections of one process to Redis, as `coordinator.store.connections`, for the tasks of asyncio's loops.
+"""The connections of one process to Redis for asyncio, with the methods of `coordinator.store.connections`.
 
-Two connections serve a whole loop: one carries all requests, the other brings all notices. Only a task that waits for
-a lock has one of its own. All calls here come through `bridge.run`.
+A few connections serve a whole loop: some carry the requests, another brings all notices. Only a task that waits for a
+lock has a connection of its own. All calls of this module come through `bridge.run`.
 """
 
 from __future__ import annotations
@@ -9,36 +9,63 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, cast
 
 import redis
+from greenlet import getcurrent
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from coordinator.address import sentinels_of
-from coordinator.aio.bridge import awaited
-from coordinator.aio.notices import Ear, Notices
-from coordinator.aio.pace import Pace
-from coordinator.aio.wire import Make, Wire
+from coordinator.aio.bridge import Bridge, awaited
+from coordinator.aio.notices import Notices, Subscription
+from coordinator.aio.requests import Make, Requests
 from coordinator.settings import Settings
+from coordinator.store import connections as blocking
 from coordinator.store.connections import Call, Connections, Listener
 from coordinator.store.sentinel import LATE
 from coordinator.store.wire import Arg, pack
 
+blocking.awaiting = getcurrent, Bridge
+
+
+_AT_ONCE = 32  # calls that go on in one turn of the loop; each takes about 50 us
+
 
 class _OfLoop:
-    """The parts that belong to one loop."""
+    """The connections of one loop."""
 
     def __init__(self, make: Make, timeout: float) -> None:
-        self.requests, self.notices, self.pace = Wire(make, timeout), Notices(make, timeout), Pace()
+        self.requests, self.notices = Requests(make, timeout), Notices(make, timeout, self.turn)
+        self._starts = asyncio.Semaphore(_AT_ONCE)
+        self._end: AsyncIterator[None] | None = None
+
+    async def turn(self) -> None:
+        """Wait for a turn, since a thousand tasks that go on at one moment would block the loop for a while."""
+        if self._end is None:
+            self._end = self._at_end()
+            await anext(self._end)
+        await self._starts.acquire()
+        asyncio.get_running_loop().call_soon(self._starts.release)
+
+    async def close(self) -> None:
+        await self.requests.close()
+        await self.notices.close()
+
+    async def _at_end(self) -> AsyncIterator[None]:
+        """Close the connections when `asyncio.run` closes this generator, after all tasks have ended."""
+        try:
+            yield
+        finally:
+            await self.close()
 
 
 class AioConnections(Connections):
-    """`patience` is longer than that of threads: a notice is lost only with its connection, which is looked after."""
+    """Connections for asyncio. `patience` is longer than in threads, since pings notice a connection that breaks."""
 
     patience = 5.0
 
@@ -52,14 +79,14 @@ class AioConnections(Connections):
         if self._born != os.getpid():  # forked: the connections are the parent's
             self._born, self._loops = os.getpid(), {}
         loop = asyncio.get_running_loop()
-        found = self._loops.get(loop)
-        if found is None:
-            for former in [one for one in list(self._loops) if one.is_closed()]:
+        parts = self._loops.get(loop)
+        if parts is None:
+            for former in [known for known in list(self._loops) if known.is_closed()]:
                 self._loops.pop(former, None)
-            found = self._loops[loop] = _OfLoop(self._make, self._settings.timeout)
-        return found
+            parts = self._loops[loop] = _OfLoop(self._make, self._settings.timeout)
+        return parts
 
-    def ask(self, packed: bytes, eager: bool = False) -> Any:
+    def ask(self, packed: bytes) -> Any:
         [reply] = self.ask_many([packed])
         if isinstance(reply, redis.exceptions.ResponseError):
             raise reply
@@ -77,23 +104,23 @@ class AioConnections(Connections):
         replies = self.ask_many([pack("MULTI"), *packed, pack("EXEC")] if atomic else packed)
         if error := next((reply for reply in replies if isinstance(reply, redis.exceptions.ResponseError)), None):
             raise error
-        told = cast("list[object]", replies[-1]) if atomic else replies
-        return [self._read(str(command[0]), reply) for command, reply in zip(asked, told, strict=True)]
+        results = cast("list[object]", replies[-1]) if atomic else replies
+        return [self._read(str(command[0]), reply) for command, reply in zip(asked, results, strict=True)]
 
     @contextmanager
     def listening(self, channel: str, call: Call) -> Iterator[Listener]:
-        ear = Ear(self.here.notices, channel, self.patience)
+        listener = Subscription(self.here.notices, channel, self.patience)
         try:
-            yield lambda seconds: call(lambda: awaited(ear.listen(seconds)))
+            yield lambda seconds: call(lambda: awaited(listener.listen(seconds)))
         finally:
-            ear.leave()
+            listener.leave()
 
     @contextmanager
     def pop(self, key: str, call: Call) -> Iterator[Callable[[float], bool]]:
-        wire = Wire(self._make, self._settings.timeout + self.patience)
+        alone = Requests(self._make, self._settings.timeout + self.patience)
 
         def take(seconds: float) -> bool:
-            [reply] = awaited(wire.ask_many([pack("BLPOP", key, min(seconds, self.patience))]))
+            [reply] = awaited(alone.ask_many([pack("BLPOP", key, min(seconds, self.patience))]))
             if isinstance(reply, redis.exceptions.ResponseError):
                 raise reply
             return reply is not None
@@ -101,24 +128,22 @@ class AioConnections(Connections):
         try:
             yield lambda seconds: call(lambda: take(seconds))
         finally:
-            wire.drop()
+            awaited(alone.close())
 
     def pause(self, seconds: float) -> None:
         awaited(asyncio.sleep(seconds))
 
     def disconnect(self) -> None:
-        self.here.requests.drop()
-        self.here.notices.drop()
+        awaited(self.here.requests.close())
 
     async def aclose(self) -> None:
-        """Close those of the running loop."""
+        """Close the connections of the running loop."""
         here = self._loops.get(asyncio.get_running_loop())  # it stays: a call that connects just now finds it
         if here is not None:
-            await here.requests.close()
-            await here.notices.close()
+            await here.close()
 
     async def _make(self) -> AbstractConnection:
-        """Through Sentinel, each finds the master anew, and leaves a server that is none."""
+        """Open a connection. Through Sentinel, each asks for the master anew, and refuses a server that is none."""
         kind, options = self._options
         began = time.monotonic()
         if self.server.moves:
@@ -129,9 +154,9 @@ class AioConnections(Connections):
             await connection.connect()
             if self.server.moves:
                 await connection.send_command("HELLO")
-                told = await connection.read_response()
+                role = await connection.read_response()
                 late = time.monotonic() - began > LATE
-                if b"master" not in told or (late and await asyncio.to_thread(self.server.find) != (host, port)):
+                if b"master" not in role or (late and await asyncio.to_thread(self.server.find) != (host, port)):
                     raise redis.ConnectionError(f"{host}:{port} is not the master any more")
         except BaseException:
             await connection.disconnect(nowait=True)
@@ -139,25 +164,26 @@ class AioConnections(Connections):
         return connection
 
     def _read(self, command: str, reply: object) -> object:
-        """As redis-py's client reads it."""
+        """Convert a reply as redis-py's client does."""
         callback = self._callbacks.get(command)
         return callback(reply) if callback else reply
 
     @cached_property
     def _options(self) -> tuple[Callable[..., AbstractConnection], dict[str, object]]:
-        """The class of a connection, and its options. A wire watches over its replies itself. In protocol 2, notices
-        come as replies do.
+        """The class of a connection, and its options. They have no timeout, since callers watch the time.
+
+        In protocol 2, notices come as replies do.
         """
         url, timeout = self._settings.url, self._settings.timeout
-        self.connect(timeout)  # as it does, raises SettingsError for options that redis-py does not know
+        self.server.client(timeout)  # as it does, raises SettingsError for options that redis-py does not know
         through = sentinels_of(url)
-        given = dict[str, object](parse_url(through.servers if through else url))
-        given.pop("max_connections", None)  # there is one
-        kind = cast("type[AbstractConnection]", given.pop("connection_class", Connection))
+        options = dict[str, object](parse_url(through.servers if through else url))
+        options.pop("max_connections", None)  # there is one
+        kind = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
         if kind is not UnixDomainSocketConnection:
-            given["socket_keepalive"] = True
-        given |= {"socket_connect_timeout": timeout, "socket_timeout": None, "protocol": 2}
-        return kind, given | {"retry": Retry(NoBackoff(), 0)}
+            options["socket_keepalive"] = True
+        options |= {"socket_connect_timeout": timeout, "socket_timeout": None, "protocol": 2}
+        return kind, options | {"retry": Retry(NoBackoff(), 0)}
 
     @cached_property
     def _callbacks(self) -> dict[str, Callable[[object], object]]:

@@ -1,48 +1,63 @@
-"""`coordinator.aio.Coordinator`: the calls of a Coordinator for asyncio. None of them blocks the loop."""
+"""The calls of a Coordinator for asyncio. None of them blocks the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
-from weakref import ref
+from typing import Any, Self, Unpack, cast
 
-from coordinator import coordinator as blocking
 from coordinator.aio.bridge import awaited, run
 from coordinator.aio.connections import AioConnections
 from coordinator.aio.held import Grab, Lease
-from coordinator.at_hand import AtHand
-from coordinator.coordinator import Asked, Keys
+from coordinator.aio.verbs import Awaiting, verb
+from coordinator.client import coordinator as blocking
+from coordinator.client.coordinator import Asked
 from coordinator.errors import SettingsError
-from coordinator.fleet.nodes import Node
-from coordinator.jobs.options import KEEP, Options
-from coordinator.jobs.record import Job
-from coordinator.jobs.states import End, LaneState, State
+from coordinator.grabs.grab import OnLosing
+from coordinator.jobs.options import ATTEMPTS, KEEP
+from coordinator.jobs.states import Sorted
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.grab import OnLosing
-from coordinator.lanes.lane import Lane
-from coordinator.lanes.leases import holding
+from coordinator.scheduler import timetable
 from coordinator.settings import GivenSettings
+from coordinator.sorters import sorter
 from coordinator.store.client import Ringer, Store
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _IN_ONE_TURN = 100
-_task: ContextVar[ref[asyncio.Task[object]] | None] = ContextVar("coordinator_task", default=None)
 
 
-class Coordinator:
+class Entries(Awaiting):
+    """`coordinator.entries`, awaited."""
+
+    put = verb(timetable.Entries.put)
+    remove = verb(timetable.Entries.remove)
+    pause = verb(timetable.Entries.pause)
+    resume = verb(timetable.Entries.resume)
+    skip_next = verb(timetable.Entries.skip_next)
+    run_now = verb(timetable.Entries.run_now)
+    change = verb(timetable.Entries.change)
+    restore = verb(timetable.Entries.restore)
+    entry = verb(timetable.Entries.entry)
+    all = verb(timetable.Entries.all)
+    history = verb(timetable.Entries.history)
+
+
+class Sorter(Awaiting):
+    """`coordinator.Sorter`, awaited. Its `watch` blocks: run the plain one's in a thread or a process."""
+
+    add = verb(sorter.Sorter.add)
+    orders = verb(sorter.Sorter.orders)
+
+
+class Coordinator(Awaiting):
     """The calls of `host` for asyncio; they mean, give and raise the same. Without a host, a plain client by settings.
 
-    Cheap to make: it reads the settings and connects at the first call. It serves any number of tasks and loops; each
-    loop has two connections to Redis. A call that is cancelled leaves nothing behind: a wait ends, a lock is given up.
-    A submit that is cancelled while Redis is asked may have been done, as after StoreUnavailable: name a `job_id`, and
-    ask again.
+    Cheap to make: it reads the settings and connects at the first call. It serves any number of tasks and loops. A call
+    that is cancelled leaves nothing behind: a wait ends, a lock is given up. A submit that is cancelled while Redis is
+    asked may have been done, as after StoreUnavailable: name a `job_id`, and ask again.
     """
 
     def __init__(self, host: blocking.Coordinator | None = None, **settings: Unpack[GivenSettings]) -> None:
@@ -50,6 +65,7 @@ class Coordinator:
             raise SettingsError("settings belong to the coordinator that is given")
         if host is not None and not isinstance(host, blocking.Coordinator):
             raise SettingsError(f"aio.Coordinator takes a coordinator.Coordinator, not {type(host).__name__}")
+        super().__init__(lambda: self._connections, lambda: self._twin)
         self._host = host or blocking.Coordinator(**settings)
 
     @cached_property
@@ -60,25 +76,29 @@ class Coordinator:
     def _twin(self) -> _Twin:
         return _Twin(self._host, self._connections)
 
-    async def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[Options]) -> Submission:
-        """See `coordinator.Coordinator.submit`. Ask `job`, `wait` or `get` for the job; its own `get` would block."""
-        return await self._run(self._twin.submit, keys, signature, **options)
-
-    async def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
-        """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip."""
-        return await self._run(self._twin.submit_many, jobs)
-
-    async def job(self, job_id: str) -> Job:
-        """Read a job's record. Raises UnknownJob."""
-        return await self._run(self._twin.job, job_id)
-
-    async def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Wait until a job is over or held, for at most `timeout` seconds, and give its record.
-
-        All waits of a loop share one connection. Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob,
-        StoreUnavailable.
-        """
-        return await self._run(self._twin.wait, job_id, timeout)
+    submit = verb(blocking.Coordinator.submit)
+    submit_many = verb(blocking.Coordinator.submit_many)
+    job = verb(blocking.Coordinator.job)
+    wait = verb(blocking.Coordinator.wait)
+    error_of = verb(blocking.Coordinator.error_of)
+    why = verb(blocking.Coordinator.why)
+    counts = verb(blocking.Coordinator.counts)
+    lane = verb(blocking.Coordinator.lane)
+    lanes = verb(blocking.Coordinator.lanes)
+    nodes = verb(blocking.Coordinator.nodes)
+    grabs = verb(blocking.Coordinator.grabs)
+    sorters = verb(blocking.Coordinator.sorters)
+    cancel = verb(blocking.Coordinator.cancel)
+    retry = verb(blocking.Coordinator.retry)
+    move = verb(blocking.Coordinator.move)
+    set_limit = verb(blocking.Coordinator.set_limit)
+    release = verb(blocking.Coordinator.release)
+    pause = verb(blocking.Coordinator.pause)
+    resume = verb(blocking.Coordinator.resume)
+    drain = verb(blocking.Coordinator.drain)
+    undrain = verb(blocking.Coordinator.undrain)
+    retarget = verb(blocking.Coordinator.retarget)
+    release_grab = verb(blocking.Coordinator.release_grab)
 
     async def get(self, job_id: str, timeout: float | None = None) -> object:
         """Wait for a job as `wait` does, and give its result. Raises its error: its own, or JobFailed."""
@@ -88,13 +108,12 @@ class Coordinator:
         raise self._twin.error_of(job)
 
     @asynccontextmanager
-    async def lock(self, name: str, ttl: float = 30.0, wait: float = 0.0) -> AsyncIterator[Lease]:
-        """Hold the lane `name` inside an `async with`, as a job would; give its lease.
+    async def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AsyncIterator[Lease]:
+        """See `coordinator.Coordinator.lock`: **the default, 0, does not wait**; None waits for ever.
 
-        A thread renews it each `ttl` / 3 seconds, also while the loop is blocked. Raises Locked where it is not ours
-        within `wait` seconds, LeaseLost at the end where it was lost meanwhile, WouldDeadlock, StoreUnavailable.
+        A thread renews the lease, also while the loop is blocked.
         """
-        held = self._twin.lock(name, ttl, wait)
+        held = self._twin.lock(name, ttl, blocking_timeout)
         lease = await self._run(held.__enter__)
         try:
             yield Lease(lease)
@@ -105,43 +124,22 @@ class Coordinator:
 
     def grab(
         self, key: str, instance: str | int | datetime, identifier: str, ttl: float = 30.0,
-        on_losing: OnLosing = "incomplete", keep: float = KEEP,
+        on_losing: OnLosing = "wait", keep: float = KEEP, attempts: int = ATTEMPTS,
     ) -> Grab:  # fmt: skip
-        """Try to win an instance of a key: see `coordinator.Coordinator.grab`. Await it, or enter it with `async with`.
+        """See `coordinator.Coordinator.grab`. Await it, or enter it with `async with`."""
+        args = key, instance, identifier, ttl, on_losing, keep, attempts
+        return Grab(self._connections_of, lambda: self._run(self._twin.grab, *args))
 
-        A thread renews the winner's lease.
-        """
-        return Grab(lambda: self._twin.grab(key, instance, identifier, ttl, on_losing, keep))
+    def sorter(
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
+    ) -> Sorter:
+        """See `coordinator.Coordinator.sorter`; `add` and `orders` are awaited."""
+        blocking_sorter = self._twin.sorter(name, idle_timeout, max_wait, order)
+        return Sorter(self._connections_of, lambda: blocking_sorter)
 
-    async def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> State:
-        """End a job, and give its state after the call. Raises UnknownJob."""
-        return await self._run(self._twin.cancel, job_id, why=why, by=by)
-
-    async def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str | None = None) -> State:
-        """Let a held or retrying job go on; put one that ended badly in line anew. Raises InvalidJob, UnknownJob."""
-        return await self._run(self._twin.retry, job_id, to=to, why=why, by=by)
-
-    async def why(self, job_id: str) -> list[str]:
-        """Say why a job is where it is, one sentence for each cause. Raises UnknownJob."""
-        return await self._run(self._twin.why, job_id)
-
-    async def counts(self) -> dict[str, int]:
-        """Count the jobs in each state and each outcome."""
-        return await self._run(self._twin.counts)
-
-    async def lane(self, key: str, most: int = 100) -> Lane:
-        """Read a lane: its holder, its first `most` jobs, its limit and its pause."""
-        return await self._run(self._twin.lane, key, most)
-
-    async def lanes(
-        self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = ""
-    ) -> list[Lane]:
-        """Read a page of the lanes whose keys begin with `prefix`, by key."""
-        return await self._run(self._twin.lanes, prefix, state, most, after)
-
-    async def nodes(self) -> list[Node]:
-        """Read the nodes that are alive, by name."""
-        return await self._run(self._twin.nodes)
+    @cached_property
+    def entries(self) -> Entries:
+        return Entries(self._connections_of, lambda: self._twin.entries)
 
     async def aclose(self) -> None:
         """Close the connections of the running loop. The next call opens others."""
@@ -153,40 +151,30 @@ class Coordinator:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        await self._connections.here.pace.turn()
-        _own_locks_only()
-        return await run(function, *args, **kwargs)
-
-
-def _own_locks_only() -> None:
-    """A task begins with a copy of the context of the one that made it, but holds none of its locks."""
-    task = asyncio.current_task()
-    known = _task.get()
-    if known is None or known() is not task:
-        _task.set(ref(task) if task else None)
-        holding.set(())
-
 
 def _in_turns(jobs: Iterable[Asked]) -> Iterator[Asked]:
-    """To check a job takes about 20 us; the loop has a turn now and then."""
+    """Give the loop a turn after each hundred jobs: checking a job takes about 20 us."""
     for number, job in enumerate(jobs, 1):
         yield job
         if number % _IN_ONE_TURN == 0:
             awaited(asyncio.sleep(0))
 
 
-class _AsHost:
-    """The host's, where it runs its jobs in place: an eager app, or a user's suite."""
+class _HostAttribute:
+    """An attribute of the host where jobs run in the submitting thread (eager app, user's suite), else of the twin."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __get__(self, twin: _Twin, owner: type[_Twin] | None = None) -> Any:
         host = twin._host
-        if self._name in vars(host) or (host.app is not None and host.app.conf.task_always_eager):
+        if host._is_eager or host._is_inline:
             return getattr(host, self._name)
-        return vars(AtHand)[self._name].__get__(twin, owner)
+        return vars(blocking.Coordinator)[self._name].__get__(twin, owner)
+
+    def __set__(self, twin: _Twin, part: object) -> None:
+        """Keep the twin's part. `__get__` still prefers the host's where that counts."""
+        vars(twin)[self._name] = part
 
 
 class _Twin(blocking.Coordinator):
@@ -195,13 +183,17 @@ class _Twin(blocking.Coordinator):
     The renewer of leases, which asks Redis from threads of its own, is the host's.
     """
 
-    core, _locks, _sorters = _AsHost("core"), _AsHost("_locks"), _AsHost("_sorters")
+    _core, _locks, _sorters, _grabber = (_HostAttribute(name) for name in ("_core", "_locks", "_sorters", "_grabber"))
 
     def __init__(self, host: blocking.Coordinator, connections: AioConnections) -> None:
         self._host, self._connections = host, connections
         self.app, self._fair_by, self._given = host.app, host._fair_by, host._given
-        self.keyed_tasks = host.keyed_tasks
-        self.settings, self.documents, self._renewer = host.settings, host.documents, host._renewer
+        self._keyed_tasks = host._keyed_tasks
+        self.settings, self.needed_labels, self._renewer = host.settings, host.needed_labels, host._renewer
+
+    @property
+    def node(self) -> str:
+        return self._host.node
 
     @cached_property
     def store(self) -> Store:
@@ -210,18 +202,18 @@ class _Twin(blocking.Coordinator):
 
     def _ring(self, node: str, bell: str) -> None:
         """A broker may be slow: a thread publishes the bell."""
-        awaited(asyncio.to_thread(self._host.doorbells.ring, node, bell))
+        awaited(asyncio.to_thread(self._host._doorbells.ring, node, bell))
 
     def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
         return super().submit_many(_in_turns(jobs))
 
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         awaited(self._is_open())
 
     async def _is_open(self) -> None:
-        """In the greenlet of the caller: Celery keeps the task at work for each greenlet."""
-        self._host.check_open()
+        """Run in the caller's greenlet, since Celery keeps the task at work for each greenlet."""
+        self._host._check_open()
 
     def _made(self, submission: Submission) -> Submission:
-        """Its `get` would block the loop: it has no coordinator to ask."""
+        """Leave the submission without a coordinator, since its `get` would block the loop."""
         return submission

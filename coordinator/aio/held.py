@@ -1,16 +1,19 @@
-"""A lease and a grab as asyncio has them: what asks Redis is awaited."""
+"""A lease and a grab for asyncio: calls that ask Redis are awaited."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Self
 
 from coordinator.aio.bridge import run
+from coordinator.aio.connections import AioConnections
+from coordinator.aio.verbs import Awaiting, verb
+from coordinator.grabs import grab
 from coordinator.jobs.current import current_job
 from coordinator.jobs.instances import State, Winner
-from coordinator.lanes import grab, leases
+from coordinator.locks import leases
 from coordinator.store.values import Json
 
 
@@ -25,26 +28,32 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Is it known that it is no longer ours?"""
+        """True once it is known that the lease is no longer ours."""
         return self._lease.lost.is_set()
 
     async def check(self) -> None:
-        """Raises LeaseLost when it is no longer ours; StoreUnavailable when nobody can say."""
+        """Raise LeaseLost if the lease is no longer ours; StoreUnavailable if nobody can say."""
         job = current_job()
-        if job is not None and job.id == self.job_id:  # the job's own lease: a thread asks for it
+        if job is not None and job.id == self.job_id:  # the job's own lease, which asks over a blocking connection
             await asyncio.to_thread(self._lease.check)
         else:
             await run(self._lease.check)
 
 
-class Grab:
-    """One process's part in an instance: `coordinator.Grab`, awaited.
+class Grab(Awaiting):
+    """The part of one process in an instance: `coordinator.Grab`, awaited.
 
-    `await coordinator.grab(…)` competes, and gives it. `async with coordinator.grab(…) as grab` also completes it on
-    leaving, fails it on an exception, and with `on_losing="wait"` waits on entering.
+    `await coordinator.grab(…)` competes, and returns the grab. `async with coordinator.grab(…) as grab` also completes
+    it on leaving, fails it on an exception, and with `on_losing="wait"` waits on entering.
     """
 
-    def __init__(self, compete: Callable[[], grab.Grab]) -> None:
+    check = verb(grab.Grab.check)
+    complete = verb(grab.Grab.complete)
+    fail = verb(grab.Grab.fail)
+    wait = verb(grab.Grab.wait)
+
+    def __init__(self, connections: Callable[[], AioConnections], compete: Callable[[], Awaitable[grab.Grab]]) -> None:
+        super().__init__(connections, lambda: self._grab)
         self._compete = compete
         self._made: grab.Grab | None = None
 
@@ -53,7 +62,7 @@ class Grab:
 
     async def _begin(self) -> Self:
         if self._made is None:
-            self._made = await run(self._compete)
+            self._made = await self._compete()
         return self
 
     async def __aenter__(self) -> Self:
@@ -74,7 +83,7 @@ class Grab:
 
     @property
     def won(self) -> bool:
-        """Is it ours to work on?"""
+        """True if this process works on the instance."""
         return self._grab.won
 
     @property
@@ -89,7 +98,7 @@ class Grab:
 
     @property
     def fence(self) -> int:
-        """It goes with the winner's writes."""
+        """The fence that goes with the winner's writes."""
         return self._grab.fence
 
     @property
@@ -99,7 +108,7 @@ class Grab:
 
     @property
     def result(self) -> Json:
-        """The JSON that the winner completed it with."""
+        """The JSON that the winner passed to `complete`."""
         return self._grab.result
 
     @result.setter
@@ -108,21 +117,5 @@ class Grab:
 
     @property
     def reason(self) -> Json:
-        """Why it failed."""
+        """The reason why the work failed."""
         return self._grab.reason
-
-    async def check(self) -> None:
-        """Raises LeaseLost where the instance is no longer ours, StoreUnavailable where nobody can say."""
-        await run(self._grab.check)
-
-    async def complete(self, result: Json = None) -> None:
-        """Say that the work is done; the others hear `result`. Raises LeaseLost, StoreUnavailable."""
-        await run(self._grab.complete, result)
-
-    async def fail(self, reason: Json = None) -> None:
-        """Say that the work failed: the instance may be grabbed again. Raises LeaseLost, StoreUnavailable."""
-        await run(self._grab.fail, reason)
-
-    async def wait(self, timeout: float | None = None) -> State:
-        """Wait for the winner's end: `complete`, `failed` or `abandoned`. Raises WaitTimeout after so many seconds."""
-        return await run(self._grab.wait, timeout)

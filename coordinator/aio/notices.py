@@ -1,91 +1,139 @@
-"""One connection on which all tasks of a loop hear the notices that they wait for, each on a channel of its own."""
+"""One connection that receives the notices for all tasks of a loop, each on a channel of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextvars import Context
 
-from coordinator.aio.wire import Make, Wire
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as Broken
+from redis.exceptions import TimeoutError as Late
+
+from coordinator.aio.requests import Make, in_time
 from coordinator.store.wire import pack
 
 _PING = 1.0  # seconds between two looks whether the connection still stands
 
 
-class Notices(Wire):
-    """Two kinds of replies come in: what was asked for, in its order, and notices."""
+class Notices:
+    """Subscribes the tasks of a loop to channels, and wakes them.
 
-    def __init__(self, make: Make, timeout: float) -> None:
-        super().__init__(make, timeout)
-        self._ears: defaultdict[bytes, set[Ear]] = defaultdict(set)
+    A task of its own writes and reads, since a cancelled call would close the connection for all others. It waits for
+    `turn` before each notice, so that the loop goes on while many come.
+    """
 
-    async def join(self, ear: Ear) -> None:
-        """Subscribe. From here the ear hears each notice, or that the connection broke."""
-        self._ears[ear.channel].add(ear)
-        await self.ask_many([pack("SUBSCRIBE", ear.channel)])
+    def __init__(self, make: Make, timeout: float, turn: Callable[[], Awaitable[None]]) -> None:
+        self._make, self._timeout, self._turn = make, timeout, turn
+        self._listeners: defaultdict[bytes, set[Subscription]] = defaultdict(set)
+        self._subscribed: set[bytes] = set()
+        self._commands: list[bytes] = []
+        self._wanted = asyncio.Event()
+        self._unanswered = 0  # pings
+        self._serving: asyncio.Task[None] | None = None
 
-    def leave(self, ear: Ear) -> None:
-        """Where nobody else listens there, the subscription ends."""
-        if ear.channel in self._ears:
-            self._ears[ear.channel].discard(ear)
-            if not self._ears[ear.channel]:
-                del self._ears[ear.channel]
-                if self._connection is not None:
-                    self.send([pack("UNSUBSCRIBE", ear.channel)])
+    def join(self, listener: Subscription) -> None:
+        """Notify the listener once it is subscribed, then at each notice, and when the connection breaks."""
+        if not self._listeners[listener.channel]:
+            self._send("SUBSCRIBE", listener.channel)
+        self._listeners[listener.channel].add(listener)
+        if listener.channel in self._subscribed:
+            listener.notified.set()
+        if self._serving is None:
+            self._serving = asyncio.get_running_loop().create_task(self._serve(), context=Context())
 
-    def opened(self) -> None:
-        self._ping(self._connection)
+    def leave(self, listener: Subscription) -> None:
+        """Stop notifying the listener; unsubscribe where the channel has no other."""
+        if listener in self._listeners.get(listener.channel, ()):
+            self._listeners[listener.channel].discard(listener)
+            if not self._listeners[listener.channel]:
+                del self._listeners[listener.channel]
+                self._subscribed.discard(listener.channel)
+                self._send("UNSUBSCRIBE", listener.channel)
 
-    def _ping(self, connection: object) -> None:
-        """A connection that swallows all would keep silent for ever."""
-        if self._connection is None or connection is not self._connection:
-            return
-        if self._ears:
-            self.send([pack("PING")])
-        asyncio.get_running_loop().call_later(_PING, self._ping, connection)
+    async def close(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
 
-    def hear(self, reply: object) -> None:
-        if isinstance(reply, list) and reply[0] == b"message":
-            for ear in self._ears.get(reply[1], ()):
-                ear.heard.set()
-        else:
-            super().hear(reply)
+    def _send(self, *command: str | bytes) -> None:
+        self._commands.append(pack(*command))
+        self._wanted.set()
 
-    def rests(self) -> bool:
-        return super().rests() and not self._ears
+    async def _serve(self) -> None:
+        why: Exception = Broken("the connection was closed")
+        connection: AbstractConnection | None = None
+        try:
+            async with in_time(self._timeout):
+                connection = await self._make()
+            self._unanswered = 0
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._write(connection))
+                both.create_task(self._read(connection))
+        except* Exception as errors:
+            [why, *_] = errors.exceptions
+        finally:
+            listeners = [listener for several in self._listeners.values() for listener in several]
+            self._listeners.clear()
+            self._subscribed.clear()
+            self._commands.clear()
+            self._serving = None
+            for listener in listeners:
+                listener.error = why
+                listener.notified.set()
+            if connection is not None:
+                await connection.disconnect(nowait=True)
 
-    def broke(self, error: Exception) -> None:
-        super().broke(error)
-        ears, self._ears = self._ears, defaultdict(set)
-        for ear in (ear for several in ears.values() for ear in several):
-            ear.error = error
-            ear.heard.set()
+    async def _write(self, connection: AbstractConnection) -> None:
+        while True:
+            commands, self._commands = self._commands, []
+            self._wanted.clear()
+            await connection.send_packed_command(b"".join(commands), check_health=False)
+            try:
+                async with asyncio.timeout(_PING):
+                    await self._wanted.wait()
+            except TimeoutError:
+                if self._unanswered * _PING > self._timeout:
+                    raise Late(f"no answer to {self._unanswered} pings") from None
+                self._unanswered += 1
+                self._send("PING")
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        while True:
+            kind, channel, *_ = await connection.read_response()
+            self._unanswered = 0
+            if kind == b"subscribe" and channel in self._listeners:
+                self._subscribed.add(channel)
+            if kind in (b"message", b"subscribe"):
+                await self._turn()
+                for listener in self._listeners.get(channel, ()):
+                    listener.notified.set()
 
 
-class Ear:
-    """One task's subscription."""
+class Subscription:
+    """The subscription of one task to a channel."""
 
     def __init__(self, notices: Notices, channel: str, patience: float) -> None:
         self.channel = channel.encode()
-        self.heard = asyncio.Event()
+        self.notified = asyncio.Event()
         self.error: Exception | None = None
         self._notices, self._patience = notices, patience
         self._joined = False
 
     async def listen(self, seconds: float) -> None:
-        """See `Store.listening`. A thousand that look for themselves do not do so at one moment."""
+        """See `Store.listening`. The patience is random, so that a thousand tasks do not read at one moment."""
         if not self._joined:
-            self.error = None
-            self.heard.clear()
-            await self._notices.join(self)
             self._joined = True
-            return
+            self._notices.join(self)
+        patience = min(seconds, self._patience * random.uniform(0.6, 1.0))
         try:
-            async with asyncio.timeout(min(seconds, self._patience * random.uniform(0.6, 1.0))):
-                await self.heard.wait()
+            async with asyncio.timeout(patience):
+                await self.notified.wait()
         except TimeoutError:
             return
-        self.heard.clear()
+        self.notified.clear()
         if self.error is not None:
             error, self.error, self._joined = self.error, None, False
             raise error

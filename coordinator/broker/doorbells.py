@@ -1,7 +1,7 @@
-"""Doorbells: the Celery messages that say "there is work" to one node. A lost, late or doubled one costs latency only.
+"""Doorbells: Celery messages that tell one node "there is work". A lost, late or doubled one only costs latency.
 
-`Doorbells` publishes each to the node's own queue, with one bounded try. A doorbell carries time limits above any
-setting, so that an app's global limits do not end a runner. The runner applies each job's own limits.
+`Doorbells` publishes each to the node's own queue, in one bounded try. A doorbell carries very long time limits, so
+that an app's global limits do not end a runner. The runner applies each job's own limits.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OF_NODES = "coordinator.node."
 
 GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
 _NO_LIMIT = 366 * 86400
-_WAITING = 1000  # bells; beyond that the nodes' wardens ring again
-_LAST_BELLS = 2.0  # seconds to ring those that wait at the end
+_WAITING = 1000  # bells in the queue; the rest are dropped, and the nodes' wardens ring those again
+_LAST_BELLS = 2.0  # seconds at shutdown to ring the waiting bells
 ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 
@@ -39,25 +39,27 @@ def queue_of(node: str, expires: float | None = None) -> Queue:
 
 
 def add_queue(app: Celery, node: str, consumed: bool) -> None:
-    """Declare the queue of a node in its worker. It leaves nothing on the broker once the node is gone for an hour.
+    """Declare a node's queue in its worker. An hour after the node is gone, nothing of it is left on the broker.
 
-    So it has no binding: kombu keeps those on Redis for ever, one for each name that a node ever had. Any other broker
-    removes the queue itself; Redis has no queue that is empty, and would drop also what waits there for a free slot.
+    The queue has no binding, because kombu keeps bindings on Redis for ever, one for each name that a node ever had. On
+    other brokers the queue expires. On Redis an empty queue does not exist, and an expiry would drop waiting messages.
     """
     queue = queue_of(node, None if is_redis(app.conf.broker_url) else GONE)
     queues = app.amqp.queues
     (queues.select_add if consumed else queues.add)(queue)
-    queue.exchange = Exchange("")  # Celery has put its own there
-    queue.queue_arguments = None  # type: ignore[attr-defined]  # and its priorities: a bell has none
+    queue.exchange = Exchange("")  # replaces the exchange that Celery sets
+    queue.queue_arguments = None  # type: ignore[attr-defined]  # removes the priorities that Celery sets
 
 
 class Doorbells:
+    """Publishes doorbells over a connection to the app's broker."""
+
     def __init__(self, app: Celery) -> None:
         self._app = app
 
     @cached_property
     def _connection(self) -> Connection:
-        """One that gives up within a second; kombu by itself would try to connect for six."""
+        """A connection that gives up within a second; by default kombu tries to connect for six."""
         if is_amqp(self._app.conf.broker_write_url):
             return cast(Connection, self._app.connection_for_write(connect_timeout=1, transport_options=BRIEF))
         options = ONE_TRY if self._on_redis else {"max_retries": 0}
@@ -68,21 +70,22 @@ class Doorbells:
         return is_redis(self._app.conf.broker_write_url)
 
     def ring(self, node: str, bell: str) -> None:
-        """Never raises. The node's warden rings again if the doorbell does not arrive."""
+        """Ring a node. Never raises; the node's warden rings again if the doorbell does not arrive."""
         try:
             Context().run(self._publish, node, bell)
         except Exception as error:
             logger.warning("could not ring %s, its warden will: %s", node, error)
 
     def _publish(self, node: str, bell: str) -> None:
-        """It goes by kombu, past Celery's signals and `task-sent` events: it is no task of the app's user. The context
-        is an empty one: no trace of an SDK that watches tasks has a doorbell.
+        """Publish over kombu, without Celery's signals and `task-sent` events, since a doorbell is no task of the user.
+
+        The empty context keeps doorbells out of the traces of monitoring SDKs.
         """
         with producers[self._connection].acquire(block=True, timeout=1.0) as producer:
             try:
                 publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
             except Exception:
-                if not self._on_redis:  # half a message may be on its way
+                if not self._on_redis:  # it may have sent half a message
                     producer.connection.collect()
                 raise
 
@@ -97,7 +100,7 @@ def publish_bell(app: Celery, producer: Producer, queue: str, bell: str, args: t
 
 
 class BellQueue(StoppableThread):
-    """Rings from a thread of its own, one bell after another: its process goes on however slow the broker is."""
+    """Rings from a thread, one bell after another, so that a slow broker does not delay callers."""
 
     def __init__(self, doorbells: Doorbells) -> None:
         super().__init__("bells", _LAST_BELLS)
@@ -105,15 +108,15 @@ class BellQueue(StoppableThread):
         self._bells: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
 
     def ring(self, node: str, bell: str) -> None:
-        """Returns at once, and never raises."""
+        """Queue a bell. Returns at once, and never raises."""
         if self._bells.qsize() < _WAITING:
             self._bells.put((node, bell))
 
     def stop(self) -> None:
-        """Ring the bells that wait first, as far as there is time."""
+        """Ring the waiting bells as far as time allows, then end the thread."""
         self._bells.put(None)
         super().stop()
 
     def run(self) -> None:
-        while (found := self._bells.get()) is not None:
-            self._doorbells.ring(*found)
+        while (item := self._bells.get()) is not None:
+            self._doorbells.ring(*item)

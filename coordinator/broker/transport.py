@@ -1,4 +1,4 @@
-"""How the library talks to the app's broker: its transport options, and whether it is a Redis."""
+"""Transport options for the app's broker, and checks of the broker's type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+socket://")
 SENTINELS = "sentinel://"
 AMQP_SCHEMES = ("amqp://", "amqps://", "pyamqp://")
 
-# A thread of ours gives up a connection that swallows everything after these; the app's own values serve its workers.
+# Bounds for connections of our threads to a broker that swallows everything. Workers use the app's own values.
 BOUNDED = {
     "socket_timeout": 5.0,
     "socket_connect_timeout": 2.0,
@@ -25,10 +25,10 @@ BOUNDED = {
     "max_connections": 2,
 }
 
-# On AMQP, a broker that takes nothing holds up whoever publishes, for as long as its socket's buffers are full.
+# On AMQP, a broker that accepts nothing blocks the publisher while the socket's buffers are full.
 BRIEF = {"max_retries": 0, "read_timeout": 1, "write_timeout": 1}
 
-# A publish over such a connection ends once the broker has the message, on its disk where the queue is durable.
+# With these, a publish returns once the broker has the message, on its disk where the queue is durable.
 CONFIRMED = {"max_retries": 0, "confirm_publish": True, "read_timeout": 5, "write_timeout": 5}
 
 # With these a process notices a half-open connection; an app's own settings win.
@@ -39,42 +39,42 @@ _SENTINEL = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": None}
 
 
 def is_redis(broker: str | Connection | None) -> bool:
-    """Whether the broker at this URL, or behind this connection, is a Redis."""
+    """True if the broker at this URL, or behind this connection, is a Redis."""
     if broker is None or isinstance(broker, str):
         return str(broker or "").startswith((*REDIS_SCHEMES, SENTINELS))
     return bool(broker.transport.driver_type == "redis")
 
 
 def is_amqp(broker: str | Sequence[str] | None) -> bool:
-    """Whether the broker at this URL, or at the first of these, is RabbitMQ or another one that speaks AMQP 0.9.1."""
+    """True if the broker at this URL (of several, the first) is RabbitMQ, or another one that speaks AMQP 0.9.1."""
     first = broker if isinstance(broker, str) else next(iter(broker or ()), "")
     return (first or "amqp://").startswith(AMQP_SCHEMES)
 
 
-def settings_of(app: Celery | None, given: Mapping[str, object]) -> Settings:
-    """Read the settings of an app's coordinator. Where they name no Redis, a Redis broker serves."""
+def settings_of(app: Celery | None, arguments: Mapping[str, object]) -> Settings:
+    """Read the settings of an app's coordinator. If they name no Redis, it uses a Redis broker."""
     conf = app.conf if app else {}
-    named = {name: conf[name] for name in conf if name.startswith("coordinator_")}
-    settings = Settings.load(given, named, os.environ)
+    ours = {name: conf[name] for name in conf if name.startswith("coordinator_")}
+    settings = Settings.load(arguments, ours, os.environ)
     broker = str(app.conf.broker_url or "") if app else ""
-    if app and not settings.url and (url := _served_by(app, broker)):
-        settings = Settings.load({**given, "url": url}, named, os.environ)
+    if app and not settings.url and (url := _url_from_broker(app, broker)):
+        settings = Settings.load({**arguments, "url": url}, ours, os.environ)
         settings._sources["url"] = "broker"
     return settings
 
 
-def _served_by(app: Celery, broker: str) -> str:
-    """The address of a Redis broker as the coordinator's own is written; empty: it is none, or that says not enough."""
-    if broker.startswith(SENTINELS):  # with certificates of its own, somebody names them in the coordinator's URL
+def _url_from_broker(app: Celery, broker: str) -> str:
+    """The address of a Redis broker in the coordinator's form; empty for another broker, or if it names no master."""
+    if broker.startswith(SENTINELS):  # certificates must be named in the coordinator's own URL
         return "" if app.conf.broker_use_ssl else through_sentinels(broker, app.conf.broker_transport_options or {})
     return broker.replace("redis+socket://", "unix://") if broker.startswith(REDIS_SCHEMES) else ""
 
 
 def merge_transport(sender: Celery, **_: object) -> None:
-    """Add our options, once the app knows its broker and its backend."""
+    """Add our options to the app's, once it has read its configuration."""
     conf = sender.conf
     if is_redis(conf.broker_url):
-        # Ordinary tasks go to free slots only; a broker that is full ends no worker.
+        # Ordinary tasks go to free slots only, and a full broker ends no worker.
         conf.add_defaults({"worker_disable_prefetch": True, "broker_channel_error_retry": True})
     for url, name in (
         (conf.broker_url, "broker_transport_options"),

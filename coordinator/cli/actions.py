@@ -5,9 +5,7 @@ Redis keeps with each act its reason and its author: `--why` and `--by`, by defa
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Literal, TypeVar
@@ -15,23 +13,19 @@ from typing import Literal, TypeVar
 import click
 
 from coordinator.cli.format import as_json
-from coordinator.cli.session import json_option, with_coordinator
+from coordinator.cli.session import by_option, json_option, why_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
-from coordinator.coordinator import Coordinator
+from coordinator.client.coordinator import Coordinator
 from coordinator.errors import UnknownJob
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.lanes import ENDS
+from coordinator.lanes.client import ENDS
 from coordinator.store.values import Json
 
 Shown = tuple[dict[str, Json], str]  # for programs; for people
 K = TypeVar("K")
-
-
-def _me() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def _json(kind: type[K], name: str) -> Callable[[click.Context, click.Parameter, str], K]:
@@ -39,29 +33,26 @@ def _json(kind: type[K], name: str) -> Callable[[click.Context, click.Parameter,
 
     def read(ctx: click.Context, param: click.Parameter, value: str) -> K:
         try:
-            found = json.loads(value)
+            parsed = json.loads(value)
         except ValueError as error:
             raise click.BadParameter(f"{value!r} is not JSON: {error}", ctx, param) from error
-        if not isinstance(found, kind):
+        if not isinstance(parsed, kind):
             raise click.BadParameter(f"{value!r} is no {name}", ctx, param)
-        return found
+        return parsed
 
     return read
 
 
 def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.Command]:
-    """Make a command by which somebody acts on that argument. Its function returns the result."""
-    why = click.option("--why", help="The reason, for others to read.", required=True)
+    """Make a command that acts on `argument` of a function that returns the result for programs and for people."""
 
     def add(function: Callable[..., Shown]) -> click.Command:
-        def act(coordinator: Coordinator, as_json_: bool, **given: str | int | None) -> None:
-            value, text = function(coordinator, **given)
+        def act(coordinator: Coordinator, as_json_: bool, **options: str | int | None) -> None:
+            value, text = function(coordinator, **options)
             click.echo(as_json(value) if as_json_ else text)
 
         named: Callable[..., None] = update_wrapper(act, function)
-        command = json_option(with_coordinator(named))
-        command = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")(command)
-        command = why(command)
+        command = why_option(by_option(json_option(with_coordinator(named))))
         return click.command()(click.argument(argument, metavar=metavar)(command))
 
     return add
@@ -81,11 +72,11 @@ def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.
     help="If the lane has jobs: stand in line, do nothing, melt into an equal waiting job, or cancel the one at work.",
 )
 @click.option(
-    "--unknown",
+    "--if-unknown",
     type=click.Choice(UNKNOWN),
     default=UNKNOWN[0],
     show_default=True,
-    help="If nobody has the task: refuse it, or let the job wait for a node that has it.",
+    help="If nobody in a living fleet has the task: refuse it, or let the job wait for a node that has it.",
 )
 @click.option("--instance", help="Grab this instance of the key: it is done once, and later submits lose.")
 @click.option("--wait", "waits", is_flag=True, help="Wait until the job is over. Exit status 0 when it succeeded.")
@@ -101,7 +92,7 @@ def submit(
     job_id: str | None,
     when_busy: Literal["queue", "skip", "defer", "replace"],
     instance: str | None,
-    unknown: Literal["refuse", "wait"],
+    if_unknown: Literal["refuse", "wait"],
     waits: bool,
     timeout: float | None,
     as_json_: bool,
@@ -110,46 +101,49 @@ def submit(
     if timeout is not None and not waits:
         raise click.UsageError("--timeout is for --wait")
     signature = {"task": task, "args": arguments, "kwargs": kwargs, "options": {}}
-    made = coordinator.submit(key, signature, job_id=job_id, when_busy=when_busy, instance=instance, unknown=unknown)
-    if waits and (made.accepted or made.state == "incomplete"):
-        _until_over(coordinator, made.job_id, timeout, as_json_)
+    submission = coordinator.submit(
+        key, signature, job_id=job_id, when_busy=when_busy, instance=instance, if_unknown=if_unknown
+    )
+    if waits and (submission.accepted or submission.state == "incomplete"):
+        _until_over(coordinator, submission.job_id, timeout, as_json_)
         return
     if as_json_:
-        click.echo(as_json(_told(made)))
+        click.echo(as_json(_as_dict(submission)))
     else:
-        click.echo(_submitted(made, key) + _why_in_front(coordinator, made))
-    if not made.accepted:
+        click.echo(_submitted(submission, key) + _why_in_front(coordinator, submission))
+    if not submission.accepted:
         raise click.exceptions.Exit(1)
 
 
-def _told(made: Submission) -> dict[str, Json]:
-    found: dict[str, Json] = {"id": made.job_id, "outcome": made.outcome, "position": made.position}
-    if made.won is None:
-        return found
-    winner = made.winner and dict(made.winner._asdict())
-    return found | {"won": made.won, "state": made.state, "winner": winner, "result": made.result}
+def _as_dict(submission: Submission) -> dict[str, Json]:
+    fields: dict[str, Json] = {"id": submission.job_id, "outcome": submission.outcome, "position": submission.position}
+    if submission.won is None:
+        return fields
+    winner = submission.winner and dict(submission.winner._asdict())
+    return fields | {"won": submission.won, "state": submission.state, "winner": winner, "result": submission.result}
 
 
-def _submitted(made: Submission, key: str) -> str:
+def _submitted(submission: Submission, key: str) -> str:
     """The outcome as a sentence."""
-    if made.outcome == "lost" and made.winner:
-        done = "has done it" if made.state == "complete" else "does it"
-        return f"{made.winner.identifier} ({made.winner.place}) {done}: nothing was submitted"
-    if not made.accepted:
+    if submission.outcome == "lost" and submission.winner:
+        done = "has done it" if submission.state == "complete" else "does it"
+        return f"{submission.winner.identifier} ({submission.winner.place}) {done}: nothing was submitted"
+    if not submission.accepted:
         return f"{key} is busy: nothing was submitted"
     outcomes = {"started": "is in front", "duplicate": "was submitted before"}
-    outcomes["queued"] = "is in front" if made.position == 0 else "is queued"
+    outcomes["queued"] = "is in front" if submission.position == 0 else "is queued"
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
-    behind = f", behind {made.position} other{'s' if made.position > 1 else ''}" if made.position > 0 else ""
-    return f"{made.job_id} {outcomes[made.outcome]}{behind}"
+    ahead = submission.position
+    behind = f", behind {ahead} other{'s' if ahead > 1 else ''}" if ahead > 0 else ""
+    return f"{submission.job_id} {outcomes[submission.outcome]}{behind}"
 
 
-def _why_in_front(coordinator: Coordinator, made: Submission) -> str:
-    """The cause why a job in front did not start: its lane is paused, or no living node can run it."""
-    if made.outcome != "queued" or made.position != 0:
+def _why_in_front(coordinator: Coordinator, submission: Submission) -> str:
+    """The reason why a job in front did not start: its lane is paused, or no living node can run it."""
+    if submission.outcome != "queued" or submission.position != 0:
         return ""
     try:
-        return f": {coordinator.why(made.job_id)[0]}"
+        return f": {coordinator.why(submission.job_id)[0]}"
     except UnknownJob:
         return ""  # it was over at once, and its record is gone
 
@@ -170,8 +164,8 @@ def wait(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_:
 @with_coordinator
 def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     """Tell why a job is where it is, from cause to cause."""
-    found = coordinator.why(job_id)
-    click.echo(as_json(found) if as_json_ else "\n".join(found))
+    causes = coordinator.why(job_id)
+    click.echo(as_json(causes) if as_json_ else "\n".join(causes))
 
 
 @acts("job_id", "ID")
@@ -179,8 +173,8 @@ def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
     """End a job. A running job's process is stopped first; then the rollback runs."""
     state = coordinator.cancel(job_id, why=why, by=by)
     ending = {"running": "is being stopped", "cancelled": "is cancelled"}
-    told = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
-    return {"id": job_id, "state": state}, f"{job_id} {told}"
+    text = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
+    return {"id": job_id, "state": state}, f"{job_id} {text}"
 
 
 _to = click.option(
@@ -225,7 +219,8 @@ def limit(coordinator: Coordinator, key: str, number: int, why: str, by: str) ->
 def release(coordinator: Coordinator, key: str, holder: str, why: str, by: str) -> Shown:
     """Take a lane from its holder.
 
-    That job ends as cancelled, without rollback, and the next one starts at once.
+    Of several, from the one that was started first. That job ends as cancelled, without rollback, and the next one
+    starts at once.
     """
     held = coordinator.release(key, why=why, by=by, holder=holder)
     nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
@@ -246,6 +241,20 @@ def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
     return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
 
 
+@acts("old", "OLD")
+@click.argument("new", metavar="NEW")
+def retarget(coordinator: Coordinator, old: str, new: str, why: str, by: str) -> Shown:
+    """Give jobs another task.
+
+    The jobs of the task OLD that are not at work run NEW, where its nodes are. Later steps of chains, rollbacks and
+    links that name OLD name NEW.
+    """
+    done = coordinator.retarget(old, new, why=why, by=by)
+    left = f"; {done.at_work} at work stay as they are: ask again later" if done.at_work else ""
+    text = f"{done.jobs} job{'' if done.jobs == 1 else 's'} with {old} name {new}{left}"
+    return {"old": old, "new": new, **done._asdict()}, text
+
+
 @acts("node", "NODE")
 def drain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
     """Give a node no new jobs until `undrain`.
@@ -253,7 +262,7 @@ def drain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
     Its running jobs end there, or go to other nodes after `drain_timeout`.
     """
     new = coordinator.drain(node, why=why, by=by)
-    alive = node in [one.name for one in coordinator.nodes()]
+    alive = node in [living.name for living in coordinator.nodes()]
     unknown = "" if alive else "; no node of that name is alive, and it gets no jobs when it comes"
     return {"node": node, "drained": new}, f"{node} {'drains' if new else 'was drained already'}{unknown}"
 
@@ -271,19 +280,19 @@ def undrain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
 @with_coordinator
 def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     """Show a node: its queues and tasks, how busy it is, and when and why it was rung."""
-    found = [node for node in coordinator.nodes() if node.name == name]
-    if not found:
+    nodes = [node for node in coordinator.nodes() if node.name == name]
+    if not nodes:
         raise click.ClickException(f"no node {name} is alive")
-    node = found[0]
+    node = nodes[0]
     click.echo(as_json(node) if as_json_ else node_text(node))
 
 
 NODE_COMMANDS = (show_node, drain, undrain)
-COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume)
+COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume, retarget)
 
 
 def _until_over(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
-    found = coordinator.wait(job_id, timeout)
-    click.echo(as_json(found) if as_json_ else job_text(found))
-    if found.state != "succeeded":
+    job = coordinator.wait(job_id, timeout)
+    click.echo(as_json(job) if as_json_ else job_text(job))
+    if job.state != "succeeded":
         raise click.exceptions.Exit(1)

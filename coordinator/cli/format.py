@@ -1,4 +1,4 @@
-"""Values as text for people and as JSON for programs. Texts are plain and whole, so that people can search them."""
+"""Writes values as text for people and as JSON for programs. Texts are plain and whole, so that people can search."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _LEAST = 9  # characters of a column that is cut
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
-    """Columns two blanks apart, with numbers to the right. `most`: characters of a line, by default a terminal's.
+    """Write columns two blanks apart, numbers to the right. `most`: characters of a line, by default a terminal's.
 
-    A table that does not fit loses its empty columns, then characters of its widest ones, never of the first nor of an
-    instant, and then its last columns. A line below it names those that are left out.
+    A table that does not fit loses its empty columns, then characters of its widest columns, never of the first nor of
+    an instant, and then its last columns. A line below the table names the columns that are left out.
     """
-    given = list(rows)
+    cells = list(rows)
     if most is None and sys.stdout.isatty():
         most = shutil.get_terminal_size().columns
-    columns = [_Column(head.upper(), values) for head, *values in zip(heads, *given, strict=True)]
+    columns = [_Column(head.upper(), values) for head, *values in zip(heads, *cells, strict=True)]
     shown = columns if most is None else _fitting(columns, most)
-    lines = ["  ".join(column.line(number) for column in shown).rstrip() for number in range(-1, len(given))]
+    lines = ["  ".join(column.line(number) for column in shown).rstrip() for number in range(-1, len(cells))]
     if left_out := [column.head for column in columns if column not in shown and not column.empty]:
         lines.append(f"(no room for {', '.join(left_out)}: --json has all)")
     return "\n".join(lines)
 
 
 class _Column:
-    """One column and the width that it is given."""
+    """A column and its width."""
 
     def __init__(self, head: str, values: Sequence[object]) -> None:
         self.head = head
@@ -45,14 +45,14 @@ class _Column:
         self.least = self.width if instants else min(self.width, _LEAST)
 
     def line(self, number: int) -> str:
-        """That of the heads is -1."""
+        """The cell in line `number`, padded or cut; -1 is the head."""
         cell = self.head if number < 0 else self._cells[number]
         cut = cell if len(cell) <= self.width else f"{cell[: self.width - 1]}…"
         return cut.rjust(self.width) if self._right else cut.ljust(self.width)
 
 
 def _fitting(columns: list[_Column], most: int) -> list[_Column]:
-    """Those that are shown in so many characters, each with its width."""
+    """The columns that fit into `most` characters, with their widths reduced."""
     if _span([column.width for column in columns]) <= most:
         return columns
     first, *others = columns
@@ -73,10 +73,10 @@ def _span(widths: Sequence[int]) -> int:
 
 
 def pairs(values: Iterable[tuple[str, object]]) -> str:
-    """A name and its value a line. Empty values are left out."""
-    given = [(name, text(value)) for name, value in values if value not in (None, "", (), [], {})]
-    width = max((len(name) for name, _ in given), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in given)
+    """Write each name and its value on a line, without empty values."""
+    lines = [(name, text(value)) for name, value in values if value not in (None, "", (), [], {})]
+    width = max((len(name) for name, _ in lines), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
 
 
 def text(value: object) -> str:

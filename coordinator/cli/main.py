@@ -1,4 +1,4 @@
-"""The commands of `coordinator …` that look at an installation.
+"""The commands of `coordinator …` that show an installation.
 
 The commands that act on it are in `actions`. An app adds its own (`Coordinator.commands`).
 """
@@ -12,12 +12,13 @@ import click
 
 from coordinator.address import without_secrets
 from coordinator.cli import actions
+from coordinator.cli.actions import Shown, acts
 from coordinator.cli.format import as_json, pairs, table, text
-from coordinator.cli.schedule import schedule
+from coordinator.cli.schedule import ShowByName, schedule
 from coordinator.cli.session import Commands, json_option, with_coordinator
-from coordinator.cli.show import drained, job_text, progress, told
-from coordinator.coordinator import Coordinator
-from coordinator.diagnosis.status import Status, list_jobs, out_of_replica_sets, status_of
+from coordinator.cli.show import act_text, drained, job_text, progress
+from coordinator.client.coordinator import Coordinator
+from coordinator.diagnosis.status import Status, list_jobs, status_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
@@ -42,30 +43,31 @@ def cli(app: str | None) -> None:
 def status(coordinator: Coordinator, as_json_: bool) -> None:
     """Show Redis, the nodes, the number of jobs in each state, and what is wrong.
 
-    The exit status is 1 where nodes live, and none of them may read a document that its jobs need.
+    The exit status is 1 where nodes live, and none of them has a label that jobs need.
     """
-    found = status_of(coordinator.store, coordinator.documents.kept)
+    report = status_of(coordinator.store, coordinator.needed_labels)
     if as_json_:
-        click.echo(as_json(found))
+        click.echo(as_json(report))
     else:
-        _show_status(found)
-    if found.stopped:
+        _show_status(report)
+    if report.stopped:
         raise click.exceptions.Exit(1)
 
 
-def _show_status(found: Status) -> None:
-    jobs = ", ".join(f"{count} {state}" for state, count in found.jobs.items())
+def _show_status(report: Status) -> None:
+    jobs = ", ".join(f"{count} {state}" for state, count in report.jobs.items())
     click.echo(
         pairs(
             [
-                ("redis", f"{found.redis} ({found.version}), prefix {found.prefix}"),
-                ("master", found.master and f"{found.master}, replicas that follow it: {found.replicas}"),
-                ("nodes", f"{found.nodes} alive, {found.running} of {found.capacity} slots busy"),
+                ("redis", f"{report.redis} ({report.version}), prefix {report.prefix}"),
+                ("master", report.master and f"{report.master}, replicas that follow it: {report.replicas}"),
+                ("nodes", f"{report.nodes} alive, {report.running} of {report.capacity} slots busy"),
+                ("sweep", "none yet" if report.swept is None else f"last {report.swept:.1f} s ago"),
                 ("jobs", jobs or "none"),
             ]
         )
     )
-    for warning in found.warnings:
+    for warning in report.warnings:
         click.secho(f"warning: {warning}", fg="yellow", err=True)
 
 
@@ -77,16 +79,17 @@ def _show_status(found: Status) -> None:
 @with_coordinator
 def jobs(coordinator: Coordinator, key: str, state: str | None, most: int, as_json_: bool) -> None:
     """List the newest jobs, the running ones first."""
-    found = list_jobs(coordinator.store, key=key, state=state or "", most=most)
+    listed = list_jobs(coordinator.store, key=key, state=state or "", most=most)
     heads = ("id", "state", "keys", "task", "attempt", "progress", "node", "submitted")
     rows = (
         (
-            *(job.id, job.state, tuple(map(shown_lane, job.keys)), job.task or "(lock)"),
-            *(job.attempt, progress(job), job.node, job.submitted),
+            *(job.id, job.state + " (damaged)" * bool(job.damaged)),
+            *(tuple(map(shown_lane, job.keys)), job.task or "(lock)", job.attempt),
+            *(progress(job), job.node, job.submitted),
         )
-        for job in found
+        for job in listed
     )
-    click.echo(as_json(found) if as_json_ else table(heads, rows))
+    click.echo(as_json(listed) if as_json_ else table(heads, rows))
 
 
 @cli.command()
@@ -103,42 +106,81 @@ def lanes(
 
     PREFIX: only lanes whose keys begin so.
     """
-    found = coordinator.lanes(prefix, state, most, after)
+    listed = coordinator.lanes(prefix, state, most, after)
     heads = ("key", "state", "in line", "limit", "paused", "first", "held by")
     rows = (
         (
             *(shown_lane(lane.key), lane.state, lane.length),
-            f"{lane.limit} {told(lane.limited)}" if lane.limited else None,
-            *(told(lane.pause), lane.jobs[0] if lane.jobs else None, lane.holder),
+            f"{lane.limit} {act_text(lane.limited)}" if lane.limited else None,
+            *(act_text(lane.pause), lane.jobs[0] if lane.jobs else None),
+            ", ".join(f"{holder} since {text(holder.since)}" for holder in lane.holders),
         )
-        for lane in found
+        for lane in listed
     )
-    click.echo(as_json(found) if as_json_ else table(heads, rows))
+    click.echo(as_json(listed) if as_json_ else table(heads, rows))
 
 
-@cli.command()
-@click.argument("key", default="")
-@click.option(
+MOST_GRABS = click.option(
     "--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many of each key, the latest."
 )
+HISTORY = click.option("--history", is_flag=True, help="Also the earlier winners of each instance.")
+
+
+@cli.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[KEY | COMMAND]")
+@MOST_GRABS
+@HISTORY
 @json_option
 @with_coordinator
-def grabs(coordinator: Coordinator, key: str, most: int, as_json_: bool) -> None:
-    """List the instances that were grabbed: who won each, and how it ended.
+def grabs(coordinator: Coordinator, most: int, history: bool, as_json_: bool) -> None:
+    """List the instances that were grabbed: who won each, and how it ended; release one.
 
     KEY: only its instances.
     """
-    found = coordinator.grabs(key or None, most)
-    heads = ("key", "instance", "winner", "host", "state", "attempt", "started", "ended")
+    _show_grabs(coordinator, None, most, history, as_json_)
+
+
+@grabs.command("show")
+@click.argument("key")
+@MOST_GRABS
+@HISTORY
+@json_option
+@with_coordinator
+def show_grabs(coordinator: Coordinator, key: str, most: int, history: bool, as_json_: bool) -> None:
+    """List the instances of one key."""
+    _show_grabs(coordinator, key, most, history, as_json_)
+
+
+@acts("key", "KEY")
+@click.argument("instance")
+@click.option("--attempt", type=int, help="Only from the winner of this attempt, as the list shows it.")
+def release(coordinator: Coordinator, key: str, instance: str, attempt: int | None, why: str, by: str) -> Shown:
+    """Take an instance from its winner.
+
+    Nothing that a process still says of it counts. One that waits takes over, or the next that asks. A job is
+    cancelled. Work that has failed for good may be tried again.
+    """
+    winner = coordinator.release_grab(key, instance, attempt, why=why, by=by)
+    done = f"{key} {instance} is taken from {winner}"
+    return {"key": key, "instance": instance, "released": winner}, done if winner else f"nobody has {key} {instance}"
+
+
+grabs.add_command(release)
+
+
+def _show_grabs(coordinator: Coordinator, key: str | None, most: int, history: bool, as_json_: bool) -> None:
+    instances = coordinator.grabs(key, most)
+    heads = ("key", "instance", "winner", "host", "state", "attempt", "started", "ended", "why")
     rows = (
         (
-            *(one.key, one.instance),
-            *((one.winner.identifier, one.winner.place) if one.winner else ("", "")),
-            *(one.state, one.attempt, one.started, one.ended),
+            *(grab.key, grab.instance),
+            *((grab.winner.identifier, grab.winner.place) if grab.winner else ("", "")),
+            *(grab.state, grab.attempt, grab.started, grab.ended),
+            grab.value if grab.state in ("failed", "abandoned") else None,
         )
-        for one in found
+        for last in instances
+        for grab in ((last, *last.earlier) if history else (last,))
     )
-    click.echo(as_json([asdict(one) for one in found]) if as_json_ else table(heads, rows))
+    click.echo(as_json([asdict(grab) for grab in instances]) if as_json_ else table(heads, rows))
 
 
 @cli.command()
@@ -149,9 +191,9 @@ def sorters(coordinator: Coordinator, as_json_: bool) -> None:
 
     DUE: when a sorter puts its orders in line, unless more come.
     """
-    found = coordinator.sorters()
-    rows = ((one.name, one.collected, one.flushing, one.first, one.due) for one in found)
-    click.echo(as_json(found) if as_json_ else table(("sorter", "collected", "flushing", "first", "due"), rows))
+    listed = coordinator.sorters()
+    rows = ((sorter.name, sorter.collected, sorter.flushing, sorter.first, sorter.due) for sorter in listed)
+    click.echo(as_json(listed) if as_json_ else table(("sorter", "collected", "flushing", "first", "due"), rows))
 
 
 @cli.group(invoke_without_command=True)
@@ -160,19 +202,20 @@ def sorters(coordinator: Coordinator, as_json_: bool) -> None:
 def nodes(coordinator: Coordinator, as_json_: bool) -> None:
     """List the living nodes; show or drain one of them."""
     every = Nodes(coordinator.store).all()
-    found = [node for node in every if node.alive]
+    living = [node for node in every if node.alive]
     heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "version", "queues", "labels")
     fields = ("name", "capacity", *heads[2:])
-    rows = ((*(_shortened(getattr(node, name)) for name in fields), drained(node)) for node in found)
-    click.echo(as_json(found) if as_json_ else table((*heads, "drained"), rows))
+    rows = ((*(_shortened(getattr(node, name)) for name in fields), drained(node)) for node in living)
+    click.echo(as_json(living) if as_json_ else table((*heads, "drained"), rows))
     for node in every:
         if not node.alive:
             click.echo(f"gone: {node.name}; the next living node takes over its jobs", err=True)
-    for line in out_of_replica_sets(coordinator.store, coordinator.documents.kept):
-        click.echo(line, err=True)
+    for why in coordinator.needed_labels.values():
+        for line in why(coordinator.store):
+            click.echo(line, err=True)
     for name, act in Nodes(coordinator.store).drained().items():
-        if name not in [node.name for node in found]:
-            click.echo(f"not alive, and drained when it comes: {name}, {told(act)}", err=True)
+        if name not in [node.name for node in living]:
+            click.echo(f"not alive, and drained when it comes: {name}, {act_text(act)}", err=True)
 
 
 def _shortened(value: object) -> object:
@@ -188,11 +231,12 @@ for command in actions.NODE_COMMANDS:
 @with_coordinator
 def libraries(coordinator: Coordinator, as_json_: bool) -> None:
     """The libraries of functions on the Redis server: of this version, of other versions, others'."""
-    found = coordinator.store.libraries()
+    listed = coordinator.store.libraries()
     rows = (
-        (one.name, one.digest or None, "yes" if one.digest else "no", "this" if one.current else None) for one in found
+        (library.name, library.digest or None, "yes" if library.digest else "no", "this" if library.current else None)
+        for library in listed
     )
-    as_dicts = [one._asdict() for one in found]
+    as_dicts = [library._asdict() for library in listed]
     click.echo(as_json(as_dicts) if as_json_ else table(("library", "digest", "ours", "version"), rows))
 
 
@@ -202,14 +246,14 @@ def libraries(coordinator: Coordinator, as_json_: bool) -> None:
 @with_coordinator
 def remove_library(coordinator: Coordinator, name: str, force: bool) -> None:
     """Remove a library that an older version left; a process that still uses it loads it again."""
-    found = {one.name: one for one in coordinator.store.libraries()}
-    if name not in found:
+    by_name = {library.name: library for library in coordinator.store.libraries()}
+    if name not in by_name:
         raise click.ClickException(f"no library {name!r} on this server: see `coordinator libraries`")
-    if not found[name].digest:
+    if not by_name[name].digest:
         raise click.ClickException(
             f"{name!r} is not the coordinator's: remove it with redis-cli FUNCTION DELETE {name}"
         )
-    if found[name].current and not force:
+    if by_name[name].current and not force:
         raise click.ClickException(f"{name!r} is the library of this very version: --force removes it all the same")
     coordinator.store.remove_library(name)
     click.echo(f"removed {name}")
@@ -220,13 +264,13 @@ def remove_library(coordinator: Coordinator, name: str, force: bool) -> None:
 @with_coordinator
 def settings(coordinator: Coordinator, as_json_: bool) -> None:
     """Show each setting, its value and its source."""
-    found = coordinator.settings
-    values = {**found.model_dump(), "url": without_secrets(found.url)}
+    current = coordinator.settings
+    values = {**current.model_dump(), "url": without_secrets(current.url)}
     if as_json_:
-        click.echo(as_json({name: {"value": value, "from": found.source(name)} for name, value in values.items()}))
+        click.echo(as_json({name: {"value": value, "from": current.source(name)} for name, value in values.items()}))
         return
-    meanings = {name: field.description for name, field in type(found).model_fields.items()}
-    rows = ((name, text(value), found.source(name), meanings[name]) for name, value in values.items())
+    meanings = {name: field.description for name, field in type(current).model_fields.items()}
+    rows = ((name, text(value), current.source(name), meanings[name]) for name, value in values.items())
     click.echo(table(("setting", "value", "from", "meaning"), rows))
 
 

@@ -10,15 +10,16 @@ import click
 from coordinator.cli.actions import Shown, acts
 from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option, with_coordinator
-from coordinator.cli.show import told
-from coordinator.coordinator import Coordinator
-from coordinator.scheduler.history import Happening
-from coordinator.scheduler.timetable import Scheduled
+from coordinator.cli.show import act_text
+from coordinator.client.coordinator import Coordinator
+from coordinator.scheduler.due import number
+from coordinator.scheduler.history import EntryEvent
+from coordinator.scheduler.timetable import EntryStatus
 from coordinator.store.times import moment
 
 
-class Named(click.Group):
-    """A first argument that is no command is the name of an entry, which is shown."""
+class ShowByName(click.Group):
+    """A group that shows the entry or key named by its first argument, if that is no command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -28,7 +29,7 @@ class Named(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Named, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND]")
+@click.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND]")
 @click.option("--most", default=1000, show_default=True, type=click.IntRange(1), help="At most so many entries.")
 @click.option("--prefix", default="", help="Only entries whose names begin so.")
 @json_option
@@ -38,10 +39,10 @@ def schedule(coordinator: Coordinator, most: int, prefix: str, as_json_: bool) -
 
     NAME: show this entry, its next instants and what became of the last ones.
     """
-    found = coordinator.entries.all(prefix, most)
+    entries = coordinator.entries.all(prefix, most)
     heads = ("entry", "when", "next", "starts", "lane", "steered")
-    rows = ((one.name, one.words, _next(one), one.task, one.key, _steered(one)) for one in found)
-    click.echo(as_json([_entry(one) for one in found]) if as_json_ else table(heads, rows))
+    rows = ((entry.name, entry.when, _next(entry), entry.task, entry.key, _steered(entry)) for entry in entries)
+    click.echo(as_json([_entry(entry) for entry in entries]) if as_json_ else table(heads, rows))
 
 
 @schedule.command("show")
@@ -52,65 +53,66 @@ def show_entry(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     """Show an entry: its next instants, and what became of the last ones."""
     entry, past = coordinator.entries.entry(name), coordinator.entries.history(name)
     if as_json_:
-        click.echo(as_json({**_entry(entry), "history": [asdict(one) for one in past]}))
+        click.echo(as_json({**_entry(entry), "history": [asdict(happening) for happening in past]}))
         return
     click.echo(_shown(entry))
     click.echo()
     heads = ("instant", "what", "late", "beat", "job ended", "by")
-    click.echo(table(heads, (_row(one) for one in past)) if past else "no tick was sent yet")
+    click.echo(table(heads, (_row(happening) for happening in past)) if past else "no tick was sent yet")
 
 
-def _entry(one: Scheduled) -> dict[str, object]:
-    return {**asdict(one), "next": one.next}
+def _entry(entry: EntryStatus) -> dict[str, object]:
+    return {**asdict(entry), "next": entry.next}
 
 
-def _shown(one: Scheduled) -> str:
-    omitted = f"{moment(one.omitted)}, {told(one.omitted_by)}" if one.omitted else None
+def _shown(entry: EntryStatus) -> str:
+    omitted = f"{moment(entry.omitted)}, {act_text(entry.omitted_by)}" if entry.omitted else None
     return pairs(
         [
-            ("entry", one.name),
-            ("when", one.words),
-            ("expression", one.text if one.text != one.words else None),
-            ("changed", told(one.changed)),
-            ("paused", told(one.paused)),
+            ("entry", entry.name),
+            ("when", entry.when),
+            ("changed", act_text(entry.changed)),
+            ("paused", act_text(entry.paused)),
             ("omitted", omitted),
-            ("starts", one.task),
-            ("lane", one.key),
-            ("when busy", one.when_busy if one.key else None),
-            ("misfire", one.misfire if one.misfire != "once" else None),
-            ("source", one.source),
-            *((_label(one, at, place), moment(at)) for place, at in enumerate(one.upcoming)),
+            ("starts", entry.task),
+            ("lane", entry.key),
+            ("when busy", entry.when_busy if entry.key else None),
+            ("misfire", entry.misfire if entry.misfire != "once" else None),
+            ("source", entry.source),
+            *((_label(entry, at, place), moment(at)) for place, at in enumerate(entry.upcoming)),
         ]
     )
 
 
-def _label(one: Scheduled, at: datetime, place: int) -> str:
-    if one.paused:
+def _label(entry: EntryStatus, at: datetime, place: int) -> str:
+    if entry.paused:
         return "paused"
-    return "omitted" if at == one.omitted else "next" if place == 0 else "then"
+    return "omitted" if at == entry.omitted else "next" if place == 0 else "then"
 
 
-def _row(one: Happening) -> tuple[object, ...]:
-    what = one.word if one.kind != "run" else f"run now: {one.word}"
-    if one.missed:
-        what += f" ({one.missed} missed)" if one.word != "missed" else f" ({one.missed})"
-    ended = f"{one.state} {moment(one.ended)}" if one.state else None
-    by = f"{one.by}: {one.why}" if one.why else one.by
-    late = f"{one.late:.1f} s" if one.kind == "tick" and one.beat else None
-    return one.at, what, late, one.beat, ended, by
+def _row(happening: EntryEvent) -> tuple[object, ...]:
+    what = happening.word if happening.kind != "run" else f"run now: {happening.word}"
+    if happening.missed:
+        what += (
+            f" ({number(happening.missed)} missed)" if happening.word != "missed" else f" ({number(happening.missed)})"
+        )
+    ended = f"{happening.state} {moment(happening.ended)}" if happening.state else None
+    by = f"{happening.by}: {happening.why}" if happening.why else happening.by
+    late = f"{happening.late:.1f} s" if happening.kind == "tick" and happening.beat else None
+    return happening.at, what, late, happening.beat, ended, by
 
 
-def _next(one: Scheduled) -> object:
-    return "paused" if one.paused else one.next
+def _next(entry: EntryStatus) -> object:
+    return "paused" if entry.paused else entry.next
 
 
-def _steered(one: Scheduled) -> str | None:
-    said = (
-        ("paused", one.paused),
-        ("changed", one.changed),
-        (f"omits {moment(one.omitted)}", one.omitted_by if one.omitted in one.upcoming else None),
+def _steered(entry: EntryStatus) -> str | None:
+    acts_on_it = (
+        ("paused", entry.paused),
+        ("changed", entry.changed),
+        (f"omits {moment(entry.omitted)}", entry.omitted_by if entry.omitted in entry.upcoming else None),
     )
-    return "; ".join(f"{what} {told(act)}" for what, act in said if act) or None
+    return "; ".join(f"{what} {act_text(act)}" for what, act in acts_on_it if act) or None
 
 
 @acts("name", "NAME")
@@ -153,15 +155,15 @@ def change(coordinator: Coordinator, name: str, expression: str, why: str, by: s
     EXPRESSION: a Quartz expression in the entry's time zone, such as "0 0 1 * * ?", or "every 30" for seconds.
     """
     new = coordinator.entries.change(name, expression, why=why, by=by)
-    return {"entry": name, "changed": new}, f"{name}: {coordinator.entries.entry(name, 1).words}"
+    return {"entry": name, "changed": new}, f"{name}: {coordinator.entries.entry(name, 1).when}"
 
 
 @acts("name", "NAME")
 def restore(coordinator: Coordinator, name: str, why: str, by: str) -> Shown:
     """Give an entry its own schedule again."""
     was = coordinator.entries.restore(name, why=why, by=by)
-    words = coordinator.entries.entry(name, 1).words
-    return {"entry": name, "restored": was}, words if was else f"{name} had its own schedule: {words}"
+    when = coordinator.entries.entry(name, 1).when
+    return {"entry": name, "restored": was}, when if was else f"{name} had its own schedule: {when}"
 
 
 for command in (pause, resume, skip, run, change, restore):

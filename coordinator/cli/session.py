@@ -6,8 +6,10 @@ service. Without an app, COORDINATOR_URL will do, since the library's commands n
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
@@ -18,18 +20,17 @@ import click
 from celery import Celery
 from celery.app.utils import find_app
 
-from coordinator.coordinator import Coordinator
+from coordinator.client.coordinator import Coordinator
 from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
 
 SERVICE = "tasks"
-OF_SERVICE = frozenset({"up", "demo", "refresh", "members", "catalog", "nodelist"})  # a wheel has none of it
 WHICH_APP = "name the app with -A or COORDINATOR_APP"
 
 P = ParamSpec("P")
 
 
 class Session:
-    """The app and the coordinator of one call. It imports the app when a command first needs it."""
+    """The app and the coordinator of one call. Imports the app when a command first needs it."""
 
     def __init__(self, named: str | None) -> None:
         here = SERVICE if Path(SERVICE, "app.py").is_file() and Path("beat_schedule.py").is_file() else None
@@ -61,16 +62,16 @@ class Session:
             if not os.environ.get("COORDINATOR_URL"):
                 raise click.ClickException(f"no app and no Redis: {WHICH_APP}, or the Redis with COORDINATOR_URL")
             return Coordinator()
-        found = getattr(self.app, "coordinator", None)
-        if not isinstance(found, Coordinator):
+        coordinator = getattr(self.app, "coordinator", None)
+        if not isinstance(coordinator, Coordinator):
             raise click.ClickException(
                 f"the app {self.app_name!r} has no coordinator: write coordinator = Coordinator(app)"
             )
-        return found
+        return coordinator
 
     def close(self) -> None:
-        if "coordinator" in vars(self) and "store" in vars(self.coordinator):  # else there is nothing to close
-            self.coordinator.store.close()
+        if "coordinator" in vars(self):  # else there is nothing to close
+            self.coordinator.close()
 
 
 def _broken(name: str, error: Exception) -> click.ClickException:
@@ -78,7 +79,7 @@ def _broken(name: str, error: Exception) -> click.ClickException:
 
 
 class Commands(click.Group):
-    """The library's commands and those of the app. An error that is meant for people is one line."""
+    """The library's commands and the app's. Shows an error that is meant for people in one line."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -98,14 +99,11 @@ class Commands(click.Group):
         return sorted([*self.commands, *own])
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if found := super().get_command(ctx, name) or self._of_app(ctx).get(name):
-            return found
+        if command := super().get_command(ctx, name) or self._of_app(ctx).get(name):
+            return command
         for group, command in self.commands.items():
             if isinstance(command, click.Group) and name in command.commands:
                 raise click.UsageError(f"no command {name!r}; did you mean '{group} {name}'?", ctx)
-        if session_of(ctx).app is None and name in OF_SERVICE:
-            where = "run it in a checkout of celery-coordinator, or name the app with -A"
-            raise click.UsageError(f"{name!r} is a command of the service: {where}", ctx)
         if session_of(ctx).app is None:
             raise click.UsageError(f"no command {name!r} here; if it is one of your app's, {WHICH_APP}", ctx)
         return None
@@ -123,14 +121,21 @@ def session_of(ctx: click.Context) -> Session:
     return ctx.obj  # type: ignore[no-any-return]
 
 
+def _me() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
 json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
+# Each act of a person has both, also those of an app's own commands.
+why_option = click.option("--why", help="The reason, for others to read.", required=True)
+by_option = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")
 
 
 def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> Callable[P, None]:
-    """Give the command its coordinator as the first argument.
+    """Pass the command its coordinator as the first argument.
 
-    A group whose subcommand follows is not called: only the subcommand looks, so that its --help needs no Redis.
-    A Redis that is too old is refused first: some commands only list, and would find nothing there.
+    A group whose subcommand follows is not called, so that the subcommand's --help needs no Redis. A Redis that is too
+    old is refused first, since commands that only list would show nothing there.
     """
 
     @click.pass_context

@@ -1,62 +1,67 @@
-"""Why a job is where it is: a chain of causes, each a sentence, from the job itself down to a root.
+"""Explains why a job is where it is: a chain of causes, each a sentence, from the job itself down to a root.
 
 A root is a job that runs, an instant at which something is due, an operator's decision, or a lack in the fleet. A job
-that waits leads to the job in front of its lane. Jobs meet in the same order in all lanes, so the chain ends.
+that waits leads to each job that is in its way. Jobs meet in the same order in all lanes, so the chain ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
+from types import MappingProxyType
 
 from kombu.utils.json import loads
 
-from coordinator.diagnosis.status import out_of_replica_sets
-from coordinator.documents.replica_set import label_of
+from coordinator.diagnosis.status import Reasons
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Cause
-from coordinator.lanes.lane import Lane
-from coordinator.lanes.lanes import Lanes
-from coordinator.lanes.sorter import Sorters
+from coordinator.lanes.client import MAX_LIMIT, Lanes
+from coordinator.lanes.view import Lane
+from coordinator.sorters.sorter import Sorters
 from coordinator.store.times import instant, moment
 from coordinator.store.values import Act
 
-Found = tuple[list[str], str | None]  # sentences, and the job that is their cause
+Explanation = tuple[list[str], Sequence[str]]  # sentences, and the jobs that are their causes
+
+MOST = 20  # jobs that one answer follows
 
 
 def causes_of(look: Look, job_id: str) -> list[str]:
-    """Raises UnknownJob where the job itself is unknown. A cause that is gone since ends the chain."""
-    said: list[str] = []
-    seen: set[str] = set()
-    following: str | None = job_id
-    while following is not None and following not in seen:
-        seen.add(following)
-        try:
-            sentences, following = look.cause(look.lanes.job(following))
-        except UnknownJob:
-            if not said:
-                raise
-            break
-        said += [sentence for sentence in sentences if sentence not in said]
-    return said
+    """The chain of causes of a job. Raises UnknownJob where the job is unknown; leaves out causes that are gone."""
+    chain, following = look.cause(look.lanes.job(job_id))
+    queue, seen = list(following), {job_id}
+    while queue and len(seen) <= MOST:
+        other = queue.pop(0)
+        if other in seen:
+            continue
+        seen.add(other)
+        with suppress(UnknownJob):
+            sentences, following = look.cause(look.lanes.job(other))
+            chain += [sentence for sentence in sentences if sentence not in chain]
+            queue += following
+    if left := len(set(queue) - seen):
+        chain.append(f"{left} more jobs are in the way")
+    return chain
 
 
 class Look:
-    """The questions of one chain, at one moment."""
+    """Reads the causes of one chain, at one moment. `needed`: as for `status_of`."""
 
-    def __init__(self, lanes: Lanes) -> None:
-        self.lanes = lanes
+    def __init__(self, lanes: Lanes, needed: Mapping[str, Reasons] = MappingProxyType({})) -> None:
+        self.lanes, self.needed = lanes, needed
         self.store = lanes.store
         self.clock = self.store.clock()
 
-    def cause(self, job: Job) -> Found:
+    def cause(self, job: Job) -> Explanation:
         if job.over:
             error = f": {_error(job)}" if job.error else ""
-            return [f"job {job.id} is over, {job.state}{error}"], None
+            return [f"job {job.id} is over, {job.state}{error}"], ()
         causes = {
             "waiting": self._waiting,
             "ready": self._ready,
@@ -67,104 +72,132 @@ class Look:
             "held": self._held,
             "rolling_back": self._rolling_back,
         }
-        return causes.get(job.state, self._running)(job)
+        damage = [f"the record of job {job.id} is damaged: {', '.join(job.damaged)}"] if job.damaged else []
+        if not {"state", "keys"}.isdisjoint(job.damaged):
+            return damage, ()
+        sentences, following = causes.get(job.state, self._running)(job)
+        return sentences + damage, following
 
-    def _waiting(self, job: Job) -> Found:
-        lanes = [self.lanes.lane(key, 1) for key in job.keys]
-        said, before = [], None
-        for lane in lanes:
-            if lane.jobs and lane.jobs[0] != job.id:
-                before = before or lane.jobs[0]
-                several = f", of which {lane.limit} may run at once" if lane.limit > 1 else ""
-                said.append(f"job {job.id} waits behind job {lane.jobs[0]} in lane {shown_lane(lane.key)!r}{several}")
+    def _waiting(self, job: Job) -> Explanation:
+        sentences, following = [], []
+        for key in job.keys:
+            lane = self.lanes.lane(key, MAX_LIMIT + 1)
+            ahead, how = self._ahead(job, lane)
+            following += ahead
+            where = f"in lane {shown_lane(key)!r}{how}"
+            sentences += [f"job {job.id} waits behind job {other} {where}" for other in ahead[:MOST]]
             if lane.paused:
-                said.append(_pause(lane))
+                sentences.append(_pause(lane))
             if lane.limit == 0:
-                said.append(_closed(lane))
-        return said or [f"job {job.id} is in front of its lanes and starts next"], before
+                sentences.append(_closed(lane))
+        return sentences or [f"job {job.id} is in front of its lanes and starts next"], following
 
-    def _ready(self, job: Job, what: str = "is ready") -> Found:
+    def _ahead(self, job: Job, lane: Lane) -> tuple[list[str], str]:
+        """The jobs that this job waits for in the lane, and the rule that makes it wait (rules/admit.lua)."""
+        place = lane.jobs.index(job.id) if job.id in lane.jobs else len(lane.jobs)
+        before, limit = lane.jobs[:place], max(1, lane.limit)
+        earlier = list(zip(before, self._fields_of(before, "state", "weight"), strict=True))
+        at_work = sum(state != "waiting" for _, (state, _) in earlier)
+        if place < limit and not job.exclusive:
+            return [other for other, (_, weight) in earlier if weight], ", which runs alone (exclusive)"
+        first = list(before[: max(limit, at_work)])  # jobs that were started stay there when the limit is lowered
+        if limit == 1:
+            return first, ""
+        return first, f", of which {limit} may run at once" if not job.exclusive else ", to run alone (exclusive)"
+
+    def _ready(self, job: Job, what: str = "is ready") -> Explanation:
         (kind,) = self._fields(job, "class")
         kinds = kind.split("\n")
         lacking = _lacking(Nodes(self.store).living(), kinds, job.task)
-        documents = [label.removeprefix(label_of("")) for label in kinds[2:] if label.startswith(label_of(""))]
-        return [f"job {job.id} {what}, and {lacking}", *out_of_replica_sets(self.store, documents)], None
+        lost = [reason for label in kinds[2:] if label in self.needed for reason in self.needed[label](self.store)]
+        return [f"job {job.id} {what}, and {lacking}", *lost], ()
 
-    def _running(self, job: Job, what: str = "runs") -> Found:
+    def _running(self, job: Job, what: str = "runs") -> Explanation:
         since = f"{self._since(job)}, attempt {job.attempt}"
         if not job.task:
-            return [f"job {job.id} is a lock in plain code, held for {since}"], None
+            return [f"job {job.id} is a lock in plain code, held for {since}"], ()
         (stop,) = self._fields(job, "stop")
-        said = f"job {job.id} {what} on node {job.node} for {since}"
+        sentence = f"job {job.id} {what} on node {job.node} for {since}"
         if stop:
-            said += f"; it is being stopped, to end as {stop} ({_error(job)})"
+            sentence += f"; it is being stopped, to end as {stop} ({_error(job)})"
         if not self._alive(job):
-            said += "; that node is not alive: another takes the job when its lease ends"
-        return [said], None
+            sentence += "; that node is not alive: another takes the job when its lease ends"
+        return [sentence], ()
 
     def _alive(self, job: Job) -> bool:
         return Nodes(self.store).is_alive(job.node or "")
 
-    def _scheduled(self, job: Job) -> Found:
-        return [f"job {job.id} is scheduled for later: {self._due(job)}"], None
+    def _scheduled(self, job: Job) -> Explanation:
+        return [f"job {job.id} is scheduled for later: {self._due(job)}"], ()
 
-    def _collected(self, job: Job) -> Found:
-        (told,) = self._fields(job, "sorter")
-        name, _, sort_key = told.partition("\n")
+    def _collected(self, job: Job) -> Explanation:
+        (place,) = self._fields(job, "sorter")
+        name, _, sort_key = place.partition("\n")
         member = f"{sort_key}\0{job.id}"
         if self.store.read("ZSCORE", self.store.key("batch", name), member) is not None:
-            said = f"is among the orders that the sorter {name!r} is putting in line"
+            what = f"is among the orders that the sorter {name!r} is putting in line"
         else:
             due = Sorters(self.store).look(name).due
             when = self._at(None if due is None else self._by_wall(due.timestamp() * 1000))
-            said = f"is held by the sorter {name!r} until no more come: {when}"
-        return [f"job {job.id} {said}" + ("" if Nodes(self.store).living() else "; no node is alive to do it")], None
+            what = f"is held by the sorter {name!r} until no more come: {when}"
+        return [f"job {job.id} {what}" + ("" if Nodes(self.store).living() else "; no node is alive to do it")], ()
 
-    def _retrying(self, job: Job) -> Found:
-        return [f"job {job.id} is tried again at {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], None
+    def _retrying(self, job: Job) -> Explanation:
+        return [f"job {job.id} is tried again at {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], ()
 
-    def _parked(self, job: Job, what: str = "is parked") -> Found:
-        handles, till = self._fields(job, "handles", "till")
-        ids = [one for one in loads(handles or "{}").get("ids", ()) if one]
-        said = f"job {job.id} {what} until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
-        following = next(self._open(ids), None)
-        return [said, *([] if following else self._parked_on_tasks(job, ids, till))], following
+    def _parked(self, job: Job, what: str = "is parked") -> Explanation:
+        reader = record.FieldReader(dict(zip(("handles", "till"), self._fields(job, "handles", "till"), strict=True)))
+        ids: list[str] = reader.get("handles", lambda text: [task_id for task_id in loads(text)["ids"] if task_id], [])
+        sentence = f"job {job.id} {what} until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
+        following = list(islice(self._open(ids), 1))
+        return [
+            sentence,
+            *([] if following else self._parked_on_tasks(job, ids, reader.get("till", float, 0.0))),
+        ], following
 
-    def _parked_on_tasks(self, job: Job, ids: Sequence[str], till: str) -> list[str]:
-        """Say which nodes began its sub-tasks, as far as that was noted; and the limit that ends the wait anyway."""
+    def _parked_on_tasks(self, job: Job, ids: Sequence[str], till: float) -> list[str]:
+        """The nodes that began the sub-tasks, as far as Redis noted them, and the limit that ends the wait anyway."""
         notes = self.store.read("HGETALL", self.store.key("begun", job.id))
-        begun = {one.decode(): note.decode().partition(" ")[2] for one, note in notes.items() if one.decode() in ids}
-        said = [f"sub-task {one} was begun on node {node}" for one, node in sorted(begun.items())[:5]]
+        lives = {task_id.decode(): note.decode().split(" ", 2)[2:] for task_id, note in notes.items()}
+        begun = {task_id: life[0] for task_id, life in lives.items() if life and task_id in ids}
+        sentences = [f"sub-task {task_id} was begun on node {node}" for task_id, node in sorted(begun.items())[:5]]
         if len(begun) < len(ids):
-            said.append(f"nobody has noted that the other {len(ids) - len(begun)} began, or they have ended")
-        limit, end = "time_limit", float(till or 0) or None
+            sentences.append(
+                f"the other {len(ids) - len(begun)} have not begun, or have ended; a message that a lost node had "
+                f"fetched comes again after the broker's visibility_timeout (RabbitMQ: at once)"
+            )
+        limit, end = "time_limit", till or None
         if end is None:
             limit, end = "max_lifetime", self.store.read("ZSCORE", self.store.key("expiry"), job.id)
         return [
-            *said,
+            *sentences,
             f"its {limit} ends the wait at the latest: {self._at(None if end is None else self._by_wall(end))}",
         ]
 
     def _open(self, ids: Sequence[str]) -> Iterator[str]:
-        """The jobs among these that are not over. Only the result backend knows about ordinary tasks."""
-        for one in ids:
+        """Yield the jobs among these that are not over. Only the result backend knows about ordinary tasks."""
+        for job_id in ids:
             try:
-                if not self.lanes.job(one).over:
-                    yield one
+                job = self.lanes.job(job_id)
+                if not job.over:
+                    yield job.id
             except UnknownJob:
                 continue
 
-    def _held(self, job: Job) -> Found:
-        return [f"job {job.id} is held for an operator, who retries or cancels it: {_error(job)}"], None
+    def _held(self, job: Job) -> Explanation:
+        return [f"job {job.id} is held for an operator, who retries or cancels it: {_error(job)}"], ()
 
-    def _rolling_back(self, job: Job) -> Found:
+    def _rolling_back(self, job: Job) -> Explanation:
         if self._fields(job, "state") == ["parked"]:
             return self._parked(job, "is rolled back; its rollback is parked")
         at_work = self.store.read("ZSCORE", self.store.key("leases"), job.id)
         return self._running(job, "is rolled back") if at_work else self._ready(job, "is to be rolled back")
 
     def _fields(self, job: Job, *names: str) -> list[str]:
-        return record.fields(self.store, job.id, *names)
+        return self._fields_of([job.id], *names)[0]
+
+    def _fields_of(self, ids: Sequence[str], *names: str) -> list[list[str]]:
+        return record.fields_of_many(self.store, ids, *names)
 
     def _since(self, job: Job) -> str:
         return (
@@ -177,7 +210,7 @@ class Look:
         return self._at(named if own is None else self._by_wall(own))
 
     def _by_wall(self, own: float) -> float:
-        """An instant by the installation's clock, by the one on the wall."""
+        """Translate ms of the installation's clock into ms of the wall clock."""
         return own - self.clock.now + self.clock.wall
 
     def _at(self, at: float | None) -> str:
@@ -187,17 +220,17 @@ class Look:
 
 
 def _pause(lane: Lane) -> str:
-    by, at, why = _told(lane.pause)
+    by, at, why = _act_parts(lane.pause)
     return f"lane {shown_lane(lane.key)!r} is paused by {by} since {at}: {why}"
 
 
 def _closed(lane: Lane) -> str:
-    by, at, why = _told(lane.limited)
+    by, at, why = _act_parts(lane.limited)
     return f"lane {shown_lane(lane.key)!r} has the limit 0, set by {by} at {at}: {why}"
 
 
-def _told(act: Act | None) -> tuple[str, str, str]:
-    """An act as text: by whom, when and why."""
+def _act_parts(act: Act | None) -> tuple[str, str, str]:
+    """An act as texts: by whom, when and why."""
     return (act["by"], moment(instant(act["at"])), act["why"]) if act else ("?", "?", "?")
 
 
@@ -205,8 +238,8 @@ def _lacking(living: list[Node], kind: list[str], task: str) -> str:
     """The reason why no runner has taken a ready job of this class (app, queue, labels) and task."""
     if not living:
         return "no node is alive"
-    app, queue, *labels = kind
-    wanted: list[tuple[str, Callable[[Node], bool]]] = [
+    app, queue, *labels = kind if len(kind) > 1 else [*kind, ""]
+    conditions: list[tuple[str, Callable[[Node], bool]]] = [
         *([(f"is of the app {app!r}", lambda node: node.app == app)] if app else []),
         (f"serves the queue {queue!r}", lambda node: queue in node.queues),
         *((f"has the label {label!r}", partial(_labelled, label)) for label in labels),
@@ -214,10 +247,10 @@ def _lacking(living: list[Node], kind: list[str], task: str) -> str:
         ("takes new jobs, since all of them drain", lambda node: not node.draining),
     ]
     fitting = living
-    for number, (does, test) in enumerate(wanted):
+    for number, (does, test) in enumerate(conditions):
         left = [node for node in fitting if test(node)]
         if not left:
-            also = " and ".join(said for said, _ in wanted[:number])
+            also = " and ".join(condition for condition, _ in conditions[:number])
             return f"no living node {does}" if not also else f"no living node that {also} {does}"
         fitting = left
     if free := [node.name for node in fitting if node.running + node.ordinary < node.capacity]:

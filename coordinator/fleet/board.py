@@ -1,14 +1,15 @@
-"""The board: shared memory in which the runners of a worker say what they do, and the node's clock reads it.
+"""The board: files in shared memory, in which a worker's runners write their state for the node's clock.
 
-A runner has a file there from before its first claim until after the reply to its last one. It writes there when a body
-begins and ends: into memory, no round trip. So the clock has evidence, and never judges by silence:
+A runner keeps a file there from before its first claim until after the reply to its last one. It notes when a task's
+body begins and ends; that is a write into memory, without a round trip. So the clock never judges by silence:
 
-    no file                    the runner is over
-    a later number of a token  the runner has gone on to another claim
-    not begun                  the body of this claim has not begun: no time of it has passed, no attempt was made
+    no file                    the runner has ended
+    a token of a later number  the runner has gone on to another claim
+    not begun                  the body of this claim has not begun: its time limit does not run, no attempt was made
 
-The worker says there whether it sends task events. The board belongs to one worker and its forks, and has its name. The
-next worker removes that of a killed one.
+The worker also writes there whether it sends task events, and whether it stops. A board belongs to one worker and its
+forks. Its name has the worker's pid and birth, since a worker that SIGHUP restarts keeps its pid. The next worker
+removes the board of a killed one.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from coordinator.fleet.run_times import RunTimes
 
 _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
-_NUMBER = 8  # hex digits at the end of a token
-_ROOM = 1000  # bytes of a notice
-_EVENTS = "events"  # one byte: 1 = the worker sends task events
-_KEPT = 60.0  # seconds for which a runner's failure waits for the clock
-_LOOKS = 5  # at a notice that is being written; a process may be stopped in the midst of that
+_NUMBER = 8  # hex digits at the end of a token that count the runner's claims
+_ROOM = 1000  # size of a notice in bytes
+_FLAGS = "events"  # two bytes: 1 = the worker sends task events, 1 = it stops
+_KEPT = 60.0  # seconds for which the notice of a failed runner is kept for the clock
+_READS = 5  # tries at a notice that is being written; its process may be stopped in the middle of a write
 
 
 class Notice(NamedTuple):
     """The notice of a runner.
 
-    `state`: claiming (no body began yet), begun or ended; over: the runner has no notice any more; failed: it has ended
-    by an exception, `why`; unknown: there is no board. `begun`: time.monotonic() when the body of this claim began.
-    `limit`: of that body, in seconds, 0 = none. `job_id`, `task`: whose body it is.
+    `state`: claiming (no body began yet), begun or ended; over: the runner removed its notice; failed: an exception
+    (`why`) ended the runner; signalled: a signal to its process did; unknown: there is no board. `begun`:
+    time.monotonic() when the body of this claim began. `limit`: the body's time limit in seconds, 0 = none. `job_id`,
+    `task`: the job and task of the body.
     """
 
     state: str
@@ -53,26 +55,26 @@ class Notice(NamedTuple):
     task: str = ""
 
     def is_done(self, token: str) -> bool:
-        """Is the runner over, or has it gone on to a later claim?"""
+        """True if the runner has ended, or has gone on to a later claim."""
         later = self.token[:-_NUMBER] == token[:-_NUMBER] and self.token[-_NUMBER:] > token[-_NUMBER:]
-        return self.state in ("over", "failed") or (bool(self.token) and later)
+        return self.state in ("over", "failed", "signalled") or (bool(self.token) and later)
 
     def has_begun(self, token: str) -> bool:
-        """Did the body of this claim begin? True where nobody can say."""
+        """True if the body of this claim began, or there is no evidence."""
         return self.state == "unknown" or self.is_done(token) or self.token == token
 
     def is_overdue(self, token: str) -> bool:
-        """Is this very body at work for longer than its limit? True where nobody can say."""
+        """True if the body of this claim has run for longer than its limit, or there is no evidence."""
         if self.state != "begun" or self.token != token:
             return self.state == "unknown"
         return 0 < self.limit < time.monotonic() - self.begun
 
 
-class Pen:
-    """A runner writes its notice with it: one file, mapped into memory, so that a word costs no system call."""
+class NoticeWriter:
+    """Writes a runner's notice into a file mapped into memory, so that a write costs no system call."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, before anything is claimed, where there is no room. Without a board it writes nowhere."""
+        """Raises OSError, before the first claim, if the memory is full. Without a board, writes go nowhere."""
         self._path = path
         self._line = ""
         try:
@@ -93,32 +95,33 @@ class Pen:
     def end(self) -> None:
         self._write("ended")
 
-    def fail(self, why: str) -> None:
-        """The notice stays, for the clock."""
+    def fail(self, why: str, signalled: bool = False) -> None:
+        """Write why the runner failed. The notice stays for the clock to read."""
         self._line = why.encode(errors="replace")[: _ROOM - 20].decode(errors="replace").replace("\n", " ")
-        self._write("failed")
+        self._write("signalled" if signalled else "failed")
         self._map.close()
         with suppress(OSError):
             os.utime(self._path)
 
     def close(self) -> None:
+        """Remove the notice."""
         self._map.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
 
-    def _write(self, what: str) -> None:
-        line = f"{what} {self._line}".encode(errors="replace")[: _ROOM - 10].rstrip()
+    def _write(self, state: str) -> None:
+        line = f"{state} {self._line}".encode(errors="replace")[: _ROOM - 10].rstrip()
         self._map[:] = b"%08x %s" % (zlib.crc32(line), line.ljust(_ROOM - 9))
 
 
 def _whole(text: bytes) -> str | None:
-    """The line, unless its runner is just writing it."""
+    """The line of a notice; None while its runner is writing it: then the checksum is wrong."""
     line = text[9:].rstrip()
     return line.decode(errors="replace") if text[:8] == b"%08x" % zlib.crc32(line) else None
 
 
 class Board:
-    """`times`: how long the jobs of this process run."""
+    """The board of one worker. `times`: how long the jobs of this process run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -126,44 +129,50 @@ class Board:
 
     @classmethod
     def open(cls) -> Board:
-        """The board of the calling process, empty."""
+        """Create an empty board for the calling process, and remove those of dead workers."""
         memory = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
         name = f"{_NAME}{_pids()}-"
-        for left in memory.glob(f"{name}*"):
-            if processes.condition(left.name.removeprefix(name)) == "gone":
-                shutil.rmtree(left, ignore_errors=True)
-        folder = memory / f"{name}{processes.identity()}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-        return cls(folder)
+        for folder in memory.glob(f"{name}*"):
+            if processes.condition(".".join(folder.name.removeprefix(name).split(".")[:2])) == "gone":
+                shutil.rmtree(folder, ignore_errors=True)
+        return cls(Path(tempfile.mkdtemp("", f"{name}{processes.identity()}.", memory)))
 
     @cached_property
-    def _flag(self) -> mmap.mmap:
-        """Shared with the worker's processes, forks or not; nobody else sees it where the worker is gone."""
+    def _flags(self) -> mmap.mmap:
+        """Two flags, shared with all processes of the worker; private memory if the worker is gone."""
         try:
-            file = os.open(self.folder / _EVENTS, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            file = os.open(self.folder / _FLAGS, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            return mmap.mmap(-1, 1)
+            return mmap.mmap(-1, 2)
         try:
-            os.truncate(file, 1)
-            return mmap.mmap(file, 1)
+            os.truncate(file, 2)
+            return mmap.mmap(file, 2)
         finally:
             os.close(file)
 
     @property
     def events(self) -> bool:
-        """Does the worker send task events now?"""
-        return self._flag[0] == 1
+        """True while the worker sends task events."""
+        return self._flags[0] == 1
 
     @events.setter
     def events(self, on: bool) -> None:
-        self._flag[0] = int(on)
+        self._flags[0] = int(on)
 
-    def pen(self, runner: str) -> Pen:
-        return Pen(self.folder / runner)
+    @property
+    def stops(self) -> bool:
+        """True once the worker stops."""
+        return self._flags[1] == 1
+
+    @stops.setter
+    def stops(self, on: bool) -> None:
+        self._flags[1] = int(on)
+
+    def pen(self, runner: str) -> NoticeWriter:
+        return NoticeWriter(self.folder / runner)
 
     def read(self, runner: str) -> Notice:
-        for _ in range(_LOOKS):
+        for _ in range(_READS):
             try:
                 text = (self.folder / runner).read_bytes()
             except FileNotFoundError:
@@ -172,37 +181,37 @@ class Board:
                 return Notice("claiming")
             if (line := _whole(text)) is not None:
                 state, _, rest = line.partition(" ")
-                if state == "failed":
+                if state in ("failed", "signalled"):
                     return Notice(state, why=rest)
-                numbers, _, whose = rest.partition("\n")
+                numbers, _, names = rest.partition("\n")
                 token, begun, limit = numbers.split()
-                job_id, _, task = whose.partition("\n")
+                job_id, _, task = names.partition("\n")
                 return Notice(state, token, float(begun), float(limit), job_id=job_id, task=task)
         return Notice("unknown")
 
     def at_work(self) -> list[tuple[int, Notice]]:
-        """The bodies at work, each with the pid of its process."""
+        """The notices of all bodies that run now, each with the pid of its process."""
         with suppress(FileNotFoundError):
             names = [path.name for path in self.folder.iterdir() if path.name.count(".") == 2]
-            found = [(int(name.partition(".")[0]), self.read(name)) for name in sorted(names)]
-            return [(pid, notice) for pid, notice in found if notice.state == "begun"]
+            notices = [(int(name.partition(".")[0]), self.read(name)) for name in sorted(names)]
+            return [(pid, notice) for pid, notice in notices if notice.state == "begun"]
         return []
 
     def remove(self, runner: str) -> None:
         (self.folder / runner).unlink(missing_ok=True)
 
     def clean(self) -> None:
-        """Remove the notices of processes that are gone, and those of runners that failed long ago with no job."""
+        """Remove the notices of dead processes, and old ones of failed runners that no clock has removed."""
         with suppress(FileNotFoundError):
             for path in self.folder.iterdir():
                 if path.name.count(".") == 2 and (_is_gone(path) or self._is_stale(path)):
                     path.unlink(missing_ok=True)
 
     def _is_stale(self, path: Path) -> bool:
-        return time.time() - path.stat().st_mtime > _KEPT and self.read(path.name).state == "failed"
+        return time.time() - path.stat().st_mtime > _KEPT and self.read(path.name).state in ("failed", "signalled")
 
     def close(self) -> None:
-        """The worker is gone."""
+        """Remove the board."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -211,7 +220,7 @@ def _is_gone(path: Path) -> bool:
 
 
 def _pids() -> str:
-    """Names the space of process ids: containers may share memory, and see other processes under the same ids."""
+    """The id of the pid namespace: containers may share memory, yet use the same pids for different processes."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:

@@ -1,11 +1,11 @@
-"""The nodes: which of them live, what they serve, how busy they are."""
+"""Registers nodes, keeps them alive, and reads what they serve and how busy they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any
 
 from kombu.utils.json import dumps, loads
 
@@ -20,23 +20,18 @@ if TYPE_CHECKING:
     from coordinator.fleet.run_times import Times
 
 About = dict[str, str | int | float]
-"""A node's own account: its app, pool, host, slots, load and the like. Each value is a field of `node:<name>`."""
-
-Choice = TypedDict(
-    "Choice", {"at": int, "score": float, "class": str, "next": str, "next_score": str, "passed": int}, total=False
-)
-"""Why a node was rung at `at` (ms). `next`: the second fitting node; `passed`: how many less busy nodes do not fit."""
+"""The fields of a node's record `node:<name>`: its app, pool, host, slots, load and so on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A coordinating node at one moment.
 
-    `alive`: False once it misses heartbeats, until another node's sweep forgets it.
-    `load`, `memory`: the used part, from 0 to 1. `pace`: how long its jobs run beside the fleet's, 5 = five times as
-    long. `score`: the node with the lowest is rung next, and no node with 1 or more; None while the node drains.
-    `drained`: the act of the operator who drains it. `choices`: its last rings as the least busy node, the latest
-    first. `queue`: to which its app's tasks go, but for those in `routes`: {task: queue}.
+    `alive`: False once it misses heartbeats, until another node's sweep removes it.
+    `load`, `memory`: the used share, from 0 to 1. `pace`: the run time of its jobs over the fleet's; 5 = five times as
+    long. `score`: the node with the lowest score is rung next, and none with 1 or more; None while the node drains.
+    `drained`: the act of the operator who drains it. `queue`: the queue of its app's tasks, except those in `routes`,
+    {task: queue}.
     """
 
     name: str
@@ -55,7 +50,6 @@ class Node:
     score: float | None
     draining: bool
     drained: Act | None
-    choices: tuple[Choice, ...]
     pool: str
     host: str
     version: str
@@ -66,8 +60,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat: overdue doorbells, for how many seconds the node drains (None: it does not), whether a
-    result is owed or a parked job is to be looked at, whether a runner holds something, and the ms since a sweep.
+    """The reply to a heartbeat.
+
+    `bells`: overdue doorbells. `drains`: seconds for which the node has drained, None: it does not. `errands`: a result
+    is owed, or a parked job is due for a look. `busy`: a runner has a claim. `swept`: ms since the last sweep.
     """
 
     bells: list[str]
@@ -78,11 +74,13 @@ class Beat:
 
 
 class Nodes:
+    """Writes and reads the records of nodes."""
+
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def register(self, name: str, incarnation: str, about: About, serves: Iterable[str], tasks: Iterable[str]) -> bool:
-        """False: another living worker has this name. Raises SettingsError for a node that is too old."""
+        """Register a node. False: another living worker has its name. Raises SettingsError if the node is too old."""
         ttl = milliseconds(self.store.settings.node_ttl)
         lists = (dumps(about), dumps(sorted(serves)), dumps(sorted(tasks)))
         verdict = self.store.step("node_register", name, incarnation, ttl, *lists).decode()
@@ -94,14 +92,14 @@ class Nodes:
         return bool(verdict == "registered")
 
     def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg], times: Times | None = None) -> Beat | None:
-        """None: a sweep declared the node dead meanwhile, and it must register again.
+        """Send a heartbeat. None: a sweep declared the node dead meanwhile, and it must register again.
 
-        `times`: how long its jobs run; None: as was told before.
+        `changed`: fields of its record. `times`: how long its jobs run; None: unchanged.
         """
         fields = [part for pair in changed.items() for part in pair]
         ttl = milliseconds(self.store.settings.node_ttl)
-        told = "" if times is None else dumps(times)
-        verdict, bells, drains, due, busy, swept = self.store.step("node_beat", name, incarnation, ttl, told, *fields)
+        sent = "" if times is None else dumps(times)
+        verdict, bells, drains, due, busy, swept = self.store.step("node_beat", name, incarnation, ttl, sent, *fields)
         if verdict != b"alive":
             return None
         return Beat(
@@ -109,81 +107,79 @@ class Nodes:
         )
 
     def drain(self, name: str, on: bool, why: str, by: str) -> bool:
-        """Whether that changed anything."""
+        """Drain a node, or let it go on. True if that changed anything."""
         return bool(self.store.step("node_drain", name, int(on), why, by))
 
     def leave(self, name: str, incarnation: str) -> bool:
-        """False: it was not there, or is another by now."""
+        """Remove a node that ends. False: it was not registered, or a newer worker has its name."""
         return bool(self.store.step("node_leave", name, incarnation))
 
     def drained(self) -> dict[str, Act]:
-        """The acts of operators who drain nodes, by name. Such a node need not live."""
-        found = self.store.read("HGETALL", self.store.key("drained"))
-        return {name.decode(): loads(act) for name, act in sorted(found.items())}
+        """The acts of operators who drain nodes, by node. Such a node may be dead."""
+        acts = self.store.read("HGETALL", self.store.key("drained"))
+        return {name.decode(): loads(act) for name, act in sorted(acts.items())}
 
     def all(self) -> list[Node]:
-        """All nodes that no sweep has declared dead, sorted by name."""
-        return self.store.call(self._read)
+        """All nodes that no sweep has removed, sorted by name."""
+        names = sorted(name.decode() for name in self.store.read("ZRANGE", self.store.key("alive"), 0, -1))
+        replies = self.store.read_many([command for name in names for command in self._commands(name)])
+        now = self.store.clock().uptime
+        nodes = [_node(name, now, replies[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
+        return [node for node in nodes if node]
 
     def names(self) -> list[str]:
         return [node.name for node in self.all()]
 
     def living(self) -> list[Node]:
-        """The nodes that miss no heartbeats now."""
+        """The nodes that have missed no heartbeat."""
         return [node for node in self.all() if node.alive]
 
     def is_alive(self, name: str, incarnation: str | None = None) -> bool:
-        """`incarnation`: this very life of it."""
-        pipeline = self.store.client.pipeline(transaction=False)
-        pipeline.zscore(self.store.key("alive"), name)
-        pipeline.hget(self.store.key("node", name), "incarnation")
-        till, found = self.store.call(pipeline.execute)
-        its = incarnation is None or (found or b"").decode() == incarnation
-        return its and till is not None and bool(till > self.store.clock().uptime)
+        """True if the node lives; with `incarnation`, if this incarnation of it lives."""
+        key = self.store.key
+        commands = [("ZSCORE", key("alive"), name), ("HGET", key("node", name), "incarnation")]
+        till, current = self.store.read_many(commands)
+        same = incarnation is None or (current or b"").decode() == incarnation
+        return same and till is not None and bool(till > self.store.clock().uptime)
 
-    def _read(self) -> list[Node]:
-        client, key = self.store.client, self.store.key
-        members = cast(list[tuple[bytes, float]], client.zrange(key("alive"), 0, -1, withscores=True))
-        names, now = [name.decode() for name, _ in members], self.store.clock().uptime
-        pipeline = client.pipeline(transaction=False)
-        for name in names:
-            pipeline.hgetall(key("node", name))
-            pipeline.smembers(key("serves", name))
-            pipeline.smembers(key("tasks", name))
-            pipeline.hlen(key("work", name))
-            pipeline.zcard(key("rung", name))
-            pipeline.zscore(key("room"), name)
-            pipeline.hget(key("drained"), name)
-            pipeline.lrange(key("chosen", name), 0, -1)
-        found = pipeline.execute()
-        alive = [till > now for _, till in members]
-        nodes = [_node(name, alive[i], found[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
-        return sorted((node for node in nodes if node), key=lambda node: node.name)
+    def _commands(self, name: str) -> list[tuple[str, ...]]:
+        key = self.store.key
+        return [
+            ("ZSCORE", key("alive"), name),
+            ("HGETALL", key("node", name)),
+            ("SMEMBERS", key("serves", name)),
+            ("SMEMBERS", key("tasks", name)),
+            ("HLEN", key("work", name)),
+            ("ZCARD", key("rung", name)),
+            ("ZSCORE", key("room"), name),
+            ("HGET", key("drained"), name),
+        ]
 
 
-def _node(name: str, alive: bool, found: Sequence[Any]) -> Node | None:
-    about = {field.decode(): value.decode() for field, value in found[0].items()}
+def _node(name: str, now: float, replies: Sequence[Any]) -> Node | None:
+    """Build a node from the replies to `_commands`; None: it is gone."""
+    till, fields, serving, tasks, running, rung, score, drained = replies
+    about = {field.decode(): value.decode() for field, value in fields.items()}
     if not about:
         return None
-    serves = sorted(what.decode().partition(" ")[::2] for what in found[1])
+    serves = sorted(entry.decode().partition(" ")[::2] for entry in serving)
     return Node(
         name=name,
-        alive=alive,
+        alive=till is not None and till > now,
         app=next((value for kind, value in serves if kind == "app"), ""),
         queues=tuple(value for kind, value in serves if kind == "queue"),
         labels=tuple(value for kind, value in serves if kind == "label"),
-        tasks=tuple(sorted(task.decode() for task in found[2])),
+        tasks=tuple(sorted(task.decode() for task in tasks)),
         capacity=int(about["capacity"]),
-        running=found[3],
-        rung=found[4],
+        running=running,
+        rung=rung,
         ordinary=int(about.get("ordinary", 0)),
         load=float(about.get("load", 0)),
         memory=float(about.get("memory", 0)),
         pace=float(about.get("pace", 1)),
-        score=found[5],
+        score=score,
         draining=about.get("closed") == "1",
-        drained=loads(found[6]) if found[6] else None,
-        choices=tuple(loads(choice) for choice in found[7]),
+        drained=loads(drained) if drained else None,
         pool=about.get("pool", ""),
         host=about.get("host", ""),
         version=about.get("version", ""),

@@ -1,6 +1,6 @@
-"""The identity of a process, its pid and its birth; whether it lives, and how to end it.
+"""Identifies processes by pid and birth, checks whether they live, and kills them.
 
-The system uses a pid again, but never both within one boot.
+The system reuses pids, but no pair of pid and birth within one boot.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import psutil
 
 
 def birth(pid: int) -> str | None:
-    """When the process began, as a text to compare; None when it is gone or a zombie."""
-    found = _stat(pid)
-    return found[1] if found and found[0] not in "ZX" else None
+    """The start time of a process, as a text to compare; None if it is gone or a zombie."""
+    status = _stat(pid)
+    return status[1] if status and status[0] not in "ZX" else None
 
 
 def identity() -> str:
@@ -26,28 +26,28 @@ def identity() -> str:
 
 @cache
 def _identity_of(pid: int) -> str:
-    """Each runner asks for it. A process that was forked asks anew."""
+    """Cached, because each runner needs it; a forked process starts with an empty cache."""
     return f"{pid}.{birth(pid)}"
 
 
 os.register_at_fork(after_in_child=_identity_of.cache_clear)
 
 
-def condition(who: str) -> str:
-    """`alive`, `stopped` (SIGSTOP, a debugger) or `gone`: the process with this identity."""
-    pid, _, born = who.partition(".")
-    found = _stat(int(pid))
-    if not found or found[1] != born or found[0] in "ZX":
+def condition(process: str) -> str:
+    """The state of a process, named by its identity: `alive`, `stopped` (SIGSTOP, a debugger) or `gone`."""
+    pid, _, born = process.partition(".")
+    status = _stat(int(pid))
+    if not status or status[1] != born or status[0] in "ZX":
         return "gone"
-    return "stopped" if found[0] in "Tt" else "alive"
+    return "stopped" if status[0] in "Tt" else "alive"
 
 
-def kill(who: str) -> None:
-    """Send SIGKILL to exactly this process, if it is there."""
-    pid, _, born = who.partition(".")
+def kill(process: str) -> None:
+    """Send SIGKILL to exactly this process, if it still lives."""
+    pid, _, born = process.partition(".")
     try:
         if not hasattr(os, "pidfd_open"):
-            if condition(who) != "gone":
+            if condition(process) != "gone":
                 os.kill(int(pid), signal.SIGKILL)
             return
         handle = os.pidfd_open(int(pid))
@@ -61,7 +61,9 @@ def kill(who: str) -> None:
 
 
 def _stat(pid: int) -> tuple[str, str] | None:
-    """The state letter of a process, and its birth."""
+    """The state letter of a process, and its birth; None if it is gone. Raises OSError if the system cannot answer,
+    which is no evidence that the process is gone.
+    """
     try:
         if Path("/proc/self/stat").exists():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -69,5 +71,5 @@ def _stat(pid: int) -> tuple[str, str] | None:
         process = psutil.Process(pid)
         letters = {psutil.STATUS_ZOMBIE: "Z", psutil.STATUS_DEAD: "X", psutil.STATUS_STOPPED: "T"}
         return letters.get(process.status(), "S"), str(process.create_time()).replace(".", "-")
-    except (OSError, psutil.Error):
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
         return None

@@ -1,4 +1,4 @@
-"""The arguments of tasks, checked as Celery's `apply_async` checks them: of one task, and of each in a canvas."""
+"""Checks the arguments of a task, or of each task in a canvas, as Celery's `apply_async` does."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from coordinator.jobs.spec import InCanvas, Signature
 Check = Callable[[Signature, int], Arguments | None]
 
 
-class Checked(Protocol):
-    """A Celery task, as far as the check goes."""
+class CheckedTask(Protocol):
+    """The attributes of a Celery task that the check reads."""
 
     name: str
     typing: bool
 
 
-def checked(task: Checked, given: Arguments, before: int) -> Arguments:
-    """Those of a Celery task, behind so many that are put in front. Dumps the models of a task with `pydantic=True`."""
-    args, kwargs = [*(None,) * before, *given[0]], given[1]
+def checked(task: CheckedTask, arguments: Arguments, before: int) -> Arguments:
+    """Check the arguments of a task, which gets `before` more of them in front, and return them.
+
+    The models of a task with `pydantic=True` are dumped.
+    """
+    args, kwargs = [*(None,) * before, *arguments[0]], arguments[1]
     if task.typing and (header := getattr(task, "__header__", None)):
         try:
             header(*args, **kwargs)
@@ -32,13 +35,13 @@ def checked(task: Checked, given: Arguments, before: int) -> Arguments:
     return list(args)[before:], dict(kwargs)
 
 
-def in_canvas(one: Signature, before: int, check: Check) -> Signature:
-    """A signature with the arguments that `check` gives for each task in it, None = as they are.
+def in_canvas(signature: Signature, before: int, check: Check) -> Signature:
+    """Return the signature with the arguments that `check` returns for each task in it; None leaves them as they are.
 
-    `before`: so many arguments are put in front of its first tasks. A later step, and the body of a chord, has one: the
-    result before it.
+    `before`: the number of arguments that its first tasks get in front. A later step and the body of a chord get one,
+    the result before it.
     """
-    kind, kwargs = one.get("subtask_type"), cast(InCanvas, dict(one.get("kwargs") or {}))
+    kind, kwargs = signature.get("subtask_type"), cast(InCanvas, dict(signature.get("kwargs") or {}))
     if kind == "chain":
         kwargs["tasks"] = chained(kwargs.get("tasks") or (), before, check)
     elif kind == "group":
@@ -51,12 +54,14 @@ def in_canvas(one: Signature, before: int, check: Check) -> Signature:
             kwargs["header"] = [in_canvas(part, before, check) for part in header]
         if body := kwargs.get("body"):
             kwargs["body"] = in_canvas(body, 1, check)
-    elif kind is None and isinstance(one.get("task"), str):
-        found = check(one, 0 if one.get("immutable") else before)
-        return cast(Signature, one if found is None else {**one, "args": found[0], "kwargs": found[1]})
-    return cast(Signature, {**one, "kwargs": kwargs})
+    elif kind is None and isinstance(signature.get("task"), str):
+        arguments = check(signature, 0 if signature.get("immutable") else before)
+        return cast(
+            Signature, signature if arguments is None else {**signature, "args": arguments[0], "kwargs": arguments[1]}
+        )
+    return cast(Signature, {**signature, "kwargs": kwargs})
 
 
 def chained(tasks: Iterable[Signature], before: int, check: Check) -> list[Signature]:
-    """The steps of a chain."""
+    """Do the same for each step of a chain."""
     return [in_canvas(step, before if number == 0 else 1, check) for number, step in enumerate(tasks)]

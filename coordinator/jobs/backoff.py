@@ -1,4 +1,4 @@
-"""How long a job waits before its next attempt."""
+"""Works out how long a job waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ LONGEST_DELAY = 300.0
 
 def delay_of(spec: Spec, tries: int, usual: float) -> float:
     """Seconds until the next attempt, by the job's `retry_delay`, else doubling from `usual` with full jitter."""
-    given = spec.get("retry_delay")
-    if isinstance(given, list):
-        return float(given[min(tries, len(given) - 1)])
-    policy: Policy = given or {"first": usual, "cap": LONGEST_DELAY, "jitter": True}
+    option = spec.get("retry_delay")
+    if isinstance(option, list):
+        return float(option[min(tries, len(option) - 1)])
+    policy: Policy = option or {"first": usual, "cap": LONGEST_DELAY, "jitter": True}
     longest = min(policy["cap"], policy["first"] * 2 ** min(tries, 32))
     return random.uniform(0, longest) if policy["jitter"] else float(longest)
 
 
 def delay_of_job(store: Store, job_id: str) -> float:
-    """The same for a job whose attempt somebody else than its runner ended: a clock, for instance."""
+    """Seconds until the next attempt of a job that its runner did not end, but a clock, for instance."""
     job = standing(store, job_id)
     return delay_of(job.spec, job.tries, store.settings.retry_delay)

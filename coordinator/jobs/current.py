@@ -6,20 +6,19 @@ import logging
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from operator import index
+from typing import Any, NamedTuple, Protocol
 
 from coordinator.errors import LeaseLost, StoreRefused, StoreUnavailable
 from coordinator.jobs.spec import Cause
 
 logger = logging.getLogger(__name__)
 
-_QUIET = (
-    2.0  # seconds for which progress is not told after an error: a Redis that hangs would hold up the job each time
-)
+_QUIET = 2.0  # seconds without progress reports after an error: a Redis that hangs would delay the job at each report
 
 
 class Owner(Protocol):
-    """Says whose the job is: `coordinator.lanes.Lanes`, or the one in memory."""
+    """The methods of `coordinator.lanes.client.Lanes` by which a job asks whether it still has its lease."""
 
     def holds(self, job_id: str, token: str) -> bool: ...
 
@@ -28,9 +27,9 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """A rollback is given the arguments of the step that failed, the error, and the last step's result if any.
+    """The failure that a rollback undoes: the failed step's arguments, the error, and the result before it, if any.
 
-    `results`: those of all steps before. `error["parts"]`: how the sub-results ended, where the attempt was parked.
+    `results`: of all earlier steps. `error["parts"]`: how the sub-results ended, where the attempt was parked.
     """
 
     args: tuple[Any, ...]
@@ -40,12 +39,21 @@ class Undoing:
     results: tuple[Any, ...] = ()
 
 
+class Behind(NamedTuple):
+    """A result waits for this task in this lane. `seen`: Redis sees it wait, since it is to be that of a job there."""
+
+    task: str
+    lane: str
+    seen: bool
+
+
 @dataclass(slots=True)
 class CurrentJob:
-    """A task's view of its job; `fence` belongs into every write that must not come late.
+    """A task's view of its job; `fence` belongs in every write that must not come late.
 
-    `undoing` is set while the task is the job's rollback; `mute`: ids of published tasks that store no result. `ttl`:
-    how many seconds its lease lasts unless it is renewed.
+    `undoing` is set while the task is the job's rollback. `mute`: ids of published tasks that store no result.
+    `behind`: ids of published tasks that wait for a task in one of the job's lanes, with its name and lane. `ttl`:
+    seconds for which the lease lasts unless it is renewed.
     """
 
     id: str
@@ -56,9 +64,10 @@ class CurrentJob:
     lanes: Owner | None = field(repr=False)
     undoing: Undoing | None = None
     mute: set[str] = field(default_factory=set, repr=False)
+    behind: dict[str, Behind] = field(default_factory=dict, repr=False)
     ttl: float = field(default=0.0, repr=False)
-    _told: float = field(default=0.0, repr=False)
-    _quiet: float = field(default=0.0, repr=False)
+    _written: float = field(default=0.0, repr=False)
+    _quiet_until: float = field(default=0.0, repr=False)
     _confirmed: float = field(default_factory=time.monotonic, repr=False)
 
     @property
@@ -66,16 +75,16 @@ class CurrentJob:
         return self.keys[0]
 
     def check(self) -> None:
-        """Raises LeaseLost when the job was given to somebody else or ended.
+        """Raise LeaseLost if another runner has the job, or it ended.
 
-        Where Redis does not answer, it waits until the lease that was confirmed last must be over. Then it raises
-        StoreUnavailable: nobody can say.
+        While Redis does not answer, the call waits until the last confirmed lease must be over; then it raises
+        StoreUnavailable, since nobody can say.
         """
         if not self.holds():
             raise LeaseLost(self.key, self.fence)
 
     def holds(self) -> bool:
-        """Whether the job is ours, where somebody can say; as `check`."""
+        """True while the job is ours. Waits for Redis, and raises StoreUnavailable, as `check` does."""
         pause = 0.05
         while self.lanes:
             asked = time.monotonic()
@@ -93,23 +102,25 @@ class CurrentJob:
         return True
 
     def progress(self, done: int, total: int) -> None:
-        """Say how far the job is. Cheap to call often: written at most five times a second, and at the end.
+        """Report how far the job is. Cheap to call often: written at most five times a second, and at the end.
 
-        It is news only: where Redis is away or refuses it, the job goes on, and says nothing for a while.
+        Where Redis is away or refuses the report, the job goes on, and reports nothing for two seconds. Raises
+        TypeError for anything but whole numbers.
         """
+        done, total = index(done), index(total)
         now = time.monotonic()
-        if self.lanes and now >= self._quiet and (now - self._told >= 0.2 or done >= total):
-            self._told = now
+        if self.lanes and now >= self._quiet_until and (now - self._written >= 0.2 or done >= total):
+            self._written = now
             try:
                 self.lanes.progress(self.id, self.token, done, total)
             except (StoreUnavailable, StoreRefused) as error:
-                self._quiet = time.monotonic() + _QUIET
-                logger.info("job %s: its progress is not told: %s", self.id, error)
+                self._quiet_until = time.monotonic() + _QUIET
+                logger.info("job %s: its progress is not reported: %s", self.id, error)
 
 
 working: ContextVar[CurrentJob | None] = ContextVar("coordinator_job", default=None)
 
 
 def current_job() -> CurrentJob | None:
-    """The job that the calling task is, or None outside one."""
+    """The job of the calling task, or None outside a job."""
     return working.get()

@@ -1,4 +1,4 @@
-"""A spec as JSON: it can be read back, and has at most `max_payload` bytes."""
+"""Writes a spec as JSON that can be read back and has at most `max_payload` bytes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def encode(task: str, spec: Spec, most: int) -> str:
 
 
 def bounded(what: str, text: str, most: int) -> str:
-    """The text, if it has at most so many bytes. Raises InvalidJob."""
+    """Return the text if it has at most `most` bytes. Raises InvalidJob."""
     if len(text) > most:  # ASCII, as all JSON here
         raise InvalidJob(f"{what} {len(text)} bytes; at most {most} (setting max_payload)")
     return text
 
 
 def _read_back(task: str, text: str) -> None:
-    """A dict that looks like one of kombu's own encodings may be written, but not read."""
+    """Refuse a text that kombu cannot read: a dict may look like one of kombu's own encodings."""
     try:
         loads(text)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Double faults in the log: a rollback has failed too, and somebody must look."""
+"""Logs double faults: a rollback failed too, and somebody must look."""
 
 from __future__ import annotations
 

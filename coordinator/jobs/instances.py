@@ -1,12 +1,12 @@
-"""An instance of a key: a piece of work that one process or job among all grabs, and that is done once.
+"""An instance of a key: a piece of work that one process or job among all grabs, so that it is done once.
 
-`lanes/grabs.py` reads instances from Redis. A process grabs one by `lanes/grab.py`, and a job by its submit.
+`grabs/records.py` reads instances from Redis. A process grabs an instance with `grabs/grab.py`, a job by its submit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -25,7 +25,8 @@ State = Literal["", "running", "complete", "incomplete", "waiting", "failed", "a
 class Winner(NamedTuple):
     """The process that works on an instance, or did. `node`: the worker that it belongs to, or "".
 
-    `identifier`: as it called itself; that of a job is the job's id. Host and pid are empty until a node has the job.
+    `identifier`: the name that the process gave itself; of a job, the job's id, and then host and pid are empty until a
+    node has the job.
     """
 
     identifier: str
@@ -35,15 +36,16 @@ class Winner(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The process as people write it."""
+        """Host and pid, for people."""
         return f"{self.host}, pid {self.pid}" if self.host else "no node yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Grabbed:
-    """An instance as Redis has it. `state`: running, complete, failed, abandoned, or "" where nobody grabbed it.
+class GrabRecord:
+    """The record of an instance. `state`: running, complete, failed, abandoned, or "" where nobody grabbed it.
 
-    `value`: the result, or the reason of the failure.
+    `value`: the result, the reason of the failure, or who released it and why. `earlier`: the ends of the last 10
+    winners before this one, the latest first.
     """
 
     key: str
@@ -55,26 +57,27 @@ class Grabbed:
     started: datetime | None = None
     ended: datetime | None = None
     value: Json = None
+    earlier: tuple[GrabRecord, ...] = ()
 
 
 def lane_of(key: str, instance: str) -> str:
-    """The lane of an instance. No other lane has such a key, since callers' keys have no control characters."""
+    """The lane of an instance. No other lane has such a key, since the keys of callers have no control characters."""
     return f"grab\x1f{key}\x1f{instance}"
 
 
 def names_in(lane: str) -> tuple[str, str]:
-    """The key and the instance of such a lane."""
+    """The key and the instance of a lane that `lane_of` named."""
     _, key, name = lane.split("\x1f")
     return key, name
 
 
 def shown_lane(key: str) -> str:
-    """A lane's key for people."""
+    """The key of a lane, for people."""
     return key.replace("\x1f", " ")
 
 
 def checked(what: str, text: object) -> str:
-    """A name of a grab: 1 to 200 characters, none of them a control character. An instant is written in UTC."""
+    """Check a name of a grab: 1 to 200 characters, none of them a control character. Writes an instant in UTC."""
     if isinstance(text, datetime):
         text = (text if text.tzinfo else text.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
     elif isinstance(text, int) and not isinstance(text, bool):
@@ -87,20 +90,27 @@ def checked(what: str, text: object) -> str:
     return text
 
 
-def checked_submit(keys: str | Sequence[str], given: object, keep: object) -> tuple[str, str, int]:
+def checked_submit(keys: str | Sequence[str], instance: object, keep: object) -> tuple[str, str, int]:
     """The key and the lane of a submit with an instance, and how long (ms) its record is kept."""
     if not isinstance(keys, str) and len(keys) != 1:
         raise InvalidJob(f"an instance belongs to one key, not to {len(keys)}")
     key = checked("key", keys if isinstance(keys, str) else keys[0])
-    return key, lane_of(key, checked("instance", given)), milliseconds(limit("keep", keep))
+    return key, lane_of(key, checked("instance", instance)), milliseconds(limit("keep_instance", keep))
 
 
-def found(key: str, name: str, reply: Sequence[bytes]) -> Grabbed:
-    """An instance as a step tells it."""
-    state, fence, attempt, about, started, ended, value = (part.decode() for part in reply)
+def parse_instance(key: str, name: str, reply: Sequence[bytes]) -> GrabRecord:
+    """Read an instance from a step's reply."""
+    state, fence, attempt, about, started, ended, value, *earlier = (part.decode() for part in reply)
+    known = {"state": state, "fence": fence, "attempt": attempt, "about": about}
+    last = _grabbed(key, name, known | {"started": started, "ended": ended, "value": value})
+    lines = "".join(earlier).splitlines()
+    return replace(last, earlier=tuple(_grabbed(key, name, loads(line)) for line in lines))
+
+
+def _grabbed(key: str, name: str, has: Mapping[str, str]) -> GrabRecord:
+    about, started, ended, value = (has.get(field) for field in ("about", "started", "ended", "value"))
     winner = Winner(**loads(about)) if about else None
     times = instant(float(started)) if started else None, instant(float(ended)) if ended else None
-    shown: State = state  # type: ignore[assignment]
-    return Grabbed(
-        key, name, shown, winner, int(attempt or 0), int(fence or 0), *times, loads(value) if value else None
-    )
+    state: State = has["state"]  # type: ignore[assignment]
+    numbers = int(has.get("attempt") or 0), int(has.get("fence") or 0)
+    return GrabRecord(key, name, state, winner, *numbers, *times, loads(value) if value else None)

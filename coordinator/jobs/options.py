@@ -13,6 +13,7 @@ Arguments = tuple[list[object], dict[str, object]]
 
 WhenBusy = Literal["queue", "skip", "defer", "replace"] | Mapping[str, Literal["queue", "skip"]]
 KEEP = 30 * 86400.0  # seconds for which nobody grabs a completed instance again
+ATTEMPTS = 3  # of a grab whose work fails
 
 KeyOption = str | Callable[..., str | Sequence[str]]
 
@@ -30,15 +31,16 @@ class TaskOptions(TypedDict, total=False):
     """How a job is to be treated, whenever it is submitted. Each option may be left out; times are seconds.
 
     * priority: -255 to 255, 0 where it is not named. A greater one goes first.
-    * weight: 1, or "all": in a lane with a limit above 1 the job runs alone.
+    * exclusive: in a lane with a limit above 1 the job runs alone.
     * needs: the labels that a node must have to run the job. A step may need more: `step.set(needs=[…])`.
-    * unite: {argument: texts or None}. Where a job melts into another, the texts are united; None means everything.
+    * merge_args: {argument: texts or None}. Where a job melts into another, these texts are united; None means
+      everything.
     * max_attempts: how many calls may raise; 0 and 1 mean one call. Where it is not named, one, or the `max_retries` of
       a task that retries itself.
     * max_losses: how many runs may be lost with their process; the setting `max_losses` where it is not named.
     * retry_delay: seconds between attempts, a list of them (the last one repeats), or a `Backoff`.
     * retry_on: types of exceptions that are optimistic conflicts, as `Conflict` is.
-    * unknown: `refuse` a task that nobody has, or `wait` for a node that has it.
+    * if_unknown: `refuse` a task that nobody in a living fleet has, or `wait` for a node that has it.
     * rollback: a signature, also of a chain or group. It runs once when a job that was started will not succeed.
     * on_failure: `release` the lane, or `hold` it until an operator decides.
     * time_limit: the attempt's process is stopped after so long.
@@ -48,14 +50,14 @@ class TaskOptions(TypedDict, total=False):
     """
 
     priority: int | None
-    weight: Literal[1, "all"]
+    exclusive: bool
     needs: Collection[str]
-    unite: Mapping[str, Collection[str] | None]
+    merge_args: Mapping[str, Collection[str] | None]
     max_attempts: int | None
     max_losses: int | None
     retry_delay: float | Sequence[float] | Backoff | None
     retry_on: Collection[type[BaseException]]
-    unknown: Literal["refuse", "wait"]
+    if_unknown: Literal["refuse", "wait"]
     rollback: Mapping[str, object] | None
     on_failure: Literal["release", "hold"]
     time_limit: float | None
@@ -63,7 +65,7 @@ class TaskOptions(TypedDict, total=False):
     max_lifetime: float | None
 
 
-class OrderOptions(TaskOptions, total=False):
+class SorterOptions(TaskOptions, total=False):
     """Those of `TaskOptions`, and two that are of one submit.
 
     * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
@@ -74,8 +76,8 @@ class OrderOptions(TaskOptions, total=False):
     start_at: int
 
 
-class Options(OrderOptions, total=False):
-    """The options of `submit`: those of `OrderOptions`, and some that look at the lane as it is now.
+class SubmitOptions(SorterOptions, total=False):
+    """The options of `submit`: those of `SorterOptions`, and some that look at the lane as it is now.
 
     * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
       of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
@@ -85,21 +87,21 @@ class Options(OrderOptions, total=False):
     * max_waiting: LaneFull is raised where so many jobs wait in one of the lanes.
     * instance: text, a number or an instant, which makes the job a grab of this instance of its one key. It is done
       once: one job or process among all works on it, and the other submits lose. Instances wait for nobody.
-    * keep: so many seconds nobody does a completed instance again; 30 days where it is not named.
+    * keep_instance: so many seconds nobody does a completed instance again; 30 days where it is not named.
     """
 
     when_busy: WhenBusy
     job_id: str | None
     max_waiting: int | None
     instance: str | int | datetime | None
-    keep: float
+    keep_instance: float
 
 
-class Coordinate(TaskOptions, total=False):
+class KeyedTaskOptions(TaskOptions, total=False):
     """The option `coordinate` of a keyed task: `@app.task(coordinate={"key": "order/{order_id}"})`.
 
     * key: a text over the task's own arguments, or a function of them that gives one key or several; or a list of such.
-    * when_busy, max_waiting: as in `Options`. A mapping names each part of `key` as it stands there:
+    * when_busy, max_waiting: as in `SubmitOptions`. A mapping names each part of `key` as it stands there:
       {"key": ["pool/{pool}", "item/{id}"], "when_busy": {"pool/{pool}": "queue", "item/{id}": "skip"}}.
     * on_skip: the call that was skipped gives the `result` of the job it was skipped for, or has Locked `raise`d.
     """

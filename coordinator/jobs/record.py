@@ -1,29 +1,36 @@
-"""A job as it is kept: its record, the hash `{prefix}:job:<id>`, and its states. Only this module reads records.
+"""Reads the record of a job, the hash `{prefix}:job:<id>`. No other module reads records.
 
-`read` and `fields` ask for one record, `read_many` and `fields_of_many` for several in one round trip, `scan` for all.
+`read` and `fields` read one record, `read_many` and `fields_of_many` several in one round trip, `scan` all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import islice
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
+from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.spec import Cause, Spec, StepSpec
 from coordinator.jobs.states import Over, State
+from coordinator.jobs.validation import printable
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds
 from coordinator.store.values import Act
 
 _PAGE = 500
-_SPEC = ("spec", *(f"spec{number}" for number in range(1, 8)))
+_ACTS = ("retried", "paused", "resumed", "moved", "retargeted")
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
+
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+StepArguments = tuple[tuple[object, ...], dict[str, object]]
+T = TypeVar("T")
 
 TERMINAL = frozenset(get_args(Over))
 
@@ -32,11 +39,11 @@ TERMINAL = frozenset(get_args(Over))
 class Job:
     """A job's record at one moment. Times are aware UTC datetimes, None = not yet.
 
-    `step`: of a chain, the one at work; args and kwargs are its own. `attempt`: how often the job was tried; the next
-    step of a chain is no further try. `error`: why it does not go well; of a job that was tried again and succeeded,
-    None. `rollback`: done or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to it or its
-    lane (retried, moved, paused, resumed): {why, by, at (ms)}; of a job that was cancelled or released, `error` says
-    that.
+    `step`: the number of a chain's step at work; args and kwargs are those of the step. `attempt`: how often the job
+    was tried; the next step of a chain is no further try. `error`: why the last attempt failed; None of a job that
+    succeeded. `rollback`: done or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to the
+    job or its lane (retried, moved, retargeted, paused, resumed): {why, by, at (ms)}; of a job that was cancelled or
+    released, `error` says that. `damaged`: fields of the record that cannot be read, and count as missing.
     """
 
     id: str
@@ -58,10 +65,11 @@ class Job:
     progress: tuple[int, int] | None
     step: int = 0
     priority: int = 0
-    weight: str = "1"
+    exclusive: bool = False
     rollback: str | None = None
     fault: Cause | None = None
     acts: dict[str, Act] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -78,86 +86,148 @@ class Job:
 
 
 def counts(store: Store) -> dict[str, int]:
-    """How many jobs are in each state, ended in each outcome, were `created`; and `retries`, `losses`, `faults`."""
-    found = store.step("counts_read")
-    return {name.decode(): number for name, number in zip(found[::2], found[1::2], strict=True)}
+    """The number of jobs in each state, ended in each outcome, `created`; and of `retries`, `losses`, `faults`."""
+    pairs = store.step("counts_read")
+    return {name.decode(): number for name, number in zip(pairs[::2], pairs[1::2], strict=True)}
+
+
+class FieldReader:
+    """Reads the fields of a record. `damaged`: fields that cannot be read, and `needed` fields that are missing."""
+
+    def __init__(self, record: Mapping[str, str], *needed: str) -> None:
+        self.record = record
+        self.damaged = [name for name in needed if not record.get(name)]
+
+    def get(self, name: str, read: Callable[[str], T], default: T) -> T:
+        if not (text := self.record.get(name)):
+            return default
+        try:
+            return read(text)
+        except _UNREADABLE:
+            self.damaged.append(name)
+            return default
+
+    def json(self, name: str, *kinds: type) -> Any:
+        """The JSON value of a field; None where it is of none of these types."""
+        return self.get(name, partial(_json, kinds), None)
+
+    def spec(self) -> Spec:
+        return self.json("spec", dict) or Spec()
+
+
+def _json(kinds: tuple[type, ...], text: str) -> Any:
+    value = loads(text)
+    if kinds and not isinstance(value, kinds):
+        raise TypeError(f"it is {value!r}")
+    return value
+
+
+def _known(state: State) -> State:
+    if state not in get_args(State):
+        raise ValueError(state)
+    return state
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    keys = tuple(text.split("\n"))
+    if not all(printable(shown_lane(key)) for key in keys):
+        raise ValueError(text)
+    return keys
+
+
+def _progress(text: str) -> tuple[int, int]:
+    done, _, total = text.partition("/")
+    return int(done), int(total)
 
 
 def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
-    """A Job from its hash, as Redis gives it."""
-    text = _unfaded({name.decode(): value.decode() for name, value in record.items()})
-    spec: Spec = loads(spec_of(record))
-    number = int(text.get("step", 0))
-    laid = chain.laid(spec, number)
-    kwargs = dict(laid.get("kwargs", {})) | (loads(text["unite"]) if "unite" in text else {})
-    done, _, total = text.get("progress", "").partition("/")
+    """Make a Job of its hash. A damaged record raises nothing: `Job.damaged` names the fields."""
+    text = _unfaded({_text(name): _text(value) for name, value in record.items()})
+    reader = FieldReader(text, "keys", "state")
+    number = reader.get("step", int, 0)
+    spec = chain.detoured(reader.spec(), number, reader.json("instead", list) or [])
+    nothing: StepArguments = ((), {})
+    args, kwargs = reader.get("spec", lambda _: _arguments(spec, number), nothing)
+    united = {} if "rest" in spec else reader.json("unite", dict) or {}
+    state = reader.get("state", lambda _: _known(state_of(text)), cast(State, text.get("state", "")))
     return Job(
         id=job_id,
-        keys=tuple(text["keys"].split("\n")),
-        state=state_of(text),
+        keys=reader.get("keys", _keys, ("",)),
+        state=state,
         task=text.get("task", ""),
-        args=tuple(laid.get("args", ())),
-        kwargs=kwargs,
-        attempt=tries(int(text.get("attempt", 0)), number, spec),
-        losses=int(text.get("losses", 0)),
+        args=args,
+        kwargs=kwargs | united,
+        attempt=tries(reader.get("attempt", int, 0), number, spec),
+        losses=reader.get("losses", int, 0),
         node=text.get("node"),
-        fence=int(text["fence"]) if "fence" in text else None,
-        submitted=instant(text.get("submitted")),
-        taken=instant(text.get("taken")),
-        started=instant(text.get("started")),
-        ended=instant(text.get("ended")),
-        result=loads(text["result"]) if text.get("result") else None,
-        error=cause_of(text.get("error")) if text["state"] != "succeeded" else None,
-        progress=(int(done), int(total)) if total else None,
+        fence=reader.get("fence", int, None),
+        submitted=reader.get("submitted", instant, None),
+        taken=reader.get("taken", instant, None),
+        started=reader.get("started", instant, None),
+        ended=reader.get("ended", instant, None),
+        result=reader.json("result"),
+        error=reader.get("error", cause_of, None) if state != "succeeded" else None,
+        progress=reader.get("progress", _progress, None),
         step=number,
-        priority=int(text.get("priority", 0)),
-        weight=text.get("weight", "1"),
+        priority=reader.get("priority", int, 0),
+        exclusive="weight" in text,
         rollback=text.get("rollback"),
-        fault=cause_of(text.get("fault")),
-        acts={name: loads(text[name]) for name in ("retried", "paused", "resumed", "moved") if name in text},
+        fault=reader.get("fault", cause_of, None),
+        acts={name: act for name in _ACTS if (act := reader.json(name, dict))},
+        damaged=tuple(dict.fromkeys([*reader.damaged, *(name for name in ("past",) if name in text)])),
     )
 
 
+def _arguments(spec: Spec, number: int) -> StepArguments:
+    laid = chain.laid(spec, number)
+    return tuple(laid.get("args", ())), dict(laid.get("kwargs", {}))
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
+
+
 def tries(claims: int, number: int, spec: Spec) -> int:
-    """The attempt that people count, of a job at its `number`th step: the claims that ended a step well are none."""
+    """The number of attempts of a job at its `number`th step: a claim that ended a step well does not count."""
     return claims - number + spec.get("first", 0)
 
 
 def state_of(record: Mapping[str, str]) -> State:
-    """A job whose rollback is ready, runs or is parked is being rolled back."""
-    rolling = record.get("phase") == "rollback" and record["state"] in ("ready", "running", "parked")
-    return cast(State, "rolling_back" if rolling else record["state"])
+    """The state of a job: rolling_back while its rollback is ready, runs or is parked."""
+    state = record.get("state", "")
+    rolling = record.get("phase") == "rollback" and state in ("ready", "running", "parked")
+    return cast(State, "rolling_back" if rolling else state)
 
 
 def _unfaded(record: dict[str, str]) -> dict[str, str]:
-    """The fields of a record; those of a success that owes nothing are in one text (functions/rules/retention.lua)."""
-    if "past" not in record:
+    """Unpack `past`, the one text that keeps the fields of a success that owes nothing (functions/rules/retention.lua).
+
+    A damaged `past` stays as it is.
+    """
+    try:
+        submitted, taken, started, ended, fence, attempt, node = record["past"].split(" ", 6)
+        instants = {"taken": taken, "started": started, "ended": ended}
+        since = int(submitted)
+        fields = {
+            "submitted": submitted,
+            **{name: str(since + int(ms)) for name, ms in instants.items()},
+            "fence": str((since + int(started)) * 1000 + int(fence)),
+            "attempt": attempt,
+            "node": node,
+        }
+    except (KeyError, ValueError):
         return record
-    submitted, taken, started, ended, fence, attempt, node = record["past"].split(" ", 6)
-    instants = {"taken": taken, "started": started, "ended": ended}
-    since = int(submitted)
-    return record | {
-        "submitted": submitted,
-        **{name: str(since + int(ms)) for name, ms in instants.items()},
-        "fence": str((since + int(started)) * 1000 + int(fence)),
-        "attempt": attempt,
-        "node": node,
-    }
+    return {name: value for name, value in record.items() if name != "past"} | fields
 
 
 def cause_of(text: str | None) -> Cause | None:
-    """An error as it is kept; a run that was lost has no more than a sentence."""
-    error = loads(text) if text else None
+    """Read an error; that of a lost run is a mere sentence."""
+    error = _json((str, dict), text) if text else None
     return {"type": "Lost", "message": error} if isinstance(error, str) else error
 
 
-def spec_of(record: Mapping[bytes, bytes]) -> str:
-    """The spec of a record as JSON; it may be cut into pieces: functions/rules/record.lua."""
-    return b"".join(record.get(name.encode(), b"") for name in _SPEC).decode() or "{}"
-
-
 def read(store: Store, job_id: str) -> dict[bytes, bytes]:
-    """All fields of a record. Raises UnknownJob. The id of a coalesced submit has nothing but `alias`."""
+    """Read all fields of a record. Raises UnknownJob. The record of a coalesced submit has only `alias`."""
     record = store.read("HGETALL", store.key("job", job_id), job_id=job_id)
     if not record:
         raise UnknownJob(job_id)
@@ -165,7 +235,7 @@ def read(store: Store, job_id: str) -> dict[bytes, bytes]:
 
 
 def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
-    """The jobs of these ids that are kept, in one round trip."""
+    """Read the jobs of these ids, in one round trip; leaves out ids without a record."""
     records = store.read_many([("HGETALL", store.key("job", job_id)) for job_id in ids])
     for job_id, record in zip(ids, records, strict=True):
         if record:
@@ -173,33 +243,33 @@ def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
 
 
 def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
-    """Have Redis keep the records of these jobs, which are over, for so long at least."""
+    """Keep the records of these jobs, which are over, for at least so many seconds."""
     store.read_many([("PEXPIRE", store.key("job", job_id), milliseconds(seconds), "GT") for job_id in ids])
 
 
 def fields(store: Store, job_id: str, *names: str) -> list[str]:
-    """These fields of one record, empty where it has none."""
-    found = store.read("HMGET", store.key("job", job_id), *names)
-    return [(value or b"").decode() for value in found]
+    """Read these fields of one record; a missing field is empty."""
+    values = store.read("HMGET", store.key("job", job_id), *names)
+    return [_text(value) for value in values]
 
 
 def fields_of_many(store: Store, ids: Sequence[str], *names: str) -> list[list[str]]:
-    """These fields of each record, in one round trip."""
+    """Read these fields of each record, in one round trip."""
     replies = store.read_many([("HMGET", store.key("job", job_id), *names) for job_id in ids])
-    return [[(value or b"").decode() for value in found] for found in replies]
+    return [[_text(value) for value in values] for values in replies]
 
 
 def owned(store: Store, job_id: str, token: str) -> bool:
-    """Does this token still own the job?"""
+    """True while this token owns the job."""
     current, state, condemned = fields(store, job_id, "token", "state", "condemned")
     return current == token and state in ("running", "ready") and condemned != current
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job stands: its key, its task, the step at work, and how many attempts before the last one raised.
+    """Where a job stands: its key, its task, the step at work, and how many attempts raised before the last.
 
-    `back`: the number of the rollback's step, None where the job is not rolled back; `error`: why it is.
+    `back`: the number of the rollback's step at work, None where the job is not rolled back. `error`: why it is.
     """
 
     key: str
@@ -219,24 +289,26 @@ class Standing:
 
 
 def standing(store: Store, job_id: str) -> Standing:
-    """A job that is gone stands as if it had never been taken."""
-    names = ("keys", "task", "phase", "back", "error")
-    keys, task, phase, back, error, *others = fields(store, job_id, *names, *_NUMBERS, *_SPEC)
-    step, attempt, losses, forgiven = (int(number or 0) for number in others[: len(_NUMBERS)])
-    spec = "".join(others[len(_NUMBERS) :])
-    place = chain.number_of(back) if phase == "rollback" else None
+    """Read where a job stands. A job that is gone counts as never claimed."""
+    names = ("keys", "task", "phase", "back", "error", "instead", "spec", *_NUMBERS)
+    values = fields(store, job_id, *names)
+    reader = FieldReader(dict(zip(names, values, strict=True)))
+    step, attempt, losses, forgiven = (reader.get(name, int, 0) for name in _NUMBERS)
+    key, task, phase = values[0].partition("\n")[0], values[1], values[2]
+    spec = chain.detoured(reader.spec(), step, reader.json("instead", list) or [])
+    place = reader.get("back", chain.number_of, 0) if phase == "rollback" else None
     tries = max(0, attempt - losses - forgiven - 1)
-    return Standing(keys.partition("\n")[0], task, loads(spec or "{}"), step, tries, place, cause_of(error))
+    return Standing(key, task, spec, step, tries, place, reader.get("error", cause_of, None))
 
 
 def callers(store: Store, ids: Sequence[str]) -> list[tuple[str, str, Spec]]:
-    """Id, task and spec of each of these calls; of a submit that melted, the task is '' and the spec is empty."""
-    found = zip(ids, fields_of_many(store, ids, "task", *_SPEC), strict=True) if ids else ()
-    return [(one, task, loads("".join(spec) or "{}")) for one, (task, *spec) in found]
+    """Read id, task and spec of each of these calls; of a coalesced submit, task and spec are empty."""
+    calls = zip(ids, fields_of_many(store, ids, "task", "spec"), strict=True) if ids else ()
+    return [(job_id, task, FieldReader({"spec": spec}).spec()) for job_id, (task, spec) in calls]
 
 
 def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The id of each job that is kept, and those of these fields that it has; `state` must be among them."""
+    """Yield the id of each job in Redis, and the fields among `names` that it has; `state` must be one of them."""
     begin = len(store.key("job", ""))
     ids = (name[begin:] for name in _names(store))
     while page := list(islice(ids, _PAGE)):
@@ -247,13 +319,13 @@ def scan(store: Store, *names: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _names(store: Store) -> Iterator[str]:
-    """A scan may say a name twice."""
+    """Yield the name of each record once; SCAN may repeat names."""
     pattern = "".join("\\" + c if c in "*?[]\\^" else c for c in store.key("job", "")) + "*"
     seen: set[str] = set()
     cursor = 0
     while True:
-        cursor, names = store.read("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-        fresh = {name.decode() for name in names} - seen
+        cursor, names = store.read("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
+        fresh = {_text(name) for name in names} - seen
         seen |= fresh
         yield from fresh
         if cursor == 0:

@@ -1,4 +1,4 @@
-"""A submit, checked whole before anything is written."""
+"""Checks a submit as a whole, before anything is written, and makes the arguments of the step `job_submit`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
 from coordinator.jobs.encoding import bounded, encode
-from coordinator.jobs.options import KEEP, Options, Target
-from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec
+from coordinator.jobs.options import KEEP, SubmitOptions, Target
+from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec, StepSpec
 from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
@@ -24,14 +24,14 @@ ON_FAILURE = ("release", "hold")
 UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
-_KNOWN = Options.__annotations__.keys()
+_KNOWN = SubmitOptions.__annotations__.keys()
 _OF_RESULT = {"message", "link", "link_error", "headers", "shadow", "ignore_result"}
 _HONOURED = SignatureOptions.__annotations__.keys()
 
 
-@dataclass(slots=True)  # not frozen: one is made for each submit
+@dataclass(slots=True)  # not frozen, which is faster: each submit makes one
 class JobRequest:
-    """A checked submit: `step_args` are those of the step job_submit. `not_before`: see `validation.start`.
+    """A checked submit: `step_args` are the arguments of the step job_submit. `not_before`: see `validation.start`.
 
     `when_busy`: `skip` looks at all keys; `skip 1 3` at the first and the third only.
     """
@@ -68,7 +68,8 @@ class JobRequest:
 class Call:
     """The part of a submit that the call of a keyed task adds.
 
-    `awaited`: under the call's own id, so that its outcome is told under that id where it is skipped or melts, too.
+    `awaited`: somebody may wait under the call's own id, so a call that is skipped or coalesced has its result there,
+    too.
     """
 
     message: Message
@@ -76,9 +77,9 @@ class Call:
 
 
 class Requests:
-    """Makes the requests of one installation and app; what is the same for all of them is worked out once.
+    """Makes the requests of one installation and app. Works out once what is the same for all of them.
 
-    `trusting`: of submits that wait for a node which has their task.
+    `trusting`: the target of submits that wait for a node with their task.
     """
 
     def __init__(self, settings: Settings, target: Target, trusting: Target | None = None) -> None:
@@ -91,14 +92,18 @@ class Requests:
             self._kept += f" {settings.keep_most}"
 
     def make(
-        self, keys: str | Sequence[str], given: Mapping[str, object], options: Options, call: Call | None = None
+        self,
+        keys: str | Sequence[str],
+        unchecked: Mapping[str, object],
+        options: SubmitOptions,
+        call: Call | None = None,
     ) -> JobRequest:
-        """Check a submit and lay out its record. Raises InvalidJob, which names what is wrong."""
+        """Check a submit, and make its record. Raises InvalidJob, which names the fault."""
         check_options(options)
-        signature, own = check_signature(given)
-        found, of_grab = self._place(keys, options)
-        when_busy, start = _when(options, own, found, call)
-        waits = "unknown" in options and validation.one_of("unknown", options["unknown"], UNKNOWN) == "wait"
+        signature, own = check_signature(unchecked)
+        lanes, of_grab = self._place(keys, options)
+        when_busy, start = _when(options, own, lanes, call)
+        waits = "if_unknown" in options and validation.one_of("if_unknown", options["if_unknown"], UNKNOWN) == "wait"
         plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
         own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
@@ -113,56 +118,60 @@ class Requests:
         if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
-            same = (first.kind, first.task, alike or text, *sorted(unite), *found)
+            same = (first.kind, first.task, alike or text, *sorted(unite), *lanes)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
-            fields += ["unite", bounded(f"{signature['task']}: unite has", dumps(unite), self._most)]
+            fields += ["unite", bounded(f"{signature['task']}: merge_args has", dumps(unite), self._most)]
         if rare := [*_rare(options, own, plan, call), *of_grab]:
             fields += ["seldom", 1, *rare]
         if call and when_busy in ("skip", "defer"):
             fields += ["expected", int(call.awaited)]
         if number := _priority(options, own):
             fields += ["priority", number]
-        return JobRequest(_id(options, own), found, when_busy, number, start, _room(options), tuple(fields))
+        return JobRequest(_id(options, own), lanes, when_busy, number, start, _room(options), tuple(fields))
 
-    def _limits(self, hard: int, options: Options) -> str:
+    def in_place_of_a_step(self, signature: Signature, needs: list[str]) -> list[StepSpec]:
+        """Make the steps that replace a job's own step, which has these labels. Raises InvalidJob."""
+        return chain.in_place_of_a_step(signature, self._target, needs)
+
+    def _limits(self, hard: int, options: SubmitOptions) -> str:
         """The record's `limits` (functions/rules/record.lua)."""
         attempts, losses, lifetime = 1, self._losses, self._lifetime
-        if (given := options.get("max_attempts")) is not None:
-            attempts = max(1, validation.count("max_attempts", given))
-        if (given := options.get("max_losses")) is not None:
-            losses = validation.count("max_losses", given)
+        if (number := options.get("max_attempts")) is not None:
+            attempts = max(1, validation.count("max_attempts", number))
+        if (number := options.get("max_losses")) is not None:
+            losses = validation.count("max_losses", number)
         if (seconds := options.get("max_lifetime")) is not None:
             lifetime = milliseconds(validation.limit("max_lifetime", seconds))
         return f"{attempts} {losses} {hard} {lifetime} {self._kept}"
 
-    def _place(self, keys: str | Sequence[str], options: Options) -> tuple[tuple[str, ...], list[Arg]]:
+    def _place(self, keys: str | Sequence[str], options: SubmitOptions) -> tuple[tuple[str, ...], list[Arg]]:
         """The keys of the lanes, and the fields that follow from them."""
         fair_by = self._target.fair_by
         if options.get("instance") is None:
-            if "keep" in options:
-                raise InvalidJob("keep is for a submit with an instance")
-            found = validation.check_keys(keys)
-            return found, ["group", validation.group(found[0], fair_by(found[0]))] if fair_by else []
+            if "keep_instance" in options:
+                raise InvalidJob("keep_instance is for a submit with an instance")
+            lanes = validation.check_keys(keys)
+            return lanes, ["group", validation.group(lanes[0], fair_by(lanes[0]))] if fair_by else []
         if options.get("when_busy", "queue") != "queue" or options.get("max_waiting") is not None:
             raise InvalidJob("a submit with an instance has lost where another has it: no when_busy, no max_waiting")
-        key, lane, keep = instances.checked_submit(keys, options["instance"], options.get("keep", KEEP))
+        key, lane, keep = instances.checked_submit(keys, options["instance"], options.get("keep_instance", KEEP))
         group = validation.group(key, fair_by(key)) if fair_by else key[: max(0, key.find("/"))]
         return (lane,), ["grab", keep, "group", group]
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Refuses an unknown name, with the known ones."""
+    """Refuse an unknown option; the error names the known ones."""
     if not options.keys() <= _KNOWN:
-        unknown = ", ".join(repr(name) for name in options if name not in _KNOWN)
+        unknown = ", ".join(f"{name!r}{validation.near(name, _KNOWN)}" for name in options if name not in _KNOWN)
         raise InvalidJob(f"got an unexpected option {unknown}; options of submit: {', '.join(sorted(_KNOWN))}")
 
 
-def check_signature(given: object) -> tuple[Signature, SignatureOptions]:
-    """A signature and its options; what cannot be honoured is refused by name."""
-    if not isinstance(given, Mapping) or not isinstance(given.get("task"), str):
-        raise InvalidJob(f"not a signature of a task: {given!r}; make one with task.s(…)")
-    signature = cast(Signature, given)
+def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
+    """Check a signature; return it and its options. Refuses by name what a job cannot honour."""
+    if not isinstance(unchecked, Mapping) or not isinstance(unchecked.get("task"), str):
+        raise InvalidJob(f"not a signature of a task: {unchecked!r}; make one with task.s(…)")
+    signature = cast(Signature, unchecked)
     name = signature["task"]
     kind = signature.get("subtask_type") or (name[7:] if name.startswith("celery.") else "")
     if kind and kind not in ("chain", "group", "chord"):
@@ -175,14 +184,14 @@ def check_signature(given: object) -> tuple[Signature, SignatureOptions]:
 
 
 def _alike(spec: Spec) -> Spec:
-    """The part of a call by which it is equal to another: what becomes of its result does not count."""
+    """The part of a spec that makes two calls equal. Where the result goes does not count."""
     return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
 
 
-def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:
-    """`when_busy`, and when the job may start (`validation.start`), 0 = now."""
-    given = options.get("when_busy", "queue")
-    when_busy = given if given == "queue" else _when_busy(given, keys)
+def _when(options: SubmitOptions, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:
+    """Return `when_busy`, and when the job may start (`validation.start`), 0 = now."""
+    policy = options.get("when_busy", "queue")
+    when_busy = policy if policy == "queue" else _when_busy(policy, keys)
     named = options.get("not_before")
     if named is not None:
         start: Arg = validation.epoch_ms(named)
@@ -197,52 +206,52 @@ def _when(options: Options, own: SignatureOptions, keys: tuple[str, ...], call: 
     return when_busy, start
 
 
-def _when_busy(given: object, keys: tuple[str, ...]) -> str:
-    """As JobRequest has it."""
-    if not isinstance(given, Mapping):
-        return validation.one_of("when_busy", cast(str, given), WHEN_BUSY)
-    if set(given) != set(keys):
-        raise InvalidJob(f"when_busy names {sorted(map(str, given))}: name each key of the job, and no other")
-    for one in given.values():
-        validation.one_of("when_busy of a key", one, WHEN_BUSY[:2])
-    places = [str(place) for place, key in enumerate(keys, 1) if given[key] == "skip"]
+def _when_busy(policies: object, keys: tuple[str, ...]) -> str:
+    """Write `when_busy` as JobRequest keeps it."""
+    if not isinstance(policies, Mapping):
+        return validation.one_of("when_busy", cast(str, policies), WHEN_BUSY)
+    if set(policies) != set(keys):
+        raise InvalidJob(f"when_busy names {sorted(map(str, policies))}: name each key of the job, and no other")
+    for policy in policies.values():
+        validation.one_of("when_busy of a key", policy, WHEN_BUSY[:2])
+    places = [str(place) for place, key in enumerate(keys, 1) if policies[key] == "skip"]
     if len(places) in (0, len(keys)):
         return "skip" if places else "queue"
     return " ".join(["skip", *places])
 
 
-def _id(options: Options, own: SignatureOptions) -> str:
-    given = options.get("job_id")
-    if given is None:
-        given = own.get("task_id")
-    return str(uuid.uuid4()) if given is None else validation.check_id(given)
+def _id(options: SubmitOptions, own: SignatureOptions) -> str:
+    job_id = options.get("job_id")
+    if job_id is None:
+        job_id = own.get("task_id")
+    return str(uuid.uuid4()) if job_id is None else validation.check_id(job_id)
 
 
-def _priority(options: Options, own: SignatureOptions) -> int:
-    given = options.get("priority")
-    if given is None:
-        given = own.get("priority")
-    return 0 if given is None else validation.priority(given)
+def _priority(options: SubmitOptions, own: SignatureOptions) -> int:
+    priority = options.get("priority")
+    if priority is None:
+        priority = own.get("priority")
+    return 0 if priority is None else validation.priority(priority)
 
 
-def _room(options: Options) -> Arg:
-    given = options.get("max_waiting")
-    return "" if given is None else validation.count("max_waiting", given)
+def _room(options: SubmitOptions) -> Arg:
+    most = options.get("max_waiting")
+    return "" if most is None else validation.count("max_waiting", most, 1)
 
 
-def _unite(options: Options, spec: Spec) -> dict[str, list[str] | None]:
-    """The texts to unite, which are no arguments of the task as it is submitted."""
-    united = validation.texts_by_name("unite", options["unite"]) if "unite" in options else {}
+def _unite(options: SubmitOptions, spec: Spec) -> dict[str, list[str] | None]:
+    """The texts to unite. Takes them out of the task's arguments, since the claim adds them."""
+    united = validation.texts_by_name("merge_args", options["merge_args"]) if "merge_args" in options else {}
     if not united:
         return {}
     if "steps" in spec:
-        raise InvalidJob("unite is for a job of one task")
+        raise InvalidJob("merge_args is for a job of one task")
     spec["kwargs"] = {name: value for name, value in spec.get("kwargs", {}).items() if name not in united}
     return united
 
 
-def _rare(options: Options, own: SignatureOptions, plan: chain.Plan, call: Call | None) -> list[Arg]:
-    """Fields that few jobs have: Redis looks for them only where `seldom` is set."""
+def _rare(options: SubmitOptions, own: SignatureOptions, plan: chain.Plan, call: Call | None) -> list[Arg]:
+    """Fields that few jobs have: the steps read them only where `seldom` is set."""
     fields: list[Arg] = []
     if plan.number:
         fields += ["step", plan.number]
@@ -250,8 +259,8 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan, call: Call 
         fields += ["undo", plan.undo]
     if "on_failure" in options and validation.one_of("on_failure", options["on_failure"], ON_FAILURE) == "hold":
         fields += ["hold", 1]
-    if (weight := options.get("weight", 1)) != 1:
-        fields += ["weight", validation.weight(weight)]
+    if "exclusive" in options and validation.flag("exclusive", options["exclusive"]):
+        fields += ["weight", "all"]
     if options.get("when_busy") == "replace":
         fields += ["replaces", 1]
     if "expires" in own:
@@ -263,8 +272,8 @@ def _rare(options: Options, own: SignatureOptions, plan: chain.Plan, call: Call 
     return fields
 
 
-def _spec(spec: Spec, own: SignatureOptions, options: Options) -> Spec:
-    """The spec of a plan, with what the signature's options and the submit's add to it."""
+def _spec(spec: Spec, own: SignatureOptions, options: SubmitOptions) -> Spec:
+    """Add the options of the signature and of the submit to a plan's spec."""
     if own.get("link"):
         spec["link"] = _links("link", own["link"])
     if own.get("link_error"):
@@ -284,10 +293,10 @@ def _spec(spec: Spec, own: SignatureOptions, options: Options) -> Spec:
     return spec
 
 
-def _links(name: str, given: object) -> list[Signature]:
-    """`set(link=…)` keeps a single one as it is."""
-    links = list(given) if isinstance(given, list | tuple) else [given]
-    for one in links:
-        if not isinstance(one, Mapping) or not isinstance(one.get("task"), str):
-            raise InvalidJob(f"{name} is no signature of a task: {one!r}")
+def _links(name: str, value: object) -> list[Signature]:
+    """Check links; `set(link=…)` keeps a single signature outside a list."""
+    links = list(value) if isinstance(value, list | tuple) else [value]
+    for link in links:
+        if not isinstance(link, Mapping) or not isinstance(link.get("task"), str):
+            raise InvalidJob(f"{name} is no signature of a task: {link!r}")
     return cast(list[Signature], links)

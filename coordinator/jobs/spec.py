@@ -1,4 +1,4 @@
-"""The JSON in a job's record, and the signatures it is made of: what each part is called and holds."""
+"""Types of the JSON in a job's record, and of the signatures that it is made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Required, TypedDict
 
-CHILD = "coordinator_parent"  # header of messages that a job publishes: whom to tell when they are done
+# Headers of messages that a job publishes: the job that waits for them, and the fence of the attempt.
+CHILD = "coordinator_parent"
+ATTEMPT = "coordinator_attempt"
 
 
 class SignatureOptions(TypedDict, total=False):
@@ -29,7 +31,7 @@ class SignatureOptions(TypedDict, total=False):
 
 
 class Signature(TypedDict, total=False):
-    """A task and its arguments. Those of a chain, group or chord (`subtask_type`) hold their tasks in `kwargs`."""
+    """A task and its arguments. A chain, group or chord (`subtask_type`) has its tasks in `kwargs`."""
 
     task: Required[str]
     args: Sequence[object]
@@ -47,11 +49,11 @@ class InCanvas(TypedDict, total=False):
     body: Signature | None
 
 
-_Placed = TypedDict("_Placed", {"class": str}, total=False)
+_WithClass = TypedDict("_WithClass", {"class": str}, total=False)
 
 
-class StepSpec(_Placed, total=False):
-    """A step as it is kept: a task and its arguments, or a `canvas` that it publishes. `limit`: ms; `soft`: seconds."""
+class StepSpec(_WithClass, total=False):
+    """A step in the record: a task and its arguments, or a `canvas` to publish. `limit`: ms; `soft`: seconds."""
 
     task: str
     args: list[object]
@@ -65,7 +67,7 @@ class StepSpec(_Placed, total=False):
 
 
 class Policy(TypedDict):
-    """A `Backoff` as it is kept."""
+    """A `Backoff` in the record."""
 
     first: float
     cap: float
@@ -75,8 +77,8 @@ class Policy(TypedDict):
 class Message(TypedDict, total=False):
     """The place of a keyed task's call in a canvas, as its message would have carried it. A usual value is left out.
 
-    `retries`: those before the call was submitted. `stamps`: those that `stamped_headers` names. `child_of`: the job
-    that waits for the end of the call, or of the task that published it.
+    `retries`: the number before the call was submitted. `stamps`: the headers that `stamped_headers` names. `child_of`:
+    the job that waits for the end of the call, or of the task that published it.
     """
 
     chain: list[Signature]
@@ -97,12 +99,13 @@ class Message(TypedDict, total=False):
 class Spec(StepSpec, total=False):
     """The part of a record that only the runner reads: of a single task its step, of a chain `steps` and `first`.
 
-    `first`: the number of the step to begin with. `free`: the task's own bound on attempts counts. `rollback`: laid out
-    as a job is.
+    `first`: the number of the step to begin with. `rest`: not in a record; the steps behind the one that replaces the
+    job's own step. `free`: the task's own bound on attempts counts. `rollback`: written as a job is.
     """
 
     steps: list[StepSpec]
     first: int
+    rest: list[StepSpec]
     message: Message
     rollback: Spec
     link: list[Signature]
@@ -114,7 +117,7 @@ class Spec(StepSpec, total=False):
 
 
 class Part(TypedDict, total=False):
-    """How a sub-result of an attempt ended: with a `result` or an `error`. It has neither where it had not ended."""
+    """The end of a sub-result of an attempt: a `result` or an `error`; neither where it had not ended."""
 
     id: str
     result: object
@@ -137,7 +140,7 @@ class Cause(TypedDict, total=False):
 
 
 class Handles(TypedDict):
-    """The sub-results that a parked job waits for; `one`: its task returned a single one, not a list."""
+    """The sub-results that a parked job waits for; `one`: its task returned a single result, not a list."""
 
     ids: list[str | None]
     one: bool

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, Locked
 from coordinator.jobs.instances import State, Winner
 from coordinator.jobs.record import Job
 from coordinator.jobs.states import Answer
 from coordinator.store.values import Json
 
 
-class Host(Protocol):
-    """The coordinator of a submission."""
+class JobReader(Protocol):
+    """The methods of a Coordinator that a Submission calls."""
 
     def job(self, job_id: str) -> Job: ...
 
@@ -41,22 +41,25 @@ class Submission:
     state: State = ""
     winner: Winner | None = None
     of: str = field(default="", compare=False)
+    _key: str = field(default="", repr=False, compare=False)
     _kept: Json = field(default=None, repr=False)
-    _host: Host | None = field(default=None, repr=False, compare=False)
+    _host: JobReader | None = field(default=None, repr=False, compare=False)
 
     @property
     def accepted(self) -> bool:
         return self.outcome not in ("skipped", "lost")
 
     def get(self, timeout: float | None = None) -> Any:
-        """Wait until the job is over or held, as `wait` does, and give its result. Raises its error.
+        """Wait until the job is over or held, as `wait` does, and return its result. Raises its error.
 
-        That is the task's own error where this process has its type, else JobFailed.
+        That is the task's own error where this process has its type, else JobFailed. A skipped submission has the
+        result of the job that it was skipped for; it raises Locked where no job, but a pause or a limit of 0 was in the
+        way.
         """
-        job = self._asked.wait(self.job_id, timeout)
+        job = self._reader.wait(self._result_id, timeout)
         if job.state == "succeeded":
             return job.result
-        raise self._asked.error_of(job)
+        raise self._reader.error_of(job)
 
     @property
     def result(self) -> Any:
@@ -66,11 +69,20 @@ class Submission:
         """
         if self.won is not None:
             return self._kept
-        job = self._asked.job(self.job_id)
-        return self._asked.error_of(job) if job.over and job.state != "succeeded" else job.result
+        job = self._reader.job(self._result_id)
+        return self._reader.error_of(job) if job.over and job.state != "succeeded" else job.result
 
     @property
-    def _asked(self) -> Host:
+    def _result_id(self) -> str:
+        """The id of the job whose result is the submission's."""
+        if self.outcome != "skipped":
+            return self.job_id
+        if not self.of:
+            raise Locked(self._key, None)
+        return self.of
+
+    @property
+    def _reader(self) -> JobReader:
         if self._host is None:
             raise CoordinatorError(f"ask the coordinator for job {self.job_id}: wait(…) or job(…)")
         return self._host

@@ -1,7 +1,8 @@
-"""Checks of what callers give: each raises InvalidJob with the name of the thing and the way out."""
+"""Checks the values that callers pass: each function raises InvalidJob, which names the value and the way out."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,37 +14,37 @@ from coordinator.store.times import milliseconds
 
 MAX_KEYS = 16
 
-GRABS = "grab:"  # the ids of grabs will begin so
+GRABS = "grab:"  # the ids of processes that grab begin so
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})\Z")
 
 
 class OwnId(str):
-    """An id of the coordinator's own making, such as a tick's. Callers cannot take such an id: see `is_reserved`."""
+    """An id that the coordinator made, such as a tick's. Callers cannot pass such an id: see `is_reserved`."""
 
     __slots__ = ()
 
 
 def check_keys(keys: object) -> tuple[str, ...]:
-    """The keys of a job: 1 to 16 different texts of 1 to 512 bytes without control characters."""
+    """Return the keys of a job: 1 to 16 different texts of 1 to 512 bytes without control characters."""
     if not isinstance(keys, Collection) or isinstance(keys, bytes):
         raise InvalidJob(f"a key is text, several are a list of texts, not {keys!r}")
-    found = (keys,) if isinstance(keys, str) else tuple(keys)
-    if not 1 <= len(found) <= MAX_KEYS:
-        raise InvalidJob(f"a job has 1 to {MAX_KEYS} keys, not {len(found)}")
-    for key in found:
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    if not 1 <= len(names) <= MAX_KEYS:
+        raise InvalidJob(f"a job has 1 to {MAX_KEYS} keys, not {len(names)}")
+    for key in names:
         if not isinstance(key, str) or not printable(key):
             raise InvalidJob(f"a key is text that is not empty, without control characters, not {key!r}")
         if len(key.encode()) > 512:
             raise InvalidJob(f"key {key[:40]!r}… has {len(key.encode())} bytes; at most 512 (hash longer names)")
-        if found.count(key) > 1:
+        if names.count(key) > 1:
             raise InvalidJob(f"key {key!r} is named twice")
-    return found
+    return names
 
 
 def is_id(job_id: object) -> bool:
-    """Can a job have this id?"""
+    """True if a job can have this id."""
     return isinstance(job_id, str) and printable(job_id) and len(job_id.encode()) <= 512
 
 
@@ -59,7 +60,7 @@ def check_id(job_id: str) -> str:
 
 
 def is_reserved(job_id: str) -> bool:
-    """Would this id be taken for that of a tick, `<name>@<instant>`, or of a grab?"""
+    """True if the id has the form of a tick's, `<name>@<instant>`, or of a grab's."""
     return job_id.startswith(GRABS) or bool(_TICK.search(job_id))
 
 
@@ -70,8 +71,9 @@ def check_node(name: str) -> str:
 
 
 def start(name: str, value: object) -> int | str:
-    """Seconds from now, a datetime, or an ISO text, as a step takes it: `+<ms>` from when Redis takes the step, or ms
-    since the epoch.
+    """Write seconds from now, a datetime, or an ISO text as the steps read it.
+
+    That is `+<ms>`, counted from when Redis runs the step, or ms since the epoch.
     """
     try:
         if isinstance(value, int | float):
@@ -91,7 +93,7 @@ def epoch_ms(moment: datetime) -> int:
 
 
 def texts(name: str, values: object) -> list[str]:
-    """Sorted and each once; a single text is no collection of texts."""
+    """Return the texts sorted, each once. Refuses a single text, which is no collection of texts."""
     if isinstance(values, str) or not isinstance(values, Collection):
         raise InvalidJob(f"{name} is a list of texts, not {values!r}")
     return sorted({text(name, value) for value in values})
@@ -104,9 +106,9 @@ def text(name: str, value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for a message: its beginning."""
-    found = repr(value)
-    return found if len(found) <= 200 else f"{found[:200]}…"
+    """The repr of a value, cut for a message."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def utf8(name: str, value: str) -> bytes:
@@ -117,17 +119,17 @@ def utf8(name: str, value: str) -> bytes:
 
 
 def texts_by_name(name: str, values: object) -> dict[str, list[str] | None]:
-    """{name: texts or None}: None is everything."""
+    """Return {name: texts or None}; None stands for everything."""
     if not isinstance(values, Mapping):
         raise InvalidJob(f"{name} is {{argument: texts}}, not {values!r}")
     return {
-        text(name, argument): None if given is None else texts(str(argument), given) or None
-        for argument, given in values.items()
+        text(name, argument): None if wanted is None else texts(str(argument), wanted) or None
+        for argument, wanted in values.items()
     }
 
 
 def printable(text: str) -> bool:
-    """Not empty, no control characters, and UTF-8 can say it."""
+    """True if the text is not empty, has no control characters, and can be written in UTF-8."""
     if text.isascii() and text.isprintable():
         return bool(text)
     return bool(text) and not _CONTROL.search(text) and text.encode(errors="replace").decode() == text
@@ -157,10 +159,16 @@ def group(key: str, value: object) -> str:
     return value
 
 
-def weight(value: object) -> str:
-    if value != "all":
-        raise InvalidJob(f'weight is 1 or "all", not {value!r}')
-    return str(value)
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidJob(f"{name} is True or False, not {value!r}")
+    return value
+
+
+def near(name: object, known: Collection[str]) -> str:
+    """A hint at the known name that is most like this one, in brackets; "" where none is like it."""
+    close = difflib.get_close_matches(str(name), known, 1, cutoff=0.45)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def limit(name: str, value: object) -> float:
@@ -169,25 +177,25 @@ def limit(name: str, value: object) -> float:
     return float(value)
 
 
-def delays(given: object) -> list[float] | Policy:
-    """`retry_delay` as it is kept."""
-    if isinstance(given, Backoff):
-        return {"first": _delay(given.first, given), "cap": _delay(given.cap, given), "jitter": bool(given.jitter)}
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        if not given:
+def delays(option: object) -> list[float] | Policy:
+    """Return `retry_delay` as the record keeps it."""
+    if isinstance(option, Backoff):
+        return {"first": _delay(option.first, option), "cap": _delay(option.cap, option), "jitter": bool(option.jitter)}
+    if isinstance(option, Sequence) and not isinstance(option, str):
+        if not option:
             raise InvalidJob("retry_delay is an empty list")
-        return [_delay(one, given) for one in given]
-    return [_delay(given, given)]
+        return [_delay(delay, option) for delay in option]
+    return [_delay(option, option)]
 
 
-def _delay(seconds: object, given: object) -> float:
+def _delay(seconds: object, option: object) -> float:
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < 1e10:
-        raise InvalidJob(f"retry_delay is seconds from 0, a list of them, or a Backoff, not {given!r}")
+        raise InvalidJob(f"retry_delay is seconds from 0, a list of them, or a Backoff, not {option!r}")
     return seconds
 
 
-def names_of_errors(name: str, given: object) -> list[str]:
-    """Types of exceptions, each as `module.name`."""
-    if isinstance(given, Collection) and all(isinstance(one, type) and issubclass(one, BaseException) for one in given):
-        return [f"{kind.__module__}.{kind.__qualname__}" for kind in given]
-    raise InvalidJob(f"{name} is a list of types of exceptions, not {given!r}")
+def names_of_errors(name: str, types: object) -> list[str]:
+    """Return the names of exception types, each as `module.name`."""
+    if isinstance(types, Collection) and all(isinstance(it, type) and issubclass(it, BaseException) for it in types):
+        return [f"{kind.__module__}.{kind.__qualname__}" for kind in types]
+    raise InvalidJob(f"{name} is a list of types of exceptions, not {types!r}")

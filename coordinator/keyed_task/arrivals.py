@@ -1,10 +1,11 @@
-"""Messages of keyed tasks that reach a worker although nobody with the library sent them.
+"""Puts messages of keyed tasks in line that reach a worker as ordinary messages.
 
-A process that knows only the task's name sent it, or a worker that lacks the task went on with a chain. The worker
-submits the call under the message's task id, and acknowledges the message then. So a Redis that is away leaves it
-unacknowledged, and a message that comes twice starts nothing twice.
+Such a message comes from a process that knows only the task's name, or from a worker that lacks the task and went on
+with a chain. The worker submits the call under the message's task id, and then acknowledges the message. So a message
+stays unacknowledged while Redis is away, and a message that comes twice starts nothing twice.
 
-The worker's event loop never waits for Redis. It hands the message to the pool, as the argument of a task of ours.
+The worker's event loop never waits for Redis: it passes the message to the pool, as the argument of the task
+`coordinator.arrive`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from kombu.message import Message
 from kombu.utils.json import dumps
 
 from coordinator.broker.transport import is_redis
+from coordinator.celery_patches.quiet_task import QuietTask
 from coordinator.errors import InvalidJob, LaneFull, Locked, SettingsError, StoreRefused, StoreUnavailable
-from coordinator.execution.quiet_task import QuietTask
 from coordinator.keyed_task.calls import KeyedTasks
 from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
 from coordinator.keyed_task.message import PAST, Headers, MessageProperties, Received, read
@@ -37,7 +38,7 @@ _OPTIONS = {
     "shared": False, "bind": True, "ignore_result": True, "send_events": False, "acks_late": True, "rate_limit": None,
     "reject_on_worker_lost": True, "retry_on_worker_lost": False,
 }  # fmt: skip
-_YEAR = 366 * 24 * 3600  # above any limit of an app: else it would end the wait for Redis, and lose the message
+_YEAR = 366 * 24 * 3600  # above any limit of an app: such a limit would end the wait for Redis, and lose the message
 _WAIT = 5.0  # seconds for which a process waits for Redis; then the message goes back to its queue
 _PAUSE = 0.25
 
@@ -45,7 +46,7 @@ Settle = Callable[..., None]  # acknowledges or rejects a message
 
 
 class Handler(Protocol):
-    """How a worker takes the messages of one task: Celery's strategies."""
+    """A Celery strategy: takes the messages of one task in a worker."""
 
     def __call__(
         self, message: Message, body: object, ack: Settle, reject: Settle, callbacks: Sequence[Callable[..., None]]
@@ -53,8 +54,8 @@ class Handler(Protocol):
 
 
 def install_arrivals(app: Celery) -> None:
-    """Make the task that submits what arrived."""
-    keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
+    """Make the task `coordinator.arrive`, which submits the call of a message."""
+    keyed_tasks: KeyedTasks = app.coordinator._keyed_tasks
 
     def arrive(task: Task, headers: Headers, properties: MessageProperties, body: object, queue: str) -> None:
         keyed = keyed_tasks.named(headers["task"])
@@ -73,7 +74,7 @@ def _put_in_line(producer: LaneProducer, received: Received) -> None:
     until = time.monotonic() + _WAIT
     while True:
         try:
-            told = producer.submit(received)
+            submission = producer.submit(received)
         except (InvalidJob, LaneFull, Locked) as error:
             logger.error("a message of %s has come, and cannot be put in line: %s", received.signature["task"], error)
             return producer.fail(received, error)
@@ -83,13 +84,15 @@ def _put_in_line(producer: LaneProducer, received: Received) -> None:
                 raise Reject(str(error), requeue=True) from error
             time.sleep(_PAUSE)
         else:
-            logger.info("a message of %s has come: %s, %s", received.signature["task"], told.job_id, told.outcome)
+            logger.info(
+                "a message of %s has come: %s, %s", received.signature["task"], submission.job_id, submission.outcome
+            )
             return None
 
 
 def into_lanes(app: Celery, strategies: MutableMapping[str, Handler]) -> None:
-    """Have a worker put messages of keyed tasks in line. `strategies`: how it takes each task's messages."""
-    keyed_tasks: KeyedTasks = app.coordinator.keyed_tasks
+    """Make a worker put messages of keyed tasks in line. `strategies`: Celery's, by the name of the task."""
+    keyed_tasks: KeyedTasks = app.coordinator._keyed_tasks
     arrive = strategies[TASK]
     for name, task in app.tasks.items():
         if keyed_tasks.of(task) is not None:
@@ -100,7 +103,7 @@ def _take(
     app: Celery, usual: Handler, arrive: Handler, message: Message, body: object, ack: Settle, reject: Settle,
     callbacks: Sequence[Callable[..., None]],
 ) -> None:  # fmt: skip
-    """A revoked one, and one that is to go past its lane, is Celery's own business."""
+    """Take a message. Leaves to Celery a message that was revoked, or is to go past its lane."""
     headers = message.headers
     if body is not None or "id" not in headers or headers.get(PAST) is False or headers["id"] in state.revoked:
         usual(message, body, ack, reject, callbacks)
@@ -109,7 +112,7 @@ def _take(
 
 
 def _wrapped(app: Celery, message: Message) -> Message:
-    """The message as the argument of our task. Arguments that JSON cannot hold are refused."""
+    """Make the message the argument of our task. Refuses arguments that JSON cannot hold."""
     try:
         queue = queue_of(app, message.delivery_info)
     except InvalidJob:

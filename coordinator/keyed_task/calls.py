@@ -1,11 +1,11 @@
-"""Calls of keyed tasks go through their lanes.
+"""Sends calls of keyed tasks through their lanes.
 
     delay, apply_async, canvas, links, beats ─► Task.apply_async ─► app.send_task ─► a producer
                                                                     ours             ours, where the task is keyed
 
 Celery checks the arguments, merges the options, routes, makes the message and sends its signals and events. Only the
-last step is ours: the producer, which would publish the message, submits it as a job. So whatever Celery knows of a
-call goes into the job, and the base class of a user that has an `apply_async` of its own is still called.
+last step is ours: the producer, which would publish the message, submits it as a job. So all that Celery knows of a
+call goes into the job, and a user's own `apply_async` in a base class is still called.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from kombu.messaging import Producer
 
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs.arguments import checked, in_canvas
-from coordinator.jobs.options import Arguments, Options
+from coordinator.jobs.options import Arguments, SubmitOptions
 from coordinator.jobs.request import Call, Requests, check_signature
 from coordinator.jobs.spec import Signature
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer
 from coordinator.keyed_task.message import PAST
 from coordinator.keyed_task.option import KeyedTask, read
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 
 _NOT_OURS = ("celery.", "coordinator.")
 
 
-class Host(Protocol):
-    """The parts of a Coordinator that put a call in line."""
+class LaneHost(Protocol):
+    """The attributes of a Coordinator that put a call in line."""
 
     @property
-    def core(self) -> Lanes: ...
+    def _core(self) -> Lanes: ...
 
     @property
-    def requests(self) -> Requests: ...
+    def _requests(self) -> Requests: ...
 
-    def check_open(self) -> None: ...
+    def _check_open(self) -> None: ...
 
 
 class Sending(TypedDict, total=False):
-    """The options of `app.send_task` that we read; Celery has more."""
+    """The options of `app.send_task` that this module reads; Celery has more."""
 
     task_type: Task | None
     task_id: str | None
@@ -59,12 +59,13 @@ class Sending(TypedDict, total=False):
     publisher: Producer | None
     connection: Connection | None
     result_cls: Callable[[str], AsyncResult] | None
+    coordinate: bool | None
 
 
 class KeyedTasks:
     """The keyed tasks of one app. `install` puts them between its calls and its broker."""
 
-    def __init__(self, app: Celery, host: Host) -> None:
+    def __init__(self, app: Celery, host: LaneHost) -> None:
         self._app = app
         self._host = host
         self._known: dict[str, tuple[Task, KeyedTask | None]] = {}
@@ -76,8 +77,8 @@ class KeyedTasks:
         finalize = _usual(app, "finalize")
         names = list(inspect.signature(app.send_task).parameters)[:-1]
 
-        def send_task(name: str, *args: object, coordinate: object = None, **given: object) -> AsyncResult:
-            options = cast(Sending, given | dict(zip(names[1:], args, strict=False)))
+        def send_task(name: str, *args: object, coordinate: object = None, **named: object) -> AsyncResult:
+            options = cast(Sending, named | dict(zip(names[1:], args, strict=False)))
             self._check_rest(options)
             task = options.get("task_type") or app._tasks.get(name)
             keyed = self.of(task) if task is not None else None
@@ -97,12 +98,12 @@ class KeyedTasks:
 
         app.send_task, app.finalize = send_task, finalized
 
-    def submit(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission:
-        self._host.check_open()
-        return self._host.core.submit(self._host.requests.make(keys, signature, options, call))
+    def submit(self, keys: Sequence[str], signature: Signature, options: SubmitOptions, call: Call) -> Submission:
+        self._host._check_open()
+        return self._host._core.submit(self._host._requests.make(keys, signature, options, call))
 
     def of(self, task: Task) -> KeyedTask | None:
-        """The option of a task, read once. Annotations for all tasks make none of Celery's own keyed, nor of ours.
+        """The option of a task, read once; None for tasks of Celery and ours, whatever annotations for all tasks say.
 
         Raises SettingsError.
         """
@@ -121,8 +122,24 @@ class KeyedTasks:
         task = self._app.tasks.get(name)
         return None if task is None else self.of(task)
 
+    def lanes_of(self, signature: Signature, before: int) -> tuple[str, ...] | None:
+        """The lanes of a call in a canvas; () where it goes past its lanes, None where its key needs a later result.
+
+        `before`: the number of results that the call gets in front of its arguments.
+        """
+        keyed, options = self.named(signature["task"]), cast(Sending, signature.get("options") or {})
+        past = options.get("coordinate") is False or (options.get("headers") or {}).get(PAST) is False
+        if keyed is None or past:
+            return ()
+        try:
+            return keyed.keys_of(
+                [*(object() for _ in range(before)), *(signature.get("args") or ())], signature.get("kwargs")
+            )
+        except Exception:  # a function of the arguments is called, too
+            return None
+
     def check(self) -> None:
-        """Read the options of all tasks. Raises SettingsError, which names all that is wrong."""
+        """Read the options of all tasks. Raises SettingsError, which names every fault."""
         wrong = []
         for task in list(self._app._tasks.values()):
             try:
@@ -133,41 +150,45 @@ class KeyedTasks:
             raise SettingsError("; ".join(wrong))
 
     def _check_rest(self, options: Sending) -> None:
-        """The arguments of the keyed tasks behind a call, in its chain and its chord, as those of the call itself."""
+        """Check the arguments of the keyed tasks behind a call, in its chain and its chord."""
         if chain := options.get("chain"):
-            options["chain"] = [in_canvas(step, 1, self._given) for step in chain]
+            options["chain"] = [in_canvas(step, 1, self._checked_arguments) for step in chain]
         if chord := options.get("chord"):
-            options["chord"] = in_canvas(chord, 1, self._given)
+            options["chord"] = in_canvas(chord, 1, self._checked_arguments)
 
-    def _given(self, one: Signature, before: int) -> Arguments | None:
-        task = self._app._tasks.get(one["task"])
+    def _checked_arguments(self, signature: Signature, before: int) -> Arguments | None:
+        task = self._app._tasks.get(signature["task"])
         if task is None or self.of(task) is None:
             return None
-        return checked(task, (list(one.get("args") or ()), dict(one.get("kwargs") or {})), before)
+        return checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), before)
 
     def _through_lane(
         self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: Sending
     ) -> AsyncResult:
-        given = options.pop("producer", None) or options.pop("publisher", None)
+        callers_producer = options.pop("producer", None) or options.pop("publisher", None)
         connection = options.pop("connection", None)
         own = options.get("task_id") is not None
-        made: Callable[[str], AsyncResult] = options.pop("result_cls", None) or self._app.AsyncResult
-        producer = LaneProducer(self._app, self.submit, keyed, own, given, connection)
+        result_class: Callable[[str], AsyncResult] = options.pop("result_cls", None) or self._app.AsyncResult
+        producer = LaneProducer(self._app, self.submit, keyed, own, callers_producer, connection)
+
+        def result(task_id: str) -> AsyncResult:
+            return result_class(producer.result_id(task_id))
+
         with producer:
-            return send(name, **options, producer=producer, result_cls=lambda task_id: made(producer.told(task_id)))
+            return send(name, **options, producer=producer, result_cls=result)
 
 
 def _usual(app: Celery, name: str) -> Callable[..., object]:
-    """The app's own method, as its class has it at each call: an SDK that traces tasks may wrap it later."""
+    """The app's own method, looked up in its class at each call: an SDK that traces tasks may wrap it later."""
     own: Callable[..., object] | None = vars(app).get(name)
     return own or (lambda *args, **options: getattr(type(app), name)(app, *args, **options))
 
 
 def own_keys(
-    keyed_tasks: KeyedTasks | None, given: Mapping[str, object], options: Options
-) -> tuple[Sequence[str], Options]:
-    """For a submit that names no key: those of the task's own option, and its options under those of the submit."""
-    signature, _ = check_signature(given)
+    keyed_tasks: KeyedTasks | None, unchecked: Mapping[str, object], options: SubmitOptions
+) -> tuple[Sequence[str], SubmitOptions]:
+    """The keys of a submit that names none, from the task's own option, and the options; the submit's own win."""
+    signature, _ = check_signature(unchecked)
     keyed = keyed_tasks.named(signature["task"]) if keyed_tasks else None
     if keyed is None:
         raise InvalidJob(f"{signature['task']}: name a key; the task has no option `coordinate` of its own")

@@ -1,4 +1,4 @@
-"""Keys from the arguments of a call: texts over the task's own argument names, or functions of the arguments."""
+"""Makes keys from the arguments of a call, by texts with the task's argument names, or functions of the arguments."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _FIRST = re.compile(r"[^.\[]*")
 
 @dataclass(frozen=True)
 class Keys:
-    """`parts`: texts and functions. `signature`: of the task's body, without `self`."""
+    """The option `key`. `parts`: texts and functions. `signature`: of the task's body, without `self`."""
 
     parts: tuple[KeyOption, ...]
     signature: inspect.Signature
 
     @classmethod
-    def read(cls, given: object, signature: inspect.Signature) -> Keys:
+    def read(cls, option: object, signature: inspect.Signature) -> Keys:
         """Check the option `key` against the task's own arguments. Raises InvalidJob."""
-        parts = tuple(given) if isinstance(given, list | tuple) else (given,)
+        parts = tuple(option) if isinstance(option, list | tuple) else (option,)
         if not parts:
             raise InvalidJob("key is an empty list")
         for part in parts:
@@ -37,32 +37,32 @@ class Keys:
         return cls(parts, signature)
 
     def of(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
-        """The keys of a call, each once. Raises InvalidJob where one cannot be made."""
+        """The keys of a call, each once. Raises InvalidJob where a key cannot be made."""
         return list(dict.fromkeys(key for _, keys in self.by_part(args, kwargs) for key in keys))
 
     def by_part(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[tuple[KeyOption, list[object]]]:
-        """Beside each part the keys that it gives for a call. Raises InvalidJob where one cannot be made."""
+        """Each part with the keys that it makes for a call. Raises InvalidJob where a key cannot be made."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidJob(f"it cannot be called so, and has no key: {error}") from error
         bound.apply_defaults()
-        return [(part, self._given(part, bound)) for part in self.parts]
+        return [(part, self._of_part(part, bound)) for part in self.parts]
 
-    def _given(self, part: KeyOption, bound: inspect.BoundArguments) -> list[object]:
+    def _of_part(self, part: KeyOption, bound: inspect.BoundArguments) -> list[object]:
         if isinstance(part, str):
             return [_filled(part, self._named(bound))]
-        given: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
-        return list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
+        keys: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+        return list(keys) if isinstance(keys, list | tuple | set | frozenset) else [keys]
 
     @property
     def _by_place(self) -> bool:
-        """Some of its arguments have no name."""
-        kinds = {one.kind for one in self.signature.parameters.values()}
+        """True if some arguments of the task have no name."""
+        kinds = {parameter.kind for parameter in self.signature.parameters.values()}
         return not kinds.isdisjoint({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL})
 
     def _named(self, bound: inspect.BoundArguments) -> dict[str, object]:
-        """The arguments by name; those that the body takes as `**kwargs` have names, too."""
+        """The arguments by name, with those that the body takes as `**kwargs`."""
         named: dict[str, object] = {}
         for name, value in bound.arguments.items():
             if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
@@ -73,10 +73,10 @@ class Keys:
 
 
 def _check(text: str, signature: inspect.Signature) -> None:
-    known = [name for name, one in signature.parameters.items() if one.kind not in _VARIOUS]
+    known = [name for name, parameter in signature.parameters.items() if parameter.kind not in _VARIOUS]
     if text in known:
         raise InvalidJob(f"key {text!r} is one lane for all calls: write '{{{text}}}' for what the argument says")
-    open_ = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
+    open_ = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     try:
         parsed = list(Formatter().parse(text))
     except ValueError as error:
@@ -89,9 +89,9 @@ def _check(text: str, signature: inspect.Signature) -> None:
 
 
 def _argument(field: str | None) -> str | None:
-    """`order` of `order[id]`; None for plain text."""
-    found = None if field is None else _FIRST.match(field)
-    return found.group() if found else None
+    """The argument that a field names: `order` of `order[id]`; None for plain text."""
+    match = None if field is None else _FIRST.match(field)
+    return match.group() if match else None
 
 
 def _filled(text: str, named: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The producer of a keyed task's call: Celery publishes the message with it, and it submits a job.
+"""The producer of a keyed task's call: where Celery publishes the message, it submits a job.
 
 It publishes the event `task-sent` to the broker, as any producer would, with one of the app's own producers.
 """
@@ -18,7 +18,7 @@ from kombu.messaging import Producer
 
 from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
-from coordinator.jobs.options import Options
+from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import Call
 from coordinator.jobs.spec import Signature, Spec
 from coordinator.jobs.submission import Submission
@@ -30,7 +30,7 @@ _CANVAS = {"chain", "chord", "group"}
 
 
 class Routed(TypedDict, total=False):
-    """Where a message goes."""
+    """The options that say where a message goes."""
 
     exchange: Exchange | str | None
     routing_key: str | None
@@ -38,21 +38,21 @@ class Routed(TypedDict, total=False):
 
 
 class Sent(MessageProperties, Routed, total=False):
-    """The part that we read of what Celery gives to a producer."""
+    """The options of `publish` that this module reads."""
 
 
 class LaneUnavailable(StoreUnavailable, OperationalError):
-    """A call of a keyed task met a Redis that does not answer. Celery tries such a call again, under the same id."""
+    """Redis did not answer a call of a keyed task. Celery tries such a call again, under the same id."""
 
 
 class Submit(Protocol):
-    """A coordinator's way to put a call in line."""
+    """A function that puts a call in line."""
 
-    def __call__(self, keys: Sequence[str], signature: Signature, options: Options, call: Call) -> Submission: ...
+    def __call__(self, keys: Sequence[str], signature: Signature, options: SubmitOptions, call: Call) -> Submission: ...
 
 
 class LaneProducer:
-    """For one call. `own`: the caller named the id of the call, and may wait under it."""
+    """The producer of one call. `own`: the caller named the id of the call, and may wait under it."""
 
     def __init__(
         self, app: Celery, submit: Submit, keyed: KeyedTask, own: bool, producer: Producer | None = None,
@@ -62,7 +62,7 @@ class LaneProducer:
         self._submit = submit
         self._keyed = keyed
         self._own = own
-        self._given = producer
+        self._producer = producer
         self._connection = connection
         self._lent = ExitStack()
         self._submission: Submission | None = None
@@ -76,7 +76,7 @@ class LaneProducer:
 
     @property
     def connection(self) -> Connection:
-        """For Celery, which asks it for the names of its errors; nothing connects."""
+        """For Celery, which reads the types of its errors; nothing connects."""
         return self._connection or self._app.producer_pool.connections.connection
 
     @property
@@ -86,15 +86,15 @@ class LaneProducer:
     @property
     def channel(self) -> object:
         """For the backend `rpc://`, which declares its queue."""
-        return self._real().channel
+        return self._own_producer().channel
 
     def revive(self, _: object) -> None:
-        """Celery does so before it tries a publish again."""
+        """Do nothing; Celery calls it before it repeats a publish."""
 
     def publish(self, body: object, *, headers: Headers, **options: Unpack[Sent]) -> object:
-        """Submit the message. A later one is an event."""
+        """Submit the first message, the call; publish later ones, which are events."""
         if self._submission is not None:
-            return self._real().publish(body, headers=headers, **options)
+            return self._own_producer().publish(body, headers=headers, **options)
         number = options.get("priority")
         if number is not None and is_redis(self.connection):  # there, 0 goes first
             number = -number
@@ -109,30 +109,32 @@ class LaneProducer:
         options = self._keyed.options_of(signature)
         self._awaited = self._is_awaited(received)
         try:
-            told = self._submit(keys, signature, options, Call(received.message, self._awaited))
+            submission = self._submit(keys, signature, options, Call(received.message, self._awaited))
         except StoreUnavailable as error:
             raise LaneUnavailable(str(error), error.job_id) from error
-        if told.outcome == "skipped" and self._keyed.raises:
-            raise Locked(keys[0], told.of or None)
-        if told.outcome == "skipped" and not told.of:
+        if submission.outcome == "skipped" and self._keyed.raises:
+            raise Locked(keys[0], submission.of or None)
+        if submission.outcome == "skipped" and not submission.of:
             self.fail(received, Locked(keys[0], None))
-        return told
+        return submission
 
-    def told(self, task_id: str) -> str:
-        """The id under which the caller finds the result."""
-        said = self._submission
-        return said.of if said and said.outcome == "skipped" and said.of and not self._awaited else task_id
+    def result_id(self, task_id: str) -> str:
+        """The id under which the caller gets the result."""
+        submission = self._submission
+        if submission and submission.outcome == "skipped" and submission.of and not self._awaited:
+            return submission.of
+        return task_id
 
     def _is_awaited(self, received: Received) -> bool:
-        """Nobody waits for a tick."""
+        """True if somebody may wait for the call under its own id. Nobody waits for a tick."""
         options, message = received.signature["options"], received.message
         if "link" in options or "link_error" in options or not _CANVAS.isdisjoint(message):
             return True
         return self._own and not isinstance(options["task_id"], OwnId)
 
     def fail(self, received: Received, error: BaseException) -> None:
-        """End a call that no job stands for: a lock or an operator's pause turned it away, for one."""
-        canvas = import_module("coordinator.execution.canvas")  # few clients need it
+        """End a call that became no job, such as one that met a lock or an operator's pause."""
+        canvas = import_module("coordinator.runner.canvas")  # few clients need it
         options = received.signature["options"]
         spec: Spec = {"message": received.message}
         if "link_error" in options:
@@ -144,11 +146,11 @@ class LaneProducer:
         )
         canvas.go_on(self._app, request, canvas.Ended(states.FAILURE, error, None), kept)
 
-    def _real(self) -> Producer:
-        """The caller's producer, or one of the app's own until the call is over."""
-        if self._given is None:
-            self._given = self._lent.enter_context(self._app.producer_pool.acquire(block=True))
-        return self._given
+    def _own_producer(self) -> Producer:
+        """The caller's producer, or a producer of the app's pool until the call is over."""
+        if self._producer is None:
+            self._producer = self._lent.enter_context(self._app.producer_pool.acquire(block=True))
+        return self._producer
 
 
 def queue_of(app: Celery, options: Routed) -> str:

@@ -1,4 +1,4 @@
-"""A task message of Celery's protocol 2, read as the submit of a job.
+"""Reads a task message of Celery's protocol 2 as the submit of a job.
 
 Celery makes the message of a keyed task as it makes any other. The job carries what the message would have carried: the
 task, its arguments and options, its place in a canvas, and the headers of users.
@@ -12,17 +12,18 @@ from typing import NamedTuple, Required, TypedDict, cast
 from celery.app.task import Context
 
 from coordinator.errors import InvalidJob
-from coordinator.jobs.spec import CHILD, Message, Signature, SignatureOptions
+from coordinator.jobs.spec import ATTEMPT, CHILD, Message, Signature, SignatureOptions
 from coordinator.jobs.validation import OwnId, is_reserved
 
 PAST = "coordinate"  # a header: False in a message that goes past the lane on purpose
 
-_OF_CELERY = {*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", "content_type", PAST, CHILD}
+_OURS = {PAST, CHILD, ATTEMPT}
+_OF_CELERY = {*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", "content_type", *_OURS}
 _USUAL: tuple[object, ...] = (None, "", 0, [], {})
 
 
 class Headers(TypedDict, total=False):
-    """Those of Celery's protocol 2 that we read; users put theirs beside them."""
+    """The headers of Celery's protocol 2 that this module reads; users put theirs beside them."""
 
     id: Required[str]
     task: Required[str]
@@ -45,7 +46,7 @@ class Headers(TypedDict, total=False):
 
 
 class MessageProperties(TypedDict, total=False):
-    """Those of a message."""
+    """The properties of a message that this module reads."""
 
     priority: int | None
     reply_to: str | None
@@ -71,12 +72,12 @@ class Received(NamedTuple):
 
 
 def read(headers: Headers, properties: MessageProperties, body: object, queue: str, priority: int | None) -> Received:
-    """`priority`: greater goes first. Raises InvalidJob for a message of another protocol."""
+    """Read a message. `priority`: greater goes first. Raises InvalidJob for a message of another protocol."""
     if not isinstance(body, list | tuple) or len(body) != 3:
         raise InvalidJob(f"{headers.get('task')}: a keyed task needs messages of protocol 2 (task_protocol)")
     args, kwargs, embed = cast(Body, body)
     task_id = str(headers["id"])
-    if is_reserved(task_id):  # a tick's: callers cannot take such an id, and beats may
+    if is_reserved(task_id):  # a tick's id, which beats may pass, and callers may not
         task_id = headers["id"] if isinstance(headers["id"], OwnId) else OwnId(task_id)
     hard, soft = headers.get("timelimit") or (None, None)
     options: dict[str, object] = {
@@ -103,15 +104,15 @@ def read(headers: Headers, properties: MessageProperties, body: object, queue: s
 
 
 def _of_users(headers: Headers) -> dict[str, object]:
-    """Those of users, and those under `headers`: SDKs that trace tasks put theirs there, too."""
+    """The headers of users, and the ones under `headers`, where SDKs that trace tasks put theirs, too."""
     own = {name: value for name, value in headers.items() if name not in _OF_CELERY}
     return own | dict(headers.get("headers") or {})
 
 
 def _message(headers: Headers, properties: MessageProperties, embed: Embed) -> Message:
-    """Without what is usual, since each job keeps it."""
+    """The place of a call in its canvas, without usual values, since each job keeps it."""
     own = headers["id"]
-    found = {
+    fields = {
         "chain": embed.get("chain"),
         "chord": embed.get("chord"),
         "group": headers.get("group"),
@@ -125,7 +126,7 @@ def _message(headers: Headers, properties: MessageProperties, embed: Embed) -> M
         "retries": headers.get("retries"),
         "child_of": headers.get(CHILD),
     }
-    message = {name: value for name, value in found.items() if value not in _USUAL}
+    message = {name: value for name, value in fields.items() if value not in _USUAL}
     if headers.get("group_index") is not None:
         message["group_index"] = headers["group_index"]
     return cast(Message, message)

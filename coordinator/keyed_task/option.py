@@ -1,8 +1,7 @@
-"""The option `coordinate` of a task, read and checked once: the keys of a call, and the options of its submit."""
+"""Reads and checks the option `coordinate` of a task: the keys of a call, and the options of its submit."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from celery.app.task import Task
 
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs import request, validation
-from coordinator.jobs.options import Coordinate, KeyOption, Options
+from coordinator.jobs.options import KeyedTaskOptions, KeyOption, SubmitOptions
 from coordinator.jobs.spec import Signature
 from coordinator.keyed_task.keys import Keys
 
-_KNOWN = Coordinate.__annotations__.keys()
+_KNOWN = KeyedTaskOptions.__annotations__.keys()
 _ON_SKIP = ("result", "raise")
 _OF_A_CALL = {
     "job_id": "name task_id at the call",
@@ -36,23 +35,23 @@ _ELSEWHERE = {
 }
 
 _CHECKS: dict[str, Callable[[object], object]] = {
-    "when_busy": lambda given: isinstance(given, Mapping) or validation.one_of("when_busy", given, request.WHEN_BUSY),
-    "on_skip": lambda given: validation.one_of("on_skip", given, _ON_SKIP),
-    "unknown": lambda given: validation.one_of("unknown", given, request.UNKNOWN),
-    "on_failure": lambda given: validation.one_of("on_failure", given, request.ON_FAILURE),
+    "when_busy": lambda value: isinstance(value, Mapping) or validation.one_of("when_busy", value, request.WHEN_BUSY),
+    "on_skip": lambda value: validation.one_of("on_skip", value, _ON_SKIP),
+    "if_unknown": lambda value: validation.one_of("if_unknown", value, request.UNKNOWN),
+    "on_failure": lambda value: validation.one_of("on_failure", value, request.ON_FAILURE),
     "priority": validation.priority,
-    "weight": lambda given: given == 1 or validation.weight(given),
-    "needs": lambda given: validation.texts("needs", given),
-    "unite": lambda given: validation.texts_by_name("unite", given),
-    "max_attempts": lambda given: validation.count("max_attempts", given),
-    "max_losses": lambda given: validation.count("max_losses", given),
-    "max_waiting": lambda given: validation.count("max_waiting", given),
-    "max_lifetime": lambda given: validation.limit("max_lifetime", given),
-    "time_limit": lambda given: validation.limit("time_limit", given),
-    "soft_time_limit": lambda given: validation.limit("soft_time_limit", given),
+    "exclusive": lambda value: validation.flag("exclusive", value),
+    "needs": lambda value: validation.texts("needs", value),
+    "merge_args": lambda value: validation.texts_by_name("merge_args", value),
+    "max_attempts": lambda value: validation.count("max_attempts", value),
+    "max_losses": lambda value: validation.count("max_losses", value),
+    "max_waiting": lambda value: validation.count("max_waiting", value, 1),
+    "max_lifetime": lambda value: validation.limit("max_lifetime", value),
+    "time_limit": lambda value: validation.limit("time_limit", value),
+    "soft_time_limit": lambda value: validation.limit("soft_time_limit", value),
     "retry_delay": validation.delays,
-    "retry_on": lambda given: validation.names_of_errors("retry_on", given),
-    "rollback": lambda given: request.check_signature(given),
+    "retry_on": lambda value: validation.names_of_errors("retry_on", value),
+    "rollback": lambda value: request.check_signature(value),
 }  # fmt: skip
 _NONE_IS_UNSET = ("priority", "max_attempts", "max_losses", "max_waiting", "max_lifetime", "time_limit",
                   "soft_time_limit", "retry_delay", "rollback")  # fmt: skip
@@ -60,30 +59,30 @@ _NONE_IS_UNSET = ("priority", "max_attempts", "max_losses", "max_waiting", "max_
 
 @dataclass(frozen=True)
 class KeyedTask:
-    """One task's option. `raises`: a call that is skipped raises Locked. `usual`: what Celery gives to each call."""
+    """The option of a task. `raises`: a skipped call raises Locked. `usual`: options that Celery adds to each call."""
 
     name: str
     keys: Keys
-    options: Options
+    options: SubmitOptions
     raises: bool
     usual: Mapping[str, int | float | None]
 
-    def options_of(self, signature: Signature) -> Options:
-        """Those of the option, save those that the call itself names."""
+    def options_of(self, signature: Signature) -> SubmitOptions:
+        """The options of a call's submit, without those that the call itself names."""
         own = signature.get("options", {})
         named = {name for name, usual in self.usual.items() if own.get(name) not in (None, usual)}
         options = {name: value for name, value in self.options.items() if name not in named}
         if isinstance(by_part := self.options.get("when_busy"), Mapping):
             options["when_busy"] = self._by_key(cast(Mapping[KeyOption, str], by_part), signature)
-        return cast(Options, options)
+        return cast(SubmitOptions, options)
 
     def _by_key(self, by_part: Mapping[KeyOption, str], signature: Signature) -> dict[object, str]:
-        """`skip` wins where two parts give one key."""
-        found: dict[object, str] = {}
+        """Return `when_busy` by key; `skip` wins where two parts make the same key."""
+        policies: dict[object, str] = {}
         for part, keys in self.keys.by_part(signature.get("args") or (), signature.get("kwargs") or {}):
             for key in keys:
-                found[key] = "skip" if found.get(key) == "skip" else by_part[part]
-        return found
+                policies[key] = "skip" if policies.get(key) == "skip" else by_part[part]
+        return policies
 
     def keys_of(self, args: Sequence[object] | None, kwargs: Mapping[str, object] | None) -> tuple[str, ...]:
         """The keys of a call with these arguments. Raises InvalidJob, which names the task and the argument."""
@@ -94,45 +93,45 @@ class KeyedTask:
 
 
 def read(task: Task) -> KeyedTask | None:
-    """The option of this task; None where it has none. Raises SettingsError, which says what is wrong."""
-    given = getattr(task, "coordinate", None)
-    if given is None or given is False:
+    """Read the option of a task; None where it has none. Raises SettingsError, which names the fault."""
+    option = getattr(task, "coordinate", None)
+    if option is None or option is False:
         return None
-    if not isinstance(given, Mapping):
+    if not isinstance(option, Mapping):
         raise SettingsError(
-            f"task {task.name}: {_origin(task)}.coordinate is {validation.shown(given)}; the coordinator takes this "
+            f"task {task.name}: {_origin(task)}.coordinate is {validation.shown(option)}; the coordinator takes this "
             'name for its option, such as {"key": "order/{order_id}"}: call yours otherwise'
         )
     try:
-        return _checked(task, given)
+        return _checked(task, option)
     except InvalidJob as error:
         raise SettingsError(f"task {task.name}: coordinate: {error}") from error
 
 
-def _checked(task: Task, given: Mapping[str, object]) -> KeyedTask:
-    for name in given:
+def _checked(task: Task, option: Mapping[str, object]) -> KeyedTask:
+    for name in option:
         if name not in _KNOWN:
             raise InvalidJob(f"unknown option {name!r}{_way_out(name)}; options: {', '.join(sorted(_KNOWN))}")
-    if "key" not in given:
+    if "key" not in option:
         raise InvalidJob('name the key: {"key": "order/{order_id}"}')
-    for name, value in given.items():
+    for name, value in option.items():
         if name != "key" and not (value is None and name in _NONE_IS_UNSET):
             _CHECKS[name](value)
-    options = {name: value for name, value in given.items() if name not in ("key", "on_skip")}
-    keys = Keys.read(given["key"], inspect.signature(task.run))
-    if isinstance(by_part := given.get("when_busy"), Mapping):
+    options = {name: value for name, value in option.items() if name not in ("key", "on_skip")}
+    keys = Keys.read(option["key"], inspect.signature(task.run))
+    if isinstance(by_part := option.get("when_busy"), Mapping):
         _check_parts(by_part, keys)
     usual = {name: getattr(task, name, None) for name in ("priority", "time_limit", "soft_time_limit")}
-    return KeyedTask(task.name, keys, cast(Options, options), given.get("on_skip") == "raise", usual)
+    return KeyedTask(task.name, keys, cast(SubmitOptions, options), option.get("on_skip") == "raise", usual)
 
 
 def _check_parts(by_part: Mapping[KeyOption, str], keys: Keys) -> None:
-    """`when_busy` for each part of the key, as the option has it."""
+    """Check a `when_busy` that names each part of the key."""
     if set(by_part) != set(keys.parts):
         names = ", ".join(sorted(repr(part) for part in keys.parts))
         raise InvalidJob(f"when_busy names {sorted(map(repr, by_part))}: name each part of key, and no other: {names}")
-    for one in by_part.values():
-        validation.one_of("when_busy of a key", one, request.WHEN_BUSY[:2])
+    for policy in by_part.values():
+        validation.one_of("when_busy of a key", policy, request.WHEN_BUSY[:2])
 
 
 def _way_out(name: str) -> str:
@@ -140,8 +139,7 @@ def _way_out(name: str) -> str:
         return f" ({_OF_A_CALL[name]})"
     if name in _ELSEWHERE:
         return f" ({_ELSEWHERE[name]})"
-    near = difflib.get_close_matches(str(name), _KNOWN, 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    return validation.near(name, _KNOWN)
 
 
 def _origin(task: Task) -> str:

@@ -2,7 +2,7 @@
 
 `leashed(argv)` puts a short Python program (this file, run as a script) before argv. It asks the kernel for a signal
 when the parent dies, and then becomes the program itself, under the same pid. No Python code runs between fork and
-exec, so this is safe in a process with threads.
+exec, so a process with threads can use it safely.
 
 The kernel counts the *thread* that forked as the parent, so only the main thread may start leashed processes. Only
 Linux sends such a signal; elsewhere the program simply starts.
@@ -26,11 +26,12 @@ def leashed(argv: Sequence[str], death_signal: signal.Signals = signal.SIGKILL) 
 
 
 def become(parent: int, death_signal: int, argv: list[str]) -> None:
+    """Ask the kernel for `death_signal` at the parent's death, then run `argv` in place of this process."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent:  # the parent died before the kernel knew
+    if os.getppid() != parent:  # the parent died before the prctl
         sys.exit(1)
     try:
         os.execvp(argv[0], argv)

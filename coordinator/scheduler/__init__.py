@@ -2,12 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from coordinator.later import handing_on
-
 if TYPE_CHECKING:
     from coordinator.scheduler.beat import Scheduler
-    from coordinator.scheduler.entries import Entry
 else:
-    __getattr__, __dir__ = handing_on(__name__, {"beat": ("Scheduler",), "entries": ("Entry",)})
 
-__all__ = ["Entry", "Scheduler"]
+    def __getattr__(name: str) -> object:
+        """`celery beat -S coordinator.scheduler.Scheduler` names it; a client that steers entries loads no beat."""
+        if name != "Scheduler":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from coordinator.scheduler.beat import Scheduler
+
+        return Scheduler
+
+
+__all__ = ["Scheduler"]

@@ -1,4 +1,4 @@
-"""The plans of a beat by when it must look at each of them next."""
+"""Sorts the plans of a beat by when it must look at each next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator.scheduler.due import Plan
 
 
 class Agenda:
-    """A heap. A plan that was put in again, or that counts no more, leaves its former place when its time comes."""
+    """A heap of plans. An outdated place of a plan stays in the heap, and is dropped when its time comes."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Plan]] = []
@@ -21,7 +21,7 @@ class Agenda:
         return len(self._when)
 
     def fill(self, plans: Iterable[tuple[float, Plan]]) -> None:
-        """These plans alone count from here."""
+        """Replace all plans."""
         self._when = {id(plan): (at, plan) for at, plan in plans}
         self._heap = [(at, number, plan) for number, (at, plan) in enumerate(self._when.values())]
         self._count = len(self._heap)
@@ -36,14 +36,14 @@ class Agenda:
         self._when.pop(id(plan), None)
 
     def take(self, now: float, most: int) -> list[Plan]:
-        """Take out the plans whose time has come, the earliest first."""
-        found: list[Plan] = []
-        while self._heap and self._heap[0][0] <= now and len(found) < most:
+        """Take out at most `most` plans whose time has come, the earliest first."""
+        plans: list[Plan] = []
+        while self._heap and self._heap[0][0] <= now and len(plans) < most:
             at, _, plan = heapq.heappop(self._heap)
             if self._when.get(id(plan), (None,))[0] == at:
                 del self._when[id(plan)]
-                found.append(plan)
-        return found
+                plans.append(plan)
+        return plans
 
     def next(self) -> float:
         return self._heap[0][0] if self._heap else inf

@@ -29,6 +29,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -37,12 +38,13 @@ from celery.schedules import crontab
 from celery.utils.log import get_logger
 
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
+from coordinator.jobs.request import Requests
 from coordinator.scheduler.agenda import Agenda
 from coordinator.scheduler.due import Due, Plan
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import Reading, Stored
-from coordinator.scheduler.ticks import BrokerAway, Clock, Host, Ticks
+from coordinator.scheduler.ticks import BeatHost, BrokerAway, ServerTime, Ticks
 from coordinator.store.times import EPOCH, instant, milliseconds, to_ms
 
 LAPSE = 10.0  # seconds after which any version may replace one for which no beat stands
@@ -50,42 +52,52 @@ ROUND = 1.0  # seconds from one look at sources and overdue senders to the next
 MOST = 1000  # ticks that a beat takes before it looks at its sources again
 MANY = 1000  # entries; above that, Redis notes fewer ticks of each
 
+_FOLLOWS = "schedule source %s: another version counts; this beat's counts once no beat has had that one for %g s"
 _PASSING = (StoreUnavailable, StoreRefused, BrokerAway, OSError)
 
 logger = get_logger(__name__)
 
 
-class Heard(NamedTuple):
-    """Each round of a beat hears this: versions of what operators said and of what code stored, and runs asked for."""
+class News(NamedTuple):
+    """The news of a round: the versions of operators' acts and of stored entries, and the runs that somebody wants."""
 
     steering: bytes
     stored: bytes
     asked: list[bytes]
 
 
-def configured(app: Celery) -> Iterator[Entry]:
-    """The entries of the setting `beat_schedule`; a keyed job's has `key`, and may have `when_busy` and `submit`."""
+def configured(app: Celery, requests: Requests) -> Iterator[Entry]:
+    """Yield the entries of the setting `beat_schedule`; a keyed job has `key`, maybe also `when_busy` and `submit`."""
     table: dict[str, dict[str, Any]] = dict(app.conf.beat_schedule)
     if app.conf.result_backend and app.conf.result_expires and not app.backend.supports_autoexpire:
         cleanup = {"task": "celery.backend_cleanup", "schedule": crontab("0", "4"), "options": {"expires": 12 * 3600}}
         table.setdefault("celery.backend_cleanup", cleanup)
-    for name, given in table.items():
+    tasks = [task for task in app.tasks if not task.startswith(("celery.", "coordinator."))]
+    for name, row in table.items():
         try:
-            yield Entry(**{"name": name} | given)
-        except TypeError as error:
+            entry = Entry.from_table(name, row)
+            entry.planned()
+            entry.check_job(requests, if_unknown="wait")
+        except (TypeError, ValueError) as error:
             logger.error("schedule entry %r is left out: %s", name, error)
+            continue
+        if tasks and entry.task not in app.tasks:
+            near = get_close_matches(entry.task, tasks, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            logger.warning("schedule entry %r: this app has no task %r%s", name, entry.task, hint)
+        yield entry
 
 
 class Scheduler(beat.Scheduler):
     """Replaces Celery's own scheduler. `app.coordinator` gives Redis, the sources and the requests."""
 
     def __init__(self, app: Celery, **options: object) -> None:
-        host: Host | None = getattr(app, "coordinator", None)
+        host: BeatHost | None = getattr(app, "coordinator", None)
         if host is None:
             raise SettingsError(f"the app {app.main!r} has no coordinator: write coordinator = Coordinator(app)")
         self._host = host
         self._store = host.store
-        self._clock = Clock()
+        self._clock = ServerTime()
         self._publisher = Publisher(app)
         self._ticks = Ticks(app, host, self._clock, self._publisher)
         self._readings: list[Reading] = []
@@ -100,16 +112,15 @@ class Scheduler(beat.Scheduler):
         super().__init__(app, **options)
 
     def setup_schedule(self) -> None:
-        """A beat that starts while Redis is away waits for it in `tick`. One whose Redis is too old ends."""
+        """Name the sources. While Redis is away, `tick` waits for it; a Redis that is too old ends the beat."""
 
         def table() -> tuple[str, Iterator[Entry]]:
-            return "", configured(self.app)
+            return "", configured(self.app, self._host._requests)
 
         self._store.check()
-        self._host.documents.serve()
         self._readings = [Reading("beat_schedule", table)]
         seen: Counter[str] = Counter()
-        for source in self._host.schedule_sources:
+        for source in self._host._schedule_sources:
             name = f"{source.__module__}.{getattr(source, '__qualname__', type(source).__qualname__)}"
             seen[name] += 1
             self._readings.append(Reading(f"{name}#{seen[name]}" if seen[name] > 1 else name, source))
@@ -147,7 +158,7 @@ class Scheduler(beat.Scheduler):
         return max(0.001, min(float(self.max_interval), wake, self._round_at - time.monotonic()))
 
     def _attend(self, plans: list[Plan]) -> None:
-        """Take and send what is due of these, and put each back for its next time."""
+        """Send what is due of these plans, and put each back for its next time."""
         now = self._clock.now()
         try:
             self._ticks.take([(plan, due) for plan in plans if (due := plan.due(now, self._ticks.grace))])
@@ -168,7 +179,7 @@ class Scheduler(beat.Scheduler):
             self._agenda.put(max(plan.at.timestamp(), rest), plan)
 
     def _rest_ordinary(self, error: BrokerAway) -> None:
-        """Ordinary tasks wait for the broker; jobs go on."""
+        """Let ordinary tasks wait for the broker; jobs go on."""
         if not self._broker_away:
             logger.error("ticks wait for the broker: %s", error)
         self._broker_away = True
@@ -181,15 +192,16 @@ class Scheduler(beat.Scheduler):
         return [*self._readings, self._stored]
 
     def _plans(self) -> Iterator[Plan]:
-        return chain(*(one.current.values() for one in self._sources()))
+        return chain(*(source.current.values() for source in self._sources()))
 
     def _plan(self, name: str) -> Plan | None:
-        return next((found for one in self._sources() if (found := one.current.get(name))), None)
+        return next((plan for source in self._sources() if (plan := source.current.get(name))), None)
 
     def _round(self) -> None:
-        """Read the sources, stand for their versions, and do what operators and code asked for meanwhile."""
+        """Read the sources, stand for their versions, and carry out what operators and code want."""
         new = [reading.again(self._others) for reading in self._readings]
         if any(new):
+            self._stored.version, self._standing = "", []  # until Redis has answered all of this round
             names: set[str] = set()
             for reading in self._readings:
                 reading.settle(names)
@@ -197,21 +209,21 @@ class Scheduler(beat.Scheduler):
         for reading in self._readings:
             names_overdue, news = self._follow(reading)
             overdue |= set() if reading.trouble else names_overdue
-        steering, version, asked = news
-        self._read_stored(version.decode(), any(new))
+        steering, version, runs = news
+        self._read_stored(version.decode())
         if self._steering != steering.decode():
             self._steer()
             self._steering = steering.decode()
         standing = [(reading.digest, reading.base) for reading in self._readings]
-        if any(new) or standing != self._standing:
+        if standing != self._standing:
             self._standing = standing
             self._fill()
-        self._do(overdue, [name.decode().partition("\n")[::2] for name in asked])
+        self._do(overdue, [name.decode().partition("\n")[::2] for name in runs])
 
-    def _follow(self, reading: Reading) -> tuple[set[str], Heard]:
-        """Stand for the source's version. The names of its entries whose tick is overdue, and the news."""
+    def _follow(self, reading: Reading) -> tuple[set[str], News]:
+        """Stand for the source's version. Returns the names of its entries whose tick is overdue, and the news."""
         entries: list[str | int] = ["none"]
-        if reading.base != reading.digest:
+        if reading.unknown:
             now = self._clock.now()
             entries = ["all"]
             for name, plan in reading.plans.items():
@@ -220,23 +232,21 @@ class Scheduler(beat.Scheduler):
         lapse = milliseconds(LAPSE)
         reply = self._store.step("schedule_follow", reading.name, reading.digest, reading.base, lapse, *entries)
         verdict, now_ms, lasts, overdue, news = reply
-        self._clock.heard(now_ms)
+        self._clock.sync(now_ms)
         if verdict == b"behind":
-            if reading.base:
-                logger.info("schedule source %s: this beat follows another one's version", reading.name)
-            reading.base = ""
-            return set(), Heard(*news)
-        reading.base = reading.digest
+            if not reading.follows:
+                logger.info(_FOLLOWS, reading.name, LAPSE)
+            reading.base, reading.follows = "", True
+            return set(), News(*news)
+        reading.base, reading.follows = reading.digest, False
         for plan, last in zip(reading.plans.values(), lasts, strict=False):
             plan.count_from(instant(float(last)))
-        return {name.decode() for name in overdue}, Heard(*news)
+        return {name.decode() for name in overdue}, News(*news)
 
-    def _read_stored(self, version: str, names_changed: bool) -> None:
-        """Read the entries that code stored, where there are others now."""
-        if version == self._stored.version and not names_changed:
+    def _read_stored(self, version: str) -> None:
+        """Read the entries that code stored, if they changed."""
+        if version == self._stored.version:
             return
-        if names_changed:
-            self._stored.version = ""
         former = dict(self._stored.current)
         names = {name for reading in self._readings for name in reading.plans}
         for name, plan in self._stored.again(names, self._others).items():
@@ -248,39 +258,38 @@ class Scheduler(beat.Scheduler):
     def _steer(self) -> None:
         """Read the schedules that operators gave entries instead of their own."""
         names = [name.decode() for name in self._store.read("SMEMBERS", self._store.key("steered"))]
-        told = {name: self._store.read("HGET", self._store.key("tick", name), "other") for name in names}
-        others = {name: text.decode() for name, text in told.items() if text}
-        for one in self._sources():
-            for name in (self._others.keys() | others.keys()) & one.current.keys():
-                if (plan := one.current[name]).other != (text := others.get(name, "")):
-                    self._change(one, plan, text)
-        self._others = others
+        texts = {name: self._store.read("HGET", self._store.key("tick", name), "other") for name in names}
+        others = {name: text.decode() for name, text in texts.items() if text}
+        for source in self._sources():
+            for name in (self._others.keys() | others.keys()) & source.found.keys():
+                if (plan := source.found[name]).other != (text := others.get(name, "")):
+                    self._change(source, plan, text)
+        self._others, self._standing = others, []
 
     def _change(self, source: Reading | Stored, plan: Plan, text: str) -> None:
         name = plan.entry.name
         try:
-            changed = plan.change(text)
-        except ValueError as error:
+            changed = Plan(plan.entry, text).after(plan)
+        except Exception as error:
             logger.error("schedule entry %r rests: its other schedule %r: %s", name, text, error)
             return
-        changed.count_from(instant(int(self._store.read("HGET", self._store.key("tick", name), "last") or 0)))
+        if last := self._store.read("HGET", self._store.key("tick", name), "last"):
+            changed.count_from(instant(int(last)))
         source.replace(name, changed)
-        self._agenda.remove(plan)
-        self._put(changed)
 
     def _fill(self) -> None:
-        """The agenda has the plans that count."""
+        """Fill the agenda with the plans that count."""
         self._agenda.fill(())
         for plan in self._plans():
             self._put(plan)
         self._ticks.most = 10 if len(self._agenda) > MANY else 100
 
-    def _do(self, overdue: set[str], asked: list[tuple[str, str]]) -> None:
-        """Take over the ticks that another beat left unsent, and start the runs that were asked for."""
-        found = [plan for name in overdue if (plan := self._plan(name))]
+    def _do(self, overdue: set[str], runs: list[tuple[str, str]]) -> None:
+        """Take over the ticks that another beat left unsent, and start the wanted runs."""
+        plans = [plan for name in overdue if (plan := self._plan(name))]
         try:
-            self._ticks.take([(plan, Due(EPOCH)) for plan in found])
-            for name, token in asked:
+            self._ticks.take([(plan, Due(EPOCH)) for plan in plans])
+            for name, token in runs:
                 if plan := self._plan(name):
                     self._ticks.run(plan, token)
         except BrokerAway as error:

@@ -1,13 +1,17 @@
-"""Which instant of an entry is due, and what becomes of those that no beat sent.
+"""Decides which instant of an entry is due, and what becomes of instants that no beat sent.
 
-The first instant after the last one taken is due. A beat that lags by up to `LAG` takes one instant after the other and
-leaves no gap. Earlier instants were missed while no beat ran: the entry's `misfire` says what becomes of them.
+The first instant after the last instant that a beat took is due. A beat that lags by up to `LAG` takes one instant
+after the other and leaves no gap. Earlier instants were missed while no beat ran: the entry's `misfire` says what
+becomes of them.
+
+An entry may have missed millions of instants, and a schedule has only `next`. So a binary search over the time finds
+the latest; single instants are counted for at most `COUNTED` steps, or `catch_up`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,14 +23,16 @@ from coordinator.scheduler.schedules import Schedule
 from coordinator.store.times import EPOCH, to_ms
 
 LAG = timedelta(seconds=10)
+COUNTED = 1000  # at most so many instants are counted
 _MS = timedelta(milliseconds=1)
-_NONE = timedelta(0)
 
 
 @dataclass(frozen=True)
 class Due:
-    """An instant to take. Not `sent`: the beat passes over it. `missed`: how many instants before it, or up to it where
-    it is not sent, nobody sends.
+    """An instant to take. `sent`: False where the beat passes over it.
+
+    `missed`: the number of instants before it that nobody sends, or up to it where it is not sent; COUNTED means so
+    many or more.
     """
 
     instant: datetime
@@ -35,7 +41,11 @@ class Due:
 
 
 class Plan:
-    """An entry as this beat works on it. `unsent`: the tick that it took and has not done; `sent`: its last tick."""
+    """An entry, and how far this beat is with it. Nothing is due before `count_from` sets the last instant taken.
+
+    `unsent`: the tick that this beat took and has not sent; `sent`: its last tick. `made_up`: missed instants up to
+    this instant are sent.
+    """
 
     def __init__(self, entry: Entry, other: str = "") -> None:
         self.entry = entry
@@ -46,14 +56,19 @@ class Plan:
         self.sent: datetime | None = None
         self.rest_until = 0.0
         self.draft: JobRequest | None = None
-        self.count_from(EPOCH)
+        self.last: datetime | None = None
+        self.next: datetime | None = None
+        self.at: datetime | None = None
+        self.made_up = EPOCH
 
-    def change(self, other: str) -> Plan:
-        """The same entry with another schedule."""
-        plan = Plan(self.entry, other)
-        plan.unsent, plan.sent = self.unsent, self.sent
-        plan.count_from(self.last)
-        return plan
+    def after(self, former: Plan | None) -> Plan:
+        """Take the place of the former plan, and return this one; return the former where both mean the same."""
+        if former is None:
+            return self
+        if (former.hash, former.other) == (self.hash, self.other):
+            return former
+        self.unsent, self.sent = former.unsent, former.sent
+        return self
 
     @property
     def about(self) -> str:
@@ -64,17 +79,33 @@ class Plan:
         self.at = None if self.next is None else self.fires(self.next)
 
     def fires(self, instant: datetime) -> datetime:
-        """When the instant is sent: its jitter later."""
+        """The time at which the instant is sent: the instant and its jitter."""
         return instant + jitter_of(self.entry.name, instant, self.entry.jitter)
 
     def due(self, now: datetime, grace: timedelta) -> Due | None:
         if self.unsent:
             return Due(EPOCH)
-        if self.at is None or self.at > now:
+        if self.next is None or self.at is None or self.at > now:
             return None
-        entry = self.entry
-        jitter = timedelta(seconds=entry.jitter)
-        return due(self.schedule, self.last, now, grace, entry.misfire, entry.catch_up, self.fires, jitter)
+        if now - self.at <= LAG:
+            return Due(self.next)
+        missed = _Missed(self.schedule, self.next, self.fires, timedelta(seconds=self.entry.jitter))
+        if self.entry.misfire == "once":
+            return missed.latest(now, grace)
+        if self.entry.misfire == "skip":
+            return missed.passed(now - LAG)
+        if self.at < now - grace:
+            return missed.passed(now - grace)
+        if self.next > self.made_up:
+            self.made_up, _ = missed.before(now - LAG)
+            if rest := missed.all_but(self.entry.catch_up, self.made_up + _MS):
+                return rest
+        return Due(self.next)
+
+
+def number(missed: int) -> str:
+    """The number of missed instants, for people."""
+    return f"{missed} or more" if missed >= COUNTED else str(missed)
 
 
 def jitter_of(name: str, instant: datetime, most: float) -> timedelta:
@@ -85,58 +116,65 @@ def jitter_of(name: str, instant: datetime, most: float) -> timedelta:
     return timedelta(milliseconds=round(part * most * 1000))
 
 
-def due(
-    schedule: Schedule, last: datetime, now: datetime, grace: timedelta, misfire: str = "once", catch_up: int = 0,
-    fires: Callable[[datetime], datetime] = lambda at: at, jitter: timedelta = _NONE,
-) -> Due | None:  # fmt: skip
-    """`fires`: when an instant is sent, at most `jitter` later."""
-    first = schedule.next(last)
-    if first is None or fires(first) > now:
-        return None
-    if now - fires(first) <= LAG:
-        return Due(first)
-    missed = _Missed(schedule, first, fires)
-    if misfire == "skip":
-        return missed.before(now - LAG)
-    if misfire == "all":
-        return missed.one_of_all(now, grace, catch_up)
-    latest, count = schedule.next(max(last, now - grace - jitter - _MS)), 0
-    if latest is None or fires(latest) > now:
-        return Due(min(now - grace, latest - _MS) if latest else now - grace, sent=False)
-    while (later := schedule.next(latest)) is not None and fires(later) <= now:
-        latest, count = later, count + 1
-    return Due(latest, missed=count)
-
-
 @dataclass(frozen=True)
 class _Missed:
-    """The instants from the first one on that no beat sent."""
+    """The missed instants, from `first` on. `fires`: when an instant is to be sent, at most `jitter` later."""
 
     schedule: Schedule
     first: datetime
     fires: Callable[[datetime], datetime]
+    jitter: timedelta
 
-    def __iter__(self) -> Iterator[datetime]:
-        at: datetime | None = self.first
-        while at is not None:
-            yield at
-            at = self.schedule.next(at)
+    def before(self, end: datetime) -> tuple[datetime, bool]:
+        """An instant that was to be sent before `end`, as all before it were; True if it is the last of these."""
+        at = max(self.first, self._left(0, end - self.jitter))
+        for _ in range(COUNTED):
+            following = self.schedule.next(at)
+            if following is None or self.fires(following) >= end:
+                return at, True
+            at = following
+        return at, False
 
-    def before(self, until: datetime) -> Due:
-        """Pass over all that were to be sent before that time."""
-        count, last = 1, self.first
-        for at in islice(self, 1, None):
-            if self.fires(at) >= until:
-                break
-            count, last = count + 1, at
-        return Due(last, sent=False, missed=count)
+    def latest(self, now: datetime, grace: timedelta) -> Due:
+        """Send the latest of them, late; pass over it where it is too old."""
+        at, is_last = self.before(now + timedelta.resolution)
+        if not is_last or self.fires(at) < now - grace:
+            return self._pass(at)
+        return Due(at, missed=self._count(at))
 
-    def one_of_all(self, now: datetime, grace: timedelta, catch_up: int) -> Due:
-        """The first of the instants that are made up for; those before them are passed over."""
-        if self.fires(self.first) < now - grace:
-            return self.before(now - grace)
-        latest: deque[datetime] = deque(maxlen=catch_up + 1)
-        latest.extend(takewhile(lambda at: now - self.fires(at) > LAG, self))
-        if len(latest) <= catch_up:
-            return Due(self.first)
-        return self.before(self.fires(latest[0]) + _MS)
+    def passed(self, end: datetime) -> Due:
+        """Pass over all instants that were to be sent before `end`."""
+        return self._pass(self.before(end)[0])
+
+    def all_but(self, most: int, end: datetime) -> Due | None:
+        """Pass over all but the last `most` instants before `end`; None where there are no more than that."""
+        at = self._left(most, end)
+        return self._pass(at) if at >= self.first else None
+
+    def _pass(self, at: datetime) -> Due:
+        return Due(at, sent=False, missed=self._count(at + _MS))
+
+    def _count(self, end: datetime) -> int:
+        return _length(self._after(self.first - _MS, end), COUNTED)
+
+    def _left(self, most: int, end: datetime) -> datetime:
+        """The instant after which the last `most` before `end` come; a time before `first` where there is none."""
+        start = self.first - _MS
+        spans = range((end - start) // _MS)
+        return start + _MS * bisect_left(
+            spans, True, key=lambda span: _length(self._after(start + _MS * span, end), most + 1) <= most
+        )
+
+    def _after(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        return takewhile(lambda at: at < end, _instants(self.schedule, start))
+
+
+def _instants(schedule: Schedule, after: datetime) -> Iterator[datetime]:
+    at = schedule.next(after)
+    while at is not None:
+        yield at
+        at = schedule.next(at)
+
+
+def _length(instants: Iterator[datetime], most: int) -> int:
+    return sum(1 for _ in islice(instants, most))

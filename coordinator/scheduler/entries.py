@@ -1,4 +1,4 @@
-"""Periodic entries: what an entry says, the hash by which beats see that they mean the same, and its form in Redis.
+"""Periodic entries: their fields, the hash by which beats see that they have the same entry, and their form in Redis.
 
 An entry is a keyed job (with a `key`: the beat submits it to that lane) or an ordinary task (the beat publishes it).
 """
@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
-from typing import Literal
+from difflib import get_close_matches
+from typing import Literal, Unpack
 from uuid import UUID
 
 from coordinator.errors import InvalidJob
-from coordinator.jobs.options import Options
+from coordinator.jobs.options import SubmitOptions
+from coordinator.jobs.request import Requests
 from coordinator.jobs.validation import OwnId
 from coordinator.scheduler.schedules import (
     Bounded,
@@ -59,7 +61,7 @@ class Entry:
     options: Mapping[str, object] = field(default_factory=dict)
     key: str | Sequence[str] | None = None
     when_busy: Literal["queue", "skip", "defer", "replace"] = "queue"
-    submit: Options = field(default_factory=Options)
+    submit: SubmitOptions = field(default_factory=SubmitOptions)
     instance: bool = False
     misfire: Misfire = "once"
     catch_up: int = 100
@@ -71,17 +73,18 @@ class Entry:
     def planned(self, other: str = "") -> Schedule:
         """Its schedule, or the one of the text `other` in its zone, within its first and last instant.
 
-        Raises TypeError or ValueError where the entry says something that cannot be.
+        Raises TypeError or ValueError where the entry is wrong.
         """
         check_name(self.name)
+        self._check_call()
         if self.misfire not in MISFIRES:
             raise ValueError(f"misfire is one of {', '.join(MISFIRES)}, not {self.misfire!r}")
         if not isinstance(self.catch_up, int) or isinstance(self.catch_up, bool) or not 0 <= self.catch_up <= 10_000:
             raise ValueError(f"catch_up is a number of instants from 0 to 10000, not {self.catch_up!r}")
         if not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 86400:
             raise ValueError(f"jitter is 0 to 86400 seconds, not {self.jitter!r}")
-        if self.instance and self.key is None:
-            raise ValueError("instance is for an entry with a key")
+        if self.key is None and (self.instance or self.submit or self.when_busy != "queue"):
+            raise ValueError("instance, submit and when_busy are for an entry with a key")
         zone = zone_named(self.zone) if isinstance(self.zone, str) else self.zone
         own = schedule_of(self.schedule, zone)
         schedule = parse(other, zone or zone_of(own)) if other else own
@@ -89,41 +92,62 @@ class Entry:
             return schedule
         return Bounded(schedule, *(None if at is None else _aware(at) for at in (self.first, self.last)))
 
+    def _check_call(self) -> None:
+        if not isinstance(self.task, str):
+            raise TypeError(f"task is the name of a task, not {self.task!r}")
+        if isinstance(self.args, str | bytes) or not isinstance(self.args or (), Sequence):
+            raise TypeError(f"args is a list of arguments, not {self.args!r}")
+        for name in ("kwargs", "options", "submit"):
+            if not isinstance(getattr(self, name) or {}, Mapping):
+                raise TypeError(f"{name} is a table by names, not {getattr(self, name)!r}")
+
+    @property
+    def asked(self) -> SubmitOptions:
+        """The options of its job's submit; of an entry with `instance`, without the instant."""
+        return {"when_busy": self.when_busy, **self.submit}
+
+    def check_job(self, requests: Requests, **more: Unpack[SubmitOptions]) -> None:
+        """Raise InvalidJob if the entry has a key and no job can be made of it."""
+        if self.key is not None:
+            signature = {"task": self.task, "args": self.args, "kwargs": self.kwargs, "options": self.options}
+            instance: SubmitOptions = {"instance": "an instant"} if self.instance else {}
+            requests.make(self.key, signature, {**self.asked, **instance, **more})
+
     def hash(self, schedule: Schedule) -> str:
-        """A hash of the whole entry. Raises TypeError or ValueError where a part has no JSON form."""
+        """Hash the whole entry. Raises TypeError or ValueError where a part has no JSON form."""
         what = [self.task, self.args, self.kwargs, self.options, self.key, self.when_busy, self.submit]
         if more := self._more():
             what.append(more)
         return digest(json.dumps((self.name, str(schedule), *what), sort_keys=True, default=_plain))
 
     def _more(self) -> dict[str, object]:
-        """The fields that few entries name. The zone and the bounds are the schedule's."""
+        """The fields that few entries set. The schedule has the zone and the bounds."""
         return {name: getattr(self, name) for name in _SELDOM if getattr(self, name) != _DEFAULTS[name]}
 
     def about(self, schedule: Schedule) -> str:
-        """The JSON that people are told of it, from any process: its schedule, when, and what it starts."""
+        """The JSON by which any process shows the entry to people: its schedule, its bounds, and what it starts."""
         inner = schedule.schedule if isinstance(schedule, Bounded) else schedule
-        told: dict[str, object] = {"task": self.task, "schedule": text_of(inner) or str(inner)}
+        about: dict[str, object] = {"task": self.task, "schedule": text_of(inner) or str(inner)}
         if not text_of(inner):
-            told["opaque"] = True
+            about["opaque"] = True
         if (zone := zone_name(zone_of(inner))) and zone != "UTC":
-            told["zone"] = zone
-        told |= {name: _aware(at).isoformat() for name in ("first", "last") if (at := getattr(self, name))}
+            about["zone"] = zone
+        about |= {name: _aware(at).isoformat() for name in ("first", "last") if (at := getattr(self, name))}
         if self.key is not None:
-            told["key"] = self.key
+            about["key"] = self.key
         if self.when_busy != "queue":
-            told["when_busy"] = self.when_busy
-        return json.dumps(told | self._more(), default=_plain)
+            about["when_busy"] = self.when_busy
+        return json.dumps(about | self._more(), default=_plain)
 
     def to_json(self) -> str:
-        """The entry as Redis keeps it. Raises InvalidJob where some of it has no such form."""
+        """Write the entry as Redis keeps it. Raises InvalidJob where a part has no JSON form."""
         own = schedule_of(self.schedule, zone_named(self.zone) if isinstance(self.zone, str) else self.zone)
         text, zone = text_of(own), zone_name(zone_of(own))
         if text is None or zone is None:
             raise InvalidJob(f"entry {self.name!r}: {own} has no text by which Redis could keep it; give an expression")
-        given: dict[str, object] = {one.name: getattr(self, one.name) for one in fields(self)}
-        given |= {"schedule": text, "zone": zone, **{name: at and _aware(at).isoformat() for name, at in _ends(self)}}
-        kept = {name: value for name, value in given.items() if value != _DEFAULTS.get(name)}
+        values: dict[str, object] = {part.name: getattr(self, part.name) for part in fields(self)}
+        values |= {"schedule": text, "zone": zone, **{name: at and _aware(at).isoformat() for name, at in _ends(self)}}
+        kept = {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
         try:
             text = json.dumps(kept)
         except (TypeError, ValueError) as error:
@@ -131,14 +155,28 @@ class Entry:
         return text
 
     @classmethod
+    def from_table(cls, name: str, row: object) -> Entry:
+        """Read an entry of the table `beat_schedule`. Raises TypeError for missing or unknown fields."""
+        if not isinstance(row, Mapping):
+            raise TypeError(f"{row!r} is no entry: write {{'task': …, 'schedule': …}}")
+        known = [part.name for part in fields(cls)]
+        for wrong in (name for name in row if name not in known):
+            near = get_close_matches(str(wrong), known, 1)
+            raise TypeError(f"there is no field {wrong!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        for needed in ("task", "schedule"):
+            if needed not in row:
+                raise TypeError(f"the field {needed!r} is missing")
+        return cls(**{"name": name, **row})
+
+    @classmethod
     def from_json(cls, text: str | bytes) -> Entry:
-        given = json.loads(text)
+        values = json.loads(text)
         for name in ("first", "last"):
-            if given.get(name):
-                given[name] = datetime.fromisoformat(given[name])
-        if given.get("zone") == "UTC":
-            del given["zone"]
-        return cls(**given)
+            if values.get(name):
+                values[name] = datetime.fromisoformat(values[name])
+        if values.get("zone") == "UTC":
+            del values["zone"]
+        return cls(**values)
 
 
 _DEFAULTS: dict[str, object] = {"first": None, "last": None, "zone": None, "args": (), "kwargs": {}, "options": {}}
@@ -154,8 +192,8 @@ _DEFAULTS |= {
 _SELDOM = ("misfire", "catch_up", "jitter", "instance")
 
 
-def schedule_told(about: Mapping[str, Json], other: str = "") -> Schedule | None:
-    """The schedule of an entry as people are told of it; None for one of a kind of its own."""
+def schedule_from(about: Mapping[str, Json], other: str = "") -> Schedule | None:
+    """Read the schedule from an entry's `about`; None for an author's own class of schedule."""
     if about.get("opaque") and not other:
         return None
     schedule = parse(other or str(about["schedule"]), zone_named(str(about.get("zone", "UTC"))))
@@ -168,7 +206,7 @@ def _ends(entry: Entry) -> list[tuple[str, datetime | None]]:
 
 
 def _aware(at: datetime) -> datetime:
-    """Without a zone, an instant is in UTC."""
+    """Put an instant without a zone in UTC."""
     if not isinstance(at, datetime):
         raise TypeError(f"{at!r} is no instant: give a datetime")
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
@@ -185,7 +223,7 @@ def _plain(value: object) -> str:
 
 
 def check_name(name: str) -> None:
-    """A name is part of a job's id. Raises ValueError."""
+    """Check the name of an entry, which is part of its jobs' ids. Raises ValueError."""
     if not (isinstance(name, str) and 0 < len(name.encode()) <= 400 and name.isprintable()):
         raise ValueError("a name is 1 to 400 bytes of printable text")
 
@@ -197,11 +235,11 @@ def tick_id(name: str, at: datetime) -> OwnId:
 
 
 def run_id(name: str, token: str) -> OwnId:
-    """The id of the job or task of a run that somebody asked for."""
+    """The id of the job or task of a run out of turn."""
     return OwnId(f"{name}@run:{token}")
 
 
 def next_tick(store: Store, name: str) -> datetime | None:
-    """When the entry is due next; None when no beat knows it, or when it is never due again."""
-    found = store.read("HGET", store.key("tick", name), "next")
-    return instant(int(found)) if found and int(found) else None
+    """The instant at which the entry is due next; None when no beat knows it, or when it is never due again."""
+    next_ms = store.read("HGET", store.key("tick", name), "next")
+    return instant(int(next_ms)) if next_ms and int(next_ms) else None

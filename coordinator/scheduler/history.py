@@ -1,4 +1,4 @@
-"""The history of an entry: its last ticks, as Redis noted them. functions/rules/ticks.lua has the lines."""
+"""Reads the history of an entry: its last ticks, as Redis noted them. functions/rules/ticks.lua writes the lines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from kombu.utils.json import loads
+
 from coordinator.scheduler.entries import run_id, tick_id
 from coordinator.store.times import instant
 
@@ -14,15 +16,15 @@ _NO_END: tuple[str, datetime | None] = ("", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """One tick of an entry, one run that somebody asked for, or one act of an operator.
+class EntryEvent:
+    """A tick of an entry, a run out of turn, or an act of an operator.
 
-    * at: the tick's instant; of a run or an act, when it was. late: seconds from when a tick was to be sent to when it
-      was. beat: host and pid of the beat that sent it.
-    * word: the outcome of the job's submit; `sent` for an ordinary task; `failed`: it could not be made; `omitted`: an
-      operator stopped it; `missed`: no beat ran; of an act, what it was.
-    * missed: how many instants before it nobody sent; of a tick that is `missed`, how many up to it.
-    * state: how the job ended, "" = it did not yet, or nobody knows. job_id: the id of the job or task.
+    * at: the tick's instant; of a run or an act, its time. late: seconds by which a tick was sent late. beat: host and
+      pid of the beat that sent it.
+    * word: the outcome of the job's submit; `sent` for an ordinary task; `failed`: no job or task could be made;
+      `omitted`: an operator stopped it; `missed`: no beat sent it in time; of an act, its name.
+    * missed: the number of instants before it that nobody sent; of a `missed` tick, up to it. 1000 means 1000 or more.
+    * state: the end of the job; "" = it has not ended, or nobody knows. job_id: the id of the job or task.
     """
 
     kind: Literal["tick", "run", "act"]
@@ -38,39 +40,32 @@ class Happening:
     why: str = ""
 
 
-def read(name: str, lines: Iterable[bytes]) -> list[Happening]:
-    """The happenings of an entry, the latest last."""
-    found: list[Happening] = []
+def read(name: str, lines: Iterable[bytes]) -> list[EntryEvent]:
+    """Read the lines of an entry's history, the latest last."""
+    happenings: list[EntryEvent] = []
     texts = [line.decode(errors="replace") for line in lines]
     ends = dict(_end(text) for text in texts if text[:1] == "=")
     for text in texts:
         if text[:1] == "!":
-            token, wall, word, beat, said = _fields(text, 5)
+            token, wall, word, beat, act = text[1:].split(" ", 4)
             state, ended = ends.get(f"!{token}", _NO_END)
-            by, _, why = said.partition(": ")
             job_id = str(run_id(name, token))
-            found.append(Happening("run", instant(int(wall)), word, 0.0, 0, beat, job_id, state, ended, by, why))
+            happenings.append(
+                EntryEvent("run", instant(int(wall)), word, 0.0, 0, beat, job_id, state, ended, **loads(act))
+            )
         elif text[:1] == "~":
-            wall, said = text[1:].split(" ", 1)
-            act, _, why = said.partition(": ")
-            act, _, by = act.rpartition(" ")
-            found.append(Happening("act", instant(int(wall)), act, by=by, why=why))
+            note = loads(text[1:])
+            happenings.append(EntryEvent("act", instant(note["at"]), note["act"], by=note["by"], why=note["why"]))
         elif text[:1] != "=":
             at, late, word, missed, beat = text.split(" ", 4)
             state, ended = ends.get(at, _NO_END)
             when = instant(int(at))
             job_id = str(tick_id(name, when)) if word not in ("omitted", "missed", "failed") else ""
-            found.append(Happening("tick", when, word, int(late) / 1000, int(missed), beat, job_id, state, ended))
-    return found
+            happenings.append(EntryEvent("tick", when, word, int(late) / 1000, int(missed), beat, job_id, state, ended))
+    return happenings
 
 
 def _end(text: str) -> tuple[str, tuple[str, datetime]]:
-    """The tick, and how and when its job ended."""
-    tick, state, wall = _fields(text, 3)
+    """Read a line about an end: the tick, and how and when its job ended."""
+    tick, state, wall = text[1:].split(" ", 2)
     return tick, (state, instant(int(wall)))
-
-
-def _fields(text: str, number: int) -> list[str]:
-    """The fields behind the line's mark; a line that was cut short has empty ones."""
-    parts = text[1:].split(" ", number - 1)
-    return parts + [""] * (number - len(parts))

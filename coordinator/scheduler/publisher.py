@@ -13,7 +13,7 @@ from coordinator.broker.transport import CONFIRMED, is_amqp
 
 
 class Publisher:
-    """It tries to connect once at a time, so that keyed entries need not wait for the broker.
+    """A producer that tries to connect once for each publish, so that keyed entries need not wait for the broker.
 
     RabbitMQ confirms each publish: a tick that Redis notes as sent is on the broker.
     """
@@ -32,7 +32,7 @@ class Publisher:
         return cast(Producer, self._app.amqp.Producer(self.connection, auto_declare=False))
 
     def disconnect(self) -> None:
-        """The next publish connects anew. A connection that the broker closed does not by itself."""
+        """Drop the connection, so that the next publish connects anew; a closed connection does not do so by itself."""
         vars(self).pop("producer", None)
         if connection := vars(self).pop("connection", None):
             connection.collect()

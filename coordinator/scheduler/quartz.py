@@ -31,7 +31,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class QuartzError(ValueError):
-    """The expression is no Quartz schedule. The text names the field, quotes it, and tells a way out."""
+    """The expression is no Quartz schedule. The text names the field, quotes it, and shows a way out."""
 
 
 class _Field(NamedTuple):
@@ -79,7 +79,7 @@ class _Field(NamedTuple):
 
 @lru_cache(4096)
 def _values(field: _Field, text: str) -> frozenset[int]:
-    """Many schedules share what they have in common: a set of all years is larger than the rest of a schedule."""
+    """Cache the values of a field, since a set of all years is larger than the rest of a schedule."""
     return frozenset(value for element in text.split(",") for value in field._element(element, text))
 
 
@@ -164,7 +164,7 @@ class Quartz:
     def from_parts(
         cls, sec: str, min: str, hour: str, mday: str, mon: str, wday: str, year: str, tz: tzinfo = UTC
     ) -> Self:
-        """From a node's seven attributes, which often misplace `?`. `repaired`: the text of the repair, or None."""
+        """Read a node's seven attributes, which often misplace `?`. `repaired`: the text of the repair, or None."""
         named = {"sec": sec, "min": min, "hour": hour, "mday": mday, "mon": mon, "wday": wday, "year": year}
         for name, text in named.items():
             if len(text.split()) != 1:
@@ -206,11 +206,11 @@ class Quartz:
 
     def _next_in_zone(self, after: datetime) -> datetime | None:
         wall = after.astimezone(self.tz).replace(tzinfo=None, fold=0) + _SECOND
-        while (found := self._at_or_after(wall)) is not None:
-            instant = self._instant(found)
+        while (match := self._at_or_after(wall)) is not None:
+            instant = self._instant(match)
             if instant > after:  # else the clocks show this hour for the second time
                 return instant
-            wall = found + _SECOND
+            wall = match + _SECOND
         return None
 
     def _instant(self, wall: datetime) -> datetime:
@@ -230,7 +230,7 @@ class Quartz:
         return low + _SECOND * bisect_left(range(int((high - low).total_seconds())), True, key=changed)
 
     def _at_or_after(self, wall: datetime) -> datetime | None:
-        """The first matching wall time from this one on."""
+        """The first matching wall time that is not before `wall`."""
         year, month, day = wall.year, wall.month, wall.day
         time = self._time(wall.hour, wall.minute, wall.second)
         if time is None:
@@ -255,7 +255,7 @@ class Quartz:
         return self._days[kind]
 
     def _time(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
-        """The first time of day at or after this one, within the day."""
+        """The first matching time of day that is not before this time; None where the day has no more."""
         hours, minutes, seconds = self._hours, self._minutes, self._seconds
         at = bisect_left(hours, hour)
         if at < len(hours) and hours[at] == hour:

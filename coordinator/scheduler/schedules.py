@@ -1,5 +1,7 @@
-"""Schedules: when an entry is due. Any object with `next(after)`, the first instant strictly after, and a `str` that
-tells all of it: `Quartz`, `Every`, `Crontab`, `Solar`. Each has a text, by which Redis keeps it and people name it.
+"""Schedules say when an entry is due: `Quartz`, `Every`, `Crontab`, `Solar`.
+
+A schedule is any object with `next(after)`, the first instant strictly after, and a `str` that describes all of it.
+Those named here also have a text, in which Redis keeps them and people write them.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from coordinator.store.times import EPOCH
 
 _MS = timedelta(milliseconds=1)
 _HOUR = timedelta(hours=1)
-_SEARCHED = 366  # days in which an event of the sun is looked for
+_SEARCHED = 366  # days to search for an event of the sun
 _EVERY = re.compile(r"(?:every )?([0-9]+(?:\.[0-9]+)?)(?: s)?")
 _CRONTAB = re.compile(r"crontab (\S+) (\S+) (\S+) (\S+) (\S+)")
+_SPANS = (range(60), range(24), range(1, 32), range(1, 13), range(7))  # of a crontab's fields
 _SOLAR = re.compile(r"solar (\w+) (\S+) (\S+)")
 
 
@@ -29,7 +32,7 @@ class Schedule(Protocol):
 
 
 Given: TypeAlias = Schedule | BaseSchedule | str | float | timedelta
-"""As an author writes it: `Quartz` or its text (UTC), seconds, timedelta, Celery's `schedule`, `crontab` or `solar`."""
+"""As people write it: `Quartz` or its text (UTC), seconds, timedelta, Celery's `schedule`, `crontab` or `solar`."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,15 @@ class Crontab:
         wdays: Collection[int],
         tz: tzinfo = UTC,
     ) -> None:
-        fields = [",".join(map(str, sorted(values))) for values in (minutes, hours, mdays, months, wdays)]
+        columns = zip((minutes, hours, mdays, months, wdays), _SPANS, strict=True)
+        fields = ["*" if set(values) == set(span) else ",".join(map(str, sorted(values))) for values, span in columns]
         minute, hour, mday, month, _ = fields
         self.tz = tz
         self.text = "crontab " + " ".join(fields)
         self._quartz = Quartz(f"0 {minute} {hour} {mday} {month} ? *", tz)
         self._wdays = frozenset(wdays)
+        if not self._wdays <= set(range(7)):
+            raise ValueError(f"{self.text}: a day of the week is 0 (Sunday) to 6")
 
     def __str__(self) -> str:
         return f"crontab {self._quartz!r} {sorted(self._wdays)}"
@@ -82,10 +88,10 @@ class Crontab:
 class Solar:
     """Celery's solar: an event of the sun at a place, to the second. None where it does not happen within a year."""
 
-    def __init__(self, given: solar) -> None:
-        self._sun = given.ephem.Sun()
-        self._given = given
-        self.text = f"solar {given.event} {given.lat} {given.lon}"
+    def __init__(self, celery_solar: solar) -> None:
+        self._sun = celery_solar.ephem.Sun()
+        self._solar = celery_solar
+        self.text = f"solar {celery_solar.event} {celery_solar.lat} {celery_solar.lon}"
 
     def __str__(self) -> str:
         return self.text
@@ -103,16 +109,16 @@ class Solar:
         return None
 
     def _event(self, start: datetime) -> datetime | None:
-        given = self._given
-        more = {"use_center": True} if given.use_center else {}
-        at = given.ephem.Date(start.replace(tzinfo=None))
+        celery_solar = self._solar
+        more = {"use_center": True} if celery_solar.use_center else {}
+        at = celery_solar.ephem.Date(start.replace(tzinfo=None))
         for _ in range(_SEARCHED):
             try:
-                found = getattr(given.cal, given.method)(self._sun, start=at, **more)
-            except given.ephem.CircumpolarError:
-                at = given.cal.next_antitransit(self._sun, start=at)
+                event = getattr(celery_solar.cal, celery_solar.method)(self._sun, start=at, **more)
+            except celery_solar.ephem.CircumpolarError:
+                at = celery_solar.cal.next_antitransit(self._sun, start=at)
             else:
-                return cast(datetime, found.datetime()).replace(tzinfo=UTC)
+                return cast(datetime, event.datetime()).replace(tzinfo=UTC)
         return None
 
 
@@ -130,47 +136,50 @@ class Bounded:
     def next(self, after: datetime) -> datetime | None:
         if self.first is not None:
             after = max(after, self.first - _MS)
-        found = self.schedule.next(after)
-        return None if found is None or (self.last is not None and found > self.last) else found
+        following = self.schedule.next(after)
+        return None if following is None or (self.last is not None and following > self.last) else following
 
 
-def schedule_of(given: Given, zone: tzinfo | None = None) -> Schedule:
-    """Raises TypeError, or ValueError (QuartzError), for anything that is no schedule. `zone`: of a text."""
-    if isinstance(given, str):
-        return parse(given, zone or UTC)
+def schedule_of(value: Given, zone: tzinfo | None = None) -> Schedule:
+    """Make a schedule of what people write. `zone`: of a text. Raises TypeError or ValueError (QuartzError)."""
+    if isinstance(value, str):
+        return parse(value, zone or UTC)
     if zone is not None:
-        raise ValueError(f"{given!r} has no use for a zone: give it with an expression as text")
-    if isinstance(given, Quartz | Every | Crontab | Solar):
-        return given
-    if isinstance(given, crontab):
-        days = given.day_of_month, given.month_of_year, given.day_of_week
-        return Crontab(given.minute, given.hour, *days, tz=given.tz)
-    if isinstance(given, solar):
-        return Solar(given)
-    if type(given) is schedule:
-        periodic: schedule = given
-        given = periodic if periodic.relative else periodic.run_every
-    if isinstance(given, timedelta):
-        given = given.total_seconds()
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return Every(float(given))
-    raise TypeError(f"{given!r} is no schedule: give Quartz text, seconds, a timedelta, schedule, crontab or solar")
+        raise ValueError(f"{value!r} has no use for a zone: give it with an expression as text")
+    if isinstance(value, Quartz | Every | Crontab | Solar):
+        return value
+    if isinstance(value, crontab):
+        days = value.day_of_month, value.month_of_year, value.day_of_week
+        return Crontab(value.minute, value.hour, *days, tz=value.tz)
+    if isinstance(value, solar):
+        return Solar(value)
+    if type(value) is schedule:
+        periodic: schedule = value
+        value = periodic if periodic.relative else periodic.run_every
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Every(float(value))
+    raise TypeError(f"{value!r} is no schedule: give Quartz text, seconds, a timedelta, schedule, crontab or solar")
 
 
 def parse(text: str, zone: tzinfo = UTC) -> Schedule:
-    """The schedule of a text: a Quartz expression, `every <seconds>`, or what `text_of` gave. Raises ValueError."""
+    """Read a schedule: a Quartz expression, `every <seconds>`, or a text that `text_of` made. Raises ValueError."""
     if every := _EVERY.fullmatch(text.strip()):
         return Every(float(every[1]))
-    if found := _CRONTAB.fullmatch(text):
-        minute, hour, mday, month, wday = ([int(one) for one in field.split(",")] for field in found.groups())
+    if match := _CRONTAB.fullmatch(text):
+        fields = zip(match.groups(), _SPANS, strict=True)
+        minute, hour, mday, month, wday = (
+            span if field == "*" else [int(number) for number in field.split(",")] for field, span in fields
+        )
         return Crontab(minute, hour, mday, month, wday, zone)
-    if found := _SOLAR.fullmatch(text):
-        return Solar(solar(found[1], float(found[2]), float(found[3])))
+    if match := _SOLAR.fullmatch(text):
+        return Solar(solar(match[1], float(match[2]), float(match[3])))
     return Quartz(text, zone)
 
 
 def text_of(schedule: Schedule) -> str | None:
-    """The text from which `parse` makes this schedule again, beside its zone; None for one of a kind of its own."""
+    """The text from which `parse` and the zone make this schedule again; None for an author's own class."""
     if isinstance(schedule, Every):
         return f"every {schedule.seconds:g}" if float(f"{schedule.seconds:g}") == schedule.seconds else None
     if isinstance(schedule, Quartz):
@@ -185,12 +194,12 @@ def zone_of(schedule: Schedule) -> tzinfo:
 
 
 def zone_name(zone: tzinfo) -> str | None:
-    """The name by which `ZoneInfo` finds it; None where it has none."""
+    """The name by which `ZoneInfo` finds the zone; None where it has none."""
     return "UTC" if zone is UTC else zone.key if isinstance(zone, ZoneInfo) else None
 
 
 def zone_named(name: str) -> tzinfo:
-    """Raises ValueError for a zone that nobody knows."""
+    """The zone of this name. Raises ValueError for an unknown zone."""
     if name == "UTC":
         return UTC
     try:

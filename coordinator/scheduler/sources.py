@@ -1,4 +1,4 @@
-"""Where entries come from: functions that beats read each second, and the entries that code stored in Redis."""
+"""Sources of entries: functions that beats read each second, and the entries that code stored in Redis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coordinator.store.client import Store
 from coordinator.store.times import instant
 
 Source = Callable[[], tuple[str, Iterable[Entry]]]
-"""Gives its version, and its entries, which the beat reads only when the version is new."""
+"""A function that returns its version, and its entries, which the beat reads only when the version is new."""
 
 NONE: Mapping[str, str] = {}
 
@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 class Reading:
     """A source as this beat last read it.
 
-    `found`: all its entries; `plans`: those whose names no earlier source has; `digest`: a hash of `plans`.
+    `found`: all its entries; `plans`: the entries whose names no earlier source has; `digest`: a hash of `plans`.
     `base`: the digest for which this beat stands in Redis. While `base` and `digest` differ, the source's entries rest.
+    `follows`: True while another digest counts.
     """
 
     name: str
@@ -34,11 +35,17 @@ class Reading:
     plans: dict[str, Plan] = field(default_factory=dict)
     digest: str = ""
     base: str = ""
+    follows: bool = False
     trouble: str = ""
 
     @property
     def current(self) -> dict[str, Plan]:
         return self.plans if self.base == self.digest else {}
+
+    @property
+    def unknown(self) -> bool:
+        """True if Redis must still say from when the entries count."""
+        return self.base != self.digest or any(plan.last is None for plan in self.plans.values())
 
     def again(self, others: Mapping[str, str] = NONE) -> bool:
         """Read the source; True when its version is new. An error changes nothing, and the beat logs it once.
@@ -47,7 +54,7 @@ class Reading:
         """
         try:
             version, entries = self.read()
-            found = {} if version == self.version else _planned(entries, others)
+            plans = {} if version == self.version else _planned(entries, others)
         except Exception as error:
             if self.trouble != repr(error):
                 logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.found))
@@ -56,9 +63,7 @@ class Reading:
         self.trouble = ""
         if version == self.version:
             return False
-        for name in found.keys() & self.found.keys():
-            found[name].unsent, found[name].sent = self.found[name].unsent, self.found[name].sent
-        self.version, self.found = version, found
+        self.version, self.found = version, {name: plan.after(self.found.get(name)) for name, plan in plans.items()}
         return True
 
     def settle(self, names: set[str]) -> None:
@@ -70,7 +75,9 @@ class Reading:
         names.update(self.plans)
 
     def replace(self, name: str, plan: Plan) -> None:
-        self.found[name] = self.plans[name] = plan
+        self.found[name] = plan
+        if name in self.plans:
+            self.plans[name] = plan
 
 
 class Stored:
@@ -79,27 +86,34 @@ class Stored:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.version = ""  # '' = nothing was read
-        self.current: dict[str, Plan] = {}
+        self.found: dict[str, Plan] = {}
+
+    @property
+    def current(self) -> dict[str, Plan]:
+        return self.found
 
     def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, Plan | None]:
-        """Read what changed; the plans that changed by name, None for one that is no more. `names`: taken by others."""
+        """Read what changed. Returns the changed plans by name, None for a removed entry.
+
+        `names`: the names of other sources, which win.
+        """
         changed: dict[str, Plan | None] = {}
         version, cursor, *entries = self._store.step("entries_read", self.version, "0")
         if self.version == "" or cursor == b"":
-            changed = dict.fromkeys(self.current)
+            changed = dict.fromkeys(self.found)
             version, entries = self._all()
         for name, text, last in entries:
             changed[name.decode()] = self._plan(name.decode(), text, float(last), names, others)
         for name, plan in changed.items():
             if plan is None:
-                self.current.pop(name, None)
+                self.found.pop(name, None)
             else:
-                self.current[name] = plan
+                self.found[name] = plan
         self.version = version.decode()
         return changed
 
     def _all(self) -> tuple[bytes, list[list[bytes]]]:
-        """The version is that of the first page: the beat reads again what changes meanwhile."""
+        """Read all entries, and the version of the first page: the beat reads again what changes meanwhile."""
         first, cursor, *entries = self._store.step("entries_read", "", "0")
         while cursor != b"0":
             _, cursor, *more = self._store.step("entries_read", "", cursor)
@@ -114,16 +128,16 @@ class Stored:
             return None
         try:
             plan = Plan(Entry.from_json(text), others.get(name, ""))
-        except (TypeError, ValueError, KeyError) as error:
+        except Exception as error:
             logger.error("the stored schedule entry %r is left out: %s", name, error)
             return None
-        if (former := self.current.get(name)) is not None and former.hash == plan.hash:
-            plan.unsent, plan.sent = former.unsent, former.sent
-        plan.count_from(instant(last))
+        plan = plan.after(self.found.get(name))
+        if last:
+            plan.count_from(instant(last))
         return plan
 
     def replace(self, name: str, plan: Plan) -> None:
-        self.current[name] = plan
+        self.found[name] = plan
 
 
 def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, Plan]:
@@ -131,6 +145,6 @@ def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, P
     for entry in entries:
         try:
             plans[entry.name] = Plan(entry, others.get(entry.name, ""))
-        except (AttributeError, TypeError, ValueError) as error:
+        except Exception as error:
             logger.error("schedule entry %r is left out: %s", getattr(entry, "name", entry), error)
     return plans

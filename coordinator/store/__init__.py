@@ -1,16 +1,1 @@
-"""The one door to Redis."""
-
-from typing import TYPE_CHECKING
-
-from coordinator.later import handing_on
-
-if TYPE_CHECKING:
-    from coordinator.store.client import Store
-    from coordinator.store.times import milliseconds, seconds
-    from coordinator.store.wire import Arg
-else:
-    __getattr__, __dir__ = handing_on(
-        __name__, {"client": ("Store",), "times": ("milliseconds", "seconds"), "wire": ("Arg",)}
-    )
-
-__all__ = ["Arg", "Store", "milliseconds", "seconds"]
+"""All access to Redis: connections, keys, atomic steps, and the meaning of errors."""

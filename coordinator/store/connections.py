@@ -1,6 +1,6 @@
-"""The connections of one process to Redis: they carry commands and bring replies, and a thread may wait on them.
+"""The connections of one process to Redis: send commands, read replies, wait for messages.
 
-A client is made per process: after a fork, anew.
+Each process creates its own client; a fork creates a new one.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ from typing import Any, Protocol, TypeVar, cast
 
 import redis
 
+from coordinator.errors import CoordinatorError
 from coordinator.settings import Settings
 from coordinator.store.sentinel import Server
-from coordinator.store.wire import Arg, exchange_awake, reply_or_error
+from coordinator.store.wire import Arg, reply_or_error
 
-_SOON = 0.0003  # seconds in which an answer is worth waiting for awake
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
 Listener = Callable[[float], None]
+awaiting: tuple[Callable[[], object], type] | None = (
+    None  # returns the current greenlet; the type of greenlet in which no call may block
+)
 T = TypeVar("T")
 
 
 class Call(Protocol):
-    """Runs a function; gives redis's errors a name of ours: `Store.call`."""
+    """The type of `Store.call`, which runs a function and translates redis-py's errors into ours."""
 
     def __call__(self, ask: Callable[[], T], /) -> T: ...
 
 
 class Connections:
-    """Cheap to make: connects at the first use. All but `listening` and `pop` raise redis's own errors.
+    """Connects at the first use. All but `listening` and `pop` raise redis-py's own errors.
 
-    `patience`: after so many seconds, one who waits for a notice looks for himself.
+    `patience`: the longest wait for a message, in seconds; then the waiter checks the state itself.
     """
 
     patience = 1.0
@@ -43,10 +46,15 @@ class Connections:
         self._client: redis.Redis | None = None
         self._idle: list[tuple[redis.Connection, float]] = []
         self._pid = 0
-        self.soon = False  # did the last answer come within _SOON?
+
+    def _check_thread(self) -> None:
+        """Raises CoordinatorError inside a call of `coordinator.aio`: its loop would stand still."""
+        if awaiting is not None and isinstance(awaiting[0](), awaiting[1]):
+            raise CoordinatorError("this call would block the loop of asyncio: it asks Redis past coordinator.aio")
 
     @property
     def client(self) -> redis.Redis:
+        self._check_thread()
         if self._client is None or self._pid != os.getpid():
             self._client = self.connect(self._settings.timeout)
             self._idle = []
@@ -54,30 +62,24 @@ class Connections:
         return self._client
 
     def connect(self, timeout: float) -> redis.Redis:
-        """A client of its own, for calls that block up to `timeout` seconds."""
+        """Create a separate client, for calls that block up to `timeout` seconds."""
+        self._check_thread()
         return self.server.client(timeout)
 
-    def ask(self, packed: bytes, eager: bool = False) -> Any:
+    def ask(self, packed: bytes) -> Any:
         """The reply to one packed command, as Redis gives it.
 
-        The hot path: one request on a connection of our own, without what a general client does around it. A processor
-        that went to sleep needs 50 us and more to wake, nearly as long as Redis needs for the answer. So an eager
-        caller stays awake and looks for it, giving way to whoever else can run, as long as Redis answers that soon: one
-        late answer, and the next is waited for asleep.
+        The hot path: it bypasses redis-py's client and its pool.
         """
 
         def exchange(connection: redis.Connection) -> Any:
-            sent = time.perf_counter()
-            if not (eager and self.soon and exchange_awake(connection, packed, _SOON)):
-                connection.send_packed_command([packed], check_health=False)
-            reply = connection.read_response()
-            self.soon = time.perf_counter() - sent < _SOON
-            return reply
+            connection.send_packed_command([packed], check_health=False)
+            return connection.read_response()
 
         return self._talk(exchange)
 
     def ask_many(self, packed: Sequence[bytes]) -> list[Any]:
-        """A reply or an error for each, in one round trip."""
+        """Send packed commands in one round trip; a reply or an error for each."""
 
         def exchange(connection: redis.Connection) -> list[Any]:
             connection.send_packed_command([b"".join(packed)], check_health=False)
@@ -90,7 +92,7 @@ class Connections:
         return self.client.execute_command(command, *args)
 
     def execute_many(self, commands: Iterable[Sequence[Arg]], atomic: bool = False) -> list[Any]:
-        """As `execute`, in one round trip; `atomic`: as a transaction. Raises the first error among the replies."""
+        """Run commands in one round trip; `atomic`: as a transaction. Raises the first error among the replies."""
         pipeline = self.client.pipeline(transaction=atomic)
         for command in commands:
             pipeline.execute_command(*command)
@@ -100,15 +102,15 @@ class Connections:
     def listening(self, channel: str, call: Call) -> Iterator[Listener]:
         """See `Store.listening`."""
         subscribed = False
-        with call(lambda: self.client.pubsub(ignore_subscribe_messages=True)) as notices:
+        with call(lambda: self.client.pubsub(ignore_subscribe_messages=True)) as messages:
 
             def listen(seconds: float) -> None:
                 nonlocal subscribed
-                before, subscribed = subscribed, False
-                if before:
-                    call(lambda: notices.get_message(timeout=min(seconds, self.patience)))
+                was_subscribed, subscribed = subscribed, False
+                if was_subscribed:
+                    call(lambda: messages.get_message(timeout=min(seconds, self.patience)))
                 else:
-                    call(lambda: notices.subscribe(channel))
+                    call(lambda: messages.subscribe(channel))
                 subscribed = True
 
             yield listen
@@ -123,10 +125,11 @@ class Connections:
             client.close()
 
     def pause(self, seconds: float) -> None:
+        self._check_thread()
         time.sleep(seconds)
 
     def _talk(self, exchange: Callable[[redis.Connection], T]) -> T:
-        """Ask on a connection of our own, which is kept unless it broke."""
+        """Run one exchange on an idle connection, and keep that unless it broke."""
         connection = self._borrow()
         try:
             reply = exchange(connection)
@@ -144,12 +147,12 @@ class Connections:
         try:
             connection, used = self._idle.pop()
         except IndexError:
-            # Not `make_connection`, which counts each one that it ever made against the pool's bound.
+            # `make_connection` would count each connection ever created against the pool's bound.
             pool = client.connection_pool
             return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))
-        if not client.connection_pool.owns_connection(connection):  # it leads to a former master
+        if not client.connection_pool.owns_connection(connection):  # it leads to the former master
             connection.disconnect()
-        # Closed by the server meanwhile? Then there is something to read; asking costs a system call.
+        # A connection that the server closed is readable. The check costs a system call.
         if time.monotonic() - used > _FRESH:
             try:
                 closed = connection.can_read(timeout=0)
@@ -160,8 +163,8 @@ class Connections:
         return connection
 
     def disconnect(self) -> None:
-        """Close the idle connections. After a failover behind one address they lead to the old master: the next call
-        connects anew, and reaches the new one.
+        """Close the idle connections. After a failover they lead to the old master; the next call connects to the new
+        one.
         """
         self.client.connection_pool.disconnect(inuse_connections=False)
         while True:

@@ -1,7 +1,8 @@
-"""The atomic steps as one library of Redis Functions: its files put together, and the libraries that a server has.
+"""Assembles the Lua files into one library of Redis Functions, and lists the libraries on a server.
 
-A library and the names of its functions belong to a whole server, whatever the database and the prefix. So both bear
-the digest of the text, and two versions of this package work side by side on one Redis. None is removed by itself.
+Redis shares libraries and the names of their functions among all databases and prefixes. So both contain the digest of
+the library's text, and two versions of this package work side by side on one Redis. Nothing removes old libraries
+automatically.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from typing import NamedTuple
 
 from coordinator.errors import SettingsError
 
-# Bottom up: each file names only tables of files before it. A file of rules returns its one table, named as it is.
+# Bottom up: each file uses only tables of earlier files. A file of rules returns one table, which has the file's name.
 RULES = (
     "redis", "base", "beside", "record", "sorters", "states", "ticks", "grabs", "retention", "line", "locks",
     "classes", "ready", "pace", "doorbells", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes",
-    "versions", "held", "submit", "step",
+    "held", "submit", "step",
 )  # fmt: skip
 STEPS = (
     "clock", "job", "runner", "parked", "lock", "grab", "lane", "node", "sweep", "sorter", "schedule", "entry",
-    "document",
+    "retarget",
 )  # fmt: skip
 
-# The server looks up a global anew at each use, through two tables; that was a fifth of a step. While the library is
-# loaded there are none, so the first call makes locals of them: functions/rules/step.lua.
+# Each use of a global goes through two tables, which cost a fifth of a step. Globals do not exist yet while the library
+# is loaded, so its first call copies them into locals (functions/rules/step.lua).
 GLOBALS = "string, table, math, cjson, ipairs, pairs, type, unpack, tonumber, select, setmetatable, rawget"
 LOCALS = f"""local function globals()
   return {GLOBALS}
@@ -45,16 +46,13 @@ LEAST = (7, 0)
 class Library(NamedTuple):
     """`text`: as FUNCTION LOAD takes it."""
 
+    name: str
     digest: str
     text: str
 
-    @property
-    def name(self) -> str:
-        return PREFIX + self.digest
-
 
 class Loaded(NamedTuple):
-    """A library that a server has. `digest`: '' where it is not the coordinator's; `current`: of this very version."""
+    """A library on a server. `digest`: '' for another program's; `current`: of this version of the package."""
 
     name: str
     digest: str
@@ -62,29 +60,34 @@ class Loaded(NamedTuple):
 
 
 def text_of(file: str) -> str:
-    """`functions/rules/<file>.lua` or `functions/steps/<file>.lua` as it is."""
+    """The text of `functions/rules/<file>.lua` or `functions/steps/<file>.lua`."""
     folder = "steps" if file in STEPS else "rules"
     path = resources.files("coordinator.store").joinpath("functions", folder, f"{file}.lua")
     return path.read_text(encoding="utf-8")
 
 
-def assemble(text_of: Callable[[str], str] = text_of, before: str = "") -> Library:
-    """The files in one text, each with locals of its own. `before`: Lua that goes before them."""
-    rules = [f"local {file} = (function()\n{text_of(file)}end)()\n" for file in RULES]
-    steps = [f"do\n{text_of(file)}end\n" for file in STEPS]
-    body = "".join([before, LOCALS, *rules, *steps])
+def assemble(
+    text_of: Callable[[str], str] = text_of, before: str = "", prefix: str = PREFIX, rules: Sequence[str] = RULES,
+    steps: Sequence[str] = STEPS,
+) -> Library:  # fmt: skip
+    """Join the files into one text, each with its own locals. `before`: Lua to put before them.
+
+    `prefix`, `rules`, `steps`: for a second library that reuses some of the coordinator's files.
+    """
+    tables = [f"local {file} = (function()\n{text_of(file)}end)()\n" for file in rules]
+    body = "".join([before, LOCALS, *tables, *(f"do\n{text_of(file)}end\n" for file in steps)])
     digest = hashlib.sha256(body.encode()).hexdigest()[:12]
-    return Library(digest, f"#!lua name={PREFIX}{digest}\nlocal DIGEST = '{digest}'\n{body}")
+    return Library(prefix + digest, digest, f"#!lua name={prefix}{digest}\nlocal DIGEST = '{digest}'\n{body}")
 
 
 @cache
 def current() -> Library:
-    """That of this version of the package."""
+    """The library of this version of the package."""
     return assemble()
 
 
 def check_server(info: Mapping[str, object], where: str) -> None:
-    """Raises SettingsError for a server without functions; `info`: what it says of itself."""
+    """Raises SettingsError for a server without functions. `info`: the reply to INFO."""
     version = str(info.get("redis_version", "0"))  # Valkey names the Redis that it stands for
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < LEAST:
         raise SettingsError(
@@ -94,16 +97,16 @@ def check_server(info: Mapping[str, object], where: str) -> None:
 
 
 def is_missing(error: object) -> bool:
-    """Does the server lack the function that was called, and so its library?"""
+    """True for the error of a server that lacks the library of the called function."""
     return isinstance(error, Exception) and "function not found" in str(error).lower()
 
 
 def loaded(listed: Iterable[Mapping[bytes, bytes] | Sequence[bytes]], library: Library) -> list[Loaded]:
-    """From the reply to FUNCTION LIST; `library`: that of this version."""
-    found = []
-    for one in listed:
-        pairs = one if isinstance(one, Mapping) else dict(zip(one[::2], one[1::2], strict=True))
+    """Read the reply to FUNCTION LIST. `library`: the one of this version."""
+    libraries = []
+    for item in listed:
+        pairs = item if isinstance(item, Mapping) else dict(zip(item[::2], item[1::2], strict=True))
         name = pairs[b"library_name"].decode()
         digest = name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
-        found.append(Loaded(name, digest, name == library.name))
-    return sorted(found)
+        libraries.append(Loaded(name, digest, name == library.name))
+    return sorted(libraries)

@@ -1,14 +1,14 @@
-"""Clients of the server at an address. Through Sentinel that is the master, found anew for each connection.
+"""Creates clients of the server at an address. Through Sentinel, each new connection looks up the current master.
 
 | what happens | what a client does |
 |---|---|
 | the master dies or hangs | the call fails; the next one connects anew, to the server that the sentinels name then |
-| a sentinel dies or hangs | the others are asked; all of them together have the time of one call |
+| a sentinel dies or hangs | the client asks the others; all together have the time of one call |
 | a sentinel is late and names a server that is no master any more | that server says so, and the call fails |
-| a master that hung answers at last | the sentinels are asked once more |
+| a master that hung answers at last | the client asks the sentinels once more |
 | one thread finds a new master | connections of other threads to the old one are closed before their next use |
 
-A connection that works asks no sentinel: a job costs no more round trips than on one server.
+A working connection asks no sentinel, so a job costs no more round trips than on one server.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from redis.sentinel import (
 from coordinator.address import sentinels_of
 from coordinator.errors import SettingsError
 
-LATE = 0.2  # seconds: a server that answers later may have hung, and take itself for the master still
+LATE = 0.2  # seconds; a server that answers later may have hung, and wrongly believe that it is still the master
 _UNBOUNDED = 2**31  # redis-py's bound of 100 refuses the 101st thread that asks or waits, on a healthy Redis
 
 
 class _ToMaster(SentinelManagedConnection):
-    """Finds the master at each connect, also at one that a command makes, and leaves a server that is none."""
+    """Looks up the master at each connect, also where a command connects, and disconnects from any other server."""
 
     def connect_to(self, address: tuple[str, int]) -> None:
         began = time.monotonic()
         super().connect_to(address)  # type: ignore[no-untyped-call]
         try:
             self.send_command("HELLO", check_health=False)
-            told = self.read_response()
-            pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
+            hello = self.read_response()
+            pairs = hello if isinstance(hello, Mapping) else dict(zip(hello[::2], hello[1::2], strict=True))
             is_master = pairs.get(b"role", pairs.get("role")) in (b"master", "master")
             if is_master and time.monotonic() - began > LATE:
                 is_master = self.connection_pool.get_master_address() == address
@@ -59,7 +59,7 @@ class _ToMaster(SentinelManagedConnection):
             raise
 
     def send_packed_command(self, command: object, check_health: bool = True) -> None:
-        self.connect()  # redis-py would connect to the address that it had, or to localhost
+        self.connect()  # redis-py would connect to its former address, or to localhost
         super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
 
 
@@ -68,7 +68,7 @@ class _ToMasterOverTls(_ToMaster, SentinelManagedSSLConnection):
 
 
 class _Sentinels(Sentinel):
-    """Redis-py's, with an error in words. Threads may ask at once: redis-py's own could lose a sentinel then."""
+    """redis-py's Sentinel with readable errors, and safe for threads: redis-py's own can lose a sentinel."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
         asked: list[redis.Redis] = list(self.sentinels)
@@ -78,12 +78,12 @@ class _Sentinels(Sentinel):
             try:
                 masters = cast("dict[str, dict[str, object]]", sentinel.sentinel_masters())
             except RedisError as error:
-                silent.append(f"{_place(sentinel)}: {_why(error)}")
+                silent.append(f"{_address_of(sentinel)}: {_why(error)}")
                 continue
             known.update(masters)
             state = masters.get(service_name)
             if state and self.check_master_state(state, service_name):
-                self.sentinels = [sentinel, *(one for one in asked if one is not sentinel)]
+                self.sentinels = [sentinel, *(other for other in asked if other is not sentinel)]
                 return str(state["ip"]), int(str(state["port"]))
         if service_name in known:
             raise MasterNotFoundError(f"the master {service_name!r} is down, and the sentinels have no other one yet")
@@ -95,9 +95,9 @@ class _Sentinels(Sentinel):
         raise MasterNotFoundError(f"no sentinel answers ({'; '.join(silent)})")
 
 
-def _place(sentinel: redis.Redis) -> str:
-    told = sentinel.connection_pool.connection_kwargs
-    return f"{told['host']}:{told['port']}"
+def _address_of(sentinel: redis.Redis) -> str:
+    options = sentinel.connection_pool.connection_kwargs
+    return f"{options['host']}:{options['port']}"
 
 
 def _why(error: RedisError) -> str:
@@ -109,30 +109,30 @@ def _why(error: RedisError) -> str:
 
 
 class Server:
-    """The server at an address, whichever that is at a time. `timeout`: seconds for one answer, and for all sentinels
-    together. Raises SettingsError for options that redis-py does not know.
+    """The server at an address, which may change through Sentinel. `timeout`: seconds for one reply, and for all
+    sentinels together. Raises SettingsError for options that redis-py does not know.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
         self._url = url
         self._timeout = timeout
-        self._found = found = sentinels_of(url)
+        self._parts = parts = sentinels_of(url)
         self._sentinels: _Sentinels | None = None
-        if found is not None:
-            wait = timeout / len(found.hosts)
-            alone = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
-            given = _parsed(found.sentinels)
-            over_tls = {"ssl": True} if given.pop("connection_class", None) else {}
-            with _named():
-                self._sentinels = _Sentinels(found.hosts, sentinel_kwargs=alone | given | over_tls)
+        if parts is not None:
+            wait = timeout / len(parts.hosts)
+            ours = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
+            options = _parsed(parts.sentinels)
+            over_tls = {"ssl": True} if options.pop("connection_class", None) else {}
+            with _option_errors():
+                self._sentinels = _Sentinels(parts.hosts, sentinel_kwargs=ours | options | over_tls)
 
     @property
     def moves(self) -> bool:
-        """Does the address lead to another server after a failover?"""
-        return self._found is not None
+        """True where the address leads to another server after a failover."""
+        return self._parts is not None
 
     def client(self, timeout: float) -> redis.Redis:
-        """A client of its own, whose calls block up to `timeout` seconds. It connects at its first call."""
+        """Create a client whose calls block up to `timeout` seconds. It connects at its first call."""
         options: dict[str, object] = {
             "max_connections": _UNBOUNDED,
             "socket_timeout": timeout,
@@ -141,25 +141,25 @@ class Server:
         }
         if not self._url.startswith("unix"):
             options["socket_keepalive"] = True
-        if self._found is None or self._sentinels is None:
-            with _named():
+        if self._parts is None or self._sentinels is None:
+            with _option_errors():
                 client = redis.Redis.from_url(self._url, **options)
         else:
-            options |= _parsed(self._found.servers)
+            options |= _parsed(self._parts.servers)
             options["connection_class"] = _ToMasterOverTls if "connection_class" in options else _ToMaster
-            client = self._sentinels.master_for(self._found.master, **options)
-        with _named():
+            client = self._sentinels.master_for(self._parts.master, **options)
+        with _option_errors():
             client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
 
     def find(self) -> tuple[str, int]:
-        """The master's address, as the sentinels tell it now. Only where the address `moves`."""
+        """Ask the sentinels for the master's address. Only where the address `moves`."""
         assert self._sentinels
-        assert self._found
-        return self._sentinels.discover_master(self._found.master)
+        assert self._parts
+        return self._sentinels.discover_master(self._parts.master)
 
     def master(self, client: redis.Redis) -> str:
-        """HOST:PORT that this client's last new connection found through Sentinel; empty without one."""
+        """HOST:PORT of the master that Sentinel named to this client last; empty without Sentinel."""
         pool = client.connection_pool
         if not isinstance(pool, SentinelConnectionPool):
             return ""
@@ -167,12 +167,13 @@ class Server:
 
 
 def _parsed(url: str) -> dict[str, object]:
-    with _named():
+    with _option_errors():
         return dict(parse_url(url))
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _option_errors() -> Iterator[None]:
+    """Turns redis-py's errors about an option of the URL into SettingsError."""
     try:
         yield
     except (TypeError, ValueError, RedisError) as error:

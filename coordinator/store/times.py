@@ -6,8 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, overload
 
 
-class Clock(NamedTuple):
-    """One moment in ms (docs/redis.md, Time). `now`: the installation's; `wall`: the server's; `uptime`: of leases."""
+class ClockReading(NamedTuple):
+    """One reading of three clocks, in ms (docs/redis.md, Time).
+
+    `now`: the installation's; `wall`: the server's; `uptime`: the one that leases go by.
+    """
 
     now: int
     wall: int
@@ -18,12 +21,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def milliseconds(seconds: float) -> int:
-    """The one place where seconds become Redis' milliseconds."""
+    """Convert seconds to Redis' milliseconds."""
     return round(seconds * 1000)
 
 
 def seconds(milliseconds: float | bytes | str | None) -> float | None:
-    """The way back; None and the empty text stay None."""
+    """Convert milliseconds to seconds; None and the empty text become None."""
     return None if milliseconds in (None, b"", "") else float(milliseconds) / 1000
 
 
@@ -36,16 +39,16 @@ def instant(milliseconds: float | bytes | str | None) -> datetime | None: ...
 
 
 def instant(milliseconds: float | bytes | str | None) -> datetime | None:
-    """The same as a datetime."""
+    """Convert milliseconds since the epoch to a datetime; None and the empty text become None."""
     when = seconds(milliseconds)
     return None if when is None else datetime.fromtimestamp(when, UTC)
 
 
 def to_ms(at: datetime) -> int:
-    """The whole milliseconds since the epoch of an instant."""
+    """Convert a datetime to whole milliseconds since the epoch."""
     return (at - EPOCH) // timedelta(milliseconds=1)
 
 
 def moment(value: datetime | None) -> str:
-    """An instant as text for people: to the second, in UTC."""
+    """Format an instant for people: to the second, in UTC."""
     return "-" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""The values that Redis keeps for us as JSON."""
+"""Types of the values that we store in Redis as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class Act(TypedDict):
-    """Why and by whom a job, a lane or a node was acted on; `at`: ms since the epoch."""
+    """An operator's act on a job, a lane or a node: why, by whom, and when (`at`: ms since the epoch)."""
 
     why: str
     by: str

@@ -1,4 +1,4 @@
-"""For users' own suites: jobs run in place, at submit, without Redis. A plugin of pytest."""
+"""For users' own suites: jobs run in the test's thread, on a private Redis. A plugin of pytest."""
 
 from coordinator.testing.plugin import coordinator_jobs
 

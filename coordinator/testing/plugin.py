@@ -1,4 +1,4 @@
-"""For users' own suites: jobs run in place, at submit, without Redis. A plugin of pytest; its fixture is there at once.
+"""A pytest plugin for users' own suites: jobs run in the test's thread, on a private Redis.
 
     def test_an_order_is_shipped(coordinator_jobs):
         jobs = coordinator_jobs(shop.coordinator)
@@ -6,46 +6,50 @@
         assert [job.key for job in jobs.submitted] == ["order/42"]
         assert shop.coordinator.job(jobs.submitted[0].id).state == "succeeded"
 
-`coordinator.in_place` says how that is different from a fleet. A suite that does not use the fixture imports no more
-than this module.
+`coordinator.testing.inline` says how that differs from a fleet. A suite that does not use the fixture imports no more
+than this module, and starts no server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from coordinator.coordinator import Coordinator
-    from coordinator.in_place import InPlace
+    from coordinator.client.coordinator import Coordinator
+    from coordinator.testing.inline import Jobs
+
+
+@pytest.fixture(scope="session")
+def coordinator_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the session's private Redis: a server of the PATH, or of the extra `embedded`."""
+    from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable
+
+    try:
+        server = EmbeddedRedis(tmp_path_factory.mktemp("coordinator-redis")).__enter__()
+    except EmbeddedUnavailable as error:
+        pytest.fail(f"coordinator_jobs: {error}", pytrace=False)
+    yield server.url
+    server.stop()
 
 
 @pytest.fixture
-def coordinator_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Coordinator], InPlace]:
-    """Call it with a Coordinator: for this test, its jobs run in place."""
-    in_place = import_module("coordinator.in_place")
-    errors = import_module("coordinator.errors")
+def coordinator_jobs(
+    monkeypatch: pytest.MonkeyPatch, coordinator_redis: str
+) -> Iterator[Callable[[Coordinator], Jobs]]:
+    """A function that takes a Coordinator, and makes its jobs run in the submitting thread for this test."""
+    from coordinator.testing.inline import Jobs
 
-    def begin(coordinator: Coordinator) -> InPlace:
-        if coordinator.app is None:
-            raise errors.SettingsError("a Coordinator without an app has no tasks that could run in place")
-        jobs: InPlace = in_place.InPlace(coordinator.app)
-        for name, part in (("core", jobs), ("_locks", jobs), ("_sorters", jobs.sorters)):
-            monkeypatch.setitem(vars(coordinator), name, part)
-        # Celery's would connect, and hear nothing: no result is written.
-        answers = {
-            "on_task_call": lambda *_: None,
-            "add_pending_result": lambda result, **_: result,
-            "get_state": lambda *_: "PENDING",
-            "apply_chord": lambda *_, **__: None,
-            "set_chord_size": jobs.chords.set_size,
-            "on_chord_part_return": jobs.chords.count,
-        }
-        for name, answer in answers.items():
-            monkeypatch.setattr(coordinator.app.backend, name, answer, raising=False)  # not each backend has all
+    begun: list[Jobs] = []
+
+    def begin(coordinator: Coordinator) -> Jobs:
+        jobs = Jobs(coordinator, coordinator_redis)
+        begun.append(jobs)
+        jobs.install(monkeypatch)
         return jobs
 
-    return begin
+    yield begin
+    for jobs in begun:
+        jobs.close()

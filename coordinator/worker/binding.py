@@ -1,4 +1,4 @@
-"""Puts the worker's part into an app. The rest of this folder is imported by a worker alone."""
+"""Adds the coordinator's worker parts to an app. Only a worker imports the rest of this folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from celery import Celery, signals
 if TYPE_CHECKING:
     from celery.apps.worker import Worker
 
-CONSUMER = "coordinator.worker:Consumer"
-STEP = "coordinator.worker:WardenStep"
+CONSUMER = "coordinator.worker.bootstep:Consumer"
+STEP = "coordinator.worker.bootstep:WardenStep"
 
 
 def bind(app: Celery) -> None:
+    """Set the defaults and the bootstep of the app's workers."""
     app.add_defaults(
         {
             "worker_cancel_long_running_tasks_on_connection_loss": False,

@@ -1,4 +1,4 @@
-"""Can a worker run jobs? It is asked before its pool forks."""
+"""Checks whether a worker can run jobs, before its pool forks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from celery import Celery
 from coordinator.errors import CoordinatorError, SettingsError
 from coordinator.fleet.nodes import Nodes
 
-_NOT_HOME = frozenset({"celery", "kombu", "coordinator", "flower"})  # they only refer to the app
+_LIBRARIES = frozenset({"celery", "kombu", "coordinator", "flower"})  # they refer to the app, but do not define it
 
 
 def hindrance(app: Celery) -> str:
-    """Why this worker can run no jobs, whatever it waits for; '' where it can. Ends a worker that must run jobs, and
-    one whose settings are wrong.
+    """Explain why this worker can never run jobs; '' if it can. Raises SystemExit where the worker must run jobs, or
+    its settings cannot be read.
     """
     must = True
     try:
@@ -31,7 +31,7 @@ def hindrance(app: Celery) -> str:
 
 
 def check(app: Celery) -> None:
-    """End the worker whose Redis is too old."""
+    """Raise SystemExit if the coordinator's Redis is too old."""
     with closing(app.coordinator.store) as store:
         try:
             store.check()
@@ -40,20 +40,19 @@ def check(app: Celery) -> None:
 
 
 def is_taken(app: Celery, node: str) -> bool:
-    """Whether a living worker has this name. If Redis cannot say, the worker does not wait for an answer."""
+    """True if a living worker has this name. If Redis is away, assume that none has."""
     with suppress(CoordinatorError), closing(app.coordinator.store) as store:
         return Nodes(store).is_alive(node)
     return False
 
 
 def locate(app: Celery) -> str:
-    """Where a new process finds this app: `module:attribute`, or `path.py:attribute` when it is the main program.
-
-    The module that `-A` names comes first: it may configure an app that another one has made.
+    """Name the place from which a new process can import this app: `module:attribute`, or `path.py:attribute` for the
+    main program. The module that `-A` names comes first, since it may configure an app that another module defines.
     """
     named = [name for name in _named(sys.argv) if name in sys.modules]
     for name, module in [*((name, sys.modules[name]) for name in named), *sys.modules.items()]:
-        if name.partition(".")[0] in _NOT_HOME:
+        if name.partition(".")[0] in _LIBRARIES:
             continue
         for attribute, value in list(vars(module).items()) if hasattr(module, "__dict__") else ():
             if value is app and not attribute.startswith("_"):
@@ -61,14 +60,14 @@ def locate(app: Celery) -> str:
                 spec = getattr(module, "__spec__", None) if name == "__main__" else None
                 return f"{spec.name if spec else place}:{attribute}"
     raise SettingsError(
-        f"the Celery app {app.main!r} is no attribute of any module, where the errands of its node could find it"
+        f"the Celery app {app.main!r} is no attribute of any module, so the errands of its node cannot import it"
     )
 
 
 def _named(argv: list[str]) -> list[str]:
-    """The modules that Celery looks for the app in, by the option `-A` or `--app` of this command line."""
+    """The modules in which Celery looks for the app, by the option `-A` or `--app` of this command line."""
     for option, following in zip(argv, [*argv[1:], ""], strict=True):
-        if found := re.fullmatch(r"-A(?:=?)(.*)|--app(?:=(.*))?", option):
-            name = (found[1] or found[2] or following).partition(":")[0]
+        if match := re.fullmatch(r"-A(?:=?)(.*)|--app(?:=(.*))?", option):
+            name = (match[1] or match[2] or following).partition(":")[0]
             return [name, f"{name}.celery"]
     return []

@@ -1,4 +1,4 @@
-"""Celery's remote control in a worker that coordinates: its commands know of jobs."""
+"""Extends the commands of Celery's remote control, such as `revoke` and `inspect active`, to jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
 from coordinator.store.times import milliseconds
-from coordinator.worker.inspected import Info, Inspected, Planned
+from coordinator.worker.inspected import Info, InspectedJobs, Planned
 
 logger = logging.getLogger(__name__)
 
@@ -25,21 +25,21 @@ Reply = dict[str, object]
 T = TypeVar("T")
 
 
-class Step(Protocol):
-    """The coordinator's part of a worker."""
+class JobCanceller(Protocol):
+    """The part of a worker's bootstep that `revoke` uses."""
 
     coordinated: Celery
 
     def cancel(self, job_id: str, terminate: bool = True) -> bool: ...
 
 
-def step_of(state: AttributeDict) -> Step | None:
-    """None: the worker does not coordinate."""
+def step_of(state: AttributeDict) -> JobCanceller | None:
+    """The bootstep of this worker; None if it runs no jobs."""
     return getattr(state.consumer, "coordinator_step", None)
 
 
 def install() -> None:
-    """Put our commands in the place of Celery's. A repeated call changes nothing."""
+    """Replace Celery's commands by ours. A repeated call changes nothing."""
     if control.Panel.data["revoke"].__module__ == __name__:
         return
     ids = {"variadic": "task_id", "signature": "[id1 [id2 [... [idN]]]]"}
@@ -68,9 +68,9 @@ def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
         if step is None:
             return usual(state, ids, terminate, signal, **kwargs)
         jobs = jobs_among(step.coordinated, ids)
-        for one in ids if jobs is None else jobs:
-            step.cancel(one, terminate)
-        others = [one for one in ids if one not in (jobs or ())]
+        for job_id in ids if jobs is None else jobs:
+            step.cancel(job_id, terminate)
+        others = [task for task in ids if task not in (jobs or ())]
         if others or not jobs:
             return usual(state, others, terminate, signal, **kwargs)
         return {"ok": f"jobs {', '.join(jobs)} flagged as revoked"}
@@ -79,21 +79,23 @@ def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
 
 
 def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:
-    """Those that are jobs; None where Redis cannot say. Any other may be that of a job to come, and Redis notes it."""
-    named = [one for one in ids if validation.is_id(one)]
+    """The ids among these that are jobs; None if Redis does not answer. Redis keeps the other ids for a while, and
+    revokes a job that is submitted with one of them later.
+    """
+    valid = [job_id for job_id in ids if validation.is_id(job_id)]
     try:
         with closing(app.coordinator.store) as store:
-            known: list[bytes] = store.step("jobs_named", milliseconds(REVOKE_EXPIRES), *named)
+            known: list[bytes] = store.step("jobs_named", milliseconds(REVOKE_EXPIRES), *valid)
     except CoordinatorError as error:
         logger.warning("cannot ask which of the revoked tasks are jobs: %s", error)
         return None
-    return [one.decode() for one in known]
+    return [raw.decode() for raw in known]
 
 
 def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
     def active(state: AttributeDict, safe: bool = False, **kwargs: object) -> list[Info]:
         """List of tasks and jobs currently being executed."""
-        jobs = _jobs(state, Inspected.active)
+        jobs = _jobs(state, InspectedJobs.active)
         if safe:
             jobs = [
                 {**job, "args": saferepr(tuple(job["args"] or ())), "kwargs": saferepr(job["kwargs"])} for job in jobs
@@ -106,7 +108,7 @@ def _active(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
 def _reserved(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
     def reserved(state: AttributeDict, **kwargs: object) -> list[Info]:
         """List of currently reserved tasks, not including scheduled/active, and of jobs that are ready."""
-        return _without_runners(usual(state, **kwargs)) + _jobs(state, Inspected.reserved)
+        return _without_runners(usual(state, **kwargs)) + _jobs(state, InspectedJobs.reserved)
 
     return reserved
 
@@ -114,7 +116,7 @@ def _reserved(usual: Callable[..., list[Info]]) -> Callable[..., list[Info]]:
 def _scheduled(usual: Callable[..., list[Planned]]) -> Callable[..., list[Planned]]:
     def scheduled(state: AttributeDict, **kwargs: object) -> list[Planned]:
         """List of currently scheduled ETA/countdown tasks and jobs, and of jobs that wait for their retry."""
-        return usual(state, **kwargs) + _jobs(state, Inspected.scheduled)
+        return usual(state, **kwargs) + _jobs(state, InspectedJobs.scheduled)
 
     return scheduled
 
@@ -124,31 +126,31 @@ def _query(usual: Callable[..., Reply]) -> Callable[..., Reply]:
         """Query for task and job information by id."""
         named = [ids] if isinstance(ids, str) else list(ids)
         return usual(state, ids, **kwargs) | {
-            info["id"]: (told, info) for told, info in _jobs(state, lambda jobs: jobs.among(named))
+            info["id"]: (place, info) for place, info in _jobs(state, lambda jobs: jobs.among(named))
         }
 
     return query_task
 
 
-def _without_runners(found: list[Info]) -> list[Info]:
-    return [info for info in found if info["name"] != TASK]
+def _without_runners(infos: list[Info]) -> list[Info]:
+    return [info for info in infos if info["name"] != TASK]
 
 
-def _jobs(state: AttributeDict, look: Callable[[Inspected], list[T]]) -> list[T]:
-    """None where the worker does not coordinate, or Redis does not answer."""
+def _jobs(state: AttributeDict, look: Callable[[InspectedJobs], list[T]]) -> list[T]:
+    """Look up jobs; an empty list if the worker runs none, or Redis does not answer."""
     step = step_of(state)
     if step is None:
         return []
     try:
         with closing(step.coordinated.coordinator.store) as store:
-            return look(Inspected(step.coordinated, store, state.hostname))
+            return look(InspectedJobs(step.coordinated, store, state.hostname))
     except CoordinatorError as error:
         logger.warning("cannot ask for jobs: %s", error)
         return []
 
 
 def _without_jobs(usual: Callable[..., Reply]) -> Callable[..., Reply]:
-    """Say in the reply that the command changes nothing for jobs."""
+    """Add to the command's reply that jobs keep their limits."""
 
     def limit(state: AttributeDict, *args: object, **kwargs: object) -> Reply:
         reply = usual(state, *args, **kwargs)

@@ -3,8 +3,8 @@
 A delivery is a directory `<batch>-RT<n>`. It is complete once it holds the file `transfer_acknowledged`, which its
 sender writes last. The identity of that file is the delivery's: a batch that is sent again has another one.
 
-The store knows which deliveries it has taken in. So any number of watchers take in each one once, and one that dies
-has either taken it in or not. coordinator.lanes.directory does the looking, as it does for a sorter's files.
+The store notes each delivery in one transaction. So any number of watchers may run, and each delivery is stored once,
+also where a watcher dies. coordinator.sorters.directory scans the directory, as it does for a sorter's files.
 """
 
 import logging
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from coordinator.lanes.directory import File, Watch
+from coordinator.sorters.directory import DirectoryWatch, File
 from tasks.batches.items import Items
 from tasks.batches.round_trips import deliver
 
@@ -23,18 +23,18 @@ logger = logging.getLogger(__name__)
 
 
 class Deliveries:
-    """Raises InvalidJob for a directory that cannot be read."""
+    """Stores the deliveries in a directory. Raises InvalidJob for a directory that cannot be read."""
 
     def __init__(self, items: Items, directory: Path, type: str = "batch") -> None:
         self._items, self._type = items, type
         self._seen: dict[bytes, str] = {}
-        self._watch = Watch(directory, PATTERN, self._take, lambda: dict(self._seen), self._forget, MARKER)
+        self._watch = DirectoryWatch(directory, PATTERN, self._take, lambda: dict(self._seen), self._forget, MARKER)
 
     def watch(self, poll: float, stop: threading.Event) -> None:
         self._watch.run(poll, stop)
 
     def step(self) -> None:
-        """One look. A delivery is taken in at the second look that finds its marker unchanged."""
+        """Scan the directory once. A delivery is stored at the second scan that finds its marker unchanged."""
         self._watch.step()
 
     def _take(self, _: str, file: File) -> str:

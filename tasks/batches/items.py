@@ -1,15 +1,15 @@
 """The store of items and their events, in SQL.
 
 One job at a time works on an item for a component, and its fence says which. `begin` notes the fence before the work
-starts, and tells whether the item still is what the component asks for. `append` is one insert, and it takes effect
+starts, and checks that the item still is what the component asks for. `append` is one insert, and it takes effect
 only while that fence is the one noted last. So of two jobs that believe they hold an item, the earlier one stores
-nothing, whenever it comes. A repair closes the fences of its item: work from before it stores nothing, either.
+nothing, whenever it tries. A repair closes the fences of its item: work from before it stores nothing, either.
 
-An event is known by its component, item and attempt. So an append that is asked again stores nothing more.
+Component, item and attempt identify an event. So a repeated append stores nothing more.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import (
@@ -24,12 +24,12 @@ from sqlalchemy import (
     literal,
     or_,
     select,
-    true,
     type_coerce,
     update,
 )
 from sqlalchemy.sql.dml import ReturningInsert
 
+from tasks import instants
 from tasks.batches import profiles
 from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, item_of, page, read_item
 from tasks.batches.schema import BATCHES, events, fences, items, orphans
@@ -45,7 +45,6 @@ from tasks.batches.values import (
     rank_of,
 )
 from tasks.database import Value, insert, open_database
-from tasks.member_node import instants
 from tasks.settings import Settings
 
 _Values = Mapping[str, Value | ColumnElement[int] | ColumnElement[str]]
@@ -54,7 +53,7 @@ _AS_TEXT = ("started", "ended", "removed")
 
 
 class Items:
-    """Raises ForeignHost for a SQLite file that belongs to another host, NewerDatabase for one of a later version."""
+    """The store. Raises ForeignHost for a SQLite file of another host, NewerDatabase for one of a later version."""
 
     def __init__(self, settings: Settings, *, may_be_newer: bool = False, keeps: bool = False) -> None:
         self.engine: Engine = open_database(
@@ -66,10 +65,10 @@ class Items:
     ) -> bool:
         """Add an item. False: it is there already, and stays as it is. Raises ValueError."""
         with self.engine.begin() as connection:
-            made = register(connection, item, type=type, directory=directory, priority=priority)
-            if made:
+            is_new = register(connection, item, type=type, directory=directory, priority=priority)
+            if is_new:
                 profiles.count(connection, [item])
-            return made
+            return is_new
 
     def item(self, item: str) -> Item:
         """Raises UnknownItem, and ValueError for a row that cannot be read."""
@@ -102,18 +101,14 @@ class Items:
         return self.item(item)
 
     def prioritise(self, item: str, priority: int | None) -> None:
-        """1 goes first, 9 last, None after 9. It is no new revision. Raises UnknownItem, ValueError."""
+        """Set the priority: 1 goes first, 9 last, None after 9. The revision stays. Raises UnknownItem, ValueError."""
         with self.engine.begin() as connection:
             _change(connection, item, {"rank": rank_of(priority)})
 
-    def count_the_rest(self) -> int:
-        """Count the items that processes of an older version have changed: profiles.py says what for."""
-        return profiles.count_the_rest(self.engine)
-
     def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
-        """Begin work: note the fence, and give the item. None: it is not what is `wanted` any more, or cannot be read.
+        """Begin work: note the fence, and return the item. None: it is not `wanted` any more, or cannot be read.
 
-        Raises ItemLost where a greater one was noted, and UnknownItem. A repair that is under way ends first.
+        Raises ItemLost where a greater fence was noted, and UnknownItem. Waits for a repair that is under way.
         """
         with self.engine.begin() as connection:
             lock(connection, item)
@@ -123,30 +118,38 @@ class Items:
                 return None
             return item_of(row)
 
+    def begun(self, component: str, names: Sequence[str], fence: int) -> set[str]:
+        """The items among `names` on which work has begun with this fence or a later one, and no repair came since."""
+        later = select(fences.c.item).where(
+            fences.c.component == component, fences.c.item.in_(names), fences.c.fence >= fence, fences.c.open.is_(True)
+        )
+        with self.engine.connect() as connection:
+            return set(connection.execute(later).scalars())
+
     def append(self, event: NewEvent) -> str:
-        """Store an event, and give its id. An attempt that has stored its event already gets that one's id.
+        """Store an event, and return its id. An attempt that has stored its event already gets the id of that event.
 
         Raises ItemLost where a later job has begun work on the item, or a repair came since: nothing was stored.
         """
-        made = str(uuid.uuid4())
+        new_id = str(uuid.uuid4())
         with self.engine.begin() as connection:
             lock(connection, event.item)
-            stored = connection.execute(_append(connection, made, event)).first()
+            stored = connection.execute(_append(connection, new_id, event)).first()
             if stored is not None:
                 if event.changed:
                     _change(connection, event.item, {"revision": items.c.revision + 1, "modified": instants.now()})
                 profiles.count(connection, [event.item])
-                return made
+                return new_id
             known = select(events.c.id).where(
                 events.c.component == event.component, events.c.item == event.item, events.c.attempt == event.attempt
             )
-            found: str | None = connection.execute(known).scalar()
-        if found is None:
+            stored_id: str | None = connection.execute(known).scalar()
+        if stored_id is None:
             raise ItemLost(event.component, event.item, event.fence)
-        return found
+        return stored_id
 
     def keep_orphan(self, event: NewEvent) -> None:
-        """Keep the result of work that was finished, and may not be stored as an event any more."""
+        """Keep the result of finished work that may not be stored as an event any more."""
         row = {name: getattr(event, name) for name in orphans.c.keys() if name != "report"}  # noqa: SIM118
         with self.engine.begin() as connection:
             statement = insert(connection, orphans).values(**row, report=event.report.to_json())
@@ -160,7 +163,7 @@ class Items:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def events(self, item: str, *, history: bool = False) -> list[Event]:
-        """Its events, as they came. `history`: with those that a repair removed."""
+        """The events of the item, the oldest first. `history`: with removed events."""
         with self.engine.connect() as connection:
             return events_of(connection, item, history=history)
 
@@ -177,7 +180,7 @@ def register(
 
 
 def lock(connection: Connection, item: str) -> None:
-    """Have the item alone until the end of the transaction: its first statement. Raises UnknownItem."""
+    """Lock the item until the end of the transaction, as its first statement. Raises UnknownItem."""
     _change(connection, item, {"item": items.c.item})
 
 
@@ -192,16 +195,18 @@ def round_trips(connection: Connection, batch: str) -> list[Item]:
 
 
 def events_of(connection: Connection, item: str, *, history: bool = False) -> list[Event]:
-    columns = [type_coerce(one, String).label(one.name) if one.name in _AS_TEXT else one for one in events.c]
+    columns = [
+        type_coerce(column, String).label(column.name) if column.name in _AS_TEXT else column for column in events.c
+    ]
     query = select(*columns).where(events.c.item == item).order_by(events.c.number)
     if not history:
         query = query.where(events.c.removed.is_(None))
     return [_event(row) for row in connection.execute(query).mappings()]
 
 
-def newest(found: list[Event]) -> dict[str, Event]:
-    """The newest event of each type, in the order in which they came."""
-    return {one.type: one for one in sorted(found, key=lambda one: one.removed is None) if one.removed is None}
+def newest(history: list[Event]) -> dict[str, Event]:
+    """The newest event of each type that is not removed."""
+    return {event.type: event for event in history if event.removed is None}
 
 
 def _note_fence(connection: Connection, component: str, item: str, fence: int) -> None:
@@ -216,29 +221,29 @@ def _note_fence(connection: Connection, component: str, item: str, fence: int) -
         raise ItemLost(component, item, fence)
 
 
-def _append(connection: Connection, made: str, event: NewEvent) -> ReturningInsert[str]:
-    """One insert: of one row where the event's fence is the item's, else of none."""
-    now_at = select(items.c.revision).where(items.c.item == event.item).scalar_subquery()
-    unseen = now_at != event.revision_read  # somebody else changed the item meanwhile: the event is old
-    revision = case((unseen, event.revision_read), else_=event.revision_read + event.changed)
+def _append(connection: Connection, event_id: str, event: NewEvent) -> ReturningInsert[str]:
+    """An insert of one row where the event's fence is the item's, else of none."""
+    current = select(items.c.revision).where(items.c.item == event.item).scalar_subquery()
+    outdated = current != event.revision_read  # somebody else changed the item meanwhile
+    revision = case((outdated, event.revision_read), else_=event.revision_read + event.changed)
     values = {name: getattr(event, name) for name in NewEvent.__slots__ if name not in ("changed", "report")}
-    given: dict[str, ColumnElement[str] | ColumnElement[int] | ColumnElement[bool]] = {
+    columns: dict[str, ColumnElement[str] | ColumnElement[int] | ColumnElement[bool]] = {
         name: literal(value, events.c[name].type) for name, value in values.items()
     }
-    given |= {"id": literal(made), "revision": revision, "report": literal(event.report.to_json())}
-    given |= {"success": literal(event.success, Boolean), "counted": true()}
-    fenced = select(*given.values()).where(
+    columns |= {"id": literal(event_id), "revision": revision, "report": literal(event.report.to_json())}
+    columns |= {"success": literal(event.success, Boolean)}
+    fenced = select(*columns.values()).where(
         fences.c.component == event.component,
         fences.c.item == event.item,
         fences.c.fence == event.fence,
         fences.c.open.is_(True),
     )
-    row = insert(connection, events).from_select(list(given), fenced.with_for_update(read=True))
+    row = insert(connection, events).from_select(list(columns), fenced.with_for_update(read=True))
     return row.on_conflict_do_nothing().returning(events.c.id)
 
 
 def _event(row: RowMapping) -> Event:
-    """An event of which a part cannot be read says so in its report."""
+    """Read an event. Parts that cannot be read are named in its report, or replaced by NEVER."""
     values = {name: row[name] for name in Event.__slots__ if name not in ("agent", "report", *_AS_TEXT)}
     try:
         report = Report.from_json(row["report"])

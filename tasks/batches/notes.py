@@ -1,6 +1,6 @@
-"""Events that no component makes: deliveries, and the acts of operators. A lock guards them, and no fence.
+"""Events of deliveries and of operators. The lock of the item guards them, not a fence.
 
-Their transaction ends with `profiles.count` of the items that it changed.
+Their transaction must end with `profiles.count` of the items that it changed.
 """
 
 import uuid
@@ -9,11 +9,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select, update
 
-from coordinator.version import VERSION
+from tasks import instants
 from tasks.batches.schema import batches, events, fences, items
 from tasks.batches.values import Report
 from tasks.database import insert
-from tasks.member_node import instants
+from tasks.version import VERSION
 
 OPERATOR, DELIVERY = "operator", "delivery"
 
@@ -21,7 +21,7 @@ OPERATOR, DELIVERY = "operator", "delivery"
 def note(
     connection: Connection, item: str, kind: str, success: bool, *, by: str = "", attempt: str, text: str = ""
 ) -> None:
-    """Append an event. `by`: the operator; '' is the delivery's. The same attempt appends it once."""
+    """Append an event, once for each `attempt`. `by`: the operator; '' for a delivery."""
     now = instants.now()
     revision = select(items.c.revision).where(items.c.item == item).scalar_subquery()
     row = {
@@ -38,13 +38,12 @@ def note(
         "started": now,
         "ended": now,
         "report": Report(text=text).to_json(),
-        "counted": True,
     }
     connection.execute(insert(connection, events).values(row).on_conflict_do_nothing())
 
 
 def outcomes(connection: Connection, names: Collection[str], kind: str) -> dict[str, bool]:
-    """Whether the newest event of this type is a success, of each of the items that has one."""
+    """For each of these items that has an event of this type: whether the newest one is a success."""
     query = select(events.c.item, events.c.success).where(
         events.c.item.in_(names), events.c.type == kind, events.c.removed.is_(None)
     )
@@ -59,14 +58,14 @@ def is_noted(connection: Connection, item: str, component: str, attempt: str) ->
 
 
 def remove(connection: Connection, item: str, kinds: Collection[str], *, by: str, why: str, now: datetime) -> None:
-    """Take these types of events out: the history keeps them. Work that began before stores nothing any more."""
+    """Mark the events of these types as removed. Work that began before stores nothing any more."""
     live = update(events).where(events.c.item == item, events.c.type.in_(kinds), events.c.removed.is_(None))
     connection.execute(live.values(removed=now, removed_by=by, removed_why=why))
     connection.execute(update(fences).where(fences.c.item == item).values(open=False))
 
 
 def lock_batch(connection: Connection, batch: str) -> None:
-    """Have the round trips of a batch alone until the end of the transaction: its first statement."""
+    """Lock the round trips of a batch until the end of the transaction, as its first statement."""
     statement = insert(connection, batches).values(batch=batch, changes=1)
     connection.execute(
         statement.on_conflict_do_update(index_elements=["batch"], set_={"changes": batches.c.changes + 1})

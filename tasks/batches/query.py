@@ -1,10 +1,9 @@
-"""Which items are asked for, by what has happened to them.
+"""Queries for items by what has happened to them.
 
-The newest event of a type counts, in each of these questions. Newest is the event that the store took last, so equal
-instants make no difference. An event that a repair removed counts nowhere.
+Only the newest event of each type counts: the one that was stored last, whatever its instants. Removed events do not
+count.
 
-A page is found by the profiles of the items, of which there are few. Only an item that has changed since it was
-counted is asked by its events, as one item alone always is.
+A page is found by the profiles of the items, of which there are few. A single item is checked by its events.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from sqlalchemy import (
     BigInteger,
@@ -26,8 +25,6 @@ from sqlalchemy import (
     String,
     TableValuedAlias,
     Tuple,
-    and_,
-    exists,
     func,
     literal,
     select,
@@ -37,25 +34,23 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from tasks import instants
 from tasks.batches import profiles
 from tasks.batches.profiles import Profile
-from tasks.batches.schema import events, items
+from tasks.batches.schema import items
 from tasks.batches.values import NO_PRIORITY, STOPPED, Item, checked_name
 from tasks.database import Value, portions
-from tasks.member_node import instants
 
 logger = logging.getLogger(__name__)
 
-V = TypeVar("V")
-
 _INSTANTS = ("registered", "modified")
-COLUMNS = [type_coerce(one, String).label(one.name) if one.name in _INSTANTS else one for one in items.c]
-"""Read as texts where a value may be broken: a row that cannot be read hides no other."""
-_PLACE = items.c.rank, items.c.number
+COLUMNS = [type_coerce(column, String).label(column.name) if column.name in _INSTANTS else column for column in items.c]
+"""Instants are read as texts, so that a broken one spoils only its own row."""
+_ORDER = items.c.rank, items.c.number
 
 
-class Place(NamedTuple):
-    """An item's place in the order. The rank of a broken row may be a text in SQLite, which has it come last."""
+class Position(NamedTuple):
+    """An item's position in the order. The rank of a broken row may be a text in SQLite, which sorts it last."""
 
     rank: int | str
     number: int
@@ -63,12 +58,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Each of these must hold; an empty part asks for nothing. All are types of events, `types` are types of items.
+    """Conditions for an item, all of which must hold. Each part lists types of events; `types` lists types of items.
 
-    * past: each has a newest event, and it is a success.
-    * past_failed: each has a newest event, and it is a failure.
-    * future: there is no event, whatever its outcome.
-    * old: there is no event, or its newest is of an older revision than the item's.
+    * past: the newest event of each type is a success.
+    * past_failed: the newest event of each type is a failure.
+    * future: there is no event of any of these types.
+    * old: for each type there is no event, or the newest is of an older revision than the item's.
     """
 
     past: Sequence[str] = ()
@@ -78,54 +73,33 @@ class Wanted:
     types: Sequence[str] = ()
 
     def unless_stopped(self) -> Self:
-        """As components ask: never for an item that somebody stopped."""
+        """These conditions, and that nobody has stopped the item."""
         return replace(self, future=tuple(dict.fromkeys([STOPPED, *self.future])))
 
     def fits(self, profile: Profile) -> bool:
         """Whether the items of this profile are wanted."""
-        found = profile.events
+        events = profile.events
         return (
-            all(kind in found and found[kind].success for kind in self.past)
-            and all(kind in found and not found[kind].success for kind in self.past_failed)
-            and not any(kind in found for kind in self.future)
-            and all(kind not in found or found[kind].old for kind in self.old)
+            all(kind in events and events[kind].success for kind in self.past)
+            and all(kind in events and not events[kind].success for kind in self.past_failed)
+            and not any(kind in events for kind in self.future)
+            and all(kind not in events or events[kind].old for kind in self.old)
             and (not self.types or profile.type in self.types)
         )
-
-    def conditions(self) -> list[ColumnElement[bool]]:
-        # The event that a component makes itself tells most items apart, and it is the last of `future`.
-        found: list[ColumnElement[bool]] = [~_any(kind) for kind in reversed(self.future)]
-        found += [_newest(events.c.success, kind).is_(True) for kind in self.past]
-        found += [_newest(events.c.success, kind).is_(False) for kind in self.past_failed]
-        found += [func.coalesce(_newest(events.c.revision, kind), -1) < items.c.revision for kind in self.old]
-        return found + ([items.c.type.in_(self.types)] if self.types else [])
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Items in order, and the cursor of the next page; None: there is none. `broken`: the rows that cannot be read."""
+    """Items in order. `next`: the cursor of the next page, None at the end. `broken`: rows that cannot be read."""
 
     items: tuple[Item, ...]
     next: str | None
     broken: tuple[str, ...] = ()
 
 
-def _of(kind: str) -> ColumnElement[bool]:
-    return and_(events.c.item == items.c.item, events.c.type == kind, events.c.removed.is_(None))
-
-
-def _newest(column: ColumnElement[V], kind: str) -> ColumnElement[V]:
-    query = select(column).where(_of(kind)).order_by(events.c.number.desc()).limit(1)
-    return query.correlate(items).scalar_subquery()
-
-
-def _any(kind: str) -> ColumnElement[bool]:
-    return exists().where(_of(kind)).correlate(items)
-
-
 def is_wanted(connection: Connection, item: str, wanted: Wanted) -> bool:
-    query = select(items.c.number).where(items.c.item == item, *wanted.conditions())
-    return connection.execute(query).first() is not None
+    """Check one item by its events. The caller has locked it."""
+    return wanted.fits(profiles.of_items(connection, [item])[item])
 
 
 def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
@@ -133,27 +107,25 @@ def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
     edge = _edge(after)
     with _snapshot(engine) as connection:
         known, broken = profiles.all_of(connection)
-        fitting = [number for number, one in known.items() if wanted.fits(one)]
-        late = list(connection.execute(profiles.uncounted(broken)).scalars())
-        is_late = items.c.number.in_(select(_table(connection, late).c.value))
-        first = _first(connection, fitting, edge, [~is_late] if late else [], limit)
-        if late:
-            asked = connection.execute(select(*_PLACE).where(is_late, *wanted.conditions()))
-            first += [place for place in map(Place._make, asked) if edge is None or _order(place) > _order(edge)]
-        places = sorted(first, key=_order)[:limit]
-        rows = _rows(connection, [place.number for place in places])
-    found = [(row, item_of(row)) for row in rows]
-    last = places[-1] if len(places) == limit else None
+        positions = _first(
+            connection, [number for number, profile in known.items() if wanted.fits(profile)], edge, limit
+        )
+        rows = _rows(connection, [position.number for position in positions])
+    if broken:
+        profiles.mend(engine, broken)
+        return page(engine, wanted, after, limit)
+    read = [(row, item_of(row)) for row in rows]
+    last = positions[-1] if len(positions) == limit else None
     return Page(
-        tuple(one for _, one in found if one is not None),
+        tuple(item for _, item in read if item is not None),
         None if last is None else f"{last.rank}.{last.number}",
-        tuple(str(row.item) for row, one in found if one is None),
+        tuple(str(row.item) for row, item in read if item is None),
     )
 
 
 @contextmanager
 def _snapshot(engine: Engine) -> Iterator[Connection]:
-    """All that is read within saw the same changes."""
+    """A connection on which all reads see one state of the database."""
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN")
@@ -169,52 +141,47 @@ def _table(connection: Connection, numbers: Sequence[int]) -> TableValuedAlias:
     return func.unnest(literal(numbers, ARRAY(BigInteger))).table_valued("value").render_derived()
 
 
-def _first(
-    connection: Connection, fitting: list[int], edge: Place | None, more: list[ColumnElement[bool]], limit: int
-) -> list[Place]:
-    """The places of the first items of these profiles. An index has those of each profile in order."""
+def _first(connection: Connection, fitting: list[int], edge: Position | None, limit: int) -> list[Position]:
+    """The positions of the first items of these profiles. An index has the items of each profile in order."""
     numbers = _table(connection, fitting)
-    each = select(*_PLACE).where(items.c.profile == numbers.c.value, *more).order_by(*_PLACE).limit(limit)
+    each = select(*_ORDER).where(items.c.profile == numbers.c.value).order_by(*_ORDER).limit(limit)
     found: FromClause
     if connection.dialect.name == "sqlite":
         if edge is not None:
-            each = each.where(tuple_(*_PLACE) > _bound(edge))
+            each = each.where(tuple_(*_ORDER) > _bound(edge))
         found = items.alias()
         its_first = found.c.number.in_(each.with_only_columns(items.c.number).correlate(numbers))
         query = select(found.c.rank, found.c.number).select_from(numbers.join(found, its_first))
     else:
         if edge is not None:  # without the profile in it, PostgreSQL would walk through all items by rank
-            each = each.where(tuple_(items.c.profile, *_PLACE) > _bound(edge, numbers.c.value))
+            each = each.where(tuple_(items.c.profile, *_ORDER) > _bound(edge, numbers.c.value))
         found = each.lateral()
         query = select(found.c.rank, found.c.number).select_from(numbers.join(found, true()))
-    return [Place._make(row) for row in connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit))]
+    return [
+        Position._make(row) for row in connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit))
+    ]
 
 
-def _bound(edge: Place, *before: ColumnElement[int]) -> Tuple:
+def _bound(edge: Position, *before: ColumnElement[int]) -> Tuple:
     return tuple_(*before, type_coerce(edge.rank, BigInteger), literal(edge.number))
 
 
-def _order(place: Place) -> tuple[bool, int | str, int]:
-    """As the database has it."""
-    return isinstance(place.rank, str), place.rank, place.number
-
-
 def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[*tuple[Value, ...]]]:
-    """In this order."""
-    found: dict[int, Row[*tuple[Value, ...]]] = {}
+    """The rows of these items, in the same order."""
+    by_number: dict[int, Row[*tuple[Value, ...]]] = {}
     for portion in portions(numbers):
         rows = connection.execute(select(*COLUMNS).where(items.c.number.in_(portion)))
-        found |= {row.number: row for row in rows}
-    return [found[number] for number in numbers]
+        by_number |= {row.number: row for row in rows}
+    return [by_number[number] for number in numbers]
 
 
-def _edge(after: str | None) -> Place | None:
+def _edge(after: str | None) -> Position | None:
     if after is None:
         return None
     rank, _, number = after.rpartition(".")
     if not number.isdecimal() or not rank:
-        raise ValueError(f"{after!r} is no cursor: give the one that the page before has shown")
-    return Place(int(rank) if rank.isdecimal() else rank, int(number))
+        raise ValueError(f"{after!r} is no cursor: give the cursor that the page before has shown")
+    return Position(int(rank) if rank.isdecimal() else rank, int(number))
 
 
 def item_of(row: Row[*tuple[Value, ...]]) -> Item | None:

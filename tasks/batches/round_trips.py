@@ -1,27 +1,27 @@
-"""The round trips of a batch: each delivery is one more, and one of them is approved in the end.
+"""The round trips of a batch: each delivery adds one, and in the end one of them is approved.
 
-Each change has the round trips of its batch alone. So of two deliveries at once one comes first.
+Each change locks the round trips of its batch. So two deliveries come one after the other.
 """
 
 import uuid
 
 from sqlalchemy import Connection, select, update
 
+from tasks import instants
 from tasks.batches.items import Items, register
 from tasks.batches.notes import DELIVERY, is_noted, lock_batch, note, outcomes
 from tasks.batches.profiles import count, lock_all
 from tasks.batches.schema import items as rows
 from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, Conflict, parts_of
-from tasks.member_node import instants
 
 Outcomes = dict[str, str]
-"""For each round trip that was changed: approved, failed, or failed and stopped."""
+"""The outcome of each round trip that was changed: approved, failed, or failed and stopped."""
 
 
 def deliver(items: Items, item: str, *, directory: str, identity: str, type: str = "batch") -> str:
-    """Take in a delivery: `received`, `received and stopped`, `failed`, or `known` where it was taken in before.
+    """Store a delivery. Returns `received`, `received and stopped`, `failed`, or `known` where it was stored before.
 
-    `identity` tells one delivery from a later one of the same name. Raises ValueError for a name that is no round trip.
+    `identity` differs for a later delivery of the same name. Raises ValueError for a name that is no round trip.
     """
     batch, number = parts_of(item)
     if number is None:
@@ -50,9 +50,9 @@ def _receive(connection: Connection, item: str, number: int, trips: dict[str, in
     stopped = outcomes(connection, trips, STOPPED)
     late = [item] if approved else [other for other in trips if other != item]
     why = f"{approved[0]} is approved" if approved else f"{item} was delivered"
-    for one in late:
-        if one not in stopped:
-            note(connection, one, STOPPED, True, attempt=f"{identity} of {item}", text=why)
+    for trip in late:
+        if trip not in stopped:
+            note(connection, trip, STOPPED, True, attempt=f"{identity} of {item}", text=why)
     return "received and stopped" if approved else "received"
 
 
@@ -64,24 +64,24 @@ def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
     with items.engine.begin() as connection:
         lock_batch(connection, batch)
         trips = _numbers(connection, batch)
-        approved = [one for one, success in outcomes(connection, trips, APPROVED).items() if success]
+        approved = [trip for trip, success in outcomes(connection, trips, APPROVED).items() if success]
         if approved:
             raise Conflict(f"{approved[0]} is approved already")
-        flagged = [one for one, success in outcomes(connection, trips, FLAGGED).items() if success]
+        flagged = [trip for trip, success in outcomes(connection, trips, FLAGGED).items() if success]
         if not flagged:
             raise Conflict(f"no round trip of {batch} has the event {FLAGGED}")
         lock_all(connection, [*trips])
         best = max(flagged, key=trips.__getitem__)
-        told: Outcomes = {}
-        for one, number in trips.items():
+        changed: Outcomes = {}
+        for trip, number in trips.items():
             higher = number > trips[best]
-            if one in flagged or higher:
-                told[one] = "approved" if one == best else "failed and stopped" if higher else "failed"
-                _note(connection, one, APPROVED, one == best, by, why or f"{best} is approved")
+            if trip in flagged or higher:
+                changed[trip] = "approved" if trip == best else "failed and stopped" if higher else "failed"
+                _note(connection, trip, APPROVED, trip == best, by, why or f"{best} is approved")
             if higher:
-                _note(connection, one, STOPPED, True, by, f"{best} is approved")
+                _note(connection, trip, STOPPED, True, by, f"{best} is approved")
         count(connection, [*trips])
-        return told
+        return changed
 
 
 def _note(connection: Connection, item: str, kind: str, success: bool, by: str, text: str) -> None:
@@ -89,7 +89,9 @@ def _note(connection: Connection, item: str, kind: str, success: bool, by: str, 
 
 
 def _numbers(connection: Connection, batch: str) -> dict[str, int]:
-    """The number of each round trip, in their order. Its other columns may be broken."""
+    """The numbers of the round trips by item, in order. Reads no other column, which may be broken."""
     query = select(rows.c.item).where(rows.c.batch == batch)
-    found = {item: number for item in connection.execute(query).scalars() if (number := parts_of(item)[1]) is not None}
-    return dict(sorted(found.items(), key=lambda one: one[1]))
+    numbers = {
+        item: number for item in connection.execute(query).scalars() if (number := parts_of(item)[1]) is not None
+    }
+    return dict(sorted(numbers.items(), key=lambda trip: trip[1]))

@@ -10,7 +10,7 @@ from tasks.database import insert
 
 
 class Run(NamedTuple):
-    """`submitted`: how many children it had. `job`: its id."""
+    """A run of a component: its job, and how many children it submitted."""
 
     at: datetime
     job: str

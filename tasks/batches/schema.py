@@ -13,7 +13,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 
 from tasks.database import Group, Instant
@@ -29,7 +28,9 @@ batches = Table(
     "batches",
     metadata,
     Column("batch", NAME, primary_key=True),
-    Column("changes", BigInteger, nullable=False),  # counted up first by each change of round trips: it locks the batch
+    Column(
+        "changes", BigInteger, nullable=False
+    ),  # each change of round trips begins with its increment, which locks the batch
 )
 
 items = Table(
@@ -45,17 +46,10 @@ items = Table(
     Column("registered", Instant, nullable=False),
     Column("modified", Instant, nullable=False),
     Column("revision", BigInteger, nullable=False),
-    Column("profile", BigInteger),  # the number of one
-    Column("counted", BigInteger),  # the revision for which it has that profile
+    Column("profile", BigInteger),  # its number
     Index("items_by_rank", "rank", "number"),
     Index("items_by_batch", "batch", "round_trip"),
     Index("items_by_profile", "profile", "rank", "number"),
-    Index(
-        "items_uncounted",
-        "number",
-        postgresql_where=text("counted IS DISTINCT FROM revision"),
-        sqlite_where=text("counted IS NOT revision"),
-    ),
     sqlite_autoincrement=True,
 )
 
@@ -88,11 +82,8 @@ events = Table(
     Column("removed", Instant),  # by a repair: the event counts no more
     Column("removed_by", Text),
     Column("removed_why", Text),
-    Column("counted", Boolean),  # True: the profile of its item knows it
     UniqueConstraint("component", "item", "attempt"),
-    Index("events_by_type", "type", "item", "number", "removed", "success", "revision"),  # queries read no more
     Index("events_of_items", "item", "number"),
-    Index("events_uncounted", "item", postgresql_where=text("counted IS NULL"), sqlite_where=text("counted IS NULL")),
     sqlite_autoincrement=True,
 )
 
@@ -102,7 +93,7 @@ fences = Table(
     Column("component", NAME, primary_key=True),
     Column("item", NAME, primary_key=True),
     Column("fence", BigInteger, nullable=False),  # the greatest that began work on the item
-    Column("open", Boolean, nullable=False),  # False: a repair came since
+    Column("open", Boolean, nullable=False),  # False after a repair
     Index("fences_of_items", "item"),
 )
 
@@ -125,7 +116,6 @@ components = Table(
     "components",
     metadata,
     Column("component", NAME, primary_key=True),
-    Column("simultaneous", Integer),  # nobody reads it: Redis keeps it beside the limit
     Column("ran", Instant),
     Column("job", String(600)),
     Column("submitted", Integer),

@@ -66,7 +66,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that is wrong with an item. `file`: the file it is about; `type`: its kind, for statistics."""
+    """A fault of an item. `file`: the file that has it; `type`: its kind, for statistics."""
 
     file: str
     type: str
@@ -77,7 +77,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings of one piece of work: `failures` are the first of them, and `found` says how many there were."""
+    """The result of a component's work: the first failures, and `found`, the number of all."""
 
     failures: tuple[Failure, ...] = ()
     found: int = 0
@@ -85,13 +85,13 @@ class Report:
 
     @classmethod
     def of(cls, failures: Iterable[Failure], most: int = MOST_RESULTS, text: str = "") -> Self:
-        """Raises TypeError for what is no Failure of texts, such as one whose file is a Path."""
+        """Keep the first `most` failures and count all. Raises TypeError for a field that is no text."""
         kept: list[Failure] = []
         found = 0
-        for found, one in enumerate(failures, 1):
-            _check(one)
+        for found, failure in enumerate(failures, 1):
+            _check(failure)
             if found <= most:
-                kept.append(one)
+                kept.append(failure)
         return cls(tuple(kept), found, text)
 
     def to_json(self) -> str:
@@ -100,9 +100,9 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Raises ValueError, TypeError or KeyError."""
-        given = json.loads(text)
-        failures = tuple(Failure(**one) for one in given["failures"])
-        return cls(failures, int(given["found"]), str(given["text"]))
+        fields = json.loads(text)
+        failures = tuple(Failure(**failure) for failure in fields["failures"])
+        return cls(failures, int(fields["found"]), str(fields["text"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +161,12 @@ def _check(failure: Failure) -> None:
 
 def parts_of(item: str) -> tuple[str, int | None]:
     """The batch and the round trip: B400022028241-RT1 is round trip 1 of B400022028241."""
-    found = _ROUND_TRIP.fullmatch(item)
-    return (found["batch"], int(found["number"])) if found else (item, None)
+    match = _ROUND_TRIP.fullmatch(item)
+    return (match["batch"], int(match["number"])) if match else (item, None)
 
 
 def checked_name(what: str, name: str) -> str:
-    """Raises ValueError for one that no key of a lane can hold."""
+    """The name. Raises ValueError where no key of a lane can hold it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{what} {name!r}: give 1 to 200 characters without control characters")
     try:

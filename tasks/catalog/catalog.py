@@ -1,8 +1,8 @@
 """The harvest in SQL: objects, failures, cursors, and the last run of each member.
 
 A fence guards each member. The first statement of every writing transaction locks the member's row and checks the
-writer's fence: a writer with a smaller fence than the greatest one seen writes nothing. One transaction writes objects
-together with the cursor behind them. So every object before the cursor is stored.
+writer's fence: a writer with a smaller fence than the greatest one seen writes nothing. A transaction that moves the
+cursor also writes the objects before it. So every object before the cursor is stored.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Superseded(Exception):
 
 
 class Wanted(NamedTuple):
-    """An object to fetch. `listed` is its date in the listing; None where somebody asked for it by name."""
+    """An object to fetch. `listed`: its date in the listing; None where it was requested by its pid."""
 
     pid: str
     listed: datetime | None
@@ -62,9 +62,9 @@ class Failure(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """How far an unfinished pass is: all before `position` is stored. `started_from`: the date in the nodelist then.
+    """The progress of an unfinished pass: all before `position` is stored. `started_from`: the nodelist's date then.
 
-    `began`: when a complete pass began, by which it knows what it saw; None where nothing noted that.
+    `began`: when a complete pass began; its sightings are noted under this instant.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Cursor(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """`objects` leaves out those that are `gone`."""
+    """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`."""
 
     objects: int
     failed: int
@@ -85,7 +85,7 @@ class Summary(NamedTuple):
 
 
 class Catalog:
-    """Raises ForeignHost for a SQLite file that belongs to another host, NewerDatabase for one of a later version."""
+    """The catalog. Raises ForeignHost for a SQLite file of another host, NewerDatabase for one of a later version."""
 
     def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
         self._delay, self._delay_max = settings.failure_delay, settings.failure_delay_max
@@ -101,23 +101,23 @@ class Catalog:
         cursor: Cursor | None = None,
         now: datetime,
     ) -> list[Failed]:
-        """Store all of it or nothing. Returns the failures that are new. Raises Superseded.
+        """Store objects, failures and cursor in one transaction. Returns the failures that are new. Raises Superseded.
 
-        It leaves out what no catalog can keep: an identifier that the federation's schema forbids.
+        Leaves out objects whose identifier the federation's schema forbids.
         """
-        fetched = [one for one in fetched if storable(member, one.wanted.pid)]
-        failed = [one for one in failed if storable(member, one.wanted.pid)]
-        rows = [_object_row(member, one, fence) for one in fetched]
+        fetched = [item for item in fetched if storable(member, item.wanted.pid)]
+        failed = [item for item in failed if storable(member, item.wanted.pid)]
+        rows = [_object_row(member, item, fence) for item in fetched]
         with self.engine.begin() as connection:
             guard(connection, member, fence)
             upsert(connection, objects, rows)
-            for pids in portions([one.metadata.pid for one in fetched]):
+            for pids in portions([item.metadata.pid for item in fetched]):
                 for table in (failures, gone):
                     connection.execute(delete(table).where(table.c.member == member, table.c.pid.in_(pids)))
             tried = self._record_failures(connection, member, failed, now)
             if cursor is not None:
                 upsert(connection, cursors, [{"member": member, **cursor._asdict()}])
-        return [one for one in failed if one.wanted.pid not in tried]
+        return [item for item in failed if item.wanted.pid not in tried]
 
     def cursor(self, member: str, kind: str) -> Cursor | None:
         query = select(cursors).where(cursors.c.member == member, cursors.c.kind == kind)
@@ -139,29 +139,29 @@ class Catalog:
             connection.execute(update(members).where(members.c.member == member).values(values))
 
     def known(self, member: str, pids: Sequence[str]) -> dict[str, set[datetime]]:
-        """The dates of each stored object: the one in the listing, and the one in its metadata.
+        """The dates of each stored object, in the listing and in its metadata.
 
-        It leaves out what is gone: an object that comes back is fetched, whatever its date.
+        Leaves out objects that are gone: one that comes back is fetched, whatever its date.
         """
-        found: dict[str, set[datetime]] = {}
+        dates: dict[str, set[datetime]] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
                 query = select(objects.c.pid, objects.c.listed, objects.c.modified).where(
                     objects.c.member == member, objects.c.pid.in_(portion), ~is_gone()
                 )
-                found.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
-        return found
+                dates.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
+        return dates
 
     def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime]]:
         """For each failed object: its date in the listing then, and the time of its next try."""
-        found: dict[str, tuple[datetime | None, datetime]] = {}
+        failing: dict[str, tuple[datetime | None, datetime]] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
                 query = select(failures.c.pid, failures.c.listed, failures.c.next_try).where(
                     failures.c.member == member, failures.c.pid.in_(portion)
                 )
-                found.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
-        return found
+                failing.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
+        return failing
 
     def due(self, member: str, now: datetime, limit: int) -> list[Wanted]:
         """Failed objects whose next try is due."""
@@ -175,7 +175,7 @@ class Catalog:
             return [Wanted(row.pid, row.listed) for row in connection.execute(query)]
 
     def newest(self, member: str, before: datetime) -> datetime | None:
-        """The date of the newest stored object, gone or not: all up to there was harvested."""
+        """The date of the newest stored object, also of one that is gone."""
         query = select(func.max(objects.c.listed)).where(objects.c.member == member, objects.c.listed < before)
         with self.engine.connect() as connection:
             return connection.execute(query).scalar()
@@ -186,7 +186,7 @@ class Catalog:
             return [Failure(*(getattr(row, name) for name in Failure._fields)) for row in connection.execute(query)]
 
     def objects(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
-        """The member's objects in the order of their pids, without their documents and without those that are gone."""
+        """The member's objects that are not gone, in the order of their pids, without their documents."""
         columns = [column for column in objects.c if column.name != "document"]
         query = select(*columns).where(objects.c.member == member, objects.c.pid > after, ~is_gone())
         with self.engine.connect() as connection:
@@ -211,9 +211,9 @@ class Catalog:
     def _record_failures(
         self, connection: Connection, member: str, failed: Sequence[Failed], now: datetime
     ) -> dict[str, int]:
-        """Returns how often each object had failed before."""
+        """Note failures. Returns how often each object had failed before."""
         tries: dict[str, int] = {}
-        for pids in portions([one.wanted.pid for one in failed]):
+        for pids in portions([item.wanted.pid for item in failed]):
             query = select(failures.c.pid, failures.c.tries).where(
                 failures.c.member == member, failures.c.pid.in_(pids)
             )
@@ -232,7 +232,7 @@ class Catalog:
 
 
 def storable(member: str, pid: str) -> bool:
-    """Whether the schema allows this identifier; else the log has a warning."""
+    """Whether the federation's schema allows this identifier; logs a warning where it does not."""
     try:
         pid.encode()
         fits = len(pid) <= LONGEST_PID and "\0" not in pid
@@ -246,24 +246,24 @@ def storable(member: str, pid: str) -> bool:
 
 
 def is_gone() -> Exists:
-    """Whether the object of the enclosing query is gone."""
+    """An SQL condition: the object of the enclosing query is gone."""
     return exists().where(gone.c.member == objects.c.member, gone.c.pid == objects.c.pid)
 
 
 def guard(connection: Connection, member: str, fence: int) -> None:
-    """The first statement of a writing transaction. Raises Superseded where the catalog has seen a greater fence."""
+    """Lock the member, as the first statement of a writing transaction. Raises Superseded for a stale fence."""
     statement = insert(connection, members).values(member=member, fence=fence)
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["member"], set_={"fence": fence}, where=members.c.fence <= fence
         )
     )
-    # Not every driver tells how many rows an upsert touched, so read it back. The row is locked until the end.
+    # Not every driver reports how many rows an upsert changed, so read it back. The row is locked until the end.
     seen = connection.execute(select(members.c.fence).where(members.c.member == member)).scalar_one()
     if seen != fence:
         raise Superseded(member, fence, seen)
 
 
-def _object_row(member: str, one: Fetched, fence: int) -> dict[str, Value]:
-    listed = one.wanted.listed or one.metadata.modified
-    return {"member": member, "listed": listed, "fence": fence, **one.metadata._asdict()}
+def _object_row(member: str, item: Fetched, fence: int) -> dict[str, Value]:
+    listed = item.wanted.listed or item.metadata.modified
+    return {"member": member, "listed": listed, "fence": fence, **item.metadata._asdict()}

@@ -1,4 +1,4 @@
-"""One object of a member, by its pid: what an operator asks for."""
+"""Reads and changes the catalog's rows of one object, for operators."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -9,28 +9,30 @@ from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import failures, objects
 
 
-class Found(NamedTuple):
-    """`fence`: that of the run that stored the object last. `reason`, `failed_at`: of its failure, where it has one."""
+class ObjectState(NamedTuple):
+    """`fence`: of the run that stored the object last. `reason`, `failed_at`: of its failure, if it has one."""
 
     fence: int | None
     reason: str | None
     failed_at: datetime | None
 
 
-def read(catalog: Catalog, member: str, pid: str) -> Found:
+def read(catalog: Catalog, member: str, pid: str) -> ObjectState:
     stored = select(objects.c.fence).where(objects.c.member == member, objects.c.pid == pid)
     failed = select(failures.c.reason, failures.c.failed_at).where(failures.c.member == member, failures.c.pid == pid)
     with catalog.engine.connect() as connection:
         fence = connection.execute(stored).scalar()
         failure = connection.execute(failed).first()
-    return Found(fence, None if failure is None else failure.reason, None if failure is None else failure.failed_at)
+    return ObjectState(
+        fence, None if failure is None else failure.reason, None if failure is None else failure.failed_at
+    )
 
 
-def forget(catalog: Catalog, member: str, pid: str) -> bool:
-    """Take the object from the failures, so that no later run tries it. False where it is none of them.
+def forget(catalog: Catalog, member: str, pid: str | None) -> int:
+    """Delete the failure of the object, or all of the member, so that no run tries again. Returns how many there were.
 
-    A run that is trying it now may note it again.
+    A run that is trying such an object now may note it again.
     """
+    of_member = delete(failures).where(failures.c.member == member)
     with catalog.engine.begin() as connection:
-        done = connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid == pid))
-    return done.rowcount > 0
+        return connection.execute(of_member if pid is None else of_member.where(failures.c.pid == pid)).rowcount

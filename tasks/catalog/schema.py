@@ -20,7 +20,7 @@ members = Table(
     Column("ran_at", Instant),
     Column("outcome", Text),
     Column("error", Text),
-    Column("silent_since", Instant),  # it does not answer, and its ticks leave it alone for a while
+    Column("silent_since", Instant),  # set while the member does not answer: ticks do nothing until alone_until
     Column("alone_until", Instant),
 )
 
@@ -51,7 +51,7 @@ cursors = Table(
     Column("kind", String(16), primary_key=True),
     Column("started_from", Instant, nullable=False),
     Column("position", Instant, nullable=False),
-    Column("began", Instant),  # the complete pass; empty in rows of versions that noted no sightings
+    Column("began", Instant),  # the complete pass
 )
 
 failures = Table(

@@ -1,6 +1,6 @@
-"""Which objects a member still has: each complete pass notes what it saw, and what is gone.
+"""Sightings: which objects each complete pass saw in a member's listing, and which objects are gone.
 
-The beginning of a pass names it, also where it is interrupted and resumed. Nothing here removes an object.
+The instant at which a pass began identifies it, also after an interruption. Objects stay in the catalog.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,13 +18,13 @@ class Sightings:
         self._engine = engine
 
     def saw(self, member: str, pids: Collection[str], began: datetime, *, fence: int) -> None:
-        """The pass that began then has seen these in the member's listing. Raises Superseded."""
+        """Note that the pass has seen these objects in the member's listing. Raises Superseded."""
         with self._engine.begin() as connection:
             guard(connection, member, fence)
             _note(connection, member, pids, began)
 
     def seen(self, member: str, began: datetime) -> int:
-        """How many objects that pass has seen."""
+        """How many objects the pass has seen."""
         query = select(func.count()).where(sightings.c.member == member, sightings.c.seen == began)
         with self._engine.connect() as connection:
             return connection.execute(query).scalar_one()
@@ -37,7 +37,7 @@ class Sightings:
             return list(connection.execute(query.where(sightings.c.seen == began).limit(limit)).scalars())
 
     def unseen(self, member: str, began: datetime, limit: int) -> list[str]:
-        """Objects, stored or failed, that the pass has not seen; first those that no pass saw for longest."""
+        """Objects, stored or failed, that the pass has not seen, the longest unseen first."""
         last = sightings.c.seen
         not_seen = or_(last.is_(None), last < began)
         stored = select(objects.c.pid).outerjoin(sightings, _same(sightings)).where(objects.c.member == member)
@@ -45,8 +45,8 @@ class Sightings:
         both = (failures.c.member == sightings.c.member) & (failures.c.pid == sightings.c.pid)
         failed = select(failures.c.pid).outerjoin(sightings, both).where(failures.c.member == member, not_seen)
         with self._engine.connect() as connection:
-            found = [*connection.execute(failed.limit(limit)).scalars()]
-            return list(dict.fromkeys([*found, *connection.execute(stored.limit(limit)).scalars()]))[:limit]
+            pids = [*connection.execute(failed.limit(limit)).scalars()]
+            return list(dict.fromkeys([*pids, *connection.execute(stored.limit(limit)).scalars()]))[:limit]
 
     def judge(
         self,
@@ -58,7 +58,7 @@ class Sightings:
         fence: int,
         now: datetime,
     ) -> None:
-        """The member has no `missing` any more; `asked` are settled for this pass. Raises Superseded."""
+        """Note that the objects in `missing` are gone, and all in `asked` as seen by the pass. Raises Superseded."""
         with self._engine.begin() as connection:
             guard(connection, member, fence)
             for pids in portions(missing):
@@ -71,7 +71,7 @@ class Sightings:
             _note(connection, member, asked, began)
 
     def gone(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
-        """The stored objects that the member has no more, in the order of their pids, with `gone_since`."""
+        """The stored objects that are gone, in the order of their pids, with `gone_since`."""
         columns = [column for column in objects.c if column.name != "document"]
         query = select(*columns, gone.c.since.label("gone_since")).join(gone, _same(gone))
         query = query.where(gone.c.member == member, gone.c.pid > after).order_by(gone.c.pid).limit(limit)
@@ -86,5 +86,5 @@ def _note(connection: Connection, member: str, pids: Collection[str], began: dat
 
 
 def _same(table: Table) -> ColumnElement[bool]:
-    """Its row of the same object."""
+    """A join condition: the table's row of the same object."""
     return (table.c.member == objects.c.member) & (table.c.pid == objects.c.pid)

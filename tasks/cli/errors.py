@@ -21,7 +21,7 @@ from tasks.nodelist.xml_file import NodelistUnreadable
 def one_line() -> Iterator[None]:
     try:
         yield
-    except (CoordinatorError, BrokenPipeError):  # it has its line already, or wants none; these may be OSErrors, too
+    except (CoordinatorError, BrokenPipeError):  # the library prints these itself; some are OSErrors, too
         raise
     except NodelistUnreadable as error:
         raise click.ClickException(f"{error}. To give one: coordinator nodelist import FILE") from error

@@ -4,15 +4,13 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from getpass import getuser
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from coordinator.cli.format import as_json, pairs, table, text
-from coordinator.cli.session import json_option
-from coordinator.store.times import moment
+from coordinator.cli.session import by_option, json_option, why_option
 from tasks.batches import Event, Report, Wanted
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
@@ -21,8 +19,7 @@ from tasks.cli.errors import one_line
 from tasks.components import look
 from tasks.components.registry import Registry
 from tasks.database import Value
-
-why_option = click.option("--why", default="", help="The reason, kept in the history.")
+from tasks.instants import shown
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -132,9 +129,9 @@ def _show_orphan(orphan: Mapping[str, Value]) -> None:
 
 def _show_event(event: Event) -> None:
     outcome = "succeeded" if event.success else "FAILED"
-    click.echo(f"{event.type} {outcome} at {moment(event.ended)} by {event.agent}")
+    click.echo(f"{event.type} {outcome} at {shown(event.ended)} by {event.agent}")
     if event.removed:
-        click.echo(f"  removed at {moment(event.removed)} by {event.removed_by}: {event.removed_why or 'no reason'}")
+        click.echo(f"  removed at {shown(event.removed)} by {event.removed_by}: {event.removed_why or 'no reason'}")
     _show_report(event.report)
 
 
@@ -149,55 +146,63 @@ def _show_report(report: Report) -> None:
         click.echo(f"  and {report.found - len(report.failures)} more failures")
 
 
-def _repairs(here: Registry) -> list[click.Command]:
+def _restart(here: Registry) -> click.Command:
     @click.command()
     @click.argument("item", metavar="ID")
     @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [the first failure].")
     @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed.")
     @why_option
+    @by_option
     @one_line()
-    def restart(item: str, kind: str | None, dry_run: bool, why: str) -> None:
+    def restart(item: str, kind: str | None, dry_run: bool, why: str, by: str) -> None:
         """Remove the first failure of an item and all that came from it: components do it again."""
-        repair = look.repair(here, getuser(), why)
+        repair = look.repair(here, by, why)
         removed = repair.restart(item, kind, dry_run=dry_run)
         for event in removed:
-            click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {moment(event.ended)}")
+            click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {shown(event.ended)}")
         for event in repair.failures(item):
             if event not in removed:
-                click.echo(f"{_marks([event])} of {moment(event.ended)} stays: it did not come from there", err=True)
+                click.echo(f"{_marks([event])} of {shown(event.ended)} stays: it did not come from there", err=True)
 
+    return restart
+
+
+def _repairs(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="ID")
     @click.argument("kind", metavar="TYPE")
     @why_option
+    @by_option
     @one_line()
-    def remove(item: str, kind: str, why: str) -> None:
+    def remove(item: str, kind: str, why: str, by: str) -> None:
         """Remove the events of one type; the history keeps them."""
-        for event in look.repair(here, getuser(), why).remove(item, kind):
-            click.echo(f"removed {_marks([event])} of {moment(event.ended)}")
+        for event in look.repair(here, by, why).remove(item, kind):
+            click.echo(f"removed {_marks([event])} of {shown(event.ended)}")
 
     @click.command()
     @click.argument("item", metavar="ID")
     @click.argument("kind", metavar="TYPE")
     @click.option("--failed", is_flag=True, help="The event is a failure.")
     @why_option
+    @by_option
     @one_line()
-    def add(item: str, kind: str, failed: bool, why: str) -> None:
+    def add(item: str, kind: str, failed: bool, why: str, by: str) -> None:
         """Add an event by hand."""
-        look.repair(here, getuser(), why).add(item, kind, success=not failed)
+        look.repair(here, by, why).add(item, kind, success=not failed)
         click.echo(f"{item} has {kind}{' FAILED' if failed else ''}")
 
-    return [restart, remove, add]
+    return [_restart(here), remove, add]
 
 
 def _acts(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="ID")
     @why_option
+    @by_option
     @one_line()
-    def stop(item: str, why: str) -> None:
+    def stop(item: str, why: str, by: str) -> None:
         """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
-        cancelled = look.stop(here, item, by=getuser(), why=why)
+        cancelled = look.stop(here, item, by=by, why=why)
         click.echo(f"{item} is stopped; {cancelled} waiting jobs were cancelled")
         if working := look.at_work(here, item):
             click.echo(f"{working}: that goes on to its end", err=True)
@@ -206,10 +211,11 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("item", metavar="ID")
     @click.argument("priority", type=click.IntRange(1, 9), required=False)
     @why_option
+    @by_option
     @one_line()
-    def prioritise(item: str, priority: int | None, why: str) -> None:
+    def prioritise(item: str, priority: int | None, why: str, by: str) -> None:
         """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
-        moved = look.prioritise(here, item, priority, by=getuser(), why=why)
+        moved = look.prioritise(here, item, priority, by=by, why=why)
         click.echo(
             f"{item} has {f'priority {priority}' if priority else 'no priority'}; {moved} waiting jobs were moved"
         )
@@ -217,10 +223,11 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("batch")
     @why_option
+    @by_option
     @one_line()
-    def approve(batch: str, why: str) -> None:
+    def approve(batch: str, why: str, by: str) -> None:
         """Approve the highest round trip of BATCH that is flagged."""
-        for item, outcome in approve_batch(here.items, batch, by=getuser(), why=why).items():
+        for item, outcome in approve_batch(here.items, batch, by=by, why=why).items():
             click.echo(f"{item} {outcome}")
 
     return [stop, prioritise, approve, _watch(here)]

@@ -1,7 +1,6 @@
-"""The service's own commands of `coordinator`: `up` and `demo` import their modules only when they are called."""
+"""The service's own commands of `coordinator`: `up` imports its modules only when it is called."""
 
 from pathlib import Path
-from types import ModuleType
 
 import click
 
@@ -55,47 +54,6 @@ def up(
 
 
 @click.command()
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The data directory  [a temporary one].")
-@click.option("--for", "seconds", metavar="SECONDS", type=click.FloatRange(min=1), help="End after so many seconds.")
-@click.option(
-    "--objects", default=1500, show_default=True, type=click.IntRange(1), help="About so many objects for each member."
-)
-@click.option(
-    "--flower-port", metavar="PORT", type=click.IntRange(1, 65535), help="Flower's port  [5555, or a free one]."
-)
-@click.option("--no-flower", is_flag=True, help="Run no Flower.")
-@click.option("--batches", is_flag=True, help="Show a pipeline of scanned batches instead.")
-@one_line()
-def demo(
-    data: Path | None, seconds: float | None, objects: int, flower_port: int | None, no_flower: bool, batches: bool
-) -> None:
-    """Show the service with three small members on this machine that keep changing, in one live table."""
-    from tasks.local.machine import flower_port as port
-
-    if batches:
-        shown = _batches_demo().run(data, port(flower_port, no_flower), seconds)
-    else:
-        from tasks.local import demo as here
-
-        shown = here.run(data, port(flower_port, no_flower), objects, seconds)
-    if not shown:
-        raise click.exceptions.Exit(1)
-
-
-def _batches_demo() -> ModuleType:
-    try:
-        from tasks.local import batches_demo
-    except ModuleNotFoundError as error:
-        wanted = (error.name or "").partition(".")[0]
-        if wanted == "examples":
-            raise click.ClickException("the demo of batches runs from a checkout, which has its example") from error
-        if wanted not in ("PIL", "jpylyzer"):
-            raise
-        raise click.ClickException("the demo needs more: pip install 'celery-coordinator[batches]'") from error
-    return batches_demo
-
-
-@click.command()
 @click.argument("member")
 @click.option("--failed", is_flag=True, help="Show the objects that could not be harvested, and why.")
 @click.option("--gone", is_flag=True, help="Show the objects that the member has deleted.")
@@ -127,5 +85,5 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
     click.echo(as_json(rows) if as_json_ else table(names, ([row[head] for head in heads] for row in rows)))
 
 
-coordinator.commands += [up, demo, refresh, members, catalog, nodelist]
+coordinator.commands += [up, refresh, members, catalog, nodelist]
 coordinator.commands += [items_command(components), components_command(components)]

@@ -8,14 +8,13 @@ from datetime import datetime
 import click
 
 from coordinator.cli.format import as_json, table
-from coordinator.cli.session import json_option
+from coordinator.cli.session import by_option, json_option, why_option
 from coordinator.scheduler.entries import next_tick
-from coordinator.store.times import moment
+from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
 from tasks.cli.errors import one_line, unknown
 from tasks.harvest.silence import silence
-from tasks.member_node import instants
 from tasks.member_node.check import Check, look
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import WRITTEN, Dates
@@ -95,12 +94,12 @@ def members(ctx: click.Context, as_json_: bool) -> None:
 
 
 def _last_run(one: Condition) -> str | None:
-    return f"{moment(one.last_run)} {one.outcome}" if one.last_run else None
+    return f"{instants.shown(one.last_run)} {one.outcome}" if one.last_run else None
 
 
 def _wrong(one: Condition) -> str:
     found = [f"not scheduled: {one.unscheduled}"] if one.unscheduled else []
-    found += [f"left alone until {moment(one.left_alone_until)}"] if one.left_alone_until else []
+    found += [f"left alone until {instants.shown(one.left_alone_until)}"] if one.left_alone_until else []
     found += [one.error] if one.error else [f"{count} × {reason}" for reason, count in list(one.failures.items())[:3]]
     return "; ".join(found)
 
@@ -125,17 +124,17 @@ def _checked(url: str) -> tuple[Member | None, list[Check]]:
 
 
 def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command that changes the list. `--why` is kept in the history."""
+    """Make a command that changes the list. The history keeps `--why` and `--by`."""
 
     def add(function: Callable[..., None]) -> click.Command:
-        command = click.option("--why", default="", help="The reason, kept in the history.")(one_line()(function))
+        command = why_option(by_option(one_line()(function)))
         return members.command()(click.argument("member", metavar=argument)(command))
 
     return add
 
 
 @acts(argument="URL")
-def add(member: str, why: str) -> None:
+def add(member: str, why: str, by: str) -> None:
     """Add the member at a base URL, as it describes itself; approve it later."""
     found, lacking = _checked(member)
     if found is None or lacking:
@@ -148,26 +147,26 @@ def add(member: str, why: str) -> None:
         return new
 
     nodelist = service().nodelist
-    far = nodelist.change(found.identifier, to, why=_reason("added", why))
+    far = nodelist.change(found.identifier, to, why=f"added: {why}", by=by)
     _tell(nodelist, f"{found.identifier} is in the list", far, approved=False)
-    click.echo(f"it is not synchronized yet; to approve it: coordinator members approve {found.identifier}")
+    click.echo(f"it is not synchronized yet; to approve it: coordinator members approve {found.identifier} --why TEXT")
 
 
 @acts()
-def approve(member: str, why: str) -> None:
+def approve(member: str, why: str, by: str) -> None:
     """Let the service synchronize a member."""
-    obstacle = _set_approved(member, True, _reason("approved", why)).member.obstacle
+    obstacle = _set_approved(member, True, f"approved: {why}", by).member.obstacle
     if obstacle:
         click.echo(f"{member} still cannot be synchronized: {obstacle}", err=True)
 
 
 @acts()
-def suspend(member: str, why: str) -> None:
+def suspend(member: str, why: str, by: str) -> None:
     """Stop synchronizing a member; it stays in the list."""
-    _set_approved(member, False, _reason("suspended", why))
+    _set_approved(member, False, f"suspended: {why}", by)
 
 
-def _set_approved(member: str, approved: bool, why: str) -> Listed:
+def _set_approved(member: str, approved: bool, why: str, by: str) -> Listed:
     def to(before: Listed | None) -> Listed:
         if before is None:
             raise unknown(member)
@@ -176,17 +175,17 @@ def _set_approved(member: str, approved: bool, why: str) -> Listed:
 
     changed: list[Listed] = []
     nodelist = service().nodelist
-    far = nodelist.change(member, to, why=why)
+    far = nodelist.change(member, to, why=why, by=by)
     _tell(nodelist, f"{member} is {'approved' if approved else 'suspended'}", far, approved=approved)
     return changed[-1]
 
 
 @acts()
-def reset(member: str, why: str) -> None:
+def reset(member: str, why: str, by: str) -> None:
     """Harvest a member from its beginning again, at its next synchronization."""
     nodelist = service().nodelist
     try:
-        far = nodelist.reset(member, _reason("reset", why))
+        far = nodelist.reset(member, f"reset: {why}", by)
     except KeyError:
         raise unknown(member) from None
     _tell(nodelist, f"{member} will be harvested from its beginning", far)
@@ -194,17 +193,18 @@ def reset(member: str, why: str) -> None:
 
 @members.command()
 @click.argument("member")
-@click.argument("pid")
+@click.argument("pid", required=False)
+@click.option("--all", "all_", is_flag=True, help="All failures of MEMBER.")
 @one_line()
-def forget(member: str, pid: str) -> None:
+def forget(member: str, pid: str | None, all_: bool) -> None:
     """Take PID from the failures of MEMBER, such as a mistyped one: no run tries it again unless somebody asks."""
-    if not one_object.forget(service().catalog, member, pid):
+    if all_ == (pid is not None):
+        raise click.UsageError("give either PID or --all")
+    count = one_object.forget(service().catalog, member, pid)
+    if pid is not None and not count:
         raise click.ClickException(f"{pid} is no failed object of {member}: coordinator catalog {member} --failed")
-    click.echo(f"{member}: {pid} is forgotten; it comes back if the member lists it or somebody asks for it")
-
-
-def _reason(act: str, why: str) -> str:
-    return f"{act}: {why}" if why else act
+    what = f"{pid} is" if pid is not None else f"{count} failed object{' is' if count == 1 else 's are'}"
+    click.echo(f"{member}: {what} forgotten; what the member lists or somebody asks for comes back")
 
 
 def _tell(nodelist: ReplicatedNodelist, done: str, far: str, approved: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -9,7 +10,6 @@ import click
 from coordinator import WaitTimeout
 from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option
-from coordinator.store.times import instant
 from tasks import nodelist_refresh as job
 from tasks.app import app, coordinator
 from tasks.cli.errors import one_line
@@ -207,7 +207,7 @@ def _excused(found: Verdict, known: set[str]) -> tuple[list[str], list[str], lis
 def history(as_json_: bool) -> None:
     """Show the last 100 changes, the newest first."""
     found = service().nodelist.document.history()
-    rows = [(one.version, instant(one.at * 1000), one.who, one.why, one.entries) for one in found]
+    rows = [(one.version, datetime.fromtimestamp(one.at, UTC), one.who, one.why, one.entries) for one in found]
     if as_json_:
         heads = ("version", "at", "who", "why", "entries")
         click.echo(as_json([dict(zip(heads, row, strict=True)) for row in rows]))

@@ -1,4 +1,4 @@
-"""Components: each polls for items by their events, works on them, and appends one event to each."""
+"""Components of batch pipelines: each polls for items by their events, works on them, and adds an event to each."""
 
 from tasks.components.components import Components
 from tasks.components.declaration import Component, NotYet, Work

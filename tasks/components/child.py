@@ -1,11 +1,11 @@
-"""One component works on one item, and stores one event.
+"""The tasks of a child: a component works on one item, and stores one event.
 
-The fence of the job guards the event. The store notes it before the work begins, so whatever ran before stores nothing
-any more. The lease is checked once more before the event is stored. Work that was finished, and may not be stored, is
-kept as an orphan, to be looked at.
+The fence of the job guards the event. The store notes it before the work begins, so earlier jobs store nothing any
+more. The child checks its lease once more before it stores the event. Finished work that may not be stored is kept as
+an orphan, for operators.
 
-An attempt that ends without a word, since its process was killed or ran out of time, is told by the job's rollback:
-it has the item's place, and a fence of its own.
+Where all attempts ended without an event, say because their process was killed or ran out of time, the job's rollback
+stores the event, with a fence of its own.
 """
 
 import logging
@@ -17,17 +17,17 @@ from typing import Literal, TypedDict
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 
-from coordinator import Conflict, CoordinatorError, CurrentJob, LeaseLost, current_job
+from coordinator import Conflict, CurrentJob, LeaseLost
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.validation import delays
+from tasks import instants
 from tasks.batches import Failure, Item, ItemLost, NewEvent, Report, UnknownItem
 from tasks.components.declaration import Component, NotYet, Work
-from tasks.components.registry import Errors, Registry, UnknownComponent
-from tasks.member_node import instants
+from tasks.components.registry import Errors, Registry, UnknownComponent, this_job
 
 PATIENCE = 60.0
-"""For so many seconds a child tries to store its event while the store is away. Then its work has to be done again."""
+"""Seconds for which a child tries to store its event while the store is away. Then the work is done again."""
 LONG_PATIENCE = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
@@ -44,20 +44,20 @@ KINDS = {
 logger = logging.getLogger(__name__)
 
 
-class Told(TypedDict):
-    """The end of a child, as its run lists it. `not wanted`: somebody else did it, or the item was stopped."""
+class ChildResult(TypedDict):
+    """The result of a child. `not wanted`: another job did the work, or the item was stopped."""
 
     item: str
     outcome: Literal["succeeded", "failed", "not yet", "not wanted"]
     failures: int
 
 
-def work(here: Registry, task: Task, name: str, item: str) -> Told:
-    """Infrastructure errors ask for another attempt, until none is left; then `record` tells of the last one."""
-    component, job = _component(here, name), _job()
-    infrastructure = here.infrastructure_of(component)
+def work(registry: Registry, task: Task, name: str, item: str) -> ChildResult:
+    """Do the work. After an infrastructure error the job has another attempt; after the last one `record` runs."""
+    component, job = _component(registry, name), this_job()
+    infrastructure = registry.infrastructure_of(component)
     try:
-        return _work(here, component, item, job, infrastructure)
+        return _work(registry, component, item, job, infrastructure)
     except PASSING:
         raise
     except infrastructure as error:
@@ -67,12 +67,12 @@ def work(here: Registry, task: Task, name: str, item: str) -> Told:
         raise task.retry(exc=error, countdown=pause, max_retries=component.max_attempts - 1) from error
 
 
-def _work(here: Registry, component: Component, item: str, job: CurrentJob, infrastructure: Errors) -> Told:
+def _work(registry: Registry, component: Component, item: str, job: CurrentJob, infrastructure: Errors) -> ChildResult:
     started = instants.now()
-    found = _begin(here, component, item, job)
-    if found is None:
-        return _left_alone(here, item, job)
-    work = Work(found, job)
+    begun = _begin(registry, component, item, job)
+    if begun is None:
+        return _result_without_work(registry, item, job)
+    work = Work(begun, job)
     try:
         report = Report.of(component.function(work) or (), component.max_results)
     except NotYet as reason:
@@ -88,40 +88,40 @@ def _work(here: Registry, component: Component, item: str, job: CurrentJob, infr
         logger.exception("%s failed on %s", component.name, item)
         report = _one_failure(component, "exception", f"{type(error).__name__}: {error}")
     report = replace(report, text=work.text)
-    event = _event(component, found, job, started, report, changed=work.is_changed)
-    _store(here, event, job, infrastructure, PATIENCE)
-    return _told(event)
+    event = _event(component, begun, job, started, report, changed=work.is_changed)
+    _store(registry, event, job, infrastructure, PATIENCE)
+    return _result(event)
 
 
-def record(here: Registry, name: str, item: str) -> Told:
+def record(registry: Registry, name: str, item: str) -> ChildResult:
     """The rollback of a child whose attempts are over without an event: store one that says why."""
-    component, job, started = _component(here, name), _job(), instants.now()
-    infrastructure = here.infrastructure_of(component)
+    component, job, started = _component(registry, name), this_job(), instants.now()
+    infrastructure = registry.infrastructure_of(component)
     error = job.undoing.error if job.undoing else None
     if isinstance(error, dict) and error.get("type") in LOST:
         return {"item": item, "outcome": "not wanted", "failures": 0}
     until = time.monotonic() + LONG_PATIENCE
     while True:
         try:
-            found = _begin(here, component, item, job)
-            if found is None:
-                return _left_alone(here, item, job)
+            begun = _begin(registry, component, item, job)
+            if begun is None:
+                return _result_without_work(registry, item, job)
             break
         except infrastructure as away:
             _pause(away, until, LONGEST_PAUSE / 5)
-    event = _event(component, found, job, started, _one_failure(component, _kind_of(error), _why(error)))
-    _store(here, event, job, infrastructure, LONG_PATIENCE)
-    return _told(event)
+    event = _event(component, begun, job, started, _one_failure(component, _kind_of(error), _reason_of(error)))
+    _store(registry, event, job, infrastructure, LONG_PATIENCE)
+    return _result(event)
 
 
 def _kind_of(error: object) -> str:
-    """Why nobody stored an event: the job's own error says it."""
+    """The type of the failure, by the error with which the job ended."""
     kind = error.get("type") if isinstance(error, dict) else "lost"
     return KINDS.get(str(kind)) or ("lost" if kind in (None, "Lost", "lost") else "infrastructure")
 
 
-def _why(error: object) -> str:
-    """The same in words. An operator's act has a name, and not always a reason."""
+def _reason_of(error: object) -> str:
+    """The description of the failure. A cancelled job names the operator, and not always a reason."""
     if not isinstance(error, dict):
         return str(error)
     message = str(error.get("message") or error.get("type"))
@@ -134,51 +134,51 @@ def _too_long(error: SoftTimeLimitExceeded) -> str:
     return f"it took longer than {error.args[0]} s" if error.args else "it took longer than its soft time limit"
 
 
-def _begin(here: Registry, component: Component, item: str, job: CurrentJob) -> Item | None:
-    """The item, once the store knows our fence; None: it is not wanted any more."""
+def _begin(registry: Registry, component: Component, item: str, job: CurrentJob) -> Item | None:
+    """Note the fence and return the item; None where it is not wanted any more."""
     try:
-        return here.items.begin(component.name, item, fence=job.fence, wanted=component.wanted)
+        return registry.items.begin(component.name, item, fence=job.fence, wanted=component.wanted)
     except UnknownItem:
         return None
 
 
-def _left_alone(here: Registry, item: str, job: CurrentJob) -> Told:
-    """Somebody else did it, or stopped the item; or this job did it itself, in an attempt that died after its event."""
-    mine = [one for one in here.items.events(item) if one.attempt.startswith(f"{job.id}#")]
-    if not mine:
+def _result_without_work(registry: Registry, item: str, job: CurrentJob) -> ChildResult:
+    """The result where the item is not wanted: `not wanted`, unless an earlier attempt of this job stored the event."""
+    own = [event for event in registry.items.events(item) if event.attempt.startswith(f"{job.id}#")]
+    if not own:
         return {"item": item, "outcome": "not wanted", "failures": 0}
-    return {"item": item, "outcome": _outcome(mine[-1].success), "failures": mine[-1].report.found}
+    return {"item": item, "outcome": _outcome(own[-1].success), "failures": own[-1].report.found}
 
 
-def _store(here: Registry, event: NewEvent, job: CurrentJob, infrastructure: Errors, patience: float) -> None:
-    """Store the event, as long as the item is ours. Raises LeaseLost or ItemLost: the event is kept as an orphan."""
+def _store(registry: Registry, event: NewEvent, job: CurrentJob, infrastructure: Errors, patience: float) -> None:
+    """Store the event. Where the item is lost, keeps the event as an orphan and raises LeaseLost or ItemLost."""
     until, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
             job.check()
-            here.items.append(event)
+            registry.items.append(event)
             return
         except (LeaseLost, ItemLost) as lost:
             logger.warning("%s on %s: finished, and not stored: %s", event.component, event.item, lost)
-            _keep_orphan(here, event, infrastructure)
+            _keep_orphan(registry, event, infrastructure)
             raise
         except infrastructure as away:
             _pause(away, until, pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
 
-def _keep_orphan(here: Registry, event: NewEvent, infrastructure: Errors) -> None:
+def _keep_orphan(registry: Registry, event: NewEvent, infrastructure: Errors) -> None:
     until, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
     while True:
         try:
-            return here.items.keep_orphan(event)
+            return registry.items.keep_orphan(event)
         except infrastructure as away:
             _pause(away, until, pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
 
 def _pause(away: BaseException, until: float, seconds: float) -> None:
-    """Raises `away` itself when the time is over."""
+    """Sleep. Raises `away` where the time is over."""
     if time.monotonic() + seconds > until:
         raise away
     logger.warning("asking again: %s", str(away).splitlines()[0] if str(away) else type(away).__name__)
@@ -208,7 +208,7 @@ def _one_failure(component: Component, kind: str, description: str) -> Report:
     return Report.of([Failure("", kind, component.name, description[:4096])])
 
 
-def _told(event: NewEvent) -> Told:
+def _result(event: NewEvent) -> ChildResult:
     return {"item": event.item, "outcome": _outcome(event.success), "failures": event.report.found}
 
 
@@ -216,16 +216,9 @@ def _outcome(success: bool) -> Literal["succeeded", "failed"]:
     return "succeeded" if success else "failed"
 
 
-def _component(here: Registry, name: str) -> Component:
-    """Another node may know a component that this one does not, while declarations change."""
+def _component(registry: Registry, name: str) -> Component:
+    """Raises Conflict for an unknown component, so that another node works on it: declarations may differ meanwhile."""
     try:
-        return here[name]
+        return registry[name]
     except UnknownComponent as error:
         raise Conflict(str(error)) from error
-
-
-def _job() -> CurrentJob:
-    job = current_job()
-    if job is None:
-        raise CoordinatorError("a component works only as a job: coordinator components run NAME")
-    return job

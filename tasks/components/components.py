@@ -1,9 +1,9 @@
-"""The components of an app: declared once, known by name, polled by the clock of the fleet.
+"""The components of an app: their tasks, and their entries in the schedule.
 
-A run of a component is a job on the lane `component/<name>`. Under the lock `SBOI/<name>` it asks the store for items
-and submits a job for each. Such a child stands in two lanes: in `<name>`, whose limit says how many of them run at
-once, and in `<name>/<item>`, where it is skipped while somebody works on the item. Then the run parks until all its
-children have ended. So the lanes say at any moment which items a component works on.
+A beat submits the runs of a component, each a job on the lane `component/<name>`. Under the lock `SBOI/<name>` a run
+queries the store for items and submits a child for each. A child stands in two lanes: `<name>`, whose limit bounds how
+many children run at once, and `<name>/<item>`, where it is skipped while another job has the item. Then the run parks
+until all its children have ended; meanwhile other runs poll. So the lanes show which items a component works on.
 """
 
 import hashlib
@@ -15,12 +15,11 @@ from celery import signals
 from celery.app.task import Task
 from sqlalchemy.exc import SQLAlchemyError
 
-from coordinator import Coordinator, Submission
-from coordinator.scheduler.entries import Entry
+from coordinator import Coordinator, Entry, Submission
 from tasks.batches import Items
 from tasks.components import child, poll
 from tasks.components.declaration import Component
-from tasks.components.registry import POLL, RECORD, WORK, Errors, Registry
+from tasks.components.registry import OF_A_RUN, POLL, RECORD, WORK, Errors, Registry
 from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.settings import Settings
 
@@ -29,30 +28,30 @@ if TYPE_CHECKING:
 
 
 class Components(Registry):
-    """Those of one app: their tasks, and their entries of its schedule."""
+    """The components of one app."""
 
     def __init__(self, coordinator: Coordinator, *, infrastructure: Errors = ()) -> None:
         super().__init__(coordinator, infrastructure=infrastructure)
         coordinator.schedule_source(self._entries)
-        signals.celeryd_init.connect(self._look_at_the_store, weak=False)
+        signals.celeryd_init.connect(self._check_database, weak=False)
         self._install()
 
     def _entries(self) -> tuple[str, Iterator[Entry]]:
-        """For the beats: one entry for each component."""
-        found = self.all()
-        text = repr([(one.name, one.every, sorted(self.run_options(one).items())) for one in found])
-        return hashlib.sha256(text.encode()).hexdigest()[:20], map(self._entry, found)
+        """A version, and a schedule entry for each component. Beats call this."""
+        declared = self.all()
+        text = repr([(component.name, component.every, OF_A_RUN) for component in declared])
+        return hashlib.sha256(text.encode()).hexdigest()[:20], map(self._entry, declared)
 
-    def _look_at_the_store(self, instance: "Worker", **_: object) -> None:
-        """A node of this app brings the tables up to date. It does not start where it may not, or where they are newer.
+    def _check_database(self, instance: "Worker", **_: object) -> None:
+        """Bring the tables up to date. The node does not start where this is not allowed, or the tables are newer.
 
-        Where the store is away, the node starts, and its children wait. Celery lets only SystemExit through.
+        Where the database is away, the node starts, and its children wait. Celery lets only SystemExit through.
         """
         if instance.app is not self.app or not self.all():
             return
         with suppress(SQLAlchemyError, OSError):
             try:
-                Items(Settings.from_environment()).engine.dispose()  # a fork must inherit none of it
+                Items(Settings.from_environment()).engine.dispose()  # a fork must not inherit connections
             except (ForeignHost, NewerDatabase, OldDatabase) as error:
                 raise SystemExit(f"this node cannot work on components: {error}") from error
 
@@ -64,22 +63,22 @@ class Components(Registry):
             (component.name,),
             key=component.run_lane,
             when_busy="skip",
-            submit=self.run_options(component),
+            submit=OF_A_RUN,
         )
 
     def _install(self) -> None:
-        """Make the tasks of the app."""
+        """Define the tasks in the app."""
 
-        def run(name: str) -> list[Submission] | poll.Polled:
+        def run(name: str) -> list[Submission] | poll.PollResult:
             return poll.poll(self, name)
 
-        def work(task: Task, name: str, item: str) -> child.Told:
+        def work(task: Task, name: str, item: str) -> child.ChildResult:
             return child.work(self, task, name, item)
 
-        def record(name: str, item: str) -> child.Told:
+        def record(name: str, item: str) -> child.ChildResult:
             return child.record(self, name, item)
 
-        # Celery would share them with all apps of the process, which have components of their own.
+        # shared=False: other apps in this process have their own components.
         self.app.task(run, name=POLL, shared=False)
         self.app.task(work, name=WORK, bind=True, shared=False)
         self.app.task(record, name=RECORD, shared=False)

@@ -1,4 +1,4 @@
-"""A component as its author declares it, and the work that its function is given."""
+"""The declaration of a component, and the work that its function gets."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,23 +7,23 @@ from typing import TypedDict
 
 from coordinator import Backoff, CurrentJob
 from coordinator.jobs.validation import count, delays, limit, names_of_errors
-from coordinator.lanes.lanes import MAX_LIMIT
+from coordinator.lanes.client import MAX_LIMIT
 from coordinator.scheduler.schedules import schedule_of
 from tasks.batches import Failure, Item, Wanted
 from tasks.batches.values import checked_name
 
-DAY = 86400.0
+HOUR, DAY = 3600.0, 86400.0
 RESERVED = ("component", "SBOI", "run")
 LONGEST_NAME = 100
 
 
 class NotYet(Exception):
-    """Raise it in a component's function: no event is stored, and the component asks again at its next poll."""
+    """Raised by a component's function to store no event. The component gets the item again at a later poll."""
 
 
 @dataclass(slots=True)
 class Work:
-    """One item that a component works on. `directory` raises ValueError for an item without one."""
+    """The argument of a component's function: the item, and the job. `directory` raises ValueError if it has none."""
 
     item: Item
     job: CurrentJob
@@ -38,7 +38,7 @@ class Work:
 
     @property
     def fence(self) -> int:
-        """It belongs into every write that must not come late."""
+        """The job's fence. Pass it with every write that must not take effect after another job has the item."""
         return self.job.fence
 
     @property
@@ -46,26 +46,26 @@ class Work:
         return self.job.attempt
 
     def check(self) -> None:
-        """Raises LeaseLost when another job was given the item."""
+        """Raises LeaseLost when another job has the item."""
         self.job.check()
 
     def progress(self, done: int, total: int) -> None:
-        """Say how far the work is. Cheap to call often."""
+        """Report how far the work is. Cheap to call often."""
         self.job.progress(done, total)
 
     def changed(self) -> None:
-        """Say that the work changed the item itself: its revision grows with the event."""
+        """Note that the work changed the item itself: its revision grows with the event."""
         self.is_changed = True
 
     def say(self, text: str) -> None:
-        """The text of the report. A later call replaces it. Raises TypeError for what is no text."""
+        """Set the text of the report. A later call replaces it. Raises TypeError for what is no text."""
         if not isinstance(text, str):
             raise TypeError(f"a report says a text, and {text!r:.80} is none")
         self.text = text
 
 
-class Words(TypedDict, total=False):
-    """The words of a declaration that have a default: as in Component."""
+class ComponentOptions(TypedDict, total=False):
+    """The fields of Component that have a default."""
 
     past: Sequence[str]
     past_failed: Sequence[str]
@@ -82,7 +82,6 @@ class Words(TypedDict, total=False):
     retry_delay: float | Sequence[float] | Backoff | None
     infrastructure: Sequence[type[BaseException]]
     every: float
-    top_up: bool
     max_lifetime: float
 
 
@@ -91,7 +90,7 @@ Function = Callable[[Work], Iterable[Failure] | None]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """docs/batches.md says what each word means. Raises ValueError for a value that cannot be."""
+    """A declared component; docs/batches.md explains each field. Raises ValueError for an invalid value."""
 
     name: str
     version: str
@@ -105,14 +104,13 @@ class Component:
     simultaneous_processes: int = 1
     work_queue: int = 100
     max_results: int = 1000
-    time_limit: float | None = None
+    time_limit: float | None = 6 * HOUR
     soft_time_limit: float | None = None
     max_losses: int = 3
     max_attempts: int = 5
     retry_delay: float | Sequence[float] | Backoff | None = None
     infrastructure: Sequence[type[BaseException]] = ()
     every: float = 60.0
-    top_up: bool = False
     max_lifetime: float = 10 * DAY
 
     def __post_init__(self) -> None:
@@ -122,15 +120,15 @@ class Component:
         checked_name("version", self.version)
         checked_name("event", self.event)
         for word in ("past", "past_failed", "future", "old", "types"):
-            given = getattr(self, word)
-            if isinstance(given, str):
-                raise ValueError(f"{self.name}: {word} is a list of types, not {given!r}")
-            for one in given:
-                checked_name(word, one)
+            types = getattr(self, word)
+            if isinstance(types, str):
+                raise ValueError(f"{self.name}: {word} is a list of types, not {types!r}")
+            for type_ in types:
+                checked_name(word, type_)
         for word, least in (("simultaneous_processes", 1), ("work_queue", 1), ("max_results", 0)):
-            given = getattr(self, word)
-            if not isinstance(given, int) or given < least:
-                raise ValueError(f"{self.name}: {word} is a whole number from {least}, not {given!r}")
+            number = getattr(self, word)
+            if not isinstance(number, int) or number < least:
+                raise ValueError(f"{self.name}: {word} is a whole number from {least}, not {number!r}")
         if self.simultaneous_processes > MAX_LIMIT:
             raise ValueError(
                 f"{self.name}: simultaneous_processes is at most {MAX_LIMIT}, the greatest limit of a lane"
@@ -141,7 +139,7 @@ class Component:
             raise ValueError(f"{self.name}: {error}") from error
 
     def _check_job(self) -> None:
-        """Asked here: one entry that no beat can read would keep all components from their polls."""
+        """Check what a beat or a job would refuse: one bad schedule entry would stop the polls of all components."""
         try:
             schedule_of(self.every)
         except (ValueError, TypeError) as error:
@@ -158,37 +156,32 @@ class Component:
 
     @property
     def wanted(self) -> Wanted:
-        """Its own event counts as `future` unless it stands in `old`; nobody works on an item that was stopped."""
+        """The items to work on. The component's own event counts as `future` unless `old` lists it."""
         future = [*self.future] if self.event in self.old else [*self.future, self.event]
         return Wanted(self.past, self.past_failed, tuple(future), self.old, self.types).unless_stopped()
 
     @property
     def most(self) -> int:
-        """So many items one run takes at most."""
+        """The highest number of waiting items of one priority."""
         return max(self.work_queue, self.simultaneous_processes)
 
     @property
     def depends_on(self) -> frozenset[str]:
-        """The types of events without which it has nothing to do."""
+        """The types of events that the component needs."""
         return frozenset({*self.past, *self.past_failed, *self.old} - {self.event})
 
     @property
     def limits(self) -> dict[str, int]:
-        """So many jobs may run at once in each of its lanes. With `top_up` a run polls while others are parked, each of
-        which has a child in line; and so many children are there at most.
-        """
-        return {
-            self.name: self.simultaneous_processes,
-            self.run_lane: min(self.most + 1, MAX_LIMIT) if self.top_up else 1,
-        }
+        """The limits of the component's lanes. Many runs may be parked while one polls."""
+        return {self.name: self.simultaneous_processes, self.run_lane: MAX_LIMIT}
 
     def lane_of(self, item: str) -> str:
-        """The key of its work on an item."""
+        """The key of the component's work on an item."""
         return f"{self.name}/{item}"
 
     @property
     def run_lane(self) -> str:
-        """The key of its runs, and the name of its schedule entry."""
+        """The key of the component's runs, and the name of its schedule entry."""
         return f"component/{self.name}"
 
     @property

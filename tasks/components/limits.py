@@ -1,4 +1,4 @@
-"""The limits that a component's lanes have by its declaration."""
+"""Sets the limits of a component's lanes as it declares them."""
 
 from coordinator import Coordinator
 from tasks.components.declaration import Component
@@ -7,10 +7,10 @@ BY = "coordinator"
 
 
 def set_limits(coordinator: Coordinator, component: Component) -> None:
-    """A declaration that changed says the limits of its lanes; else an operator's stay.
+    """Set the limits that changed in the declaration since the last call. Limits of an operator stay otherwise.
 
-    Redis keeps what was declared beside the limits themselves. So where it has lost them it has lost both, and the next
-    run sets them again. One that an operator has set since stays.
+    Redis keeps the declared limits beside those of the lanes. A Redis that lost its data lost both, and the next run
+    sets them again, except where an operator has set one since.
     """
     store, why = coordinator.store, f"declared by {component.name}-{component.version}"
     name, wanted = store.key("declared"), component.limits

@@ -1,11 +1,10 @@
-"""The lanes say which items a component works on. An operator's acts reach what waits in them, too."""
+"""Reads from the lanes which items components work on, and applies operators' acts to an item and its waiting jobs."""
 
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from coordinator import Job, UnknownJob
-from coordinator.lanes.lane import Lane
+from coordinator import Job, Lane, UnknownJob
 from tasks.batches import Conflict
 from tasks.batches.repair import Repair
 from tasks.components.declaration import Component
@@ -17,7 +16,7 @@ WAITS = ("waiting", "ready")
 
 
 class Working(NamedTuple):
-    """A component works on an item. `node` is None while the job is between two attempts."""
+    """An item that a component works on. `node` is None while the job is between two attempts."""
 
     component: str
     item: str
@@ -26,77 +25,77 @@ class Working(NamedTuple):
     since: datetime | None
 
 
-def working(here: Registry, component: Component) -> list[Working]:
-    """The items that it works on now, the longest first. Items that wait are not among them."""
-    found = []
-    for lane in _lanes(here, component.lane_of("")):
-        job = _front(here, lane)
+def working(registry: Registry, component: Component) -> list[Working]:
+    """The items that the component works on now, the longest first. Items that wait are not among them."""
+    items = []
+    for lane in _lanes(registry, component.lane_of("")):
+        job = _front(registry, lane)
         if job is not None and job.state not in WAITS:
             item = lane.key.removeprefix(component.lane_of(""))
-            found.append(Working(component.name, item, job.node, job.id, job.started or job.taken))
-    return sorted(found, key=lambda one: (one.since is None, one.since and one.since.timestamp(), one.item))
+            items.append(Working(component.name, item, job.node, job.id, job.started or job.taken))
+    return sorted(items, key=lambda work: (work.since is None, work.since and work.since.timestamp(), work.item))
 
 
-def at_work(here: Registry, item: str) -> str | None:
-    """The component that works on the item now, as people read it; None: no component does."""
-    for component in here.all():
-        lane = here.coordinator.lane(component.lane_of(item), 1)
+def at_work(registry: Registry, item: str) -> str | None:
+    """A sentence about the component that works on the item now; None where none does."""
+    for component in registry.all():
+        lane = registry.coordinator.lane(component.lane_of(item), 1)
         if lane.state not in ("empty", *WAITS):
-            return f"{component.name} works on it ({lane.holder or lane.jobs[0]}, {lane.state})"
+            return f"{component.name} works on it ({[*lane.holders, *lane.jobs][0]}, {lane.state})"
     return None
 
 
-def repair(here: Registry, by: str, why: str = "") -> Repair:
-    return Repair(here.items, here.depends_on(), lambda item: at_work(here, item), by, why)
+def repair(registry: Registry, by: str, why: str = "") -> Repair:
+    return Repair(registry.items, registry.depends_on(), lambda item: at_work(registry, item), by, why)
 
 
-def prioritise(here: Registry, item: str, priority: int | None, *, by: str, why: str = "") -> int:
-    """Give the item another priority, and its waiting jobs, too. Returns how many of them were moved."""
-    here.items.prioritise(item, priority)
+def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, why: str = "") -> int:
+    """Change the priority of the item and of its waiting jobs. Returns how many jobs were moved."""
+    registry.items.prioritise(item, priority)
     moved = 0
-    for job_id in _waiting(here, item):
+    for job_id in _waiting(registry, item):
         try:
-            here.coordinator.move(job_id, priority=priority_of(priority), by=by, why=why)
+            registry.coordinator.move(job_id, priority=priority_of(priority), by=by, why=why)
             moved += 1
-        except (UnknownJob, ValueError):  # it was started meanwhile
+        except (UnknownJob, ValueError):  # the job has started meanwhile
             continue
     return moved
 
 
-def stop(here: Registry, item: str, *, by: str, why: str = "") -> int:
-    """Stop the item for all components, and cancel its waiting jobs. Returns how many were cancelled.
+def stop(registry: Registry, item: str, *, by: str, why: str = "") -> int:
+    """Stop the item for all components, and cancel its waiting jobs. Returns how many jobs were cancelled.
 
-    A job that runs goes on to its end. Raises Conflict where the item was stopped before.
+    A running job goes on. Raises Conflict where the item was stopped before.
     """
-    if not repair(here, by, why).stop(item):
+    if not repair(registry, by, why).stop(item):
         raise Conflict(f"{item} is stopped already")
-    waiting = list(_waiting(here, item))
+    waiting = list(_waiting(registry, item))
     for job_id in waiting:
-        here.coordinator.cancel(job_id, by=by, why=why or "its item was stopped")
+        registry.coordinator.cancel(job_id, by=by, why=why or "its item was stopped")
     return len(waiting)
 
 
-def _waiting(here: Registry, item: str) -> Iterator[str]:
+def _waiting(registry: Registry, item: str) -> Iterator[str]:
     """The jobs that wait for their turn on the item."""
-    for component in here.all():
-        lane = here.coordinator.lane(component.lane_of(item), 1)
+    for component in registry.all():
+        lane = registry.coordinator.lane(component.lane_of(item), 1)
         if lane.jobs and lane.state in WAITS:
             yield lane.jobs[0]
 
 
-def _lanes(here: Registry, prefix: str) -> Iterator[Lane]:
+def _lanes(registry: Registry, prefix: str) -> Iterator[Lane]:
     after = ""
     while True:
-        page = here.coordinator.lanes(prefix, most=PAGE, after=after)
+        page = registry.coordinator.lanes(prefix, most=PAGE, after=after)
         yield from page
         if len(page) < PAGE:
             return
         after = page[-1].key
 
 
-def _front(here: Registry, lane: Lane) -> Job | None:
-    """The job in front; None where it has left the lane meanwhile, and for a lock in plain code."""
+def _front(registry: Registry, lane: Lane) -> Job | None:
+    """The first job of the lane; None where it has left meanwhile, or a lock in plain code has the lane."""
     try:
-        return here.coordinator.job(lane.jobs[0]) if lane.jobs else None
+        return registry.coordinator.job(lane.jobs[0]) if lane.jobs else None
     except UnknownJob:
         return None

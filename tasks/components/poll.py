@@ -1,112 +1,115 @@
-"""One run of a component: it asks the store for items, submits a job for each, and parks until all have ended."""
+"""The run of a component: it queries the store for items, submits a child for each, and parks until all have ended."""
 
 import logging
-from collections.abc import Iterator
-from itertools import chain, islice
+import time
+from collections.abc import Iterator, Sequence
 
-from coordinator import LeaseLost, Locked, Submission, current_job
-from coordinator.jobs.options import Options
+from coordinator import LeaseLost, Locked, Submission, SubmitOptions
+from tasks import instants
 from tasks.batches import Item, runs
 from tasks.batches.values import NO_PRIORITY
 from tasks.components.declaration import Component
 from tasks.components.limits import set_limits
-from tasks.components.registry import RECORD, WORK, Registry
-from tasks.member_node import instants
+from tasks.components.registry import RECORD, WORK, Registry, this_job
 
-WAIT, LEASE = 5.0, 10.0
-"""Seconds for which a run waits for the lock, and those after which the lock of a process that was killed ends."""
+WAIT, LEASE = 15.0, 10.0
+"""Seconds: how long a run waits for the lock, and after how long the lock of a killed process ends."""
 PAGE = 100
+LATELY = 10
+"""An item counts as begun lately during so many polls."""
 
 logger = logging.getLogger(__name__)
 
-Polled = dict[str, str]
+PollResult = dict[str, str]
 
 
-def poll(here: Registry, name: str) -> list[Submission] | Polled:
-    """The children, on which the run parks; else an outcome: `busy`, or `nothing to do`."""
-    component, job = here[name], current_job()
-    run, again = job.id if job else "", bool(job and job.attempt > 1)
+def poll(registry: Registry, name: str) -> list[Submission] | PollResult:
+    """Submit the children and return them, so that the run parks on them; or the outcome `busy` or `nothing to do`."""
+    component, job = registry[name], this_job()
     taken: list[Submission] = []
     try:
-        # The lock may still be that of the process with which this run was lost.
-        with here.coordinator.lock(component.lock, ttl=LEASE, wait=LEASE + WAIT if again else WAIT):
-            set_limits(here.coordinator, component)
-            here.items.count_the_rest()
-            taken += _submit(here, component, run, again=again)
+        # The lock may still be held by an earlier attempt of this run, whose process died.
+        with registry.coordinator.lock(component.lock, ttl=LEASE, blocking_timeout=WAIT):
+            set_limits(registry.coordinator, component)
+            taken += _submit(registry, component, job.id)
     except Locked as held:
         logger.info("%s: %s; it polls again later", name, held)
         return {"component": name, "outcome": "busy"}
-    except LeaseLost as lost:  # another run may have looked meanwhile: the lanes keep the children of both apart
+    except LeaseLost as lost:  # another run may have polled meanwhile: the lanes skip its second child of an item
         logger.warning("%s: %s; it goes on with its %d children", name, lost, len(taken))
-    _note(here, component, run, len(taken))
+    _note(registry, component, job.id, len(taken))
     return taken or {"component": name, "outcome": "nothing to do"}
 
 
-def _note(here: Registry, component: Component, run: str, submitted: int) -> None:
-    """For people. The children are there, whether or not the store takes the note."""
+def _note(registry: Registry, component: Component, run: str, submitted: int) -> None:
+    """Note the run for operators. The children are submitted, whether or not the store takes the note."""
     try:
-        runs.ran(here.items.engine, component.name, job=run, submitted=submitted, now=instants.now())
-    except here.infrastructure_of(component) as error:
+        runs.ran(registry.items.engine, component.name, job=run, submitted=submitted, now=instants.now())
+    except registry.infrastructure_of(component) as error:
         logger.warning("%s: its run %s is not noted: %s", component.name, run, error)
 
 
-def _submit(here: Registry, component: Component, run: str, *, again: bool) -> Iterator[Submission]:
-    """A job for each item in order, as far as the line has room. An item that somebody works on is skipped.
+def _submit(registry: Registry, component: Component, run: str) -> Iterator[Submission]:
+    """Submit a child for each of the first items, in order, that no job has. Waiting items count towards `most`.
 
-    `again`: the run was lost, and those in line may be its own children, which it finds by their ids.
+    Items begun lately that are still wanted count separately: where many raise NotYet, the others have their turn.
     """
-    items = _wanted(here, component)
-    first = next(items, None)
-    if first is None:  # as most polls find
-        return
-    items, left = chain([first], items), component.most
-    if not again:
-        left -= here.coordinator.lane(component.name, 1).length
-    while left > 0 and (some := list(islice(items, min(left, PAGE)))):
-        jobs = [(_keys(component, item), _child(here, component, item), _options(here, component, item, run))
+    lately = round((time.time() - LATELY * component.every) * 1_000_000)
+    left = {False: component.most, True: component.most}
+    for page in _pages(registry, component):
+        begun = registry.items.begun(component.name, [item.id for item in page], lately)
+        first = {kind: [item for item in page if (item.id in begun) is kind][: left[kind]] for kind in left}
+        some = [item for item in page if item in first[item.id in begun]]
+        jobs = [(_keys(component, item), _child(registry, component, item), _options(registry, component, item, run))
                 for item in some]  # fmt: skip
-        made = [one for one in here.coordinator.submit_many(jobs) if one.accepted]
-        yield from made
-        left -= len(made)
+        for item, child in zip(some, registry.coordinator.submit_many(jobs), strict=True):
+            if child.accepted:
+                yield child
+            left[child.accepted and item.id in begun] -= child.accepted or _is_in_line(child, item)
+        if left[False] <= 0:
+            return
 
 
-def _wanted(here: Registry, component: Component) -> Iterator[Item]:
-    """The items in order. A page is asked for when the one before is used up."""
+def _is_in_line(skipped: Submission, item: Item) -> bool:
+    """Whether another child has the item. Otherwise a pause or a lock keeps its lane, which takes no place in line."""
+    return skipped.of.endswith(f"/{item.id}")
+
+
+def _pages(registry: Registry, component: Component) -> Iterator[Sequence[Item]]:
+    """The wanted items in order, page by page."""
     after: str | None = None
     while True:
-        page = here.items.query(component.wanted, after, min(component.most, PAGE))
-        yield from page.items
+        page = registry.items.query(component.wanted, after, min(component.most, PAGE))
+        yield page.items
         after = page.next
         if after is None:
             return
 
 
 def _keys(component: Component, item: Item) -> list[str]:
-    """The first one names the group that has turns: each component is one."""
+    """The keys of a child. The first names the group for fair turns: each component is a group."""
     return [component.lane_of(item.id), component.name]
 
 
-def _child(here: Registry, component: Component, item: Item) -> dict[str, object]:
-    return dict(here.signature(WORK, component.name, item.id))
+def _child(registry: Registry, component: Component, item: Item) -> dict[str, object]:
+    return dict(registry.signature(WORK, component.name, item.id))
 
 
-def _options(here: Registry, component: Component, item: Item, run: str) -> Options:
-    options: Options = {
+def _options(registry: Registry, component: Component, item: Item, run: str) -> SubmitOptions:
+    return {
+        "job_id": child_id(run, item.id),  # a later attempt of the run finds its children again
         "when_busy": {component.lane_of(item.id): "skip", component.name: "queue"},
         "priority": priority_of(item.priority),
         "max_losses": component.max_losses,
         "max_lifetime": component.max_lifetime,
         "time_limit": component.time_limit,
         "soft_time_limit": component.soft_time_limit,
-        "rollback": dict(here.signature(RECORD, component.name, item.id)),
+        "rollback": dict(registry.signature(RECORD, component.name, item.id)),
     }
-    if run:  # a run that was lost and is begun again finds the children that it has
-        options["job_id"] = child_id(run, item.id)
-    return options
 
 
 def priority_of(priority: int | None) -> int:
-    """A job's, for an item's: 1 goes first."""
+    """The priority of a job for an item of this priority: 1 goes first."""
     return 0 if priority is None else NO_PRIORITY - priority
 
 

@@ -1,6 +1,5 @@
-"""The declared components of an app, and the store that they share."""
+"""The declared components of an app, and their store of items."""
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -10,10 +9,17 @@ from celery import Celery
 from celery.canvas import Signature
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 
-from coordinator import Coordinator, StoreRefused, StoreUnavailable
-from coordinator.jobs.options import Options
+from coordinator import (
+    Coordinator,
+    CoordinatorError,
+    CurrentJob,
+    StoreRefused,
+    StoreUnavailable,
+    SubmitOptions,
+    current_job,
+)
 from tasks.batches import Items
-from tasks.components.declaration import Component, Function, Words
+from tasks.components.declaration import Component, ComponentOptions, Function
 from tasks.settings import Settings
 
 POLL, WORK, RECORD = "tasks.components.poll", "tasks.components.work", "tasks.components.record"
@@ -21,9 +27,12 @@ POLL, WORK, RECORD = "tasks.components.poll", "tasks.components.work", "tasks.co
 Errors = tuple[type[BaseException], ...]
 
 INFRASTRUCTURE: Errors = (OperationalError, InterfaceError, InternalError, StoreUnavailable, StoreRefused)
-"""The database or Redis is away: what a component wanted to say of an item, nobody knows yet. A PostgreSQL that takes
-no change, as one that follows another, raises an InternalError.
+"""The errors of a database or Redis that is away: the outcome for the item is not known, so the job tries again. A
+read-only PostgreSQL, such as a standby, raises an InternalError.
 """
+
+OF_A_RUN: SubmitOptions = {"max_lifetime": 9e9}
+"""The options of a run. It has no time limit: it ends with its children, which have their own."""
 
 
 class UnknownComponent(Exception):
@@ -38,7 +47,7 @@ class UnknownComponent(Exception):
 
 
 class Registry:
-    """`infrastructure`: further types of exceptions that are infrastructure errors of all components."""
+    """Declares and finds components. `infrastructure`: further types of infrastructure errors, for all components."""
 
     def __init__(self, coordinator: Coordinator, *, infrastructure: Errors = ()) -> None:
         if coordinator.app is None:
@@ -49,20 +58,22 @@ class Registry:
         self._declared: dict[str, Component] = {}
         self._items = cache(self._open)
 
-    def declare(self, name: str, version: str, event: str, **words: Unpack[Words]) -> Callable[[Function], Function]:
-        """Declare a component: a decorator of its function, which it gives back. docs/batches.md has the words.
+    def declare(
+        self, name: str, version: str, event: str, **options: Unpack[ComponentOptions]
+    ) -> Callable[[Function], Function]:
+        """A decorator that declares its function as a component and returns it. docs/batches.md explains the options.
 
         Raises ValueError for a second declaration of a name or of an event type.
         """
 
         def add(function: Function) -> Function:
-            made = Component(name, version, event, function, **words)
+            component = Component(name, version, event, function, **options)
             for other in self._declared.values():
                 if name == other.name:
                     raise ValueError(f"the component {name} is declared twice")
                 if event == other.event:
                     raise ValueError(f"{name} and {other.name} both declare the event {event}: one component makes it")
-            self._declared[name] = made
+            self._declared[name] = component
             return function
 
         return add
@@ -75,12 +86,12 @@ class Registry:
         return self._declared[name]
 
     def all(self) -> list[Component]:
-        """In the order of their declaration."""
+        """All components in the order of their declaration."""
         self.load()
         return list(self._declared.values())
 
     def load(self) -> None:
-        """Import the modules that the app names: one of them has the declarations."""
+        """Import the modules that the app names, and with them the declarations."""
         self.app.loader.import_default_modules()
 
     @property
@@ -89,7 +100,7 @@ class Registry:
         return self._items(os.getpid())
 
     def _open(self, pid: int) -> Items:
-        return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.documents.node), keeps=True)
+        return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.node), keeps=True)
 
     def signature(self, task: str, *args: str) -> Signature:
         return self.app.signature(task, args=args)
@@ -97,11 +108,13 @@ class Registry:
     def infrastructure_of(self, component: Component) -> Errors:
         return (*self.infrastructure, *component.infrastructure)
 
-    def run_options(self, component: Component) -> Options:
-        """A run outlives its children: in the worst case they run one after the other."""
-        rounds = math.ceil(component.most / component.simultaneous_processes) + 1
-        return {"max_lifetime": min(component.max_lifetime * rounds, 9e9)}
-
     def depends_on(self) -> Mapping[str, frozenset[str]]:
-        """The types of events that each type of event comes from."""
-        return {one.event: one.depends_on for one in self.all()}
+        """The types of events that each type of event depends on."""
+        return {component.event: component.depends_on for component in self.all()}
+
+
+def this_job() -> CurrentJob:
+    job = current_job()
+    if job is None:
+        raise CoordinatorError("a component works only as a job: coordinator components run NAME")
+    return job

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Dialect, String, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
-from tasks.member_node import instants
+from tasks import instants
 
 Value = str | int | bool | bytes | datetime | None
 """The value of a column."""
@@ -16,7 +16,7 @@ Value = str | int | bool | bytes | datetime | None
 Key = TypeVar("Key", str, int)
 
 AT_ONCE = 500
-"""How many keys one query names."""
+"""How many keys a query names at most."""
 
 
 class Instant(TypeDecorator[datetime]):
@@ -34,13 +34,13 @@ class Instant(TypeDecorator[datetime]):
 
 def upsert(connection: Connection, table: Table, rows: Iterable[Mapping[str, Value]], keep: Sequence[str] = ()) -> None:
     """Insert rows. Where a key exists, update all columns except those in `keep`."""
-    given = list(rows)
-    if not given:
+    values = list(rows)
+    if not values:
         return
     statement = insert(connection, table)
     keys = [column.name for column in table.primary_key]
-    changed = {name: statement.excluded[name] for name in given[0] if name not in keys and name not in keep}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), given)
+    changed = {name: statement.excluded[name] for name in values[0] if name not in keys and name not in keep}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), values)
 
 
 def insert(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
@@ -48,5 +48,5 @@ def insert(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.
 
 
 def portions(keys: Sequence[Key]) -> Iterable[Sequence[Key]]:
-    """The keys in parts that one query can name."""
+    """The keys in parts of at most AT_ONCE."""
     return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))

@@ -1,8 +1,8 @@
-"""The one way to open the database: a process that opens it first brings the tables up to date, under a lock.
+"""Opens the database, after bringing its tables up to date under a lock.
 
 SQLite (write-ahead log) serves one host, since its readers and writers share memory. PostgreSQL serves any number.
-Each use opens a connection and closes it again, unless a process asks to keep one, as those of components do: they use
-the database twice for each item. Before such a process forks, it closes that one. So a fork inherits none.
+Each use opens a connection and closes it again. The processes of components keep one, since they use the database
+twice for each item. Before such a process forks, it closes the connection, so that a fork inherits none.
 
 Tables come in groups, such as the catalog's. A group has a folder of migrations, `v0001_….py` and so on, and a table
 that holds the number of the last one. The process that opens a database takes its lock, reads that number, and runs
@@ -18,10 +18,9 @@ import logging
 import os
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
-from typing import NamedTuple, Required, TypedDict
+from typing import Required, TypedDict
 from weakref import ref
 
 from sqlalchemy import (
@@ -43,12 +42,13 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
-from coordinator.version import VERSION
 from tasks.database.columns import upsert
+from tasks.database.group import Group
+from tasks.version import VERSION
 
 ADVISORY_LOCK = 7240731
 DDL_PATIENCE = "30s"
-"""How long a migration waits for the tables of a PostgreSQL, while those who come later wait behind it."""
+"""How long a migration waits for table locks of a PostgreSQL, while other users of the tables wait behind it."""
 
 SILENCE = {
     "connect_timeout": 10,
@@ -57,14 +57,14 @@ SILENCE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""After so long without a sign of life a PostgreSQL counts as away: libpq's own words, in seconds, the last in ms.
+"""Options of libpq (seconds, the last in ms) after which a silent PostgreSQL counts as away.
 
-Without them, a process would wait for hours for a server that is cut off. The database's address may say otherwise.
+Without them, a process would wait for hours for a server that is cut off. The database's address may override them.
 """
 
 
 class Pooling(TypedDict, total=False):
-    """How SQLAlchemy keeps connections."""
+    """Options of SQLAlchemy's connection pool."""
 
     poolclass: Required[type[Pool]]
     pool_size: int
@@ -74,24 +74,9 @@ class Pooling(TypedDict, total=False):
 
 CLOSED: Pooling = {"poolclass": NullPool}
 KEPT: Pooling = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
-"""One connection is kept, and asked for a sign of life before each use; threads that use more at once open more."""
+"""Keep one connection, and test it before each use; threads that need more at once open more."""
 
 meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
-
-
-class Group(NamedTuple):
-    """Tables that belong together, such as the catalog's. `migrations`: the folder of the files `v0001_….py`."""
-
-    name: str
-    migrations: Path
-
-    @property
-    def version_table(self) -> str:
-        return f"{self.name}_version"
-
-    def versions(self) -> list[str]:
-        """The numbers of all migrations, in their order."""
-        return sorted(path.stem[1:5] for path in self.migrations.glob("v[0-9]*.py"))
 
 
 class ForeignHost(Exception):
@@ -140,10 +125,10 @@ class OldDatabase(Exception):
 
 
 def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = False, keeps: bool = False) -> Engine:
-    """The engine, with the group's tables as this version wants them. Raises ForeignHost, NewerDatabase, OldDatabase.
+    """The engine, once the group's tables are up to date. Raises ForeignHost, NewerDatabase, OldDatabase.
 
-    `may_be_newer`: for the processes of a node that runs since before the tables became newer. `keeps`: the process
-    keeps a connection between two uses.
+    `may_be_newer`: accept newer tables, for a node that runs since before an upgrade. `keeps`: keep a connection open
+    between uses.
     """
     engine = create_engine(url, connect_args=_patience(make_url(url)), **(KEPT if keeps else CLOSED))
     if keeps:
@@ -176,21 +161,21 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
     return engine
 
 
-def _close(kept: "ref[Engine]") -> None:
-    """Close the connection that the process keeps and does not use at the moment."""
-    engine = kept()
+def _close(reference: "ref[Engine]") -> None:
+    """Close the idle connection before a fork."""
+    engine = reference()
     if engine is not None:
         engine.dispose()
 
 
 def _patience(url: URL) -> dict[str, int]:
-    if url.get_dialect().driver not in ("psycopg", "psycopg2"):  # those that are made of libpq
+    if url.get_dialect().driver not in ("psycopg", "psycopg2"):  # the drivers that use libpq
         return {}
     return {name: value for name, value in SILENCE.items() if name not in url.query}
 
 
 def _is_current(connection: Connection, group: Group, claimed: Mapping[str, str]) -> bool:
-    """Whether nothing has to change. Then a process that starts waits for no lock."""
+    """Whether nothing has to change, so that the process needs no lock."""
     return _version(connection, group) == group.versions()[-1] and claimed.items() <= _noted(connection).items()
 
 
@@ -198,36 +183,38 @@ def _version(connection: Connection, group: Group) -> str | None:
     """The number of the group's last migration there; None where there was none."""
     if not inspect(connection).has_table(group.version_table):
         return None
-    found: str | None = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
-    return found
+    version: str | None = connection.execute(text(f"SELECT version_num FROM {group.version_table}")).scalar()
+    return version
 
 
 def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> None:
     """Run the migrations that are missing, within the connection's transaction and under the database's lock."""
     *_, newest = versions = group.versions()
-    found = _version(connection, group)
-    if found == newest:
+    version = _version(connection, group)
+    if version == newest:
         return
     shown = connection.engine.url.render_as_string(hide_password=True)
-    if found is not None and found not in versions:
+    if version is not None and version not in versions:
         if may_be_newer:
             return
         made_by = _noted(connection).get(f"{group.name} made by", "an unknown version")
-        raise NewerDatabase(shown, group.name, found, newest, made_by)
+        raise NewerDatabase(shown, group.name, version, newest, made_by)
     try:
         _migrate(connection, group)
     except DBAPIError as error:
         if error.connection_invalidated:  # it is away
             raise
-        raise OldDatabase(shown, group.name, found or "none", newest, str(error.orig).partition("\n")[0]) from error
+        raise OldDatabase(shown, group.name, version or "none", newest, str(error.orig).partition("\n")[0]) from error
 
 
 def _migrate(connection: Connection, group: Group) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = '{DDL_PATIENCE}'"))
     meta.create(connection, checkfirst=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of its own start
-    import_module("tasks.database.migrate").migrate(connection, group)  # Alembic costs each process a quarter second
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs each step of its start
+    from tasks.database.migrate import migrate  # Alembic costs a process a quarter second
+
+    migrate(connection, group)
     upsert(connection, meta, [{"name": f"{group.name} made by", "value": f"celery-coordinator {VERSION}"}])
 
 

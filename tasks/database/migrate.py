@@ -1,4 +1,4 @@
-"""Run a group's migrations with Alembic, within the transaction of a connection."""
+"""Runs a group's migrations with Alembic, in the transaction of a connection."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection
 
-from tasks.database.database import Group
+from tasks.database.group import Group
 
 ENVIRONMENT = Path(__file__).parent / "alembic"
 

@@ -1,4 +1,4 @@
-"""Synchronize one member: list its objects, fetch their metadata, store them."""
+"""The synchronization of a member: it lists the objects, fetches their metadata, and stores them."""
 
 from tasks.harvest.asked import Asked
 from tasks.harvest.harvest import harvest_member

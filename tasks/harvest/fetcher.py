@@ -1,4 +1,4 @@
-"""Fetch the system metadata of many objects at once: a bounded number is in progress, each is tried a few times."""
+"""Fetches the system metadata of many objects in parallel: bounded in number, each with a few tries."""
 
 import time
 from collections import Counter
@@ -11,6 +11,7 @@ from tasks.catalog.catalog import Failed, Fetched, Wanted
 from tasks.harvest.patience import DOUBTFUL, Patience
 from tasks.member_node.client import (
     BUSY_TRIES,
+    NOT_THERE,
     Busy,
     MemberNode,
     MemberNodeError,
@@ -22,24 +23,24 @@ from tasks.settings import Settings
 AHEAD = 4
 """How many objects are in progress for each connection."""
 COMEBACKS = 2
-"""How often one object is fetched again after a silence: an object may be the reason why the member falls silent."""
+"""How often an object is fetched again after a silence: the object itself may cause the silence."""
 A_WHILE = 1.0
 
 
 class Arrival(NamedTuple):
     wanted: Wanted
-    found: Fetched | Exception
+    result: Fetched | Exception
     at: float
 
 
 class Stalled(MemberNodeError):
-    """The member times out for one object after the other. The run ends, so that other members get its place."""
+    """The member times out for one object after the other. The run ends, so that other members get its slot."""
 
 
 class Fetcher:
-    """Serves one run. `first_error` is that of the first listed object whose last try failed.
+    """Serves one run. `first_error`: the error of the first listed object that failed.
 
-    `first_asked_error`: that of the first object that was asked for by its pid.
+    `first_asked_error`: the error of the first failed object that was requested by its pid.
     """
 
     def __init__(self, client: MemberNode, settings: Settings, patience: Patience) -> None:
@@ -65,14 +66,14 @@ class Fetcher:
     def fetch(self, wanted: Iterable[Wanted]) -> Iterator[Fetched | Failed | None]:
         """Yield the results as they arrive, and None where nothing arrived for a while.
 
-        An object that failed while the member fell silent is no Failed: it is fetched again. Raises MemberNodeError
-        where the member as a whole fails, rather than one of its objects. Raises Stalled, which is a MemberNodeError,
+        An object that failed because the member fell silent is fetched again. Raises MemberNodeError where the member
+        as a whole fails, rather than one of its objects. Raises Stalled, which is a MemberNodeError,
         after `give_up_after` objects in a row that took too long.
         """
         source, in_progress, self._arrived_at = iter(wanted), 0, time.monotonic()
         while True:
-            while in_progress < AHEAD * self._settings.connections and (one := self._following(source)):
-                self._pool.submit(self._work, one)
+            while in_progress < AHEAD * self._settings.connections and (item := self._following(source)):
+                self._pool.submit(self._work, item)
                 in_progress += 1
             if not in_progress and not self._doubted:
                 return
@@ -99,27 +100,29 @@ class Fetcher:
         for _ in range(self._settings.tries - 1):
             try:
                 return Fetched(wanted, self._client.system_metadata(wanted.pid))
-            except MemberNodeError:
+            except MemberNodeError as error:
+                if error.status in NOT_THERE:
+                    raise
                 self._client.pause(pause)
                 pause *= 2
         return Fetched(wanted, self._client.system_metadata(wanted.pid))
 
     def _sort(self, arrived: Arrival) -> Iterator[Fetched | Failed]:
-        wanted, found, at = arrived
-        if isinstance(found, Fetched):
+        wanted, result, at = arrived
+        if isinstance(result, Fetched):
             self._patience.delivered()
             self._in_a_row = self._timeouts = 0
             yield from self._settle((MemberUnreachable,))
-            yield found
+            yield result
             return
-        if not isinstance(found, MemberNodeError):
-            raise found
-        self._doubted.append((wanted, found))
+        if not isinstance(result, MemberNodeError):
+            raise result
+        self._doubted.append((wanted, result))
         if at <= self._back_at:
             yield from self._settle(DOUBTFUL)
             return
         self._in_a_row += 1
-        self._timeouts = self._timeouts + 1 if isinstance(found, MemberTimedOut | Busy) else 0
+        self._timeouts = self._timeouts + 1 if isinstance(result, MemberTimedOut | Busy) else 0
         if self._in_a_row % self._settings.give_up_after == 0:
             yield from self._judge()
         if self._timeouts >= self._settings.give_up_after:
@@ -128,7 +131,7 @@ class Fetcher:
             raise Stalled(f"took too long for {self._timeouts} objects in a row", member.identifier, member.base_url)
 
     def _judge(self) -> Iterator[Failed]:
-        """Are the last failures those of the objects? Where the member was silent meanwhile, they are not."""
+        """Decide whether the last failures are faults of the objects. Where the member was silent, they are not."""
         doubtful = [error for _, error in self._doubted if isinstance(error, DOUBTFUL)]
         if doubtful and self._patience.outlast(doubtful[-1]):
             self._in_a_row, self._timeouts, self._back_at = 0, 0, time.monotonic()
@@ -137,7 +140,7 @@ class Fetcher:
             yield from self._settle()
 
     def _settle(self, excused: tuple[type[MemberNodeError], ...] = ()) -> Iterator[Failed]:
-        """Fetch the objects whose error is excused again, each COMEBACKS times at most. The others have failed."""
+        """Fetch objects with an excused error again, each COMEBACKS times at most; yield the others as failed."""
         doubted, self._doubted = self._doubted, []
         for wanted, error in doubted:
             if isinstance(error, excused) and self._comebacks[wanted] < COMEBACKS:
@@ -151,7 +154,7 @@ class Fetcher:
             yield Failed(wanted, str(error), error.status)
 
     def _arrive(self) -> Arrival | None:
-        """Raises MemberTimedOut where the member sends its answers too slowly for any of the client's limits."""
+        """The next result; None after A_WHILE. Raises MemberTimedOut after a silence longer than all tries may take."""
         settings = self._settings
         longest = settings.tries * BUSY_TRIES * (settings.request_timeout + settings.retry_after_limit)
         try:

@@ -1,15 +1,15 @@
-"""Find the objects that a member has deleted, after a complete pass over its listing.
+"""Finds the objects that a member has deleted, after a complete pass over its listing.
 
-An object is gone where the pass did not list it and the member answers 404 for its system metadata. Nothing else
-counts. A member may break in many ways, so:
+An object is gone only if the pass did not list it and the member answers 404 or 410 for its system metadata. A member
+may break in many ways, so:
 
 * The pass must have seen as many objects as the member itself counts, and more than none. The pass notes each object
   that it sees, in the database, under the instant at which it began. So an interrupted pass, resumed by another
   process, is one pass.
-* Between its answers and the note that objects are gone, the member must show the metadata of an object that it lists.
-  A member whose server answers 404 for everything loses nothing.
-* One pass asks so many questions at most. It begins with the objects that no pass has seen for longest, and counts one
-  that is there after all, or fails, as seen. So the next pass goes on behind them.
+* Before objects are noted as gone, the member must show the metadata of an object that it lists. So a server that
+  answers 404 for everything loses nothing.
+* A pass asks for QUESTIONS objects at most. It begins with those that no pass has seen for longest. Objects that are
+  there after all, or fail, are noted as seen. So the next pass goes on behind them.
 
 A member that fails for one object after the other ends the search, not the harvest. The next complete pass asks for
 the rest.
@@ -23,17 +23,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from threading import Event, Lock
 
+from tasks import instants
 from tasks.catalog.sightings import Sightings
-from tasks.member_node import instants
-from tasks.member_node.client import Failing, MemberNode, MemberNodeError, MemberRefused
+from tasks.harvest.patience import Patience
+from tasks.member_node.client import NOT_THERE, Failing, MemberNode, MemberNodeError, MemberRefused
 from tasks.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 QUESTIONS = 10_000
-"""How many objects one pass asks for."""
+"""How many objects a pass asks for at most."""
 PORTION = 200
-"""How many answers it takes before it looks whether the member is sane, and notes them."""
+"""How many answers are checked and noted together."""
 WITNESSES = 3
 
 
@@ -47,14 +48,15 @@ class Search:
     fence: int
     check: Callable[[], object]
     clock: Callable[[], datetime]
+    patience: Patience
 
     @property
     def member_id(self) -> str:
         return self.client.member.identifier
 
     def gone(self, began: datetime, until: datetime) -> int:
-        """How many objects were found to be gone since the last pass. `until`: the end of the listed window."""
-        found = 0
+        """Note the objects that are gone. Returns how many are new. `until`: the end of the listed window."""
+        count = 0
         try:
             total = self._total(until)
             seen = self.sightings.seen(self.member_id, began)
@@ -63,19 +65,21 @@ class Search:
                 return 0
             pids = self.sightings.unseen(self.member_id, began, QUESTIONS)
             for start in range(0, len(pids), PORTION):
-                found += self._portion(pids[start : start + PORTION], began)
+                count += self._portion(pids[start : start + PORTION], began)
         except MemberNodeError as error:
             logger.warning("the search for deleted objects ended early: %s", error)
-        return found
+        return count
 
     def _total(self, until: datetime) -> int | None:
-        """How many objects the member counts before that instant; None where it does not say."""
+        """How many objects the member counts before that instant; None where it gives no number."""
         try:
-            return self.client.objects(instants.NEVER, until, 0, 1).total
+            return self.patience.ask(lambda: self.client.objects(instants.NEVER, until, 0, 1)).total
         except (MemberRefused, Failing) as error:
             if error.status not in (400, 501):
                 raise
-        entries, total = self.client.objects(instants.NEVER)  # it understands nothing but fromDate
+        entries, total, _ = self.patience.ask(
+            lambda: self.client.objects(instants.NEVER)
+        )  # it accepts no parameter but fromDate
         return sum(entry.modified < until for entry in entries) if len(entries) == total else None
 
     def _portion(self, pids: Sequence[str], began: datetime) -> int:
@@ -107,7 +111,7 @@ class Search:
 
 
 class _Answers:
-    """Pids by the member's answer: gone, there, failed. After `give_up_after` failures in a row it asks no more."""
+    """Asks for pids and groups them: gone, there, failed. Stops after `give_up_after` failures in a row."""
 
     def __init__(self, client: MemberNode, settings: Settings) -> None:
         self._client, self._settings = client, settings
@@ -116,11 +120,11 @@ class _Answers:
         self._in_a_row = 0
 
     def of(self, pids: Sequence[str]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = defaultdict(list)
+        answers: dict[str, list[str]] = defaultdict(list)
         with ThreadPoolExecutor(self._settings.connections, thread_name_prefix="gone") as pool:
             for pid, answer in zip(pids, pool.map(self._ask, pids), strict=True):
-                found[answer].append(pid)
-        return found
+                answers[answer].append(pid)
+        return answers
 
     def _ask(self, pid: str) -> str:
         if self._given_up.is_set():
@@ -136,7 +140,7 @@ class _Answers:
         try:
             self._client.system_metadata(pid)
         except MemberRefused as refusal:
-            return "gone" if refusal.status == 404 else "there"  # 401 and 403: it is not for us
+            return "gone" if refusal.status in NOT_THERE else "there"  # 401 and 403: the service may not read it
         except MemberNodeError:
             return "failed"
         return "there"

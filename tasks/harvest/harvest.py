@@ -7,23 +7,27 @@
 * A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
   on. But where the member as a whole stays silent for longer than the run's patience, or one object after the other
   takes too long, the run fails. The next one goes on behind those objects, so that no member keeps a slot for long.
+* What failed before comes after all that is new, and gets so much time: the next run goes on behind it.
 * A run begins with a ping. Where the member does not answer at all, its ticks leave it alone for a while (silence.py).
 * A run stores what it fetched each STORE_EVERY seconds, and however it ends.
 * A complete pass notes what it saw, and asks the member for the objects that it did not see (gone.py).
 * lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
 """
 
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import takewhile
 from typing import Literal
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from tasks import instants
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import silence
@@ -33,19 +37,19 @@ from tasks.harvest.gone import Search
 from tasks.harvest.listing import Pages
 from tasks.harvest.outcome import STORED, Outcome, bounded, not_synchronizable
 from tasks.harvest.patience import Patience
-from tasks.member_node import instants
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
-from tasks.member_node.objects import ListedObject
+from tasks.member_node.objects import ListedObject, UnreadableEntry
 from tasks.nodelist.protocol import Dates, Nodelist
 from tasks.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 PORTION = 1000
 """How many objects a run compares with the catalog and fetches at once. It stores them sooner where they are slow."""
 BATCH_BYTES = 16 * 1024 * 1024
 STORE_EVERY = 5.0
 PROGRESS_EVERY = 100
-UNNAMED = "more objects were asked for at once than a job can name, so only what is new was fetched"
 
 
 def harvest_member(
@@ -69,7 +73,7 @@ def harvest_member(
     Raises MemberNodeError, Superseded, and the errors of `check`.
     """
     member_id = member.identifier
-    patience = Patience(client, settings.connect_timeout)
+    patience = Patience(client, settings)
     try:
         said = nodelist.member(member_id)
         reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
@@ -108,6 +112,7 @@ class _Run:
     reports: int = 0
     ends: dict[str, str] = field(default_factory=dict)
     """The end of each pid that was asked for."""
+    unreadable: set[UnreadableEntry] = field(default_factory=set)
 
     @property
     def member_id(self) -> str:
@@ -124,8 +129,7 @@ class _Run:
                 self.these(asked.pids)
         if asked.kind is not None:
             with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
-                outcome = self.everything(asked.kind)
-            return outcome.model_copy(update={"reason": UNNAMED}) if asked.unnamed else outcome
+                return self.everything(asked.kind)
         if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
             raise self.fetcher.first_asked_error
         return self._end(self.said.last_harvested)
@@ -136,7 +140,8 @@ class _Run:
         try:
             self._save([Wanted(pid, None) for pid in self.ends], None)
         except Stalled as error:
-            self.ends = {pid: end or str(error) for pid, end in self.ends.items()}
+            left = [pid for pid, end in self.ends.items() if not end]
+            self._store([], [Failed(Wanted(pid, None), str(error), None) for pid in left], None)
 
     def everything(self, kind: Literal["increment", "complete"]) -> Outcome:
         complete = kind == COMPLETE
@@ -145,19 +150,18 @@ class _Run:
         started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
         since, began = self._since(kind, started_from)
-        for page in Pages(self.client, since, until, self.settings.page_size, self.patience):
+        for page in Pages(self.client, since, until, self.settings, self.patience):
             self.check()
             self.total = max(self.total, self.done + page.total)
             self._page(page.entries, Cursor(kind, started_from, page.cursor, began))
-        while due := self.catalog.due(self.member_id, self.began, PORTION):
-            self.total += len(due)
-            try:
-                self._save(due, None)
-            except Stalled:  # everything else is stored, and the slow objects are noted again
-                break
+            if page.unreadable:
+                self._leave_out(page.unreadable, began)
+        self._old_failures()
         self.check()
         if began is not None:
-            search = Search(self.client, self.sightings, self.settings, self.fence, self.check, self.clock)
+            search = Search(
+                self.client, self.sightings, self.settings, self.fence, self.check, self.clock, self.patience
+            )
             self.counts["gone"] = search.gone(began, until)
         self.catalog.finish(self.member_id, kind, fence=self.fence)
         newest = self._newest(until)
@@ -172,6 +176,16 @@ class _Run:
         )
         update = {"store": written} if written else {"outcome": "reset meanwhile"}
         return outcome.model_copy(update=update)
+
+    def _old_failures(self) -> None:
+        """Within the time that the settings grant them: the next run goes on behind those that were tried."""
+        end = time.monotonic() + self.settings.failure_time
+        while time.monotonic() < end and (due := self.catalog.due(self.member_id, self.began, PORTION)):
+            self.total += len(due)
+            try:
+                self._save(takewhile(lambda _: time.monotonic() < end, due), None)
+            except Stalled:  # everything else is stored, and the slow objects are noted again
+                return
 
     def _newest(self, until: datetime) -> datetime | None:
         newest = self.catalog.newest(self.member_id, until)
@@ -207,7 +221,17 @@ class _Run:
             self.done += len(latest) - len(wanted)
             self._save(wanted, cursor)
 
-    def _save(self, wanted: Sequence[Wanted], cursor: Cursor | None) -> None:
+    def _leave_out(self, unreadable: Sequence[UnreadableEntry], began: datetime | None) -> None:
+        """An entry that names its object is a failure of that object: a later run fetches it by its name."""
+        self.unreadable |= {*unreadable}
+        named = {pid: f"its entry in the listing: {reason}" for pid, reason in unreadable if pid}
+        if began is not None:
+            self.sightings.saw(self.member_id, named, began, fence=self.fence)
+        failing = self.catalog.failing(self.member_id, list(named))
+        new = [Failed(Wanted(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
+        self._store([], new, None)
+
+    def _save(self, wanted: Iterable[Wanted], cursor: Cursor | None) -> None:
         """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
 
         The cursor stands before the page, so that it may be stored with any part of the page.
@@ -258,6 +282,16 @@ class _Run:
             raise self.fetcher.first_error
 
     def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
-        self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded")
-        told = {"complete": complete, "last_harvested": newest, "pids": bounded(self.ends)}
+        error = None
+        if self.unreadable:
+            pid, reason = min(self.unreadable)
+            error = f"unreadable entries in its listing: {len(self.unreadable)}, such as {pid!r}: {reason}"
+            logger.warning("%s: %s", self.member_id, error)
+        self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded", error=error)
+        told = {
+            "complete": complete,
+            "unreadable": len(self.unreadable),
+            "last_harvested": newest,
+            "pids": bounded(self.ends),
+        }
         return Outcome.model_validate({"member": self.member_id, "outcome": "succeeded", **told, **self.counts})

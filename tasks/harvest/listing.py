@@ -8,6 +8,9 @@ and reads that date again. This needs a member that lists by date, which the pro
 * Where one instant has more objects than a page holds, they are paged by offset within that instant. This begins again
   until one pass agrees with its own total, or two passes agree with each other.
 * Where a member refuses every parameter but fromDate, the client sends that one alone.
+* Where a page takes the member too long, or is too large, this one and all after it are half as large.
+* An entry that cannot be read counts, and is left out. Where a page has no other, the window is paged by offset.
+* Where an entry makes a page no XML, the page is asked for in halves, down to that entry.
 
 Each page carries the cursor before it: every older object is listed. A run that resumes there lists this page twice
 and misses nothing.
@@ -15,22 +18,35 @@ and misses nothing.
 
 from collections.abc import Generator, Iterator
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 from tasks.harvest.patience import Patience
-from tasks.member_node.client import Failing, Malformed, MemberNode, MemberNodeError, MemberRefused
-from tasks.member_node.instants import TICK, floor
-from tasks.member_node.objects import ListedObject, Listing
+from tasks.instants import TICK, floor
+from tasks.member_node.client import (
+    Failing,
+    Malformed,
+    MemberNode,
+    MemberNodeError,
+    MemberRefused,
+    MemberTimedOut,
+    TooLarge,
+)
+from tasks.member_node.objects import ListedObject, Listing, UnreadableEntry
+from tasks.settings import Settings
 
 PASSES = 5
+MOST_SPOILT = 100
+"""How many entries of a run may be no XML. More of them are a fault of the member, not of entries."""
 
 
 class Page(NamedTuple):
     entries: list[ListedObject]
     cursor: datetime
     total: int
-    """The number of objects left in the window, these included, as the member tells it."""
+    """The number of objects left in the window by the member's count, these included."""
+    unreadable: tuple[UnreadableEntry, ...] = ()
 
 
 class Step(NamedTuple):
@@ -45,12 +61,15 @@ class Step(NamedTuple):
 class Pages:
     """To be iterated once. Raises MemberNodeError."""
 
-    def __init__(self, client: MemberNode, since: datetime, until: datetime, size: int, patience: Patience) -> None:
-        self._client, self._size, self._patience = client, size, patience
+    def __init__(
+        self, client: MemberNode, since: datetime, until: datetime, settings: Settings, patience: Patience
+    ) -> None:
+        self._client, self._size, self._patience = client, settings.page_size, patience
         self._windows = [(floor(since), floor(until))] if floor(since) < floor(until) else []  # the last is next
         self._sliced = True
         self._by_date = True
         self._step: Step | None = None
+        self._spoilt = 0
         self._passed: frozenset[ListedObject] = frozenset()  # entries of the instant at which the last page ended
 
     def __iter__(self) -> Iterator[Page]:
@@ -65,32 +84,35 @@ class Pages:
                 yield from self._page(low, high, listing)
 
     def _page(self, low: datetime, high: datetime, listing: Listing) -> Iterator[Page]:
-        entries, total = listing
+        entries, total, unreadable = listing
         fresh = [entry for entry in entries if entry.modified < high and entry not in self._passed]
-        page = Page(fresh, low, total - sum(entry in self._passed for entry in entries))
+        page = Page(fresh, low, total - sum(entry in self._passed for entry in entries), unreadable)
         self._passed = frozenset()
-        if len(entries) >= total:
+        if listing.number >= total:
             yield page
             return
-        if not entries:
+        if not listing.number:
             raise self._malformed(f"claims {total} objects and lists none")
-        ordered = self._by_date and all(one.modified <= other.modified for one, other in pairwise(entries))
-        last = min(floor(entries[-1].modified), high)
+        ordered = (
+            bool(entries) and self._by_date and all(one.modified <= other.modified for one, other in pairwise(entries))
+        )
+        last = min(floor(entries[-1].modified), high) if entries else low
         if ordered and last > low:
             yield page
             if last < high:
                 seen = sum(entry.modified < last for entry in entries)
-                self._step = Step(low, last, seen, total - seen)
+                passed = seen + len(unreadable)
+                self._step = Step(low, last, passed, total - passed)
                 self._passed = frozenset(entries[seen:])
                 self._windows.append((last, high))
         elif not self._sliced:
-            raise self._malformed(f"lists {len(entries)} of {total} objects, and offers no way to the others")
-        elif high - low <= TICK:
+            raise self._malformed(f"lists {listing.number} of {total} objects, and offers no way to the others")
+        elif high - low <= TICK or not entries:
             yield from self._instant(low, high)
         elif ordered and last == low:
             self._windows += [(low + TICK, high), (low, low + TICK)]
-        elif any(entry.modified >= high for entry in entries):
-            raise self._malformed("neither lists by date nor respects toDate")
+        elif any(entry.modified >= high for entry in entries) or all(entry.modified < low for entry in entries):
+            raise self._malformed("neither lists by date nor respects fromDate and toDate")
         else:
             middle = floor(low + (high - low) / 2)
             self._windows += [(middle, high), (low, middle)]
@@ -98,9 +120,8 @@ class Pages:
     def _ask(self, low: datetime, high: datetime, start: int, count: int | None = None) -> Listing:
         if not self._sliced:
             return self._patience.ask(lambda: self._client.objects(low))
-        size = self._size if count is None else count
         try:
-            return self._patience.ask(lambda: self._client.objects(low, high, start, size))
+            return self._slice(low, high, start, count)
         except (MemberRefused, Failing) as error:
             if start or error.status not in (400, 501):
                 raise
@@ -111,8 +132,37 @@ class Pages:
             self._sliced = False
             return listing
 
+    def _slice(self, low: datetime, high: datetime, start: int, count: int | None) -> Listing:
+        while True:
+            size = count or self._size
+            try:
+                return self._patience.ask(partial(self._client.objects, low, high, start, size))
+            except Malformed as error:
+                if error.total is None:
+                    raise
+                return self._around(error, low, high, start, min(size, error.total - start))
+            except (MemberTimedOut, TooLarge):
+                if size == 1 or count:
+                    raise
+                self._client.objects(low, high, start, 1)  # a member that hangs even over one is asked no more
+                self._size = size // 2
+
+    def _around(self, error: Malformed, low: datetime, high: datetime, start: int, size: int) -> Listing:
+        """The page in halves, down to the entry that spoils it; that entry alone counts as unreadable."""
+        if size <= 1:
+            self._spoilt += 1
+            if size < 1 or self._spoilt > MOST_SPOILT:
+                raise error
+            return Listing([], error.total or 0, (UnreadableEntry("", error.message),))
+        half = size // 2
+        for _ in range(PASSES):
+            first, rest = (self._slice(low, high, *part) for part in ((start, half), (start + half, size - half)))
+            if first.total == rest.total:
+                return Listing(first.entries + rest.entries, rest.total, first.unreadable + rest.unreadable)
+        raise error
+
     def _missed(self, step: Step, listing: Listing) -> bool:
-        """Does the part just passed hold more objects than were seen? Asks the member only if the remainder shrank."""
+        """Whether the part just passed holds unseen objects. Asks the member only if the remainder shrank."""
         if listing.total >= step.remainder:
             return False
         if not self._sliced:  # then no part can be asked for alone
@@ -131,7 +181,7 @@ class Pages:
     def _offsets(self, low: datetime, high: datetime) -> Generator[Page, None, tuple[set[str], int | None]]:
         """One pass: the pids seen, and their total. None for a total that changed on the way."""
         pids: set[str] = set()
-        start, total = 0, None
+        start, total, before = 0, None, list[ListedObject]()
         while True:
             try:
                 listing = self._ask(low, high, start)
@@ -141,13 +191,16 @@ class Pages:
                 raise
             if total is not None and listing.total != total:
                 return pids, None
-            total = listing.total
-            yield Page([entry for entry in listing.entries if entry.modified < high], low, total)
-            pids.update(entry.pid for entry in listing.entries)
-            start += len(listing.entries)
+            if listing.entries and listing.entries == before:
+                raise self._malformed(f"lists the same {len(before)} objects from start={start} as before")
+            total, before = listing.total, listing.entries
+            yield Page([entry for entry in before if entry.modified < high], low, total, listing.unreadable)
+            pids.update(entry.pid for entry in before)
+            pids.update(f"{start} {place}" for place, _ in enumerate(listing.unreadable))
+            start += listing.number
             if start >= total:
                 return pids, total
-            if not listing.entries:
+            if not listing.number:
                 return pids, None
 
     def _malformed(self, message: str) -> Malformed:

@@ -1,4 +1,4 @@
-"""How a run ended, as the result of its job."""
+"""The outcome of a run, as the result of its job."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,9 +14,9 @@ _BYTES = 64 * 1024
 
 
 class Outcome(BaseModel):
-    """`unchanged`: already stored. `postponed`: failed before, and left to a later run.
+    """The counts of a run. `unchanged`: already stored. `postponed`: failed before, and left to a later run.
 
-    `gone`: a complete pass found that the member has them no more.
+    `gone`: deleted by the member, as a complete pass found. `unreadable`: entries of the listing that were left out.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -31,11 +31,12 @@ class Outcome(BaseModel):
     postponed: int = 0
     failed: int = 0
     gone: int = 0
+    unreadable: int = 0
     last_harvested: datetime | None = None
     store: str | None = None
     """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
     pids: Mapping[str, str] = {}
-    """For each pid that was asked for: STORED, or why not. The catalog knows of those that did not fit in here."""
+    """For each requested pid: STORED, or why not. The catalog has those for which there was no room."""
 
 
 def not_synchronizable(member: str, asked: Asked, reason: str) -> Outcome:
@@ -44,12 +45,12 @@ def not_synchronizable(member: str, asked: Asked, reason: str) -> Outcome:
 
 
 def bounded(ends: Mapping[str, str]) -> dict[str, str]:
-    """The failed ones first, since nobody waits long for the others; at most 64 KiB."""
-    told: dict[str, str] = {}
+    """At most 64 KiB of these ends, failures first."""
+    kept: dict[str, str] = {}
     size = 0
     for pid, end in sorted(ends.items(), key=lambda item: item[1] == STORED):
         size += len(pid.encode()) + len(end[:_WORDS].encode())
         if size > _BYTES:
             break
-        told[pid] = end[:_WORDS]
-    return told
+        kept[pid] = end[:_WORDS]
+    return kept

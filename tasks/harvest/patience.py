@@ -1,8 +1,9 @@
 """How long one run waits for a member that fell silent.
 
-A member that was delivering a moment ago is given a few seconds: at most MOST, and not longer in all than it delivered,
-MOST of them in advance. One that delivered nothing since its last silence is given none. So a member that comes and
-goes makes progress within one run, and a dead one keeps no slot.
+A run waits up to MOST seconds for a member that was delivering a moment ago. The waits of a run use up a credit, which
+begins at MOST and grows with the time in which the member delivers. There is no wait for a member that delivered
+nothing since its last silence. So a member that comes and goes makes progress within one run, and a dead one keeps no
+slot.
 """
 
 import time
@@ -10,26 +11,27 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tasks.member_node.client import Busy, Failing, MemberNode, MemberNodeError, MemberTimedOut, MemberUnreachable
+from tasks.settings import Settings
 
 Answer = TypeVar("Answer")
 
 MOST = 5.0
 DOUBTFUL = (Busy, Failing, MemberTimedOut, MemberUnreachable)
-"""Errors after which nobody knows whether the member is there. The others are answers of a member that lives."""
+"""Errors that leave open whether the member is up. All others are answers of a member that is."""
 _PAUSE, _LONGEST_PAUSE = 0.05, 0.4
 
 
 class Patience:
     """Serves one run."""
 
-    def __init__(self, client: MemberNode, within: float) -> None:
-        """`within`: seconds in which a member that lives answers a ping."""
-        self._client, self._within = client, within
+    def __init__(self, client: MemberNode, settings: Settings) -> None:
+        self._client, self._settings = client, settings
+        self._within = settings.connect_timeout  # seconds in which a member that is up answers a ping
         self._left = MOST
         self._delivered: float | None = None
-        """When it delivered last; None: not since its last silence."""
+        """When the member delivered last; None: not since its last silence."""
         self.ever = False
-        """It has delivered something within this run."""
+        """Whether the member has delivered anything in this run."""
 
     def delivered(self) -> None:
         now = time.monotonic()
@@ -39,7 +41,7 @@ class Patience:
         self.ever = True
 
     def begin(self) -> None:
-        """Ask the cheapest question, with little time for the answer. Raises MemberNodeError where there is none."""
+        """Ping the member, with little time for the answer. Raises MemberNodeError where there is none."""
         try:
             self._client.ping(self._within)
         except MemberNodeError as error:
@@ -47,27 +49,37 @@ class Patience:
                 raise
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Ask, and once more after each silence that the member breaks in time. Raises MemberNodeError."""
+        """Ask, and again after each silence that ends in time. Raises MemberNodeError.
+
+        A member that answers with 5xx is asked a few times.
+        """
+        tries, pause = self._settings.tries, self._settings.try_pause
         while True:
             try:
                 answer = question()
             except DOUBTFUL as error:
-                if self._delivered is None:
+                if self._is_back(error):
+                    continue
+                tries -= 1
+                if not tries or not isinstance(error, Failing) or error.status == 501:
                     raise
-                try:
-                    again = self.outlast(error)
-                except MemberNodeError:
-                    raise error from None
-                if not again:
-                    raise
+                self._client.pause(pause)
+                pause *= 2
             else:
                 self.delivered()
                 return answer
 
-    def outlast(self, error: MemberNodeError) -> bool:
-        """Return once the member answers. False: it was there all the time, so that the error is no fault of a silence.
+    def _is_back(self, error: MemberNodeError) -> bool:
+        """Whether the member was silent and answers again. Raises the error where it stays silent."""
+        try:
+            return self._delivered is not None and self.outlast(error)
+        except MemberNodeError:
+            raise error from None
 
-        Raises the MemberNodeError of the last ping where it stays silent for too long.
+    def outlast(self, error: MemberNodeError) -> bool:
+        """Wait until the member answers a ping. False: it answered at once, so no silence caused the error.
+
+        Raises the MemberNodeError of the last ping where the member stays silent for too long.
         """
         broken = isinstance(error, MemberUnreachable) and self._delivered is not None
         deadline = time.monotonic() + (0.0 if self._delivered is None else self._left)

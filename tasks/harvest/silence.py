@@ -1,7 +1,7 @@
-"""The service leaves a member that does not answer at all alone, for longer and longer, unless somebody asks for it.
+"""Backs off from a member that does not answer at all: its ticks do nothing for a growing time.
 
-So a member that is dead or hangs keeps a slot for a few seconds now and then, and delays no other. The catalog notes
-the beginning of the silence, and the instant before which ticks do nothing.
+So a member that is dead or hangs keeps a slot for a few seconds now and then, and delays no other. Requests still run.
+The catalog notes the beginning of the silence, and the instant until which ticks do nothing.
 """
 
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ class Silence(NamedTuple):
 
 
 def silence(catalog: Catalog, member: str) -> Silence | None:
-    """The last silence, though its `until` may have passed. None where the member answered at its last run."""
+    """The member's silence, whose `until` may have passed. None where it answered at its last run."""
     query = select(members.c.silent_since, members.c.alone_until).where(members.c.member == member)
     with catalog.engine.connect() as connection:
         row = connection.execute(query).first()
@@ -38,9 +38,9 @@ def silence(catalog: Catalog, member: str) -> Silence | None:
 def after(
     error: Exception, ever: bool, catalog: Catalog, member: str, *, fence: int, now: datetime, settings: Settings
 ) -> None:
-    """A run failed. `ever`: the member delivered something before; then it is no silent member.
+    """Note a silence, or its end, after a failed run. `ever`: the member delivered something in it: it is not silent.
 
-    It is left alone for as long as it has been silent, and half of `failure_delay`. So the time doubles.
+    The member is left alone for as long as it has been silent, plus half of `failure_delay`. So the time doubles.
     """
     if ever:
         end(catalog, member, fence=fence)
@@ -52,6 +52,7 @@ def after(
 
 
 def end(catalog: Catalog, member: str, *, fence: int) -> None:
+    """Note that the member answers. Raises Superseded."""
     if silence(catalog, member) is not None:
         _note(catalog, member, fence, None, None)
 

@@ -1,1 +1,1 @@
-"""The service on one machine, and small members for its demo."""
+"""The service on one machine."""

@@ -10,7 +10,7 @@ import click
 from coordinator import Coordinator, StoreUnavailable
 
 MARK = "CELERY_COORDINATOR_ENVIRONMENT"
-"""A variable that no setting reads. It names the file from which a shell has the others."""
+"""A variable that names the file from which a shell has read the others."""
 
 
 def write(file: Path, variables: Mapping[str, str]) -> None:

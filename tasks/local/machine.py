@@ -28,9 +28,9 @@ import psutil
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.broker.transport import is_amqp
 from coordinator.diagnosis.status import warnings
-from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable, free_port
-from coordinator.local.supervisor import POLL, ChildSpec, Supervisor
-from tasks.broker import given
+from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable
+from coordinator.local.supervisor import ChildSpec, Supervisor
+from tasks.broker import own_address
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment
 from tasks.nodelist.protocol import Nodelist
@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 WARDENS_TIMEOUT = 3.0  # how long the processes of our children may outlive them
 NODE_PATIENCE, BEAT_PATIENCE = 4.0, 1.5  # how long a process may take to end
 REVIVE_PAUSE = 1.0
+LOOK = 0.02  # seconds between two looks at processes that end
 FLOWER_PORT = 5555
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Machine:
         extra: Mapping[str, str] | None = None,
         tell: Callable[[str], object] = lambda sentence: None,
     ) -> None:
-        """`extra`: more variables for the children's environment. `tell` hears whose end is awaited."""
+        """`extra`: more variables for the children's environment. `tell` gets a line at each wait."""
         self.wanted = wanted
         self._tell = tell
         self._extra = extra or {}
@@ -107,13 +108,13 @@ class Machine:
             self.step()
 
     def step(self) -> None:
-        """Look after each process once."""
+        """Start again what has ended."""
         if self._redis and not self._redis.pid and time.monotonic() >= self._revive_at:
             self._revive(self._redis)
         self._supervisor.step()
 
     def nodes(self) -> list[str]:
-        """The live nodes. None while Redis is away."""
+        """The names of the live nodes; empty while Redis is away."""
         with suppress(StoreUnavailable):
             return [node.name for node in self.coordinator.nodes()]
         return []
@@ -148,13 +149,13 @@ class Machine:
         names = ("COORDINATOR_URL", "COORDINATOR_PREFIX", "CELERY_BROKER_URL")
         self.environ = {name: os.environ[name] for name in names if name in os.environ}
         self.environ |= {"TASKS_DATA_DIR": str(self.wanted.data), "COORDINATOR_APP": "tasks"}
-        self.environ["COORDINATOR_REPLICA_DIR"] = str(self.wanted.data / "replicas")
+        self.environ["TASKS_REPLICA_DIR"] = str(self.wanted.data / "replicas")
         if self._redis:
             self.environ["COORDINATOR_URL"] = self._redis.url
             if not is_amqp(self.environ.get("CELERY_BROKER_URL", self._redis.url)):
                 self.environ["CELERY_BROKER_URL"] = urlsplit(self._redis.url)._replace(path="/1").geturl()
         self.environ |= self._extra
-        self.environ.setdefault("CELERY_BROKER_URL", given(os.environ) or self.environ["COORDINATOR_URL"])
+        self.environ.setdefault("CELERY_BROKER_URL", own_address(os.environ) or self.environ["COORDINATOR_URL"])
         self.coordinator = Coordinator(url=self.environ["COORDINATOR_URL"])
         environment.write(self.environment_file, self.environ)
         try:
@@ -171,7 +172,7 @@ class Machine:
         if living(self._family):
             self._tell(f"waiting for the wardens to sign off ({WARDENS_TIMEOUT:g} s at most)")
         while (left := living(self._family)) and time.monotonic() < end:
-            time.sleep(POLL)
+            time.sleep(LOOK)
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -206,13 +207,13 @@ class Machine:
 
 
 def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that run. A process that has ended may be there for a while longer, until its parent asks."""
-    found = []
+    """The processes that still run, without zombies."""
+    alive = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                alive.append(process)
+    return alive
 
 
 @contextmanager
@@ -288,7 +289,12 @@ def flower_port(asked: int | None, unwanted: bool) -> int | None:
         return None
     if asked and not _is_free(asked):
         raise click.ClickException(f"port {asked} is in use: choose another with --flower-port, or use --no-flower")
-    return asked or (FLOWER_PORT if _is_free(FLOWER_PORT) else free_port())
+    return asked or (FLOWER_PORT if _is_free(FLOWER_PORT) else _free_port())
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def _is_free(port: int) -> bool:

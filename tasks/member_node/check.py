@@ -1,4 +1,4 @@
-"""Can a member be synchronized? This tries once each thing that a harvest needs; no nodelist has to know the member."""
+"""Checks whether a member can be synchronized: tries each thing that a harvest needs, without any nodelist."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from coordinator.scheduler.quartz import QuartzError
-from tasks.member_node import instants
+from tasks import instants
 from tasks.member_node.client import MemberNode, MemberNodeError
 from tasks.member_node.member import Member, Service
 from tasks.settings import Settings

@@ -19,9 +19,10 @@ import httpx
 from lxml import etree
 from pydantic import ValidationError
 
-from tasks.member_node import instants, safe_xml, tls
+from tasks import instants
+from tasks.member_node import safe_xml, tls
 from tasks.member_node.member import Member
-from tasks.member_node.objects import Listing, SystemMetadata, read_listing, read_system_metadata
+from tasks.member_node.objects import Listing, SpoiltListing, SystemMetadata, read_listing, read_system_metadata
 from tasks.member_node.safe_xml import Unreadable
 from tasks.settings import Access, Settings
 
@@ -29,6 +30,8 @@ Files = Mapping[str, tuple[str, bytes, str]]
 
 SMALL = 64 * 1024
 BUSY_TRIES = 3
+NOT_THERE = (404, 410)
+"""The statuses of an object that the member does not have: there is no use in another try."""
 
 
 class MemberNodeError(Exception):
@@ -67,7 +70,9 @@ class TooLarge(MemberNodeError):
 
 
 class Malformed(MemberNodeError):
-    """The answer does not fit the question."""
+    """The answer does not fit the question. `total`: of a listing that an entry has spoilt, as it says it."""
+
+    total: int | None = None
 
 
 class MemberNode:
@@ -86,6 +91,7 @@ class MemberNode:
             trust_env=False,
             follow_redirects=True,
             max_redirects=settings.redirects,
+            event_hooks={"response": [_check_redirect]},
             limits=httpx.Limits(max_connections=settings.connections, max_keepalive_connections=settings.connections),
             timeout=httpx.Timeout(
                 settings.read_timeout, connect=settings.connect_timeout, pool=settings.request_timeout
@@ -142,7 +148,7 @@ class MemberNode:
             return read_system_metadata(b"".join(self._chunks(url, self._settings.metadata_limit)), pid)
 
     def ping(self, within: float | None = None) -> None:
-        """`within`: so many seconds in place of those in the settings; then nobody waits for a busy member, either."""
+        """Ping the member. `within`: seconds for the answer; then a busy member gets no second try."""
         self._body("/monitor/ping", within=within)
 
     def describe(self) -> Member:
@@ -243,7 +249,21 @@ class MemberNode:
             why = tls.trouble(error, self._reach) or str(error) or type(error).__name__
             raise MemberUnreachable(f"cannot be reached: {why}", member_id, url) from error
         except Unreadable as error:
-            raise Malformed(f"answers with something unreadable: {error}", member_id, url, 200) from error
+            malformed = Malformed(f"answers with something unreadable: {error}", member_id, url, 200)
+            malformed.total = error.total if isinstance(error, SpoiltListing) else None
+            raise malformed from error
+
+
+def _check_redirect(response: httpx.Response) -> None:
+    """Refuse a redirect to another host, which would see the client certificate, and one out of TLS."""
+    if not response.has_redirect_location:
+        return
+    here = response.request.url
+    there = here.join(response.headers["location"])
+    if there.host != here.host:
+        raise httpx.RemoteProtocolError(f"it redirects to another host, {there.host!r}; name that one as its address")
+    if here.scheme == "https" and there.scheme != "https":
+        raise httpx.RemoteProtocolError(f"it redirects out of TLS, to {there}")
 
 
 def _segment(pid: str) -> str:

@@ -12,7 +12,7 @@ from lxml import etree
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, StringConstraints
 
 from coordinator.scheduler.quartz import Quartz
-from tasks.member_node import instants
+from tasks import instants
 
 NAMESPACES = {
     "v1": "http://ns.dataone.org/service/types/v1",

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from lxml import etree
 
-from tasks.member_node import instants, safe_xml
-from tasks.member_node.safe_xml import Unreadable
+from tasks import instants
+from tasks.member_node import safe_xml
+from tasks.member_node.safe_xml import Spoilt, Unreadable
 
 GREATEST = 2**63 - 1
 """The greatest integer of a database. The federation's schema would allow twice as much."""
@@ -18,11 +19,31 @@ class ListedObject(NamedTuple):
     modified: datetime
 
 
+class UnreadableEntry(NamedTuple):
+    """`pid`: empty where the entry names none."""
+
+    pid: str
+    reason: str
+
+
+class SpoiltListing(Unreadable):
+    """A listing that is not well-formed, though it says its total."""
+
+    def __init__(self, reason: str, total: int) -> None:
+        super().__init__(reason)
+        self.total = total
+
+
 class Listing(NamedTuple):
     """One answer to a listing: some of the `total` entries that match."""
 
     entries: list[ListedObject]
     total: int
+    unreadable: tuple[UnreadableEntry, ...] = ()
+
+    @property
+    def number(self) -> int:
+        return len(self.entries) + len(self.unreadable)
 
 
 class SystemMetadata(NamedTuple):
@@ -40,18 +61,26 @@ class SystemMetadata(NamedTuple):
 
 
 def read_listing(chunks: Iterable[bytes]) -> Listing:
-    """Raises Unreadable."""
+    """An entry that cannot be read spoils no other, unless it is no XML. Raises Unreadable."""
     totals: list[int] = []
+    entries: list[ListedObject] = []
+    unreadable: list[UnreadableEntry] = []
 
     def root(element: etree._Element) -> None:
         _expect(element, "objectList")
         totals.append(_number(element.get("total"), "total"))
 
-    entries = [
-        ListedObject(safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified"))
-        for info in safe_xml.stream(chunks, root=root, tag="objectInfo")
-    ]
-    return Listing(entries, totals[0])
+    try:
+        for info in safe_xml.stream(chunks, root=root, tag="objectInfo"):
+            try:
+                entries.append(ListedObject(safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified")))
+            except Unreadable as error:
+                unreadable.append(UnreadableEntry((info.findtext("identifier") or "").strip(), str(error)))
+    except Spoilt as error:
+        if not totals:
+            raise
+        raise SpoiltListing(str(error), totals[0]) from error
+    return Listing(entries, totals[0], tuple(unreadable))
 
 
 def read_system_metadata(body: bytes, pid: str) -> SystemMetadata:

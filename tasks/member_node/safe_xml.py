@@ -9,6 +9,10 @@ class Unreadable(ValueError):
     """A document is not XML, carries a document type declaration, or lacks a necessary part."""
 
 
+class Spoilt(Unreadable):
+    """A document that is not well-formed in its midst. One that ends too early is another thing."""
+
+
 def parse(body: bytes) -> etree._Element:
     """The root element. Raises Unreadable."""
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
@@ -25,10 +29,13 @@ def stream(chunks: Iterable[bytes], *, root: Callable[[etree._Element], None], t
     parser = etree.XMLPullParser(
         events=("start", "end"), resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
     )
-    opened = False
+    opened, spoilt = False, None
     try:
         for chunk in chunks:
-            parser.feed(chunk)
+            try:
+                parser.feed(chunk)
+            except etree.XMLSyntaxError as error:
+                spoilt = Spoilt(f"not well-formed: {error}")
             for event, element in parser.read_events():
                 if not opened:
                     _refuse_doctype(element)
@@ -37,6 +44,8 @@ def stream(chunks: Iterable[bytes], *, root: Callable[[etree._Element], None], t
                 elif event == "end" and element.tag == tag:
                     yield element
                     _forget(element)
+            if spoilt:
+                raise spoilt
         parser.close()
     except etree.XMLSyntaxError as error:
         raise Unreadable(f"not well-formed: {error}") from error

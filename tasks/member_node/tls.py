@@ -10,7 +10,7 @@ from tasks.settings import Access
 
 
 def context(access: Access) -> ssl.SSLContext:
-    """One for all clients of the same files. To read the system's authorities takes longer than a quiet harvest."""
+    """The TLS context, shared by clients of the same files: reading the system's authorities is slow."""
     system = ssl.get_default_verify_paths()
     named = [access.ca_bundle or system.cafile or system.openssl_cafile, access.client_cert, access.client_key]
     stamps = tuple(_changed_at(Path(path)) for path in named if path is not None)
@@ -30,7 +30,7 @@ def _context(access: Access, stamps: tuple[int, ...]) -> ssl.SSLContext:
 
 
 def trouble(error: BaseException, access: Access) -> str | None:
-    """Says which certificate is wrong, and how; None where the error tells of none."""
+    """A sentence about the certificate that is wrong; None where the error is about something else."""
     cause = next((one for one in _causes(error) if isinstance(one, ssl.SSLError)), None)
     if isinstance(cause, ssl.SSLCertVerificationError):
         by = f"ca_bundle {access.ca_bundle}" if access.ca_bundle else "the authorities of this machine"

@@ -1,7 +1,7 @@
-"""How the document holds the nodelist: two entries for each member, and the way from a Listed to them and back.
+"""Converts between Listed and the document's entries, of which each member has two.
 
     member/<id>   the member itself, and whether it is approved; operators and refreshes change it
-    dates/<id>    until when it was harvested; its syncs change it, under their fence
+    dates/<id>    until when it was harvested; syncs change it, under their fence
 
 So a sync and an operator never change the same entry.
 """
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from coordinator.documents.copy import Copy
-from tasks.member_node import instants
+from tasks import instants
+from tasks.documents.copy import Copy
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import DATES, Dates
 from tasks.nodelist.stores import Listed
@@ -41,12 +41,12 @@ def dates_value(dates: Dates) -> dict[str, str | None]:
 
 
 def member_value(one: Listed) -> dict[str, JsonValue]:
-    """Everything but the dates."""
+    """The entry of the member itself, without the dates."""
     return {"approved": one.approved, "member": one.member.model_dump(mode="json", exclude=set(DATES))}
 
 
 def difference(member_id: str, before: Listed | None, after: Listed | None) -> Changes:
-    """The changes that make `after` of `before`."""
+    """The changes that turn `before` into `after`."""
     if before == after:
         return {}
     if after is None:

@@ -1,8 +1,8 @@
 """Writes the committed dates of syncs to the permanent store. No sync waits for the store.
 
-A follower runs beside each node and looks once a second. One of them has the turn, a key in Redis that lives for some
-seconds, and writes all that the store lacks. The turn only saves work. Where two followers write after all, say because
-one was paused, the notes about the store keep them apart as they do for any two writers.
+A follower runs beside each node and checks once a second. The one that holds the turn, a key in Redis that expires,
+writes all that the store lacks. The turn only saves work: where two followers write after all, say because one was
+paused, the notes about the store keep them apart as they do for any two writers.
 
 A follower tries each version once. The refresh tries again where the store refused it, or was away.
 """
@@ -13,7 +13,7 @@ from tasks.nodelist.replicated import ReplicatedNodelist
 
 PAUSE = 1.0  # seconds from one look to the next
 AWAY = 10.0  # seconds until the next look where the store is away
-SHARE = 10  # a follower takes a tenth of a processor at most
+SHARE = 10  # a follower uses a tenth of a processor at most
 PORTION = 20
 TURN = 10.0  # seconds for which nobody else writes, from the last sign of life
 
@@ -42,7 +42,7 @@ class Follower:
         return pause
 
     def _wrote(self, names: list[str]) -> bool:
-        """False where the store went away."""
+        """Write these members. False where the store went away."""
         while names and self._has_turn():
             portion, names = names[: self._portion], names[self._portion :]
             if not self._reconciler.follow_some(portion):
@@ -52,10 +52,9 @@ class Follower:
     def _has_turn(self, longer: float = 0.0) -> bool:
         """Take the turn, or keep it."""
         store, key, life = self._document.store, self._turn, int((TURN + longer) * 1000)
-        holder = store.call(lambda: store.client.set(key, self._who, px=life, nx=True, get=True))
-        if holder is None:
+        if store.read("SET", key, self._who, "PX", life, "NX"):
             return True
-        return holder == self._who.encode() and bool(store.read("PEXPIRE", key, life))
+        return bool(store.read("GET", key) == self._who.encode() and store.read("PEXPIRE", key, life))
 
     @property
     def _turn(self) -> str:

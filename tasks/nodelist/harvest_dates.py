@@ -8,10 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import Engine, String, delete, select, type_coerce, update
 
+from tasks import instants
 from tasks.catalog.catalog import guard
 from tasks.catalog.schema import cursors, members
 from tasks.database import insert, portions, upsert
-from tasks.member_node import instants
 from tasks.nodelist.protocol import Dates
 
 Texts = tuple[str | None, str | None]

@@ -1,16 +1,16 @@
-"""A synchronization needs this of the nodelist: its members, and the dates until which each was harvested."""
+"""The nodelist as a synchronization uses it: its members, and the dates until which each was harvested."""
 
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tasks.member_node import instants
+from tasks import instants
 from tasks.member_node.member import Member
 
 WRITTEN = "written"
 """The answer when the permanent store has a change. Any other answer is the reason why it does not have it yet."""
 SOON = "it is about to be written"
-"""That reason, where nothing speaks against it: a node writes within seconds."""
+"""The usual reason: a node writes within seconds."""
 DATES = ("last_harvested", "last_complete_harvest")
 """The fields of Member that its syncs change."""
 

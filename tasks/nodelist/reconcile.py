@@ -12,9 +12,9 @@ changes, field by field. A process changes a note only if it still stands as tha
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from coordinator import Changed, StaleFence
-from coordinator.documents.copy import Copy
-from coordinator.documents.document import Document
+from tasks.documents.copy import Copy
+from tasks.documents.document import Document
+from tasks.documents.errors import Changed, StaleFence
 from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.store_notes import (
@@ -64,9 +64,12 @@ class Reconciler:
         entries = [prefix + member_id for member_id in names for prefix in (MEMBER, DATED)]
         return self.document.current(*entries) if entries else Copy(0, "-", {})
 
-    def commit(self, copy: Copy, changes: Changes, *, why: str, fence: int | None = None, follow: bool = True) -> None:
+    def commit(
+        self, copy: Copy, changes: Changes, *, why: str, by: str | None = None, fence: int | None = None,
+        follow: bool = True,
+    ) -> None:  # fmt: skip
         """Raises Changed or StaleFence where an entry is no longer as `copy` has it."""
-        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=self._who, why=why)
+        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=by or self._who, why=why)
 
     def commit_all(self, copy: Copy, changes: Mapping[str, Changes], *, why: str, follow: bool = True) -> set[str]:
         """Commit the changes by member, in few updates. Returns the members that somebody else changed meanwhile."""

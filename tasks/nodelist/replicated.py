@@ -1,4 +1,4 @@
-"""The nodelist as nodes and beats have it: a document that all of them keep, and a permanent store that follows it.
+"""The replicated nodelist: a document that all nodes and beats keep, and a permanent store that follows it.
 
 A process reads the document. It reads the store itself only before the first refresh, and in a client while Redis is
 away. A first refresh of an empty store commits that the list is empty; from then on processes read the document.
@@ -10,11 +10,12 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from coordinator import Changed, StaleFence, StoreUnavailable
-from coordinator.documents.copy import Copy
-from coordinator.documents.document import Document
+from coordinator import StoreUnavailable
+from tasks import instants
 from tasks.catalog.catalog import Superseded
-from tasks.member_node import instants
+from tasks.documents.copy import Copy
+from tasks.documents.document import Document
+from tasks.documents.errors import Changed, StaleFence
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import (
     DATED,
@@ -56,7 +57,7 @@ class ReplicatedNodelist:
         """The member as it is committed, however many others there are. None: only a read of the whole list can say."""
         copies = self.document.copies
         try:
-            if self.document.pointer()[0] < (copies.committed()[0] if copies else 1):
+            if self.document.pointer()[0] < (copies.committed().version if copies else 1):
                 return None  # Redis lost its end, or nothing is committed
             return listed_in(self.reconciler.committed(member_id), member_id)
         except StoreUnavailable:
@@ -103,7 +104,7 @@ class ReplicatedNodelist:
         """Why the store lacks the member's newest version."""
         return str((self.document.stored_of(member_id) or {}).get("why") or SOON)
 
-    def reset(self, member_id: str, why: str = "reset") -> str:
+    def reset(self, member_id: str, why: str = "reset", by: str | None = None) -> str:
         """Forget that the member was ever harvested. KeyError for an unknown member. Returns as `change` does."""
 
         def never(one: Listed | None) -> Listed:
@@ -111,11 +112,14 @@ class ReplicatedNodelist:
                 raise KeyError(member_id)
             return one.model_copy(update={"member": Dates(instants.NEVER, instants.NEVER).put_on(one.member)})
 
-        return self.change(member_id, never, why=why)
+        return self.change(member_id, never, why=why, by=by)
 
-    def change(self, member_id: str, to: Callable[[Listed | None], Listed | None], *, why: str) -> str:
+    def change(
+        self, member_id: str, to: Callable[[Listed | None], Listed | None], *, why: str, by: str | None = None
+    ) -> str:
         """Commit what `to` makes of a member, for an operator; None stands for a member that is not listed.
 
+        `by`: the operator; this process's name where it is not named.
         Returns WRITTEN, or why the permanent store does not have the change yet.
         """
         self.reconciler.begin()
@@ -124,14 +128,17 @@ class ReplicatedNodelist:
             before = listed_in(copy, member_id)
             after = to(before)
             try:
-                self.reconciler.commit(copy, difference(member_id, before, after), why=why)
+                self.reconciler.commit(copy, difference(member_id, before, after), why=why, by=by)
             except (Changed, StaleFence):
                 continue
             return self.reconciler.follow(member_id)
         raise Changed(f"somebody keeps changing {member_id}")
 
     def import_file(self, path: Path) -> None:
-        """Replace the list by that of a node-list document. Dates that the document does not name stay."""
+        """Replace the list by that of a node-list document. Dates that the document does not name stay.
+
+        Raises Changed with the members that somebody else kept changing; the others are replaced.
+        """
         found = self.store.replacement(path)
         if found is None:  # the document has replaced the store itself
             with suppress(StoreUnavailable):  # the nodes refresh, now or when they start
@@ -147,6 +154,10 @@ class ReplicatedNodelist:
             if not names:
                 break
         self.reconciler.follow_all()
+        if names:
+            raise Changed(
+                f"somebody keeps changing {', '.join(sorted(names))}: import again; the others are in the list"
+            )
 
     def refresh(self) -> list[str]:
         """See `Reconciler.refresh`."""

@@ -10,8 +10,8 @@ from typing import NamedTuple, NotRequired, TypedDict
 
 from pydantic import JsonValue
 
-from coordinator.documents.copy import text_of
-from coordinator.documents.document import Document
+from tasks.documents.copy import text_of
+from tasks.documents.document import Document
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import member_value
 from tasks.nodelist.protocol import DATES, SOON
@@ -97,7 +97,7 @@ def state_of(note: Note | None) -> State | None:
 
 
 def has(note: Note | None, wanted: Listed | None) -> bool:
-    """Does the store have the wanted value, or what it turned that value into, and is no other about to be written?"""
+    """Whether the store has the wanted value, or its own form of it, and no other is about to be written."""
     value = json_of(wanted)
     if note is None:
         return wanted is None
@@ -105,7 +105,7 @@ def has(note: Note | None, wanted: Listed | None) -> bool:
 
 
 def differs(sighting: Sighting) -> bool:
-    """Does the store have something else than it was last seen to have?"""
+    """Whether the store has another value than it was last seen to have."""
     note, state = sighting
     return (state and json_of(state.listed)) != (note and note["listed"])
 
@@ -200,6 +200,6 @@ def compared(
 
 
 def _settled(text: str | None, state: State | None, run: str) -> bool:
-    """Is the member as last seen, with no write intended? Most are, so this compares texts and parses no note."""
+    """Whether the member is as last seen, with no write intended. Compares texts, since most are settled."""
     listed = text_of(state and json_of(state.listed))
     return text is not None and text.startswith(f'{{"intents":[],"listed":{listed},"run":"{run}",')

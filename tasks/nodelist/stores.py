@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.member_node import instants
+from tasks import instants
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import DATES
 

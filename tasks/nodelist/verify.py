@@ -1,4 +1,4 @@
-"""Do all that keep the nodelist have the same? They are the disk of each node and beat, Redis, and the permanent store.
+"""Compares all copies of the nodelist: the disk of each node and beat, Redis, and the permanent store.
 
 Each process of the replica set reads its own disk anew and answers. A difference counts if two looks both find it: a
 change on its way shows in one look only. A damaged copy counts at once, since its process mends it right away.
@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from coordinator.documents.copy import ANY, Copy, checksum
-from coordinator.documents.document import Document
-from coordinator.documents.replica_set import Keeper, OnDisk
+from tasks.documents.copy import ANY, Copy, sum_of
+from tasks.documents.replica_set import Keeper, OnDisk
 from tasks.nodelist.entries import MEMBER, listed_in
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.store_notes import Note, json_of, lacking, parsed
@@ -54,21 +53,21 @@ def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[
         said = ["nothing is committed yet: the first node that starts will read the permanent store"]
         return Verdict(0, name, {}, {}, said), []
     disks = document.replica_set.look({*nodes, *found})
-    keepers = {one: _of_keeper(document, copy, found.get(one), disks.get(one)) for one in {*nodes, *found, *disks}}
+    keepers = {one: _of_keeper(copy, found.get(one), disks.get(one)) for one in {*nodes, *found, *disks}}
     copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
     states = {keeper: keepers[keeper][0] for keeper in sorted(keepers)}
     damaged = [f"{keeper} {keepers[keeper][1]}" for keeper in states if states[keeper] == "damaged"]
     said = [f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state not in ("same", "damaged")]
     if not keepers:
         said.append("no node or beat keeps the list: only Redis and the permanent store have it")
-    if copy.sha in ANY or checksum(copy.sha, document.name, copy.version, copy.state) == copy.sha:
+    if copy.sha in (*ANY, sum_of(copy.state)):
         said += _of_store(nodelist, copy)
     else:  # without a good copy there is nothing to compare the store with
         said.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
     return Verdict(copy.version, name, copies, states, said), damaged
 
 
-def _of_keeper(document: Document, copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
+def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
     """The state of a node or beat, and the rest of a sentence about it."""
     if keeper is not None and keeper.living and not keeper.inside:
         why = keeper.why or ("its list is stale" if disk else "it hangs, or it cannot write its disk")
@@ -81,8 +80,7 @@ def _of_keeper(document: Document, copy: Copy, keeper: Keeper | None, disk: OnDi
         return "damaged", f"has a damaged copy of version {disk.version}"
     if disk.version != copy.version:
         return "behind", f"has version {disk.version}, and {copy.version} is committed"
-    known = (*ANY, disk.sha)
-    if copy.sha not in known and checksum(disk.sha, document.name, copy.version, copy.state) != disk.sha:
+    if copy.sha not in (*ANY, disk.sha):
         return "differs", f"has a version {disk.version} that differs from the committed one"
     return "same", ""
 

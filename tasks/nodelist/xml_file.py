@@ -22,8 +22,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from coordinator.documents.atomic_file import replace
-from tasks.member_node import instants, safe_xml
+from tasks import instants
+from tasks.documents.atomic_file import replace
+from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
 from tasks.nodelist.harvest_dates import Rows, record_harvest, set_harvest_dates, swap_harvest_dates
 from tasks.nodelist.protocol import WRITTEN, Dates
@@ -38,7 +39,7 @@ Change = tuple[Member | None, Member | None]
 
 
 class NodelistUnreadable(NodelistStoreAway):
-    """There is no nodelist file, or it is none, and no good one was read before."""
+    """The nodelist file is missing or unreadable, and none was read before."""
 
 
 class XmlNodelist:

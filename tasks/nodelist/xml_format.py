@@ -6,7 +6,8 @@ from typing import NamedTuple
 from lxml import etree
 from pydantic import ValidationError
 
-from tasks.member_node import instants, safe_xml
+from tasks import instants
+from tasks.member_node import safe_xml
 from tasks.member_node.member import NAMESPACES, Member, Version
 from tasks.nodelist.protocol import Dates
 

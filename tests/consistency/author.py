@@ -22,14 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.documents import document, replica_set
-from coordinator.documents.copies import Copies
-from coordinator.documents.document import Document
-from coordinator.errors import Changed, StaleFence, StoreUnavailable, UpdatePending
+from coordinator.errors import StoreUnavailable
 from coordinator.settings import Settings as Own
 from coordinator.store.client import Store
+from tasks import instants
 from tasks.catalog import catalog
-from tasks.member_node import instants
+from tasks.documents import document, replica_set
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
+from tasks.documents.errors import Changed, StaleFence, UpdatePending
 from tasks.nodelist.entries import DATED, MEMBER
 from tasks.nodelist.ldap.connection import Connection
 from tasks.nodelist.ldap.store import LdapStore

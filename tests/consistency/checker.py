@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.documents.copy import Copy
+from tasks.documents.copy import Copy
 from tests.consistency.members import Members
 from tests.consistency.observers import Accepted, Gauge, Read, Reader, Seen, Writer, by_pointer
-from tests.coordinator.documents.replica_set import NAME
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.tasks.documents.replica_set import NAME
 
 LONGEST = 3.0  # s that an author waits, while a member lives and Redis is there
 STEPS = ("before", "half", "written", "reported", "committed")
@@ -43,7 +43,7 @@ class Trial:
 
     def whole(self) -> bool:
         """Redis knows all that any author was told, and any member."""
-        known = max(member.copies.committed()[0] for member in self.members.all)
+        known = max(member.copies.committed().version for member in self.members.all)
         return self.members.document.pointer()[0] >= max(known, self.seen.told)
 
     def run(self, mishaps: list[str], updates: int, read: Read = by_pointer) -> Seen:
@@ -84,7 +84,7 @@ class Trial:
         """Until all are members again and updates go on: what two mishaps cost together is not looked at."""
         self.members.expect(*NAMES, timeout=30)
         grace = self.members.store.key("grace", NAME)
-        wait_until(lambda: not self.members.store.client.exists(grace), what="no version may begin")
+        wait_until(lambda: not self.members.store._client.exists(grace), what="no version may begin")
         told = self.seen.told
         wait_until(lambda: self.seen.told > told or self.seen.wrong, 30, "no update was made")
 
@@ -120,7 +120,7 @@ class Trial:
         def back() -> None:
             """What a member had not yet noted when Redis lost it may be missed there until another puts it forward."""
             time.sleep(0.1)  # who was told before is heard
-            self.seen.heard = min(self.seen.heard, *(member.copies.committed()[0] for member in self.members.all))
+            self.seen.heard = min(self.seen.heard, *(member.copies.committed().version for member in self.members.all))
             shutil.rmtree(self.directory)
             shutil.copytree(kept, self.directory)
 

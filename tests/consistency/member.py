@@ -6,15 +6,13 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from coordinator.documents import copies
-from coordinator.documents.replica import Replica
 from coordinator.settings import Settings
-from coordinator.store import client, library
 from coordinator.store.client import Store
+from tasks.documents import copies, library
+from tasks.documents.replica import Replica
 
 
 @dataclass
@@ -64,10 +62,10 @@ def misread(fault: tuple[str, str, str]) -> None:
     file, old, new = fault
 
     def text_of(name: str) -> str:
-        text = library.text_of(name)
+        text = whole(name)
         return text.replace(old, new) if name == file else text
 
-    client.current = cache(lambda: library.assemble(text_of))  # type: ignore[attr-defined]
+    whole, library.text_of = library.text_of, text_of
 
 
 def main() -> None:

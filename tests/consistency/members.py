@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from coordinator.documents.copies import Copies
-from coordinator.documents.document import Document
 from coordinator.store.client import Store
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
 from tests.consistency.member import Charge
-from tests.coordinator.documents import replica_set
-from tests.coordinator.documents.replica_set import NAME, ReplicaSet
 from tests.harness.warm import Started, start
+from tests.tasks.documents import replica_set
+from tests.tasks.documents.replica_set import NAME, ReplicaSet
 
 
 class Killable:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.documents.copy import Copy
-from tasks.member_node import instants
+from tasks import instants
+from tasks.documents.copy import Copy
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import DATED, MEMBER
 from tests.consistency.author import STEPS, Charge, Steps, half, nodelist_of
@@ -19,10 +19,10 @@ from tests.consistency.authors import Author, Outside
 from tests.consistency.checker import NAMES, Trial
 from tests.consistency.members import Members
 from tests.consistency.observers import Accepted, Seen
-from tests.coordinator.documents.replica_set import NAME
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer
 from tests.harness.waiting import wait_until
+from tests.tasks.documents.replica_set import NAME
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 NEVER = instants.full(instants.NEVER)
@@ -211,13 +211,13 @@ class NodelistTrial(Trial):
     def _unknown(self) -> list[Asked]:
         key = self.members.store.key
         names = [update_id for update_id, one in self.asked.items() if one.version is None]
-        return [self.asked[one] for one in names if not self.members.store.client.exists(key("update", one))]
+        return [self.asked[one] for one in names if not self.members.store._client.exists(key("update", one))]
 
     def _made(self) -> list[Asked]:
         """Those of authors that died too."""
         for update_id, one in self.asked.items():
             if one.version is None:
-                outcome = self.members.store.client.get(self.members.store.key("update", update_id)) or b""
+                outcome = self.members.store._client.get(self.members.store.key("update", update_id)) or b""
                 verdict, _, version = outcome.decode().partition(" ")
                 assert verdict in ("", "committed", "changed", "stale"), outcome
                 one.version = int(version) if verdict == "committed" else 0

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from coordinator.documents.copy import Copy
-from coordinator.errors import StaleFence, StoreUnavailable
+from coordinator.errors import StoreUnavailable
+from tasks.documents.copy import Copy
+from tasks.documents.errors import StaleFence
 from tests.consistency.members import NAME, Member
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ def by_pointer(member: Member) -> Copy:
 
 def without_pointer(member: Member) -> Copy:
     """The planted defect: what lies here is taken for the newest."""
-    version, sha = member.copies.committed()
-    return member.copies.read(version, sha) or Copy(0, "-", {})
+    return member.copies.committed()
 
 
 @dataclass(frozen=True)
@@ -151,12 +151,12 @@ class Reader(threading.Thread):
     def explain(self, member: Member, epoch: float) -> None:
         """A member of the set has the newest: its reads are marked only where Redis was away or lost its end."""
         key = self.trial.members.store.key("replicas", NAME)
-        client = self.trial.members.store.client
-        ask = partial(self.trial.members.store.call, lambda: client.hget(key, member.name))
+        client = self.trial.members.store._client
+        ask = partial(self.trial.members.store.call, lambda: client.sismember(key, member.copies.member))
         whole, before, copy, after = self.trial.whole(), ask(), self.read(member), ask()
         steady = whole and self.trial.up and epoch == self.trial.since
-        if steady and copy.stale and before is not None and before == after:
-            known = member.copies.committed()[0], member.copies.versions()
+        if steady and copy.stale and before and after:
+            known = member.copies.committed().version, member.copies.versions()
             self.trial.seen.wrong.append(
                 f"{member.name} is in the replica set and has not the newest: {known} in {self.trial.doing}"
             )

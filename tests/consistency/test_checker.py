@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.store.library import text_of
+from tasks.documents.library import text_of
 from tests.consistency.checker import Trial
 from tests.consistency.members import Members
 from tests.consistency.observers import without_pointer

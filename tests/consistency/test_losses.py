@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.documents.copies import Copies
-from coordinator.documents.replica import SILENCE_MS
+from tasks.documents.copies import Copies
+from tasks.documents.library import with_documents
+from tasks.documents.replica import SILENCE_MS
 from tests.consistency.members import Member, Members
-from tests.coordinator.documents.replica_set import NAME
 from tests.harness.waiting import wait_until
 from tests.harness.warm import start
+from tests.tasks.documents.replica_set import NAME
 
 SILENCE = SILENCE_MS / 1000
 """s; an update that is quicker waited for no silent member."""
@@ -107,10 +108,10 @@ def test_one_killed_at_any_step_comes_back_right(members: Members, step: str) ->
 def test_the_only_one_killed_at_any_step_finishes_what_was_asked_for(members: Members, step: str) -> None:
     members.start("dies", fatal=step)
     members.expect("dies")
-    members.store.client.delete(members.store.key("grace", NAME))
+    members.store._client.delete(members.store.key("grace", NAME))
     (dies,) = members.all
     fence = members.document.fence()
-    members.store.step("document_ask", NAME, _asked("x", fence))
+    with_documents(members.store).step("document_ask", NAME, _asked("x", fence))
     wait_until(lambda: not dies.living())
     dies.start()
     wait_until(lambda: members.document.pointer()[0])
@@ -175,7 +176,7 @@ def test_a_file_that_was_tampered_with_counts_as_none(members: Members) -> None:
 
 AUTHOR = """
 import sys
-from coordinator.documents.document import Document
+from tasks.documents.document import Document
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 document = Document(Store(Settings(url=sys.argv[1], prefix=sys.argv[2])), "list")
@@ -188,7 +189,7 @@ def test_the_update_of_an_author_killed_after_asking_is_made(members: Members) -
     only.pause()
     url, prefix = members.store.settings.url, members.store.settings.prefix
     author = start(["-c", AUTHOR, url, prefix])
-    wait_until(lambda: members.store.client.exists(members.store.key("prepare", NAME)))
+    wait_until(lambda: members.store._client.exists(members.store.key("prepare", NAME)))
     author.send_signal(signal.SIGKILL)
     author.wait()
     only.resume()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.documents.copies import Copies
-from coordinator.documents.document import Document
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
 from tests.consistency.members import Members
-from tests.coordinator.documents.replica_set import NAME
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.tasks.documents.replica_set import NAME
 
 
 def saved(tmp_path: Path) -> Path:
@@ -29,8 +29,8 @@ def set_back(server: RedisServer, tmp_path: Path) -> None:
 
 
 def empty(apart: Members) -> None:
-    for name in apart.store.client.scan_iter("*", 1000):
-        apart.store.client.delete(name)
+    for name in apart.store._client.scan_iter("*", 1000):
+        apart.store._client.delete(name)
 
 
 def test_with_redis_away_the_last_committed_copy_is_given_marked_stale(apart: Members, own_redis: RedisServer) -> None:
@@ -66,7 +66,7 @@ def test_a_second_start_of_redis_in_the_pause_after_the_first_costs_one_pause(
     for _ in range(2):
         own_redis.kill()
         own_redis.start()
-        wait_until(lambda: apart.store.client.exists(apart.store.key("grace", NAME)))
+        wait_until(lambda: apart.store._client.exists(apart.store.key("grace", NAME)))
     began = time.monotonic()
     apart.put("x", 2)
     assert time.monotonic() - began < 2.5
@@ -80,7 +80,7 @@ def test_the_first_report_after_a_long_absence_of_redis_puts_nobody_out(apart: M
     prepared = apart.store.key("prepare", NAME)
     author = threading.Thread(target=lambda: apart.put("x", 2, "two", timeout=30))
     author.start()
-    wait_until(lambda: apart.store.client.hget(prepared, "first"))
+    wait_until(lambda: apart.store._client.hget(prepared, "first"))
     own_redis.kill()
     b.resume()
     time.sleep(3)  # as long as it takes to be silent
@@ -176,7 +176,7 @@ def test_an_update_that_redis_forgot_is_made_once(apart: Members, own_redis: Red
     only.pause()
     thread = threading.Thread(target=lambda: apart.put("other", 1, timeout=30))
     thread.start()
-    wait_until(lambda: apart.store.client.exists(apart.store.key("prepare", NAME)))
+    wait_until(lambda: apart.store._client.exists(apart.store.key("prepare", NAME)))
     saved(tmp_path)
     only.resume()
     thread.join()

@@ -15,14 +15,13 @@ ROOT = Path(__file__).parents[2]
 # redis-py loads its `asyncio` by itself; pydantic reads the settings.
 NOT_OF_A_NAME = ("celery", "kombu", "redis", "pydantic", "click", "psutil", "asyncio", "multiprocessing")
 NOT_OF_A_PLAIN_CLIENT = (
-    "celery", "kombu.connection", "kombu.entity", "kombu.pools", "click", "coordinator.clock", "coordinator.diagnosis",
-    "coordinator.documents", "coordinator.execution", "coordinator.in_place", "coordinator.inbox",
-    "coordinator.keyed_task", "coordinator.scheduler", "coordinator.threads", "coordinator.worker",
+    "celery", "kombu.connection", "kombu.entity", "kombu.pools", "click", "coordinator.diagnosis", "coordinator.runner",
+    "coordinator.keyed_task", "coordinator.scheduler", "coordinator.threads", "coordinator.warden",
+    "coordinator.worker",
 )  # fmt: skip
 NOT_OF_AN_APP = (
-    "celery.worker", "celery.apps", "celery.beat", "celery.bin", "coordinator.clock", "coordinator.diagnosis",
-    "coordinator.documents", "coordinator.execution", "coordinator.in_place", "coordinator.inbox",
-    "coordinator.scheduler", "coordinator.worker.bootstep",
+    "celery.worker", "celery.apps", "celery.beat", "celery.bin", "coordinator.diagnosis", "coordinator.runner",
+    "coordinator.scheduler", "coordinator.warden", "coordinator.worker.bootstep",
 )  # fmt: skip
 
 APP = """
@@ -38,7 +37,7 @@ def keyed(): ...
 CLIENT = "from coordinator import Coordinator; coordinator = Coordinator(url={url!r}, prefix={prefix!r}, timeout=10)"
 SUBMIT = """
 from coordinator import WaitTimeout
-made = coordinator.submit("k", {signature}, unknown="wait", job_id="j")
+made = coordinator.submit("k", {signature}, if_unknown="wait", job_id="j")
 try:
     coordinator.wait("j", 0)
 except WaitTimeout:
@@ -59,7 +58,7 @@ def among(modules: set[str], names: tuple[str, ...]) -> set[str]:
     return {module for module in modules if any(f"{module}.".startswith(f"{name}.") for name in names)}
 
 
-@pytest.mark.parametrize("name", ["Coordinator", "current_job", "NoRetry", "Options", "Backoff"])
+@pytest.mark.parametrize("name", ["Coordinator", "current_job", "NoRetry", "SubmitOptions", "Backoff"])
 def test_a_name_that_apps_import_loads_none_of_the_libraries(name: str) -> None:
     assert not among(loaded(f"from coordinator import {name}"), NOT_OF_A_NAME)
 
@@ -81,7 +80,7 @@ def test_a_client_with_an_app_loads_no_worker_and_no_beat(coordinator: Coordinat
 
 
 def test_the_clock_loads_no_celery() -> None:
-    assert not among(loaded("import coordinator.clock.__main__"), ("celery",))
+    assert not among(loaded("import coordinator.warden.clock.__main__"), ("celery",))
 
 
 def test_the_front_door_hands_on_each_public_name_and_no_other() -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import django
+import pytest
 import sqlalchemy
 from celery import Celery, _state, shared_task
 from celery.contrib.django.task import DjangoTask
@@ -16,6 +17,7 @@ from kombu import pools
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from coordinator import Coordinator
+from coordinator.testing.inline import Jobs
 from tests.harness.redis import RedisServer
 from tests.harness.snippets import ROOT
 
@@ -43,21 +45,23 @@ def nothing(*_: object, **__: object) -> None: ...
 
 @contextmanager
 def names_of(page: str, server: RedisServer) -> Iterator[Names]:
-    """Those with which the page begins: an app whose jobs run in place, and tasks that do nothing."""
+    """Those with which the page begins: an app whose jobs run in this thread, and tasks that do nothing."""
     module = ModuleType("shop")
     before, _state._on_app_finalizers = _state._on_app_finalizers, set(_state._on_app_finalizers)
     current = _state._tls.current_app
     app = Celery("shop", broker=server.url(1), task_cls=DjangoTask)
-    app.conf.task_always_eager = app.conf.task_store_eager_result = True
     found = vars(module)
     defined = (ROOT / page).read_text()
     shared = [name for name in TASKS if f"def {name}(" not in defined]
     found |= {name: shared_task(name=f"shop.{name}")(nothing) for name in shared}
-    found |= {"app": app, "coordinator": Coordinator(app), "shop": module, "write": nothing, "write_report": nothing}
+    coordinator, monkeypatch = Coordinator(app), pytest.MonkeyPatch()
+    Jobs(coordinator, server.url(0)).install(monkeypatch)
+    found |= {"app": app, "coordinator": coordinator, "shop": module, "write": nothing, "write_report": nothing}
     found |= EXTRA.get(page, dict)()
     try:
         yield found
     finally:
+        monkeypatch.undo()
         for each in {id(one): one for one in (app, found["app"])}.values():
             if "store" in vars(each.coordinator):
                 each.coordinator.store.close()

@@ -51,7 +51,7 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     for name in ("running task", "first waiting task", "second waiting task"):
         work.delay(name, SECONDS)
     wait_until(lambda: fleet.stamps("running task") and unacked(fleet, broker) == 2, 20, fleet.logs)
-    fleet.coordinator.doorbells.ring(worker.name, "one too many")
+    fleet.coordinator._doorbells.ring(worker.name, "one too many")
     wait_until(lambda: unacked(fleet, broker) == 3, 20, fleet.logs)
 
     kill(broker, worker, noticed_by)
@@ -73,3 +73,20 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     wait_until(lambda: unacked(fleet, broker) == 0, 20, fleet.logs)
     assert worker.process.poll() is None
     assert {child.pid for child in worker.children()} == processes
+
+
+def test_a_broker_that_is_full_ends_no_worker(fleet: Fleet, broker: RedisServer) -> None:
+    """It loses what it hands out, since kombu cannot note that. Jobs run, and all else once there is room again."""
+    worker = fleet.worker(concurrency=1)
+    worker.kill(signal.SIGSTOP)
+    fleet.shop.work.delay("lost")
+    with broker.client() as client:
+        client.config_set("maxmemory", 1)
+        worker.kill(signal.SIGCONT)
+        wait_until(lambda: "Connection to broker lost" in worker.log.read_text(), 20, fleet.logs)
+        job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job")).job_id
+        client.config_set("maxmemory", 0)
+    fleet.shop.work.delay("later")
+    wait_until(lambda: fleet.stamps("later", "end"), 30, fleet.logs)
+    assert fleet.coordinator.wait(job, 30).state == "succeeded"
+    assert worker.process.poll() is None

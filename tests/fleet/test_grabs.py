@@ -50,7 +50,7 @@ def test_an_instance_whose_node_is_killed_is_done_by_another_worker_of_its_name(
     (before,) = coordinator.grabs("report")
     assert before.winner
     assert before.winner.pid in {child.pid for child in first.children()}
-    lost: Any = coordinator.grab("report", "a", "a process", on_losing="wait")
+    lost: Any = coordinator.grab("report", "a", "a process")
     kill_all(first)
     first.process.wait()
     (after,) = coordinator.grabs("report")

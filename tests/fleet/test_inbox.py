@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from coordinator import UnknownJob
-from coordinator.inbox.deaths import MOST
-from coordinator.inbox.inbox import Inbox
-from tests.coordinator.inbox.senders import (
+from coordinator.warden.inbox.deaths import MOST
+from coordinator.warden.inbox.inbox import Inbox
+from tests.coordinator.warden.inbox.senders import (
     QUEUE,
     RUBBISH,
     SENDERS,
@@ -31,7 +31,8 @@ from tests.harness.warm import python
 # The errands of a node, as far as they matter here.
 DYING = """
 import os
-from coordinator.inbox.inbox import Inbox
+from coordinator.warden.inbox import queue
+from coordinator.warden.inbox.inbox import Inbox
 from tests.harness.apps import shop
 
 def handle(request):
@@ -39,7 +40,8 @@ def handle(request):
         os._exit(9)
     shop.take_in(request)
 
-inbox = Inbox(shop.app, "shop.refresh", shop.Request, handle, "one", list, lambda: shop.coordinator.store)
+queue.LEASE = 0.5
+inbox = Inbox(shop.app, "shop.refresh", shop.Request, handle, "one", lambda: shop.coordinator.store)
 while True:
     inbox.step()
 """
@@ -55,7 +57,7 @@ def is_known(fleet: Fleet, job_id: str) -> bool:
     return False
 
 
-def dead_letters(fleet: Fleet) -> list[bytes]:
+def dead_letters(fleet: Fleet) -> list[bytes | str]:
     if fleet.rabbitmq:
         return [message.body for message in fleet.rabbitmq.taken(fleet.shop.app, f"{QUEUE}.dead")]
     with broker(fleet) as client:
@@ -128,14 +130,17 @@ def test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_d
         our_app(fleet, {"name": name})
     for _ in range(MOST + 1):
         assert python(["-c", DYING], ROOT, os.environ | fleet.environ).returncode == 9
-    shop, store, given = fleet.shop, fleet.coordinator.store, list[str]()
-    inbox: Inbox[Any] = Inbox(
-        shop.app, QUEUE, shop.Request, lambda request: given.append(request.name), "one", list, lambda: store
-    )
-    wait_until(lambda: inbox.step() >= 0 and given)
+    shop, letters_seen = fleet.shop, list[bytes | str]()
+    inbox: Inbox[Any] = Inbox(shop.app, QUEUE, shop.Request, shop.take_in, "one", lambda: shop.coordinator.store)
+
+    def refused() -> bool:
+        inbox.step()
+        letters_seen.extend(dead_letters(fleet))
+        return bool(letters_seen)
+
+    wait_until(lambda: refused() and fleet.coordinator.lane("inbox/good").length)
     inbox._requests.close()
-    assert given == ["good"]
-    (letter,) = [json.loads(text) for text in dead_letters(fleet)]
+    (letter,) = map(json.loads, letters_seen)
     assert "ended, 4 times" in letter["reason"]
     assert "deadly" in letter["original"]
     assert fleet.messages() == 0
@@ -153,7 +158,7 @@ def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> 
             client.lpush(key(fleet), *[json.dumps({"name": "a", "id": name}) for name in sent[-100:]])
             wait_until(lambda: client.llen(key(fleet)) < 100)
             errands.suspend()
-            if client.llen(key(fleet, f".hand:{killed.name}")):
+            if client.exists(key(fleet, ".taken")):
                 return True
             errands.resume()
             return False
@@ -163,10 +168,9 @@ def test_what_a_killed_node_had_in_hand_is_done_by_another_one(fleet: Fleet) -> 
     for process in everything:
         process.kill()
     killed.process.wait()
-    heir = fleet.worker("heir")
-    lists = [key(fleet, f".hand:{worker.name}") for worker in (killed, heir)]
+    fleet.worker("heir")
     with broker(fleet) as client:
-        wait_until(lambda: not client.exists(key(fleet), *lists), 30)
+        wait_until(lambda: not client.exists(key(fleet), key(fleet, ".taken")), 10)
     for name in sent:
         assert fleet.coordinator.wait(name, 30).state == "succeeded"
 

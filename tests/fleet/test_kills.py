@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from coordinator import JobFailed, Submission
 from tests.fleet.mishaps import cause, marks, start, tasks_of
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import wait_until
@@ -20,11 +21,14 @@ def test_whatever_a_task_does_to_its_process_it_ends_as_failed_and_the_lane_goes
     shop, tasks, submit = fleet.shop, tasks_of(fleet), fleet.coordinator.submit
     causes = {
         "memory": "MemoryError", "exit": "SystemExit", "interrupt": "KeyboardInterrupt", "unspeakable": "Unspeakable",
-        "cancelled": "CancelledError", "abort": "Lost", "kill": "Lost", "unkeepable": "NoRetry",
+        "cancelled": "CancelledError", "generator": "GeneratorExit", "abort": "Abort", "kill": "Lost",
+        "unkeepable": "NoRetry",
     }  # fmt: skip
+    submissions: dict[str, Submission] = {}
     for how in causes:
         task = tasks.unkeepable.s(how) if how == "unkeepable" else tasks.ends_badly.s(how, how)
-        submit(how, task.set(link_error=shop.note_error.s()), job_id=f"bad-{how}", max_losses=1)
+        signature = task.set(link_error=shop.note_error.s())
+        submissions[how] = submit(how, signature, job_id=f"bad-{how}", max_losses=1)
         submit(how, shop.work.s(f"next-{how}"), job_id=f"next-{how}")
     for how, name in causes.items():
         assert fleet.coordinator.wait(f"next-{how}", 60).state == "succeeded"
@@ -35,7 +39,11 @@ def test_whatever_a_task_does_to_its_process_it_ends_as_failed_and_the_lane_goes
         wait_until(lambda how=how: shop.app.AsyncResult(f"bad-{how}").state == "FAILURE", 20, fleet.logs)  # type: ignore[misc]
         wait_until(lambda how=how: fleet.stamps(f"bad-{how}", "error"), 20, fleet.logs)  # type: ignore[misc]
     counts = fleet.coordinator.counts()
-    assert (counts["failed"], counts["losses"], counts["succeeded"]) == (8, 4, 8)
+    assert (counts["failed"], counts["losses"], counts["succeeded"]) == (9, 2, 9)
+    for how in ("exit", "interrupt", "generator"):  # none of them is raised where it would end the caller
+        for get in (shop.app.AsyncResult(f"bad-{how}").get, submissions[how].get):
+            with pytest.raises(JobFailed, match=f"bad-{how} is failed: {causes[how]}"):
+                get(timeout=10)
 
 
 def test_an_unspeakable_rollback_is_a_double_fault_and_its_runner_goes_on(fleet: Fleet) -> None:
@@ -73,10 +81,10 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
     assert done == calls + after
     owed: Any = store.key("unsent", "shop")
     with suppress(AssertionError):  # by the process that ran the job, if it lives: it sends within milliseconds
-        wait_until(lambda: not store.client.exists(owed), 1)
-    store.client.zadd(owed, {job.job_id: 1}, xx=True)
+        wait_until(lambda: not store._client.exists(owed), 1)
+    store._client.zadd(owed, {job.job_id: 1}, xx=True)
     wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
-    wait_until(lambda: not store.client.exists(owed), 10)
+    wait_until(lambda: not store._client.exists(owed), 10)
     assert shop.app.AsyncResult(job.job_id).get(timeout=5) == "job"
     assert len(fleet.stamps("job", "noted")) == 1
     counts = fleet.coordinator.counts()

@@ -4,9 +4,6 @@ from tests.harness.fleet import Fleet
 
 
 def test_nodes_of_ever_new_names_leave_no_queue_and_no_binding_on_redis(fleet: Fleet) -> None:
-    with fleet.server.client(1) as broker:  # as a node of an older version did
-        old = "\x06\x16".join(("coordinator.node.pod-0@test", "", "coordinator.node.pod-0@test"))
-        broker.sadd(f"{fleet.prefix}._kombu.binding.celery", old)
     for name in ("pod-1", "pod-2"):
         worker = fleet.worker(name, 1)
         job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))

@@ -2,12 +2,14 @@
 
 import os
 import signal
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.fleet.mishaps import start, tasks_of
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.installation import Stamp
 from tests.harness.waiting import wait_until
@@ -23,7 +25,7 @@ def begun(fleet: Fleet, name: str, times: int = 1) -> list[Stamp]:
 
 def process_of(worker: Worker, fleet: Fleet, job_id: str) -> psutil.Process:
     """The pool process that runs the job."""
-    work: Any = fleet.coordinator.store.client.hgetall(fleet.coordinator.store.key("work", worker.name))
+    work: Any = fleet.coordinator.store._client.hgetall(fleet.coordinator.store.key("work", worker.name))
     runner = next(runner for runner, value in work.items() if value.decode().endswith(" " + job_id))
     return psutil.Process(int(runner.decode().split(".")[0]))
 
@@ -33,7 +35,7 @@ def seconds_between(first: Stamp, second: Stamp) -> float:
 
 
 def server_us(fleet: Fleet) -> int:
-    seconds, micro = fleet.coordinator.store.client.time()
+    seconds, micro = fleet.coordinator.store._client.time()
     return int(seconds) * 1_000_000 + int(micro)
 
 
@@ -147,6 +149,91 @@ def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fle
     assert (again.at - killed) / 1e6 < 4
     fleet.go("job")
     assert fleet.coordinator.wait(job.job_id, 30).node == other.name
+
+
+def test_a_daemon_that_a_task_forked_keeps_no_dead_node_alive(fleet: Fleet) -> None:
+    """It comes from a process that was born after the clock, and has inherited all that the worker had open."""
+    fleet.configure(**SHORT)
+    worker = start(fleet, concurrency=1)
+    old = worker.children()[0]
+    old.kill()
+    wait_until(lambda: [one for one in worker.children() if one.pid != old.pid], 20)
+    beside = [worker.warden(), worker.errands()]
+    job = fleet.coordinator.submit("ledger", tasks_of(fleet).leaves_a_daemon.s("job"))
+    daemon = psutil.Process(int(str(fleet.coordinator.wait(job.job_id, 30).result)))
+    try:
+        worker.kill(signal.SIGTERM)
+        worker.process.wait(30)
+        gone, _ = psutil.wait_procs(beside, 10)
+        assert len(gone) == 2
+        assert daemon.is_running()
+        assert fleet.nodes() == []
+    finally:
+        daemon.kill()
+
+
+def test_a_clock_that_hangs_is_replaced_and_the_job_at_work_is_not_lost(fleet: Fleet) -> None:
+    fleet.configure(sweep=0.1, timeout=0.25)
+    worker = start(fleet, concurrency=1)
+    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 12), job_id="long", max_losses=0)
+    fleet.begun("long")
+    hung, errands = worker.warden(), worker.errands()
+    hung.suspend()
+    gone, _ = psutil.wait_procs([hung, errands], 10)
+    assert len(gone) == 2
+    late = fleet.coordinator.submit("other", fleet.shop.fail.s("late"), max_attempts=2, retry_delay=0.1)
+    assert fleet.coordinator.wait("long", 30).state == "succeeded"
+    assert fleet.coordinator.wait(late.job_id, 30).attempt == 2
+    assert "the clock was silent" in fleet.logs()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_clock_and_errands_outlive_what_their_whole_group_is_sent_and_are_replaced_while_the_worker_ends(
+    fleet: Fleet, pool: str
+) -> None:
+    fleet.configure(**SHORT)
+    worker = start(fleet, concurrency=1, pool=pool)
+    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 8), job_id="long", max_losses=0)
+    fleet.begun("long")
+    other = fleet.worker("other")
+    beside = [worker.warden(), worker.errands()]
+    worker.kill(signal.SIGTERM)
+    for process in beside:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            process.send_signal(number)
+    wait_until(lambda: "Warm shutdown" in worker.log.read_text(), 20, fleet.logs)
+    assert psutil.wait_procs(beside, 0.5)[0] == []
+    beside[0].kill()
+    wait_until(lambda: [one for one in worker.wardens() if one != beside[0]], 5, fleet.logs)
+    assert fleet.coordinator.wait("long", 30).state == "succeeded"
+    worker.process.wait(30)
+    wait_until(lambda: fleet.nodes() == [other.name], 10)
+
+
+@pytest.mark.parametrize("who", ["clock", "all"])
+def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) -> None:
+    """For longer than a lease. Alone: a job is claimed meanwhile. All: it goes on before the others."""
+    fleet.configure(**SHORT)
+    worker = start(fleet, concurrency=1)
+    clock, (runner,) = worker.warden(), worker.children()
+    others = [psutil.Process(worker.pid), runner] if who == "all" else []
+    if who == "clock":
+        clock.suspend()
+    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6), job_id="long", max_losses=0)
+    fleet.begun("long")
+    for process in (*others, clock):
+        process.suspend()
+    stopped = server_us(fleet)
+    acts, step = cycle(["1", "0"]), fleet.coordinator.store.step  # somebody takes steps: the leases' time goes on
+    wait_until(lambda: step("node_drain", "other", next(acts), "", "") and server_us(fleet) - stopped > 4e6, 10)
+    clock.resume()
+    before = server_us(fleet)
+    wait_until(lambda: server_us(fleet) - before > 1e6, 5)
+    for process in others:
+        process.resume()
+    assert fleet.coordinator.wait("long", 30).state == "succeeded"
+    assert clock.is_running()
+    assert "its lease ended" not in fleet.logs()
 
 
 def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet: Fleet, tmp_path: Path) -> None:

@@ -98,10 +98,10 @@ def test_entries_are_taken_over_once_and_what_cannot_be_is_said(moved: Any) -> N
     assert said.pop("each month").startswith("left out: ")
     assert said == {"each second": "taken over", "at noon": "taken over", "switched off": "paused"}
     found = {entry.name: entry for entry in entries.all()}
-    assert {name: (one.words.partition(",")[0], bool(one.paused)) for name, one in found.items()} == {
-        "each second": ("Every second", False),
-        "at noon": ("At 12:00 (UTC)", False),
-        "switched off": ("Every minute", True),
+    assert {name: (one.text, bool(one.paused)) for name, one in found.items()} == {
+        "each second": ("every 1", False),
+        "at noon": ("crontab 0 12 * * *", False),
+        "switched off": ("every 60", True),
     }
     entries.put(Entry("at noon", "0 30 12 * * ? *", "celery.ping"))
     again = moved.take_over()

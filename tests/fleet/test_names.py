@@ -37,6 +37,19 @@ def test_the_second_living_worker_of_a_name_takes_no_work_until_the_first_is_gon
     assert coordinator.counts()["losses"] == 0
 
 
+def test_the_end_of_a_second_worker_of_a_name_touches_no_job_of_the_first(fleet: Fleet) -> None:
+    fleet.configure(**SHORT)
+    fleet.worker("one")
+    second = fleet.worker("one", ready=False)
+    wait_until(lambda: "this one takes no work" in second.log.read_text(), 20, fleet.logs)
+    fleet.coordinator.submit("k", fleet.shop.work.s("job", 4), job_id="job", max_losses=0)
+    fleet.begun("job")
+    second.kill(signal.SIGTERM)
+    second.process.wait(30)
+    assert fleet.coordinator.wait("job", 30).state == "succeeded"
+    assert fleet.nodes() == ["one@test"]
+
+
 def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_the_other(fleet: Fleet) -> None:
     fleet.configure(**SHORT)
     first = fleet.worker("one")

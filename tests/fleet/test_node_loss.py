@@ -60,27 +60,36 @@ def test_of_a_killed_node_what_ran_and_what_was_ready_is_accepted_once_elsewhere
     assert fleet.coordinator.counts()["losses"] == 3
 
 
-def test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_it(fleet: Fleet) -> None:
-    """Its message was acknowledged before it ran: it is nowhere, and no end of it comes."""
+@pytest.mark.parametrize("task", ["held", "late"])
+def test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_it(fleet: Fleet, task: str) -> None:
+    """Where its message was acknowledged before it ran, it is nowhere. One with late acknowledgement comes again after
+    an hour, when its attempt is long over: it does not run.
+    """
     fleet.configure(**SHORT)
     first = fleet.worker("first", 2, app="depot")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    parts = [[["work", "slow", 600]], [["work", "again"]]]
+    parts = [[[task, "slow"]], [["work", "again"]]]
     job_id = coordinator.submit("k", depot.spread.s("parent", *parts)).job_id
     fleet.begun("parent", "slow")
     wait_until(lambda: coordinator.job(job_id).state == "parked", 20)
     kill_all(first)
-    fleet.worker("other", 2, app="depot")
+    other = fleet.worker("other", 2, app="depot")
     store = coordinator.store
 
     def look() -> bool:
         """At once, not within 10 s."""
-        store.client.zadd(store.key("parked", "depot"), {job_id: 1}, xx=True)
+        store._client.zadd(store.key("parked", "depot"), {job_id: 1}, xx=True)
         return bool(fleet.stamps("again", "end"))
 
     wait_until(look, 40, fleet.logs)
     job = coordinator.wait(job_id, 20)
     assert (job.state, job.attempt, job.losses) == ("succeeded", 2, 1)
+    with depot.app.connection_for_write(transport_options={"visibility_timeout": 0}) as connection:
+        connection.default_channel.qos.restore_visible(interval=1)
+    if task == "late":
+        wait_until(lambda: "has come again, and does not run" in other.log.read_text(), 20, fleet.logs)
+    wait_until(lambda: fleet.messages() == 0, 20, fleet.logs)
+    assert len(fleet.stamps("slow", "begin")) == 1
 
 
 def test_a_node_that_was_cut_off_is_refused_what_went_on_elsewhere_and_keeps_what_did_not(

@@ -1,5 +1,6 @@
 """Redis killed, silent, or losing replies under a working fleet: nothing runs twice, nothing is lost."""
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,24 @@ def test_a_redis_that_was_away_longer_than_a_lease_costs_no_holder_its_job(own_f
     assert sorted(begun) == names
     for key in "abcd":
         assert [name for name in begun if name[0] == key] == [f"{key}{turn}" for turn in (1, 2, 3)]
+
+
+def test_a_worker_that_stops_at_once_while_redis_is_away_costs_its_jobs_no_loss(own_fleet: Fleet) -> None:
+    """Its clock puts them back once Redis answers."""
+    own_fleet.configure(lock_ttl=20)
+    worker, depot = own_fleet.worker("one", 2, app="depot"), own_fleet.depot
+    job_id = depot.coordinator.submit("a", depot.held.s("job"), max_losses=0).job_id
+    own_fleet.begun("job")
+    own_fleet.worker("two", 2, app="depot")
+    own_fleet.server.kill()
+    worker.kill(signal.SIGQUIT)
+    worker.process.wait(30)
+    own_fleet.server.start()
+    wait_until(lambda: len(own_fleet.stamps("job", "begin")) == 2, 10, own_fleet.logs)
+    for _ in range(2):
+        own_fleet.go("job")
+    job = depot.coordinator.wait(job_id, 20)
+    assert (job.state, job.attempt, job.losses, job.node) == ("succeeded", 1, 0, "two@test")
 
 
 def test_whatever_reply_is_lost_each_job_runs_once_and_in_order(own_fleet: Fleet, proxy: Proxy) -> None:

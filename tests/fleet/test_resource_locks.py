@@ -122,7 +122,7 @@ def test_orders_that_wait_longer_than_their_lifetime_for_a_fleet_do_not_expire(f
     orders = [depot.coordinator.submit("resource", order_of(depot, f"d{i}"), max_lifetime=1) for i in range(3)]
     worker.end()
     began = depot.coordinator.job(orders[-1].job_id).submitted.timestamp()
-    wait_until(lambda: depot.coordinator.store.client.time()[0] - began > 2)
+    wait_until(lambda: depot.coordinator.store._client.time()[0] - began > 2)
     fleet.worker("second", app="depot")
     for order in orders:
         assert depot.coordinator.wait(order.job_id, 30).state == "succeeded"

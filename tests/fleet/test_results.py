@@ -60,11 +60,11 @@ def test_at_no_moment_has_a_job_succeeded_and_its_result_is_not_there(fleet: Fle
     fleet.worker()
     store, backend = fleet.coordinator.store, fleet.shop.app.backend
     told = fleet.coordinator.submit_many((f"k{number % 50}", fleet.shop.add.s(1, number)) for number in range(500))
-    home, results = (str(one.get("db") or 0) for one in (store.client.get_connection_kwargs(), backend.connparams))
+    home, results = (str(one.get("db") or 0) for one in (store._client.get_connection_kwargs(), backend.connparams))
     assert home != results
     names = (results, backend.get_key_for_task("-")[:-1], home, store.key("job", ""), *(one.job_id for one in told))
     seen = set()
-    while (moment := tuple(store.client.eval(_MOMENT, 3, *names)))[0] < len(told):
+    while (moment := tuple(store._client.eval(_MOMENT, 3, *names)))[0] < len(told):
         seen.add(moment)
     assert {bare for _, bare in seen} == {0}
     assert len(seen) > 5

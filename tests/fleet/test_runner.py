@@ -12,7 +12,7 @@ from tests.harness.warm import at_once, start
 IMPORTS = "from coordinator import Coordinator"
 SKIP_AT_ONCE = """
 client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
-client.store.client.ping()
+client.store._client.ping()
 os.write(1, b"up\\n")
 os.read(0, 1)
 signature = {"task": "tests.harness.apps.shop.work", "args": ["won", 3]}
@@ -82,7 +82,7 @@ def test_requests_for_parts_and_for_everything_while_busy_are_one_run_that_does_
     wait_until(lambda: len(fleet.stamps(what="begin")) == 2, 20)
 
     def ask(key: str, *pids: str) -> str:
-        return submit(key, shop.unite.s(key), when_busy="defer", unite={"pids": pids or None}).job_id
+        return submit(key, shop.unite.s(key), when_busy="defer", merge_args={"pids": pids or None}).job_id
 
     asked = [ask("sync", "P1"), ask("sync", "P2"), ask("sync"), ask("parts", "P2"), ask("parts", "P1")]
     wait_all(fleet, asked)
@@ -112,7 +112,7 @@ def test_every_doorbell_may_come_twice(fleet: Fleet) -> None:
     for i in range(50):
         jobs.append(coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}", 0.01)).job_id)
         for bell in coordinator.store.read("ZRANGE", coordinator.store.key("rung", worker.name), 0, -1):
-            coordinator.doorbells.ring(worker.name, bell.decode())
+            coordinator._doorbells.ring(worker.name, bell.decode())
     wait_all(fleet, jobs)
     assert sorted(int(stamp.name) for stamp in fleet.stamps(what="begin")) == list(range(50))
 
@@ -139,7 +139,7 @@ def test_a_node_that_joins_a_busy_fleet_takes_from_what_is_ready_at_once(fleet: 
     jobs = [(f"k{i % 200}", depot.work.s(f"{i % 200}.{i // 200}", 0.25)) for i in range(220)]
     found = depot.coordinator.submit_many(jobs)
     two = fleet.worker("two", 2, app="depot")
-    seconds, micro = fleet.coordinator.store.client.time()
+    seconds, micro = fleet.coordinator.store._client.time()
     joined = seconds * 1_000_000 + micro
     fleet.go("gate")
     wait_all(fleet, [one.job_id for one in found])
@@ -180,11 +180,11 @@ def test_a_job_that_no_runner_can_read_ends_as_failed_and_hinders_nobody(fleet: 
     poison = submit("a", fleet.shop.add.s(1, 2), max_losses=1)
     behind = submit("a", fleet.shop.add.s(2, 2))
     record = store.key("job", poison.job_id)
-    store.client.hset(record, "spec", '{"args": [{"__type__": "of another version", "__value__": 1}]}')
+    store._client.hset(record, "spec", '{"args": [{"__type__": "of another version", "__value__": 1}]}')
     worker = fleet.worker(concurrency=1)
     assert fleet.coordinator.wait(behind.job_id, 20).result == 4
-    assert store.client.hmget(record, "state", "losses") == [b"failed", b"2"]
-    wait_until(lambda: "could not tell the end of job " + poison.job_id in worker.log.read_text(), 20, fleet.logs)
+    assert store._client.hmget(record, "state", "losses") == [b"failed", b"2"]
+    wait_until(lambda: "could not send the end of job " + poison.job_id in worker.log.read_text(), 20, fleet.logs)
     told = submit("b", fleet.shop.work.s("cancelled", 60))
     wait_until(lambda: fleet.stamps("cancelled"), 20)
     fleet.coordinator.cancel(told.job_id)

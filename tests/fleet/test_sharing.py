@@ -76,7 +76,7 @@ def test_a_flood_of_jobs_keeps_an_ordinary_task_waiting_for_two_slices_at_most(f
     work, coordinator = fleet.shop.work, fleet.coordinator
     asked: Any = coordinator.submit_many((f"k{i}", work.s(f"job{i}", 0.1)) for i in range(60))
     fleet.begun("job0")
-    seconds, micro = coordinator.store.client.time()
+    seconds, micro = coordinator.store._client.time()
     work.delay("task")
     fleet.begun("task")
     (began,) = fleet.stamps("task", "begin")

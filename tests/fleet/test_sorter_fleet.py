@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, Sorter, StoreUnavailable
-from tests.coordinator.lanes.batches import names
+from tests.coordinator.sorters.batches import names
 from tests.harness.fleet import Fleet
 from tests.harness.leftovers import leftovers
 from tests.harness.redis import RedisServer
@@ -20,7 +20,7 @@ import sys
 from coordinator import Coordinator
 client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
 made = lambda path: {"task": "tests.harness.apps.shop.work", "args": [path.name], "kwargs": {}, "options": {}}
-client.sorter("files", 60).watch(sys.argv[3], key="k", signature=made, poll=0.05, unknown="wait")
+client.sorter("files", 60).watch(sys.argv[3], key="k", signature=made, poll=0.05, if_unknown="wait")
 """
 
 

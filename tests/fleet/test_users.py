@@ -54,11 +54,13 @@ def test_each_of_the_users_that_the_docs_name_may_do_its_work_and_a_lesser_one_i
         work = fleet.shop.work
 
         asks = client(url("client", 0))
+        with asks.lock("the server's first fence"):
+            pass
         job = asks.submit("a", work.s("by the client"))
         assert asks.wait(job.job_id, 20).state == "succeeded"
         assert work.AsyncResult(job.job_id).get(timeout=5) == "by the client"
         assert work.delay("ordinary").get(timeout=10) == "ordinary"
-        with asks.lock("b", wait=5), fleet.coordinator.lock("c"):
+        with asks.lock("b", blocking_timeout=5), fleet.coordinator.lock("c"):
             pass
         assert [(one["username"], one["object"]) for one in looks.acl_log()] == []
 

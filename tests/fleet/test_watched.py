@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import wait_until
 
@@ -18,8 +20,11 @@ def test_what_wraps_tracers_and_what_all_tasks_inherit_sees_jobs_and_no_runner(f
     assert [what for _, what in seen] == ["traced", "prerun-False", "before_start", "ran", "on_success"] * 4
 
 
-def test_max_tasks_per_child_counts_jobs(fleet: Fleet) -> None:
-    fleet.worker("one", 1, "--max-tasks-per-child", "2", "-I", "tests.harness.apps.usual")
-    jobs = [fleet.coordinator.submit("k", fleet.shop.toil.s(str(number), 1)) for number in range(6)]
+@pytest.mark.parametrize(("limit", "number", "most"), [("tasks", "2", 2), ("memory", "1", 1)])
+def test_the_limits_of_a_pool_process_are_looked_at_after_each_job(
+    fleet: Fleet, limit: str, number: str, most: int
+) -> None:
+    fleet.worker("one", 1, f"--max-{limit}-per-child", number, "-I", "tests.harness.apps.usual")
+    jobs = [fleet.coordinator.submit("k", fleet.shop.toil.s(str(one), 1)) for one in range(6)]
     pids = [job.get(60) for job in jobs]
-    assert max(Counter(pids).values()) <= 2
+    assert max(Counter(pids).values()) <= most

@@ -1,6 +1,7 @@
 """Celery's own features inside a job, and the pools a job may run in."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from coordinator import Job
 from tests.harness.fleet import Fleet
 from tests.harness.redis import RedisServer
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_until, within
 
 
 def run(fleet: Fleet, signature: Any, key: str = "a", **options: Any) -> Job:
@@ -103,6 +104,19 @@ def test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on(fleet: 
     shop.app.control.revoke(revoked.job_id, terminate=True)
     assert fleet.coordinator.wait(revoked.job_id, 20).state == "cancelled"
     assert fleet.stamps(what="end") == fleet.stamps("after", "end")
+
+
+def test_a_slot_whose_process_was_killed_takes_the_next_job_at_once(fleet: Fleet) -> None:
+    fleet.worker(concurrency=1)
+    submit, work = fleet.coordinator.submit, fleet.shop.work
+    for number in range(6):  # Celery sees some of the kills at once
+        long = submit("a", work.s(f"long{number}", 60)).job_id
+        wait_until(partial(fleet.stamps, f"long{number}"), 20)
+        after = submit("b", work.s("after")).job_id
+        fleet.coordinator.cancel(long)
+        fleet.coordinator.wait(long, 20)
+        with within(3):
+            fleet.coordinator.wait(after, 20)
 
 
 @pytest.mark.broker

@@ -15,7 +15,7 @@ from typing import Any
 from celery import chain, group
 
 from coordinator.errors import CoordinatorError, LeaseLost, Locked, StoreRefused, StoreUnavailable
-from coordinator.jobs.options import Options
+from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.record import TERMINAL, Job
 from tests.harness.fleet import Fleet
 from tests.harness.proxy import Proxy
@@ -27,7 +27,7 @@ FAULTS = ("hung", "refused", "slow", "full", "failed over")
 STUCK = 30.0  # seconds after the end of a fault
 # Sub-tasks are ordinary messages and results. A broker or a backend that is full loses some, which nobody can know: the
 # time limit ends the wait for them.
-AGAIN: Options = {"max_attempts": 100, "retry_delay": 1, "time_limit": 15}
+AGAIN: SubmitOptions = {"max_attempts": 100, "retry_delay": 1, "time_limit": 15}
 
 
 class Target:

@@ -34,7 +34,8 @@ def environment(**given: str) -> dict[str, str]:
 
 
 def argv_of(*args: str) -> list[str]:
-    return [sys.executable, "-m", "coordinator.cli", "-A", "tasks", *args]
+    """The service's command; `-m MODULE …` is a program of its own."""
+    return [sys.executable, *(() if args[:1] == ("-m",) else ("-m", "coordinator.cli", "-A", "tasks")), *args]
 
 
 def called(folder: Path, own: Mapping[str, str], *args: str) -> Done:

@@ -161,5 +161,5 @@ def kill_all(worker: Worker) -> None:
 
 
 def server_seconds(fleet: Fleet) -> float:
-    seconds, micro = fleet.coordinator.store.client.time()
+    seconds, micro = fleet.coordinator.store._client.time()
     return float(seconds) + float(micro) / 1e6

@@ -1,14 +1,19 @@
-"""The files of the library of Redis Functions, read as text: its steps with their headers, and who names whom."""
+"""The files of both libraries of Redis Functions, read as text: their steps with headers, and who names whom."""
 
 import re
 from typing import NamedTuple
 
-from coordinator.store.library import RULES, STEPS, text_of
+from coordinator.store import library
+from tasks.documents.library import text_of
 
 _STEP = re.compile(
     r"^((?:--[^\n]*\n)*)step\.define\('(\w+)', \{([^}]*)\}, function\(([\w, ]*)\)\n(.*?)^end\)$",
     re.MULTILINE | re.DOTALL,
 )
+
+
+RULES = (*library.RULES[:-1], "versions", library.RULES[-1])
+STEPS = (*library.STEPS, "document")
 
 
 class Step(NamedTuple):

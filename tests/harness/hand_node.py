@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from coordinator.fleet.nodes import About, Nodes
-from coordinator.jobs.options import Options, Target, TaskDefault
+from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.store.wire import Arg
@@ -37,7 +37,7 @@ def sketch(keys: str | list[str], task: str = "shop.work", queue: str = "celery"
     settings = Settings.load(options.pop("settings", {}), {}, {})
     tell = options.pop("tell", False)
     target = Target("shop", lambda step: TaskDefault(queue, result=tell))
-    return Requests(settings, target).make(keys, {"task": task, **named}, cast(Options, options))
+    return Requests(settings, target).make(keys, {"task": task, **named}, cast(SubmitOptions, options))
 
 
 class Puppet:
@@ -67,7 +67,7 @@ class Puppet:
         number = next(self._numbers)
         if not bell:
             bell = f"{number}-by-hand"
-            self.store.client.zadd(self.store.key("rung", self.name), {bell: 2**53})
+            self.store._client.zadd(self.store.key("rung", self.name), {bell: 2**53})
         token, runner = token or f"{self.name}-token-{number:04}", runner or f"{self.name}-runner-{number}"
         given = self.store.step("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)
         return _taken(given, token, runner)
@@ -95,11 +95,11 @@ class Puppet:
         return [bool(reply) for reply in self.store.step("lease_renew", self.ttl, *pairs)]
 
     def work(self) -> dict[bytes, bytes]:
-        entries: Any = self.store.client.hgetall(self.store.key("work", self.name))
+        entries: Any = self.store._client.hgetall(self.store.key("work", self.name))
         return dict(entries)
 
     def rung(self) -> list[str]:
-        bells: Any = self.store.client.zrange(self.store.key("rung", self.name), 0, -1)
+        bells: Any = self.store._client.zrange(self.store.key("rung", self.name), 0, -1)
         return [bell.decode() for bell in bells]
 
     def ready(self) -> list[str]:
@@ -113,9 +113,9 @@ class Puppet:
     def lapse(self, *job_ids: str) -> None:
         """Their leases and locks end as if the ttl had passed."""
         for job_id in job_ids:
-            self.store.client.zadd(self.store.key("leases"), {job_id: 1}, xx=True)
+            self.store._client.zadd(self.store.key("leases"), {job_id: 1}, xx=True)
             for key in self.lanes.job(job_id).keys:
-                self.store.client.delete(self.store.key("lock", key))
+                self.store._client.delete(self.store.key("lock", key))
 
     def locked_by(self, key: str, *slot: str) -> str | None:
         return locked_by(self.store, key, *slot)
@@ -139,13 +139,13 @@ def playing(module: Any) -> Puppet:
 
 def locked_by(store: Store, key: str, *slot: str) -> str | None:
     """The token that its lock, or this slot of it, names."""
-    held: Any = store.client.get(store.key("slot" if slot else "lock", *slot, key))
+    held: Any = store._client.get(store.key("slot" if slot else "lock", *slot, key))
     return held and str(held.decode().partition(" ")[0])
 
 
 def ready_jobs(store: Store, kind: str = "shop\ncelery") -> list[str]:
     """In no order; and each group that has some stands in its turn, once."""
-    client: Any = store.client
+    client: Any = store._client
     groups = client.lrange(store.key("ready", kind), 0, -1)
     there = {name for name in client.scan_iter(store.key("group", "*")) if name.decode().endswith("\n" + kind)}
     assert sorted(store.key("group", f"{group.decode()}\n{kind}").encode() for group in groups) == sorted(there)

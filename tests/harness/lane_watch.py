@@ -25,5 +25,5 @@ class Seen(NamedTuple):
 
 def watched(store: Store, key: str) -> AbstractContextManager[list[Seen]]:
     """What the lane has, looked at again and again until the body ends."""
-    script = store.client.register_script(LOOK)
+    script = store._client.register_script(LOOK)
     return looking(lambda: Seen(*script(keys=[store.key("line", key)], args=[store.key("job", "")])), pause=0.002)

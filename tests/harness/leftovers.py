@@ -19,6 +19,7 @@ _LASTING = (
     "counts",
     "declared",
     "seen:",
+    "homes:",
 )
 _OPEN = (
     "line",
@@ -45,7 +46,6 @@ _OF_DOCUMENTS = (
     "prepare:",
     "acked:",
     "pointer:",
-    "sum:",
     "document:",
     "replicas:",
     "history:",
@@ -53,12 +53,12 @@ _OF_DOCUMENTS = (
     "stored:",
     "server:",
 )
-_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "chosen:", "times:")
+_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "times:")
 
 
 def leftovers(store: Store) -> list[str]:
     """Keys without a ttl that belong to no job that is still to be done, no line, no schedule."""
-    client = store.client
+    client = store._client
     names = [name.decode() for name in client.scan_iter(_escaped(store.prefix) + "*", 1000)]
     return sorted(name for name in names if client.ttl(name) == -1 and not _owned(store, name[len(store.prefix) :]))
 
@@ -66,12 +66,12 @@ def leftovers(store: Store) -> list[str]:
 def _collecting(store: Store, kind: str, sorter: str) -> bool:
     """What a sorter has is about orders that it holds."""
     if kind == "sorters":
-        names = [name.decode() for name in store.client.zrange(store.key("sorters"), 0, -1)]
-        return all(store.client.exists(store.key("collected", name), store.key("batch", name)) for name in names)
+        names = [name.decode() for name in store._client.zrange(store.key("sorters"), 0, -1)]
+        return all(store._client.exists(store.key("collected", name), store.key("batch", name)) for name in names)
     if kind == "sorter":
-        return bool(store.client.exists(store.key("collected", sorter)))
-    ids = [member.partition(b"\0")[2].decode() for member in store.client.zrange(store.key(kind, sorter), 0, -1)]
-    return all(store.client.hget(store.key("job", job_id), "state") == b"collected" for job_id in ids)
+        return bool(store._client.exists(store.key("collected", sorter)))
+    ids = [member.partition(b"\0")[2].decode() for member in store._client.zrange(store.key(kind, sorter), 0, -1)]
+    return all(store._client.hget(store.key("job", job_id), "state") == b"collected" for job_id in ids)
 
 
 def _escaped(prefix: str) -> str:
@@ -79,7 +79,7 @@ def _escaped(prefix: str) -> str:
 
 
 def _owned(store: Store, name: str) -> bool:
-    client = store.client
+    client = store._client
     kind = name.partition(":")[0]
     if name.startswith((*_LASTING, *_OF_NODES, *_OF_DOCUMENTS, "tick:", "schedule", "entries", "steer")):
         return True

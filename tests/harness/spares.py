@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from coordinator.local import child
 
-CLOCK = "coordinator.clock"
-OURS = (CLOCK, "coordinator.worker")
+CLOCK = "coordinator.warden.clock"
+OURS = (CLOCK, "coordinator.warden.errands")
 SPARE = "spare"
 LONGEST = 1 << 20  # bytes of a message
 MOST_FDS = 8
@@ -119,6 +119,7 @@ class Became:
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
         start_new_session: bool = False,
+        bufsize: int = -1,
     ) -> None:
         self.args = args
         self.returncode: int | None = None
@@ -127,7 +128,7 @@ class Became:
         theirs = -1
         if stdin == subprocess.PIPE:
             theirs, mine = os.pipe()
-            self.stdin = os.fdopen(mine, "wb")
+            self.stdin = os.fdopen(mine, "wb", bufsize)
             stdin = theirs
         elif stdin == subprocess.DEVNULL:
             stdin = theirs = os.open(os.devnull, os.O_RDWR)

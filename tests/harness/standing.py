@@ -83,7 +83,7 @@ class Standing:
     def _idle(self, fleet: Fleet, worker: Worker) -> bool:
         """Neither a job nor an ordinary task is there, on the broker or at work."""
         store = fleet.coordinator.store
-        if fleet.coordinator.lanes() or store.client.exists(store.key("work", worker.name)):
+        if fleet.coordinator.lanes() or store._client.exists(store.key("work", worker.name)):
             return False
         app = fleet.app(self._node.app).app
         if self._rabbitmq:
@@ -98,9 +98,9 @@ class Standing:
 
     def _clear(self, fleet: Fleet) -> None:
         store = fleet.coordinator.store
-        for name in store.client.scan_iter(f"{store.prefix}*", 1000):
+        for name in store._client.scan_iter(f"{store.prefix}*", 1000):
             if not name.decode()[len(store.prefix) :].startswith(OF_THE_NODE):
-                store.client.delete(name)
+                store._client.delete(name)
         with self._server.client(3) as log:
             for name in log.scan_iter(f"{fleet.prefix}.*", 1000):
                 log.delete(name)

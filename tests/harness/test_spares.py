@@ -18,7 +18,7 @@ if argv := spares.keep(1):
     sys.exit(3)
 
 def started():
-    command = [sys.executable, "-m", "coordinator.clock", str(voice)]
+    command = [sys.executable, "-m", "coordinator.warden.clock", str(voice)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[voice], start_new_session=True)
 
 os.chdir(sys.argv[1])
@@ -30,7 +30,7 @@ child.stdin.flush()
 print(child.wait(10), child.poll() == child.returncode)
 os.close(voice)
 print(os.read(ear, 10000).decode())
-again = subprocess.Popen([sys.executable, "-m", "coordinator.clock", "1"], stdin=-3, stderr=-3)
+again = subprocess.Popen([sys.executable, "-m", "coordinator.warden.clock", "1"], stdin=-3, stderr=-3)
 print(type(child).__name__, type(again).__name__, again.wait(30) != 0)
 """
 
@@ -42,7 +42,7 @@ def test_it_has_what_its_parent_gives_it_and_a_second_program_is_a_new_process(t
     ended, said, kinds = done.stdout.splitlines()
     assert ended == "3 True"
     argv, line, folder, environ, leads = eval(said)
-    assert argv[:2] == ["-m", "coordinator.clock"]
+    assert argv[:2] == ["-m", "coordinator.warden.clock"]
     assert (line, folder, environ, leads) == ("a line\n", str(tmp_path), env | {"A": "b"}, True)
     assert kinds == "Became _Popen True"
 

@@ -24,20 +24,18 @@ WHOLE = (
     "tests/fleet/test_keyed_arrivals.py::test_a_stranger_s_message_lands_in_the_lane_under_its_own_id",
     "tests/fleet/test_keyed_arrivals.py::test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails",
     "tests/fleet/test_limits.py",
-    "tests/fleet/test_rescue.py::test_what_a_killed_node_had_not_acknowledged_runs_once_elsewhere_within_seconds",
+    "tests/fleet/test_node_loss.py::test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_it",
     "tests/fleet/test_results.py::test_at_no_moment_has_a_job_succeeded_and_its_result_is_not_there",
     "tests/fleet/test_watched.py",
     "tests/fleet/test_worker.py::test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on",
     "tests/fleet/test_worker.py::test_limits_stop_an_attempt_and_the_lane_goes_on",
     "tests/coordinator/aio",
     "tests/coordinator/broker",
-    "tests/coordinator/execution",
+    "tests/coordinator/celery_patches",
+    "tests/coordinator/runner",
     "tests/coordinator/store/test_client.py",
     "tests/coordinator/store/test_connections.py",
     "tests/coordinator/store/test_steps.py",
-    "tests/coordinator/store/test_wire.py",
-    "tests/coordinator/worker/test_listening.py",
-    "tests/coordinator/worker/test_unacked.py",
 )
 
 

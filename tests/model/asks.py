@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.jobs.options import Options, Target, TaskDefault
+from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
 from coordinator.jobs.request import JobRequest, Requests
 from coordinator.settings import Settings
 from tests.model import record
@@ -44,6 +44,7 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "moved": {"queue": "other"},
     "alone": {"weight": "all"},
     "room": {"room": 1},
+    "replace": {"when_busy": "replace"},
 }
 
 
@@ -87,7 +88,7 @@ class Ask:
             tasks = [one | {"options": {"queue": queue}} for queue in steps]
             options.pop("queue")
             signature |= {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
-        wanted = Options(
+        wanted = SubmitOptions(
             when_busy=self._when_busy(),
             job_id=self.name,
             priority=self.priority,
@@ -98,9 +99,9 @@ class Ask:
             rollback=self._undo() if "undo" in asked else None,
             on_failure="hold" if asked.get("hold") else "release",
             not_before=None if span else self._asked_time("later") if "later" in asked else None,
-            weight=asked.get("weight", 1),
+            exclusive=asked.get("weight") == "all",
             max_waiting=asked.get("room"),
-            unite={"what": asked["unite"]} if "unite" in asked else {},
+            merge_args={"what": asked["unite"]} if "unite" in asked else {},
         )
         wanted |= asked.get("grab", {})
         target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))

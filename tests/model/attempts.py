@@ -34,7 +34,7 @@ class Attempts(Undoing):
         if job.plain:
             self.end_lapsed(job.keys[0])
         looked_at = {"skip": job.keys, "skip last": job.keys[-1:]}.get(when_busy, ())
-        if busy := self.busy(looked_at):
+        if busy := self.busy(looked_at, job.alone):
             of = next((other.id for other in self.line(busy)), job.id)
             return Submitted("skipped", 0 if self.line(job.keys[0]) else -1, of, "")
         for other in self.jobs.values():
@@ -43,6 +43,9 @@ class Attempts(Undoing):
         for key in job.keys:
             if room is not None and self.waiting(key) >= room:
                 return Submitted("full", self.waiting(key), key, "")
+        if when_busy == "replace":
+            job.replaces = True
+            self.replace(job.keys)
         return self._enter(job)
 
     def _enter(self, job: Job) -> Submitted:
@@ -226,8 +229,11 @@ class Attempts(Undoing):
     def retry_later(self, job: Job, delay: int) -> str:
         self.counts["retries"] += 1
         self.let_go(job)
-        job.state, job.due = "retrying", self.now + delay
-        return job.state
+        if delay > 0:
+            job.state, job.due = "retrying", self.now + delay
+        else:
+            self.put_back(job)
+        return "retrying"
 
     def advance(self, job: Job) -> str:
         self.let_go(job)
@@ -276,7 +282,7 @@ class Attempts(Undoing):
         if how == "timed_out":
             return self.retry_later(job, delay) if job.attempts_left() else self.give_up(job, "failed")
         if how == "handed":
-            job.forgiven += 1
+            job.attempt, job.token = job.attempt - 1, ""
             self.put_back(job)
             return "ready"
         return self.count_loss(job)

@@ -92,18 +92,18 @@ class Clocked(Store):
         super().__init__(settings, ringer=lambda node, bell: None)
         self.library = library(mutation)
         self.used: set[str] = set()
-        self.client.set(self.prefix + "time", BEGINNING)
+        self._client.set(self.prefix + "time", BEGINNING)
 
-    def step(self, name: str, *args: Arg, job_id: str | None = None, eager: bool = False) -> Any:
+    def step(self, name: str, *args: Arg, job_id: str | None = None) -> Any:
         self.used.add(name)
-        return super().step(name, *args, job_id=job_id, eager=eager)
+        return super().step(name, *args, job_id=job_id)
 
     def jump(self, ms: int) -> int:
         """The new time."""
-        return int(self.client.eval(_JUMP, 1, self.prefix, ms))
+        return int(self._client.eval(_JUMP, 1, self.prefix, ms))
 
     def forget(self) -> None:
         """Delete all that was written under this prefix."""
-        names = list(self.client.scan_iter(self.prefix + "*", 1000))
+        names = list(self._client.scan_iter(self.prefix + "*", 1000))
         if names:
-            self.client.delete(*names)
+            self._client.delete(*names)

@@ -1,7 +1,7 @@
 """Grabs on a real Redis beside a plain model: processes that win, end, lapse, are replaced, and ask twice."""
 
 from dataclasses import dataclass
-from json import loads
+from json import dumps, loads
 from random import Random
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.model.steps import Stepping, act
 KEEP = 1_000_000
 INSTANCES = [("k", "1"), ("k", "2"), ("k/1", "")]
 PICK = range(1000)
+ATTEMPTS = [1, 2, 2, 9]
 
 
 @dataclass
@@ -30,10 +31,19 @@ class Instance:
     value: str = ""
     till: int = 0
     taken: int = 0  # of a job: its takings so far
+    failures: int = 0
+    earlier: tuple[str, ...] = ()
 
     def told(self, state: str) -> list[str]:
         attempt = str(self.attempt) if self.attempt else ""
-        return [state, self.fence, attempt, self.about, self.started, self.ended, self.value]
+        return [state, self.fence, attempt, self.about, self.started, self.ended, self.value, "\n".join(self.earlier)]
+
+    def earlier_of(self, state: str) -> tuple[str, ...]:
+        """Once somebody else has won it."""
+        if not self.about:
+            return ()
+        names = ("state", "fence", "attempt", "about", "started", "ended", "value")
+        return (dumps(dict(zip(names, self.told(state)[:7], strict=True))), *self.earlier)[:10]
 
 
 ANY = '"any"'
@@ -41,11 +51,20 @@ ANY = '"any"'
 
 def parsed(told: list[str]) -> list[Any]:
     """The winner is told as JSON, and so is the error of a job that an operator ended, which may be ANY."""
-    return [*told[:3], loads(told[3] or "null"), *told[4:6], ANY if told[6] == ANY else loads(told[6] or "null")]
+    past = [{name: value for name, value in loads(line).items() if value} for line in told[7].splitlines()]
+    for one in past:
+        one["about"] = loads(one["about"])
+    return [*told[:3], loads(told[3] or "null"), *told[4:6], loads(told[6] or "null"), past]
 
 
 def told_alike(told: list[str], expected: list[str]) -> bool:
-    return parsed([*told[:6], ANY if expected[6] == ANY else told[6]]) == parsed(expected)
+    found, wanted = parsed(told), parsed(expected)
+    if expected[6] == ANY:
+        found[6] = wanted[6]
+    for ours, theirs in zip(found[7], wanted[7], strict=False):
+        if theirs.get("value") == ANY:
+            ours["value"] = ANY
+    return found == wanted
 
 
 @dataclass(frozen=True)
@@ -114,32 +133,32 @@ class Grabbing(Stepping):
         """One that asked lately, mostly the last."""
         return self.asked[-1 - pick % min(len(self.asked), 5 if pick % 3 == 0 else 2)]
 
-    @act(6, names=INSTANCES)
-    def grab(self, names: tuple[str, str]) -> None:
+    @act(6, names=INSTANCES, attempts=ATTEMPTS)
+    def grab(self, names: tuple[str, str], attempts: int) -> None:
         part = Part(*names, f"grab:{self.on.new('g')}", self.on.new_token())
         self.asked.append(part)
-        self._take(part)
+        self._take(part, attempts)
 
-    @act(2, pick=PICK)
-    def grab_late(self, pick: int) -> None:
+    @act(2, pick=PICK, attempts=ATTEMPTS)
+    def grab_late(self, pick: int, attempts: int) -> None:
         """A request comes once more, while Redis knows its lease, or never knew it: a process asks for 2 s at most."""
         part = self.part(pick)
         if part.job in self.model.jobs or part.job not in self.on.history.over:
-            self._take(part)
+            self._take(part, attempts)
 
-    def _take(self, part: Part) -> None:
+    def _take(self, part: Part, attempts: int) -> None:
         one, state = self.read(part.key, part.instance)
         lane, about = lane_of(part.key, part.instance), f'"{part.job}"'
         expected = one.told(state)
         if state == "running" and one.token == part.token:
             expected[0] = "won"
-        elif state not in ("running", "complete"):
-            expected = self._won(part, lane, about, one)
-        args = (lane, part.job, part.token, TTL, asks.LIFETIME, KEEP, about)
+        elif state not in ("running", "complete") and not (state == "failed" and one.failures >= attempts):
+            expected = self._won(part, lane, about, one, state)
+        args = (lane, part.job, part.token, TTL, asks.LIFETIME, KEEP, attempts, about)
         answer = self.on.call("grab_take", *args)
         assert told_alike(answer, expected), f"should be {expected}, is {answer}"
 
-    def _won(self, part: Part, lane: str, about: str, one: Instance) -> list[str]:
+    def _won(self, part: Part, lane: str, about: str, one: Instance, state: str) -> list[str]:
         self.model.end_lapsed(lane)
         if self.model.busy((lane,)) or part.job in self.model.jobs:
             return Instance().told("busy")
@@ -149,8 +168,9 @@ class Grabbing(Stepping):
         self.on.history.came(job.id, 0)
         wall = self.model.wall
         self.instances[part.key, part.instance] = Instance(
-            "running", part.job, part.token, fence, one.attempt + 1, about, str(wall), till=wall + KEEP + asks.LIFETIME
-        )
+            "running", part.job, part.token, fence, one.attempt + 1, about, str(wall), till=wall + KEEP + asks.LIFETIME,
+            failures=one.failures, earlier=one.earlier_of(state),
+        )  # fmt: skip
         return self.instances[part.key, part.instance].told("won")
 
     @act(5, pick=PICK, state=["complete", "failed"], value=['"done"', "null"])
@@ -169,8 +189,28 @@ class Grabbing(Stepping):
             del self.model.jobs[part.job]
             one.state, one.value, one.ended = state, value, str(self.model.wall)
             one.till, expected = self.model.wall + KEEP, "ended"
+            one.failures += state == "failed"
         args = (part.job, part.token, state, KEEP, value)
         assert self.on.call("grab_end", lane_of(part.key, part.instance), *args) == expected
+
+    @act(2, names=INSTANCES, named=range(4))
+    def release(self, names: tuple[str, str], named: int) -> None:
+        """`named`: 0 = whoever has it, 1 = another than that."""
+        one, state = self.read(*names)
+        attempt = "" if not named else int(one.attempt or 0) + (named == 1)
+        expected = one.about if state in ("running", "failed") and named != 1 else ""
+        of_job = state == "running" and not one.token
+        if expected and of_job:
+            self.model.cancel(one.job)
+        elif expected:
+            if state == "running":
+                self.model.leave(self.model.jobs[one.job], "succeeded")
+                del self.model.jobs[one.job]
+            one.state, one.value, one.ended, one.failures = "abandoned", ANY, str(self.model.wall), 0
+        again, self.again = self.again, self.again and bool(named) and not of_job
+        answer = self.on.call("grab_release", lane_of(*names), attempt, "why", "who", then="")
+        assert (answer and loads(answer)) == (expected and loads(expected))
+        self.again = again
 
     @act(2, names=INSTANCES)
     def look(self, names: tuple[str, str]) -> None:

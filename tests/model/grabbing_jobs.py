@@ -44,12 +44,16 @@ class GrabbingJobs(Grabbing):
             well = job.state == "succeeded"
             one.state, one.value = ("complete", '"detail"') if well else ("failed", ANY)
             one.ended, one.till = str(self.model.wall), self.model.wall + KEEP
+            one.failures += not well
 
-    def _new(self, job_id: str, before: Instance) -> Instance:
+    def _new(self, job_id: str, before: Instance, state: str) -> Instance:
         about = f'{{"identifier": "{job_id}", "host": "", "pid": 0, "node": ""}}'
         till, job = self.model.wall + KEEP + AGES, self.model.jobs.get(job_id)
         taken = job.attempt if job else 0
-        return Instance("running", job_id, "", "", before.attempt + 1, about, till=till, taken=taken)
+        return Instance(
+            "running", job_id, "", "", before.attempt + 1, about, till=till, taken=taken, failures=before.failures,
+            earlier=before.earlier_of(state),
+        )  # fmt: skip
 
     @act(8, names=INSTANCES[:2], flavour=FLAVOURS, known=range(4), pick=PICK)
     def submit(self, names: tuple[str, str], flavour: str, known: int, pick: int) -> None:
@@ -59,7 +63,7 @@ class GrabbingJobs(Grabbing):
             names, flavour = self.of_jobs[job_id], "bare"
         ask = asks.Ask(
             job_id or self.on.new("j"), (lane_of(*names),), 0, self.model.wall, "", **asks.FLAVOURS[flavour],
-            max_attempts=2, key=names[0], grab={"instance": names[1], "keep": KEEP / 1000},
+            max_attempts=2, key=names[0], grab={"instance": names[1], "keep_instance": KEEP / 1000},
         )  # fmt: skip
         one, state = self.read(*names)
         again, self.again = self.again, False
@@ -70,7 +74,7 @@ class GrabbingJobs(Grabbing):
             new = ask.name not in self.model.jobs
             expected = list(self.model.submit(ask.job, "queue"))
             if new:
-                one = self.instances[names] = self._new(ask.name, one)
+                one = self.instances[names] = self._new(ask.name, one, state)
                 state = "running"
                 self.on.history.again(ask.name, 0, "back")
                 self.on.history.takings.pop(ask.name, None)
@@ -105,7 +109,7 @@ class GrabbingJobs(Grabbing):
             if state in ("running", "complete"):
                 assert self.on.call("job_retry", name, "why", "who", "back") == job.state
                 return
-            self.instances[names] = self._new(name, one)
+            self.instances[names] = self._new(name, one, state)
             self.on.history.again(name, 0, "back")
         expected = self.model.retry(name, "back")
         assert self.on.call("job_retry", name, "why", "who", "back") == expected

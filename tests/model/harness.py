@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kombu.utils.json import dumps
 
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from tests.model import batches
 from tests.model.clock import Clocked, Mutation
@@ -83,7 +83,7 @@ class Harness:
         assert self.call("clock_read") == [model.now, model.wall, model.uptime]
 
     def dump(self) -> Dump:
-        return Dump(self.store.client, self.store.prefix)
+        return Dump(self.store._client, self.store.prefix)
 
     def check(self) -> None:
         dump = self.dump()
@@ -141,12 +141,12 @@ class Harness:
         runner, bell, token = self.new("r"), self.new("b"), self.new_token()
         known = self.model.nodes[node].incarnation
         rung = self.store.key("rung", node)
-        self.store.client.zadd(rung, {bell: 2**53})
+        self.store._client.zadd(rung, {bell: 2**53})
         asked = (node, "another" if another else known, runner, bell, token)
         given = self.call("runner_take", *asked, TTL)
         if another and known:
             assert not given
-            self.store.client.zrem(rung, bell)
+            self.store._client.zrem(rung, bell)
         else:
             self.asked.append(asked)
             self.taken(given, token, node, runner)

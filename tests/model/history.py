@@ -67,15 +67,18 @@ class History:
                     yield f"{name} goes before {better} on {key}"
 
     def _takings(self, held: Held) -> Iterator[str]:
-        """In one step a job is taken once at most; each taking has a fence greater than all before."""
+        """In one step a job is taken once at most, and its count goes back only where it was handed over; each taking
+        has a fence greater than all before.
+        """
         fences = []
         for name, record in held.records.items():
             takings = int(record.get("attempt", 0)) - self.takings.get(name, 0)
-            if takings not in (0, 1):
+            handed = takings == -1 and record["state"] == "ready" and not record["token"]
+            if takings not in (0, 1) and not handed:
                 yield f"{name} was taken {takings} times in one step"
-            if takings and name in self.over:
+            if takings > 0 and name in self.over:
                 yield f"{name} runs again after its end"
-            if takings:
+            if takings > 0:
                 fences.append(int(record["fence"]))
         if fences and (min(fences) <= self.fence or len(set(fences)) < len(fences)):
             yield f"fences {fences} after {self.fence}"

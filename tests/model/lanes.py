@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.model.record import BEGINNING, TERMINAL, Job
 
 RESOLUTION, GAP = 500, 2_000  # ms: how seldom the clock is noted, and what a silence is longer than
-MARGIN = 60_000_000  # µs by which the first fence is ahead
+MARGIN, SPACE = 60_000_000, 10_000  # µs by which a server's first fence is ahead of the clock, and of the last one
 WORTH, FRONT = 2**20, 2**53  # places that a point of priority is worth; before all of them
 SILENT = 3_000
 
@@ -40,7 +40,7 @@ class Lanes:
         self.wall = self.now = self.uptime = self.last = self.noted = BEGINNING
         self.away, self.gap = 0, GAP
         self.sequence = self.fronts = 0
-        self.fence = 0
+        self.fence, self.begins = 0, True
         self.jobs: dict[str, Job] = {}
         self.alias: dict[str, str] = {}
         self.paused: set[str] = set()
@@ -88,10 +88,14 @@ class Lanes:
         line = self.line(key)
         return line.index(job) if job in line else -1
 
-    def busy(self, keys: tuple[str, ...]) -> str:
-        """The first of these lines in which one more would wait; "" = none."""
-        busy = (key for key in keys if key in self.paused or len(self.line(key)) >= self.limit(key))
-        return next(busy, "")
+    def busy(self, keys: tuple[str, ...], alone: bool = False) -> str:
+        """The first of these lines at whose end one more would wait; "" = none."""
+        for key in keys:
+            line = self.line(key)
+            heavy = bool(line) and (alone or any(job.alone for job in line))
+            if heavy or key in self.paused or len(line) >= self.limit(key):
+                return key
+        return ""
 
     def waiting(self, key: str) -> int:
         return sum(job.state == "waiting" for job in self.line(key))
@@ -99,7 +103,8 @@ class Lanes:
     # Turns
 
     def next_fence(self) -> int:
-        self.fence = max(self.fence + 1, self.now * 1000) + (0 if self.fence else MARGIN)
+        ahead, space = (MARGIN, SPACE) if self.begins else (0, 1)
+        self.fence, self.begins = max(self.fence + space, self.now * 1000 + ahead), False
         return self.fence
 
     def next_order(self, priority: int, to: str = "back") -> tuple[int, int]:

@@ -185,6 +185,7 @@ class Machine(Stepping):
 
     def _sweep(self, gap: int) -> None:
         expected = self.model.sweep(0, gap)
+        self.again = self.again and not self.model.is_more_over()
         due = len(self.model.due_sorters())
         answer = self.on.call("sweep", 0, gap, then=[1, [], [], due, 0])
         assert answer == [*expected, due, 0], f"should be {expected}, {due}, is {answer}"

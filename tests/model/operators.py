@@ -30,6 +30,12 @@ class Model(Sweeps):
         self.unqueue(job)
         return self.give_up(job, "cancelled")
 
+    def replace(self, keys: tuple[str, ...]) -> None:
+        """Those at work now, and those that wait to replace them; not those that are admitted as these end."""
+        others = [job for key in keys for job in self.line(key) if job.place]
+        for job in reversed([job for job in others if job.state != "waiting" or job.replaces]):
+            self.cancel(job.id)
+
     def to_be_stopped(self, job: Job) -> None:
         node = self.nodes[job.node]
         if job.runner in node.work:
@@ -63,10 +69,11 @@ class Model(Sweeps):
         job.phase = job.stop = job.ends = job.rollback = ""
 
     def release(self, key: str, holder: str) -> str:
-        line = self.line(key)
-        job = next((job for job in line if job.id == holder), line[0] if line else None)
-        if not job or job.taken is None or holder not in ("", job.id):
+        """Of those that were started, from this one; "" = the one that was started first."""
+        started = [job for job in self.line(key) if job.taken is not None and holder in ("", job.id)]
+        if not started:
             return ""
+        job = min(started, key=lambda job: (job.taken, job.id))
         self.unqueue(job)
         if job.state == "running" and job.place:
             self.to_be_stopped(job)

@@ -54,6 +54,7 @@ class Job:
     asked: str = ""
     sealed: bool = False
     move: str = ""
+    replaces: bool = False
 
     state: str = "waiting"
     token: str = ""

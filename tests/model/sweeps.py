@@ -41,15 +41,22 @@ class Sweeps(Sorters):
         return job.state == "scheduled" and not job.span
 
     def _expire(self, by_wall: bool) -> None:
-        now = self.wall if by_wall else self.now
-        mine = [job for job in self.jobs.values() if job.by_the_wall() == by_wall]
-        over = [(job.expiry, job.id) for job in mine if job.expiry is not None and job.expiry <= now]
-        for _, name in sorted(over):
+        for _, name in sorted(self._over(by_wall)):
             if self.waits_for_room(self.jobs[name]):
                 self.jobs[name].given_up = self.now
             elif self.jobs[name].expiry is not None:
                 self.unqueue(self.jobs[name])
                 self.give_up(self.jobs[name], "expired")
+
+    def _over(self, by_wall: bool) -> list[tuple[int, str]]:
+        now = self.wall if by_wall else self.now
+        mine = [job for job in self.jobs.values() if job.by_the_wall() == by_wall]
+        return [(job.expiry, job.id) for job in mine if job.expiry is not None and job.expiry <= now]
+
+    def is_more_over(self) -> bool:
+        """The sweep ended a rollback of a job whose own lifetime was over: it is held until the next sweep."""
+        over = [self.jobs[name] for by_wall in (False, True) for _, name in self._over(by_wall)]
+        return any(not self.waits_for_room(job) for job in over)
 
     def waits_for_room(self, job: Job) -> bool:
         """A rollback that some node may run."""

@@ -10,9 +10,7 @@ from coordinator.store.library import text_of
 from tests.harness.each import each
 from tests.harness.redis import RedisServer
 from tests.model.clock import Mutation, library
-from tests.model.met import MET
 from tests.model.mutants import MUTATIONS
-from tests.model.mutants.memory import FAULTS
 from tests.model.wholes import Whole
 
 STEPS = 60
@@ -52,14 +50,10 @@ def test_a_mutation_changes_what_is_there(mutation: Mutation) -> None:
 
 
 def test_no_fault_is_named_twice() -> None:
-    assert len({one.why for one in [*MUTATIONS, *FAULTS]}) == len([*MUTATIONS, *FAULTS])
+    assert len({one.why for one in MUTATIONS}) == len(MUTATIONS)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if not one.seldom], ids=named)
 def test_the_machine_sees_that(mutation: Mutation, redis_server: RedisServer) -> None:
-    """In a course that is known to meet it, and finds nothing without it; else in any other."""
-    url = redis_server.url(9)
-    known = [MET[mutation.why]] if mutation.why in MET else []
-    assert not is_seen(url, None, known)
-    assert is_seen(url, mutation, [*known, *courses(OFTEN)])
+    assert is_seen(redis_server.url(9), mutation, courses(OFTEN))

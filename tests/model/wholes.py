@@ -29,12 +29,17 @@ class Whole(Courses):
 
     @act(pick=PICK, part="nodes", node=NODE)
     def lose_a_child(self, pick: int, node: str) -> None:
-        """A worker begins a sub-task. Nobody says that it was lost while that worker lives."""
-        name, known = self.any_job(pick), self.model.nodes[node]
-        job = self.model.jobs.get(name)
-        assert self.on.call("child_began", name, "task", node, known.incarnation or "one") == bool(job and not job.over)
+        """A worker begins a sub-task. Nobody says that it was lost while that worker lives; once its attempt went on
+        without it, it does not begin again.
+        """
+        name, known, child = self.any_job(pick), self.model.nodes[node], self.on.new("c")
+        job, began = self.model.jobs.get(name), (name, child, 1, node, known.incarnation or "one")
+        noted = bool(job and not job.over)
+        assert self.on.call("child_began", *began) == noted
         if known.incarnation:
-            assert self.on.call("children_lost", name, "task", "other") == []
+            assert self.on.call("children_lost", name, child, "other") == []
+        self.on.call("children_over", name, child)
+        assert self.on.call("child_began", *began) == (-1 if noted else 0)
 
     @act(when=parked, seldom=0, pick=PICK, key=KEY)
     def end_a_child(self, pick: int, key: str) -> None:

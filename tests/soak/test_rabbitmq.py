@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import UnknownJob
-from coordinator.broker.confirmed import confirmed
-from tests.coordinator.inbox.senders import QUEUE
+from coordinator.celery_patches.confirmed import confirmed
+from tests.coordinator.warden.inbox.senders import QUEUE
 from tests.harness.fleet import Fleet
 from tests.harness.rabbitmq import Broker, RabbitServer
 from tests.harness.redis import RedisServer

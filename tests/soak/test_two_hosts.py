@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.local.member_server import MemberServer
+from examples.demo.member_server import MemberServer
 from tests.fleet.tasks.hosts import namespaces, namespaces_are_permitted, proxied
 from tests.fleet.tasks.test_two_hosts import cut_off, members
 from tests.harness.postgres import PostgresServer

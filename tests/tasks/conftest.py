@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
 from tasks.harvest import Asked, Outcome, harvest_member
-from tasks.local.member_server import MemberServer
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory, Record
@@ -141,7 +141,7 @@ def run(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Run:
         "COORDINATOR_PREFIX": prefix,
         "CELERY_BROKER_URL": redis_server.url(5),
         "TASKS_DATA_DIR": str(tmp_path / "data"),
-        "COORDINATOR_REPLICA_DIR": str(tmp_path / "replicas"),
+        "TASKS_REPLICA_DIR": str(tmp_path / "replicas"),
     }
     return lambda *args, **env: called(tmp_path, own | env, *args)
 

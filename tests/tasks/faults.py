@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tasks.local.member_server import MemberServer, Reply, Request, failure
+from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.member_node.client import Failing, Malformed, MemberNodeError, MemberRefused, MemberTimedOut, TooLarge
 
 AWKWARD = ["doi:10.5063/F1/a?b#c%2F d", "ünïcødé/日本", "..", "a+b&c=d;e", "%", "<&>\"'", "ark:/1/x", "{x}|^`\\"]
@@ -25,15 +25,15 @@ Fault = Callable[[Request], Reply]
 
 
 def faulty(
-    server: MemberServer, fault: Fault, *, meta: set[str] | None = None, listings: set[int] | None = None
+    server: MemberServer, fault: Fault, *, meta: set[str] | None = None, listings: int | None = None
 ) -> Counter[str]:
-    """Answers by `fault` for the system metadata of some pids, or for some listings (the first is 1). Counts all."""
+    """Answers by `fault` for the system metadata of some pids, or from so many listings on. Counts all."""
     seen: Counter[str] = Counter()
 
     def hook(request: Request) -> Reply | None:
         kind = "/".join(request.path)
         seen[kind] += 1
-        if request.path[0] == "object" and listings is not None and seen[kind] in listings:
+        if request.path[0] == "object" and listings is not None and seen[kind] >= listings:
             return fault(request)
         if request.path[0] == "meta" and meta is not None and request.path[1] in meta:
             return fault(request)

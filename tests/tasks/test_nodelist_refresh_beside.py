@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from tasks.member_node import instants
+from tasks import instants
 from tests.tasks.conftest import RIVER, day, river_with
 from tests.tasks.nodelist.lists import Lists, Turns, calls, synced
 

@@ -8,4 +8,4 @@ coordinator = Coordinator(url=f"{body.URL}/0")
 
 
 def lock(name: str) -> AbstractContextManager[Any]:
-    return coordinator.lock(name, wait=300)
+    return coordinator.lock(name, blocking_timeout=300)

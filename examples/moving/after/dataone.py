@@ -29,4 +29,4 @@ def refresh(member: str, pid: str | None = None) -> Submission:
     """Any number of calls during a run make one more run after it, over all objects that they name."""
     named = {"pids": [pid] if pid else None}
     signature = synchronize.s(member, pids=named["pids"])
-    return coordinator.submit(f"sync/{member}", signature, when_busy="defer", unite=named)
+    return coordinator.submit(f"sync/{member}", signature, when_busy="defer", merge_args=named)

@@ -8,7 +8,7 @@ from examples.moving.work import work
 
 def nightly(server: str, day: str) -> dict[str, Any]:
     """Each server calls it for the same day."""
-    with coordinator.grab("report-26", day, server, on_losing="wait") as grab:
+    with coordinator.grab("report-26", day, server) as grab:
         if grab.won:
             grab.complete(work(f"{server}/{day}"))
-    return grab.told()
+    return grab.as_dict()

@@ -15,7 +15,7 @@ def count(stock: str, shelf: str) -> str:
 
 def count_here(stock: str, shelf: str) -> tuple[str, int]:
     """In any process, without Celery: what was done, and the fence."""
-    with coordinator.lock(f"stock/{stock}", ttl=30, wait=300) as lease:
+    with coordinator.lock(f"stock/{stock}", ttl=30, blocking_timeout=300) as lease:
         done = work(f"{stock}/{shelf}")
         lease.check()  # LeaseLost: somebody else may have it by now, so write nothing
         return done, lease.fence

@@ -1,4 +1,4 @@
-"""Items, their events, and what components note."""
+"""Items, their events and profiles, and what components note."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -38,7 +38,6 @@ def upgrade() -> None:
     op.create_table(
         "components",
         sa.Column("component", NAME, primary_key=True),
-        sa.Column("simultaneous", sa.Integer),
         sa.Column("ran", INSTANT),
         sa.Column("job", ATTEMPT),
         sa.Column("submitted", sa.Integer),
@@ -57,10 +56,19 @@ def _create_items() -> None:
         sa.Column("directory", sa.Text),
         *(sa.Column(name, INSTANT, nullable=False) for name in ("registered", "modified")),
         sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("profile", sa.BigInteger),
         sqlite_autoincrement=True,
     )
     op.create_index("items_by_rank", "items", ["rank", "number"])
     op.create_index("items_by_batch", "items", ["batch", "round_trip"])
+    op.create_index("items_by_profile", "items", ["profile", "rank", "number"])
+    op.create_table(
+        "profiles",
+        sa.Column("number", NUMBER, primary_key=True),
+        sa.Column("digest", sa.String(64), nullable=False, unique=True),
+        sa.Column("profile", sa.Text, nullable=False),
+        sqlite_autoincrement=True,
+    )
 
 
 def _create_events() -> None:
@@ -80,6 +88,4 @@ def _create_events() -> None:
         sa.UniqueConstraint("component", "item", "attempt"),
         sqlite_autoincrement=True,
     )
-    read = ["type", "item", "number", "removed", "success", "revision"]
-    op.create_index("events_by_type", "events", read)
     op.create_index("events_of_items", "events", ["item", "number"])

@@ -1,4 +1,4 @@
-"""The tables of the harvest. Databases from before migrations have them: there this changes nothing."""
+"""The tables of the harvest."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,7 +16,7 @@ def upgrade() -> None:
         sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
         *(sa.Column(name, INSTANT) for name in ("last_harvested", "last_complete", "ran_at")),
         *(sa.Column(name, sa.Text) for name in ("outcome", "error")),
-        if_not_exists=True,
+        *(sa.Column(name, INSTANT) for name in ("silent_since", "alone_until")),
     )
     _create_objects()
     op.create_table(
@@ -24,7 +24,7 @@ def upgrade() -> None:
         sa.Column("member", MEMBER, primary_key=True),
         sa.Column("kind", sa.String(16), primary_key=True),
         *(sa.Column(name, INSTANT, nullable=False) for name in ("started_from", "position")),
-        if_not_exists=True,
+        sa.Column("began", INSTANT),
     )
     op.create_table(
         "failures",
@@ -35,9 +35,16 @@ def upgrade() -> None:
         sa.Column("status", sa.Integer),
         sa.Column("tries", sa.Integer, nullable=False),
         *(sa.Column(name, INSTANT, nullable=False) for name in ("failed_at", "next_try")),
-        if_not_exists=True,
     )
-    op.create_index("failures_by_next_try", "failures", ["member", "next_try"], if_not_exists=True)
+    op.create_index("failures_by_next_try", "failures", ["member", "next_try"])
+    for name, column in (("sightings", "seen"), ("gone", "since")):  # apart from the objects, whose rows are large
+        op.create_table(
+            name,
+            sa.Column("member", MEMBER, primary_key=True),
+            sa.Column("pid", sa.Text, primary_key=True),
+            sa.Column(column, INSTANT, nullable=False),
+            sqlite_with_rowid=False,
+        )
 
 
 def _create_objects() -> None:
@@ -54,6 +61,5 @@ def _create_objects() -> None:
         *(sa.Column(name, sa.Text) for name in ("obsoletes", "obsoleted_by")),
         sa.Column("document", sa.LargeBinary, nullable=False),
         sa.Column("fence", sa.BigInteger, nullable=False),
-        if_not_exists=True,
     )
-    op.create_index("objects_by_date", "objects", ["member", "listed"], if_not_exists=True)
+    op.create_index("objects_by_date", "objects", ["member", "listed"])

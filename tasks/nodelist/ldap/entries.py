@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.member_node import instants
+from tasks import instants
 from tasks.member_node.member import Member, Ping, Property, ReplicationPolicy, Restriction, Schedule, Service
 from tasks.nodelist.ldap.schema import (
     ADMITTED,

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tasks.member_node import instants
+from tasks import instants
 from tasks.member_node.member import SCHEDULE
 
 Attributes = Mapping[str, tuple[str, ...]]

@@ -8,10 +8,15 @@ from typing import Any
 from weakref import ref
 
 import pytest
+from redis.asyncio.connection import Connection
 
 from coordinator import Coordinator, SettingsError, StoreUnavailable, aio
+from coordinator.aio.requests import MOST, Requests
+from coordinator.store.wire import pack
+from tests.coordinator.aio.awaiting import until
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 
 def test_calls_that_find_no_connection_wait_for_one_attempt_together(proxy: Proxy, prefix: str) -> None:
@@ -19,7 +24,7 @@ def test_calls_that_find_no_connection_wait_for_one_attempt_together(proxy: Prox
         async with aio.Coordinator(url=proxy.url(), prefix=prefix, timeout=0.5) as jobs:
             proxy.swallow()
             began = time.monotonic()
-            found = await asyncio.gather(*(jobs.counts() for _ in range(20)), return_exceptions=True)
+            found = await asyncio.gather(*(jobs.counts() for _ in range(100)), return_exceptions=True)
             assert all(isinstance(one, StoreUnavailable) for one in found)
             assert time.monotonic() - began < 4
             proxy.heal()
@@ -49,13 +54,61 @@ def test_a_connection_that_keeps_silent_is_given_up_also_where_each_call_is_canc
     asyncio.run(body())
 
 
+def test_a_connection_for_notices_that_keeps_silent_is_replaced(press: Any, proxy: Proxy) -> None:
+    sent = press.coordinator.submit("k", press.print.s(1))
+    store = press.coordinator.store
+    channel = store.key("done", sent.job_id)
+
+    def subscribed() -> bool:
+        return bool(store._client.pubsub_numsub(channel)[0][1])
+
+    async def wait(jobs: aio.Coordinator) -> None:
+        while True:
+            with suppress(StoreUnavailable):
+                await jobs.wait(sent.job_id)
+
+    async def body() -> None:
+        async with aio.Coordinator(url=proxy.url(), prefix=press.coordinator.settings.prefix, timeout=0.5) as jobs:
+            waiting = asyncio.create_task(wait(jobs))
+            await until(subscribed)
+            proxy.swallow()
+            proxy.heal()  # what is open stays silent
+            await asyncio.to_thread(store._client.client_kill_filter, _type="pubsub")
+            assert not await asyncio.to_thread(subscribed)
+            await until(subscribed)
+            waiting.cancel()
+
+    asyncio.run(body())
+    press.coordinator.cancel(sent.job_id)
+
+
+def test_a_cancelled_request_leaves_its_reply_to_nobody(redis_server: RedisServer) -> None:
+    async def opened() -> Connection:
+        connection = Connection(port=redis_server.port, protocol=2)
+        await connection.connect()
+        return connection
+
+    async def body() -> None:
+        requests = Requests(opened, 20)
+        for number in range(3 * MOST):
+            asked = asyncio.create_task(requests.ask_many([pack("ECHO", f"{number} lost")]))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.wait([asked])
+            assert await requests.ask_many([pack("ECHO", str(number))]) == [str(number).encode()]
+        await requests.close()
+
+    asyncio.run(body())
+
+
 def test_a_loop_that_was_blocked_for_longer_than_the_timeout_hears_its_replies(redis_server: RedisServer) -> None:
     async def body() -> None:
         async with aio.Coordinator(url=redis_server.url(0), timeout=0.3) as jobs:
             assert await jobs.counts()
             asked = asyncio.create_task(jobs.counts())
             requests = jobs._connections.here.requests
-            while not requests._waiting:
+            while requests._idle:
                 await asyncio.sleep(0)
             time.sleep(0.5)
             assert await asked
@@ -99,7 +152,10 @@ def test_the_end_of_a_loop_closes_also_what_its_last_tasks_opened(press: Any) ->
         return asyncio.get_running_loop()
 
     holders: list[asyncio.Task[None]] = []
+    client = press.coordinator.store._client
+    before = len(client.client_list())
     loop = asyncio.run(body())
+    wait_until(lambda: len(client.client_list()) == before)
     assert not press.coordinator.lanes()
     assert not asyncio.all_tasks(loop)
 

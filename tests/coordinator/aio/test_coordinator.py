@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,11 @@ from coordinator import (
     WaitTimeout,
     aio,
 )
+from coordinator.aio.requests import MOST
 from coordinator.errors import CoordinatorError
+from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.schedules import Every
+from coordinator.scheduler.timetable import Entries
 from tests.coordinator.aio.awaiting import awaiting, until
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -57,11 +61,13 @@ async def turns() -> AsyncIterator[list[float]]:
 
 def channels(press: Any) -> set[bytes]:
     store = press.coordinator.store
-    return set(store.client.execute_command("PUBSUB CHANNELS", store.key("done", "*")))
+    return set(store._client.execute_command("PUBSUB CHANNELS", store.key("done", "*")))
 
 
-def connections(press: Any) -> int:
-    return len(press.coordinator.store.client.client_list())
+def connections(press: Any) -> tuple[int, int]:
+    """How many there are, and how many of them bring notices."""
+    clients = press.coordinator.store._client.client_list()
+    return len(clients), sum(client["sub"] != "0" for client in clients)
 
 
 def test_a_job_is_submitted_read_waited_for_and_gives_its_result(press: Any) -> None:
@@ -101,7 +107,7 @@ def test_what_is_wrong_is_told_as_by_the_other_coordinator(press: Any) -> None:
         with pytest.raises(JobFailed):
             await jobs.get(sent.job_id)
         assert await jobs.retry(sent.job_id) == "ready"
-        press.coordinator.close()
+        press.coordinator.stop_submitting()
         with pytest.raises(ShuttingDown):
             await jobs.submit("k", press.print.s(1))
         await jobs.cancel(sent.job_id)
@@ -122,7 +128,7 @@ def test_a_task_at_work_submits_also_where_its_process_ends(press: Any) -> None:
         return asyncio.run(submit())
 
     task = press.app.task(submitting, name="press.submit", shared=False)
-    press.coordinator.close()
+    press.coordinator.stop_submitting()
     assert task.apply().get() == "started"
     press.finish_all()
 
@@ -142,11 +148,12 @@ def test_a_plain_client_has_its_own_settings(press: Any) -> None:
 def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(press: Any) -> None:
     async def body(jobs: aio.Coordinator) -> None:
         sent = await jobs.submit_many([(f"k/{n}", press.print.s(n)) for n in range(MANY)])
-        before = await asyncio.to_thread(connections, press)
+        before, _ = await asyncio.to_thread(connections, press)
         async with turns() as took:
             waits = [asyncio.create_task(jobs.wait(one.job_id, 60)) for one in sent]
             await until(lambda: len(channels(press)) == MANY)
-            assert await asyncio.to_thread(connections, press) <= before + 1
+            total, listening = await asyncio.to_thread(connections, press)
+            assert (total <= before + MOST, listening) == (True, 1)
             ends = [(one.job_id, "all at once", "me") for one in sent]
             await asyncio.to_thread(press.coordinator.store.step_many, "job_cancel", ends)
             found = [await one for one in waits]
@@ -196,14 +203,14 @@ def test_redis_away_is_told_and_its_return_is_used_at_once(own_redis: RedisServe
     async def body() -> None:
         async with aio.Coordinator(host) as jobs:
             assert await jobs.counts()
-            sent = await jobs.submit("k", {"task": "t", "args": [], "options": {}}, unknown="wait")
+            sent = await jobs.submit("k", {"task": "t", "args": [], "options": {}}, if_unknown="wait")
             waiting = asyncio.create_task(jobs.wait(sent.job_id))
             await asyncio.sleep(0.1)
             await asyncio.to_thread(own_redis.kill)
             with pytest.raises(StoreUnavailable):
                 await waiting
             with pytest.raises(StoreUnavailable):
-                await jobs.submit("k", {"task": "t", "args": [], "options": {}}, unknown="wait")
+                await jobs.submit("k", {"task": "t", "args": [], "options": {}}, if_unknown="wait")
             await asyncio.to_thread(own_redis.start)
             assert (await jobs.job(sent.job_id)).state == "ready"
             with pytest.raises(WaitTimeout):
@@ -234,7 +241,7 @@ def test_it_follows_the_master_of_sentinels(tmp_path: Path) -> None:
         async def body() -> None:
             async with aio.Coordinator(url=sentinels.url(0), prefix="sentinels", timeout=1) as jobs:
                 task = {"task": "t", "args": [], "options": {}}
-                sent = await jobs.submit("k", task, unknown="wait")
+                sent = await jobs.submit("k", task, if_unknown="wait")
                 waiting = asyncio.create_task(jobs.wait(sent.job_id))
                 await asyncio.to_thread(sentinels.settle)
                 with first.client() as client:
@@ -273,10 +280,10 @@ def test_each_loop_has_connections_of_its_own(press: Any) -> None:
         asyncio.run(body())
 
 
-def test_where_jobs_run_in_place_they_do_so_here_too(
+def test_where_jobs_run_in_the_test_s_thread_they_do_so_here_too(
     press: Any, coordinator_jobs: Callable[[Coordinator], Any]
 ) -> None:
-    in_place = coordinator_jobs(press.coordinator)
+    inline = coordinator_jobs(press.coordinator)
 
     async def body(jobs: aio.Coordinator) -> None:
         sent = await jobs.submit("k", press.print.s(5))
@@ -285,7 +292,7 @@ def test_where_jobs_run_in_place_they_do_so_here_too(
             pass
 
     awaiting(press, body)
-    assert [job.key for job in in_place.submitted] == ["k"]
+    assert [job.key for job in inline.submitted] == ["k"]
 
 
 def test_a_call_that_is_not_awaited_is_refused(press: Any) -> None:
@@ -296,3 +303,109 @@ def test_a_call_that_is_not_awaited_is_refused(press: Any) -> None:
             jobs._twin.counts()
 
     asyncio.run(body())
+
+
+WORK = {"task": "press.print", "args": [1], "options": {}}
+
+
+async def locked(jobs: aio.Coordinator) -> None:
+    async with jobs.lock("free"):
+        pass
+
+
+async def timed_out(what: Awaitable[object]) -> None:
+    with suppress(WaitTimeout):
+        await what
+
+
+async def grabbed(jobs: aio.Coordinator) -> None:
+    await jobs.grab("a key", "an instance", "me")
+
+
+CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
+    "submit": lambda jobs: jobs.submit("k", WORK),
+    "submit_many": lambda jobs: jobs.submit_many([("k", WORK)]),
+    "job": lambda jobs: jobs.job("ready"),
+    "wait": lambda jobs: timed_out(jobs.wait("ready", 0.1)),
+    "get": lambda jobs: timed_out(jobs.get("ready", 0.1)),
+    "lock": locked,
+    "grab": grabbed,
+    "cancel": lambda jobs: jobs.cancel("waiting"),
+    "retry": lambda jobs: jobs.retry("waiting"),
+    "why": lambda jobs: jobs.why("ready"),
+    "counts": lambda jobs: jobs.counts(),
+    "lane": lambda jobs: jobs.lane("k"),
+    "lanes": lambda jobs: jobs.lanes(),
+    "nodes": lambda jobs: jobs.nodes(),
+    "grabs": lambda jobs: jobs.grabs(),
+    "sorters": lambda jobs: jobs.sorters(),
+    "move": lambda jobs: jobs.move("waiting", to="front"),
+    "set_limit": lambda jobs: jobs.set_limit("k", 1),
+    "pause": lambda jobs: jobs.pause("k"),
+    "resume": lambda jobs: jobs.resume("k"),
+    "release": lambda jobs: jobs.release("k"),
+    "drain": lambda jobs: jobs.drain("one"),
+    "undrain": lambda jobs: jobs.undrain("one"),
+    "retarget": lambda jobs: jobs.retarget("press.old", "press.print"),
+    "release_grab": lambda jobs: jobs.release_grab("a key", "an instance"),
+    "sorter add": lambda jobs: jobs.sorter("s").add("1", "k", WORK),
+    "sorter orders": lambda jobs: jobs.sorter("s").orders(),
+    "entries put": lambda jobs: jobs.entries.put(Entry("e", Every(3600), "press.print")),
+    "entries all": lambda jobs: jobs.entries.all(),
+    "entries entry": lambda jobs: jobs.entries.entry("e"),
+    "entries pause": lambda jobs: jobs.entries.pause("e"),
+    "entries resume": lambda jobs: jobs.entries.resume("e"),
+    "entries skip_next": lambda jobs: jobs.entries.skip_next("e"),
+    "entries run_now": lambda jobs: jobs.entries.run_now("e"),
+    "entries change": lambda jobs: jobs.entries.change("e", Every(60)),
+    "entries restore": lambda jobs: jobs.entries.restore("e"),
+    "entries history": lambda jobs: jobs.entries.history("e"),
+    "entries remove": lambda jobs: jobs.entries.remove("e"),
+}
+ASK_NOTHING = {"error_of", "aclose", "entries", "sorter"}  # by themselves
+NOT_AWAITED = {  # no Redis is asked, or a session of a database is
+    "close", "inbox", "run_once", "schedule_source", "stop_submitting", "submit_on_commit", "warden_plugin",
+}  # fmt: skip
+
+
+def calls_of(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_every_verb_of_the_other_coordinator_is_there() -> None:
+    public = {
+        name
+        for kind in Coordinator.__mro__
+        for name, part in vars(kind).items()
+        if callable(part) and not name.startswith("_")
+    }
+    assert public - calls_of(aio.Coordinator) <= NOT_AWAITED
+    assert calls_of(Entries) == calls_of(aio.coordinator.Entries)
+
+
+def test_no_verb_stops_the_loop_while_redis_is_silent(press: Any, proxy: Proxy) -> None:
+    """Each is asked of a plain client, which learns of tasks from the nodes: Redis answers first, then it is silent."""
+    verbs = calls_of(aio.Coordinator) - ASK_NOTHING
+    verbs |= {f"entries {name}" for name in calls_of(aio.coordinator.Entries)}
+    verbs |= {f"sorter {name}" for name in calls_of(aio.coordinator.Sorter)}
+    assert CALLS.keys() == verbs
+    press.coordinator.submit_many([("k", WORK, {"job_id": one}) for one in ("ready", "waiting")])
+    url, prefix = proxy.url(), press.coordinator.settings.prefix
+
+    async def body() -> float:
+        for call in CALLS.values():
+            async with aio.Coordinator(url=url, prefix=prefix) as jobs:
+                await call(jobs)
+        assert press.coordinator.nodes()  # a plain one may block the loop of its thread, as in a notebook
+        proxy.swallow()
+        latest, calls = 0.0, [call(aio.Coordinator(url=url, prefix=prefix, timeout=1)) for call in CALLS.values()]
+        asked = asyncio.gather(*calls, return_exceptions=True)
+        while not asked.done():
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            latest = max(latest, time.monotonic() - before)
+        ends = dict(zip(CALLS, await asked, strict=True))
+        assert {type(end) for end in ends.values()} == {StoreUnavailable}, ends
+        return latest
+
+    assert asyncio.run(body()) < 0.5

@@ -13,7 +13,7 @@ def test_a_lock_is_held_by_one_task_at_a_time_in_the_order_of_their_coming(press
     seen: list[tuple[int, int]] = []
 
     async def hold(jobs: aio.Coordinator, number: int) -> None:
-        async with jobs.lock("stock", wait=20) as lease:
+        async with jobs.lock("stock", blocking_timeout=None if number % 2 else 20) as lease:
             await lease.check()
             seen.append((number, lease.fence))
             await asyncio.sleep(0.01)
@@ -37,7 +37,7 @@ def test_a_lock_is_held_by_one_task_at_a_time_in_the_order_of_their_coming(press
                 raise ZeroDivisionError
         async with jobs.lock("stock"):
             with pytest.raises(WouldDeadlock):
-                async with jobs.lock("stock", wait=5):
+                async with jobs.lock("stock", blocking_timeout=5):
                     pass
 
     async def hold_at_once(jobs: aio.Coordinator) -> None:
@@ -49,7 +49,7 @@ def test_a_lock_is_held_by_one_task_at_a_time_in_the_order_of_their_coming(press
 
 def test_a_cancelled_task_gives_up_its_lock_and_its_place_in_line(press: Any) -> None:
     async def hold(jobs: aio.Coordinator, wait: float) -> None:
-        async with jobs.lock("stock", ttl=30, wait=wait):
+        async with jobs.lock("stock", ttl=30, blocking_timeout=wait):
             await asyncio.sleep(60)
 
     async def body(jobs: aio.Coordinator) -> None:
@@ -81,7 +81,7 @@ def test_a_grab_is_won_by_one_task_and_the_others_hear_its_end(press: Any) -> No
     async def body(jobs: aio.Coordinator) -> None:
         won = await jobs.grab("report", 1, "first")
         lost = await jobs.grab("report", 1, "second")
-        assert (won.won, lost.won, lost.state) == (True, False, "incomplete")
+        assert (won.won, lost.won, lost.state) == (True, False, "waiting")
         assert lost.winner
         assert lost.winner.identifier == "first"
         waiting = asyncio.create_task(lost.wait(20))

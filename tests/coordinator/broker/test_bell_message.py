@@ -68,7 +68,7 @@ def test_each_message_has_a_tag_of_its_own_also_that_of_a_bell_that_is_rung_agai
         register(node, dict(about_bells(app, store, node.name)))
     rung(node)
     [bell] = node.rung()
-    node.store.client.zadd(node.store.key("rung", node.name), {bell: 1})  # overdue
+    node.store._client.zadd(node.store.key("rung", node.name), {bell: 1})  # overdue
     beat = node.nodes.beat(node.name, "a", {})
     assert beat is not None
     assert beat.bells == []
@@ -85,7 +85,7 @@ def test_a_bell_that_is_put_there_is_overdue_after_two_seconds_whoever_submitted
     node.store.ringer = None  # a plain client
     node.submit("a")
     [bell] = node.rung()
-    due: Any = node.store.client.zscore(node.store.key("rung", node.name), bell)
+    due: Any = node.store._client.zscore(node.store.key("rung", node.name), bell)
     assert 1900 <= due - int(bell.partition("-")[0]) <= 2100
     assert len(in_queue(redis_server, prefix, node)) == 1
 
@@ -98,7 +98,7 @@ def test_where_the_server_refuses_the_caller_publishes(
     register(node, about | {"bell_queue": str(about["bell_queue"]).replace("8 ", "9999 ", 1)})
     [(name, bell)] = rung(node)
     assert (name, [bell]) == (node.name, node.rung())
-    node.store.client.zadd(node.store.key("rung", node.name), {bell: 1})
+    node.store._client.zadd(node.store.key("rung", node.name), {bell: 1})
     beat = node.nodes.beat(node.name, "a", {})
     assert beat is not None
     assert beat.bells == [bell]

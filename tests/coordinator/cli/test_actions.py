@@ -15,7 +15,7 @@ ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def test_submit_puts_a_job_in_line_and_its_arguments_in_the_record(call: Call, coordinator: Coordinator) -> None:
-    ship = ("submit", "order/1", "shop.ship", "--unknown", "wait")
+    ship = ("submit", "order/1", "shop.ship", "--if-unknown", "wait")
     made = loaded(call(*ship, "--args", "[42]", "--kwargs", '{"fast": true}', "--json"))
     job = coordinator.job(made["id"])
     assert (made["outcome"], job.keys, job.task) == ("queued", ("order/1",), "shop.ship")
@@ -58,7 +58,7 @@ def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node
     assert told(call("why", "j")).startswith(f"lane 'order/1' is paused by {ME} since 20")
     assert node.take() is None
     call("pause", "order/2", "--why", "stocktaking", "--by", "ann")
-    ahead = told(call("submit", "order/2", "shop.ship", "--unknown", "wait", "--id", "lone"))
+    ahead = told(call("submit", "order/2", "shop.ship", "--if-unknown", "wait", "--id", "lone"))
     assert ahead.startswith("lone is in front: lane 'order/2' is paused by ann since 20")
     assert told(call("resume", "order/1", "--why", "disk changed", "--by", "ann")) == "order/1 goes on"
     assert told(call("resume", "order/1", "--why", "twice")) == "order/1 was not paused"
@@ -120,7 +120,7 @@ def test_a_retried_job_keeps_the_id_that_melted_into_it_and_no_strangers(call: C
     node.finish(node.must_take())
     node.finish(node.must_take(), "failed")
     assert told(call("retry", "alias", "--why", "mended")) == "alias is ready"
-    ttls = {name: node.store.client.ttl(node.store.key("job", name)) for name in ("1", "j", "alias")}
+    ttls = {name: node.store._client.ttl(node.store.key("job", name)) for name in ("1", "j", "alias")}
     assert (ttls["1"] > 0, ttls["j"], ttls["alias"]) == (True, -1, -1)
     assert node.order() == ["j"]
 
@@ -164,11 +164,14 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
             told(call("-A", "depot2", "submit", "k", "parts.lift", "--id", "j"))
             == "j is in front: job j is ready, and no living node is of the app 'depot'"
         )
+        node.nodes.register(
+            "depot", "a", {"app": "depot", "capacity": 1, "ordinary": 0, "load": 0}, ["app depot", "queue celery"], []
+        )
         unknown = call("-A", "depot2", "submit", "k", "parts.lower")
         assert (unknown.exit_code, "unknown task 'parts.lower'" in unknown.stderr) == (1, True)
         (line,) = told(call("why", "j")).splitlines()
         assert "'depot'" in line
-        kept = node.store.client.hmget(node.store.key("job", "j"), "class", "tell")
+        kept = node.store._client.hmget(node.store.key("job", "j"), "class", "tell")
         assert kept == [b"depot\nheavy", None], "nobody is to be told of a result that the task ignores"
     finally:
         for name in ("depot2", "parts"):

@@ -13,7 +13,7 @@ def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinat
     coordinator.grab("nightly", "a", "server 1").complete({"rows": 3})
     with coordinator.grab("nightly", "b", "server 2") as running, coordinator.grab("hourly", 1, "server 1"):
         lines = told(call("grabs", "nightly")).splitlines()
-        assert lines[0].split() == ["KEY", "INSTANCE", "WINNER", "HOST", "STATE", "ATTEMPT", "STARTED", "ENDED"]
+        assert lines[0].split() == ["KEY", "INSTANCE", "WINNER", "HOST", "STATE", "ATTEMPT", "STARTED", "ENDED", "WHY"]
         found = json.loads(told(call("grabs", "nightly", "--json")))
         assert [(one["instance"], one["state"], one["winner"][0]) for one in found] == [
             ("b", "running", "server 2"),
@@ -25,6 +25,20 @@ def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinat
         assert "grab nightly b" in lanes
         assert running.won
     assert told(call("grabs", "nobody")).count("\n") == 0
+
+
+def test_a_grab_is_released_by_its_name_and_keeps_who_did_it_and_why(call: Call, coordinator: Coordinator) -> None:
+    coordinator.grab("nightly", "a", "server 1")
+    release = ("grabs", "release", "nightly", "a", "--why", "it hangs", "--by", "ann", "--attempt", "1")
+    assert told(call(*release)) == "nightly a is taken from server 1"
+    assert told(call(*release)) == "nobody has nightly a"
+    second = coordinator.grab("nightly", "a", "server 2")
+    assert told(call(*release)) == "nobody has nightly a"
+    second.complete()
+    assert len(told(call("grabs", "nightly")).splitlines()) == 2
+    _heads, last, first = told(call("grabs", "nightly", "--history")).splitlines()
+    assert "server 2" in last
+    assert all(part in first for part in ("server 1", "abandoned", "it hangs", "ann"))
 
 
 def test_a_submit_with_an_instance_says_who_has_it_and_waits_for_the_end(
@@ -41,7 +55,7 @@ def test_a_submit_with_an_instance_says_who_has_it_and_waits_for_the_end(
     assert call(*asked).stdout == "one (one, pid 0) has done it: nothing was submitted\n"
     assert loaded(call("grabs", "nightly", "--json"))[0]["state"] == "complete"
     grab = coordinator.grab("nightly", "b", "server 1")
-    client = coordinator.store.client
+    client = coordinator.store._client
     before = client.pubsub_channels()
 
     def end() -> None:

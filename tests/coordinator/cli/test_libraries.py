@@ -11,7 +11,7 @@ def test_the_command_lists_libraries_and_removes_old_ones(call: Call, own_redis:
     newer.library = OTHER
     store.step("fence_next")
     newer.step("fence_next")
-    store.client.function_load("#!lua name=theirs\nredis.register_function('f', function() return 1 end)")
+    store._client.function_load("#!lua name=theirs\nredis.register_function('f', function() return 1 end)")
     mine = library.current()
     listed = call("libraries", COORDINATOR_URL=url).stdout
     rows = {line.split()[0]: line.split()[1:] for line in listed.splitlines()[1:]}

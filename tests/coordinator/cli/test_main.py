@@ -12,6 +12,7 @@ import pytest
 from coordinator import Coordinator, SettingsError
 from coordinator.local.redis import free_port
 from tests.harness.command import Call, loaded, refused, told
+from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 
 
@@ -19,7 +20,7 @@ from tests.harness.redis import RedisServer
 def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
     """Two jobs in one lane and one in another; no node lives."""
     task = {"task": "shop.ship", "args": [42], "kwargs": {}, "options": {}}
-    ids = [coordinator.submit(key, task, unknown="wait").job_id for key in ("order/1", "order/1", "stock/7")]
+    ids = [coordinator.submit(key, task, if_unknown="wait").job_id for key in ("order/1", "order/1", "stock/7")]
     yield ids
     for job_id in ids:
         coordinator.cancel(job_id)
@@ -45,7 +46,9 @@ def test_a_command_of_a_group_is_suggested_where_its_name_stands_alone(call: Cal
 
 def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, coordinator: Coordinator) -> None:
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    first, second, melted = (coordinator.submit("order/1", task, when_busy="defer", unknown="wait") for _ in range(3))
+    first, second, melted = (
+        coordinator.submit("order/1", task, when_busy="defer", if_unknown="wait") for _ in range(3)
+    )
     listed = {job["id"] for job in loaded(call("jobs", "--json"))}
     for submission in (second, first):
         coordinator.cancel(submission.job_id)
@@ -63,7 +66,7 @@ def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[
 def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
     assert loaded(call("sorters", "--json")) == []
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task, unknown="wait")
+    coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task, if_unknown="wait")
     (held,) = loaded(call("sorters", "--json"))
     assert (held["name"], held["collected"], held["flushing"]) == ("stock", 1, 0)
     heads, row = call("sorters").stdout.splitlines()
@@ -80,6 +83,19 @@ def test_status_counts_jobs_and_says_what_is_wrong(call: Call, waiting: list[str
     assert "no node is alive" in result.stderr
     assert "keeps nothing on disk" in result.stderr
     assert loaded(call("status", "--json"))["jobs"] == {"ready": 2, "waiting": 1}
+
+
+def test_status_tells_since_when_no_node_sweeps(call: Call, coordinator: Coordinator) -> None:
+    store = coordinator.store
+    node = Puppet(store)
+    node.up()
+    assert "none yet" in call("status").stdout
+    node.sweep()
+    told = call("status")
+    assert "sweep  last 0." in told.stdout
+    assert "swept" not in told.stderr
+    store._client.hset(store.key("swept"), "last", store.now() - 60_000)
+    assert "no node has swept for 60 s" in call("status").stderr
 
 
 def test_a_redis_that_keeps_its_data_and_evicts_nothing_is_not_warned_of(own_redis: RedisServer, call: Call) -> None:
@@ -255,7 +271,6 @@ def test_a_url_in_the_place_of_the_app_is_refused_with_the_way_out() -> None:
         Coordinator("redis://:secret@localhost")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", ["demo", "up", "nodelist"])
-def test_a_command_of_the_service_says_where_it_is_to_be_found(call: Call, command: str) -> None:
-    wrong = call(command)
-    assert (wrong.exit_code, "run it in a checkout of celery-coordinator" in wrong.stderr) == (2, True)
+def test_a_command_that_an_app_may_have_says_how_to_name_the_app(call: Call) -> None:
+    wrong = call("nodelist")
+    assert (wrong.exit_code, "if it is one of your app's, name the app with -A" in wrong.stderr) == (2, True)

@@ -59,7 +59,7 @@ def test_what_no_living_node_has_is_named(
 def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
     node: Puppet, coordinator: Coordinator
 ) -> None:
-    made = coordinator.submit("a", {"task": "shop.unknown"}, unknown="wait")
+    made = coordinator.submit("a", {"task": "shop.unknown"}, if_unknown="wait")
     (told,) = coordinator.why(made.job_id)
     assert told.endswith("no living node that serves the queue 'celery' knows the task 'shop.unknown'")
     coordinator.cancel(made.job_id)
@@ -119,10 +119,11 @@ def test_a_parked_job_leads_to_the_sub_result_that_is_not_over(node: Puppet, coo
     assert parked == "job parent is parked until all of its 2 sub-results have ended: task, child"
     assert root.startswith("job child runs on node one")
     node.finish(child)
-    node.store.step("child_began", "parent", "task", "one", "a")
+    node.store.step("child_began", "parent", "task", parent.fence, "one", "a")
     again, begun, rest, end = coordinator.why("parent")
     assert (again, begun) == (parked, "sub-task task was begun on node one")
-    assert rest == "nobody has noted that the other 1 began, or they have ended"
+    assert rest.startswith("the other 1 have not begun, or have ended; a message that a lost node had fetched comes")
+    assert "visibility_timeout" in rest
     assert end.startswith("its max_lifetime ends the wait at the latest: 20")
     coordinator.cancel("parent")
 

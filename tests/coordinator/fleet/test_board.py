@@ -106,8 +106,8 @@ def test_notices_of_dead_processes_and_boards_of_dead_workers_are_removed(board:
     with subprocess.Popen(["sleep", "600"]) as process:
         dead = f"{process.pid}.{processes.birth(process.pid)}"
         process.kill()
-    mine = board.folder.name.removesuffix(processes.identity())
-    left, of_another_container = tmp_path / f"{mine}{dead}", tmp_path / f"celery-coordinator-1-{dead}"
+    mine = board.folder.name.partition(processes.identity())[0]
+    left, of_another_container = tmp_path / f"{mine}{dead}.x", tmp_path / f"celery-coordinator-1-{dead}.x"
     left.mkdir()
     of_another_container.mkdir()
     board.pen(f"{dead}.runner")
@@ -117,6 +117,13 @@ def test_notices_of_dead_processes_and_boards_of_dead_workers_are_removed(board:
     Board.open()
     assert not left.exists()
     assert of_another_container.exists()
+
+
+def test_the_clock_of_a_worker_that_restarts_removes_no_board_of_the_next_one(board: Board) -> None:
+    """SIGHUP: the same process, and so the same identity; the old clock may end later."""
+    after = Board.open()
+    Board(board.folder).close()
+    assert after.folder.exists()
 
 
 def test_where_there_is_no_shared_memory_a_folder_of_the_system_serves(

@@ -75,8 +75,9 @@ def test_a_job_handed_over_goes_before_what_waits_and_counts_neither_loss_nor_at
     one.submit("b", job_id="other")
     coordinator.drain("one")
     assert one.lose(taken, "handed") == "ready"
+    assert (one.renew(taken), one.finish(taken).verdict) == ([False], "lost")
     again = two.must_take()
-    assert (again.id, again.attempt, again.losses) == ("j", 2, 0)
+    assert (again.id, again.attempt, again.losses) == ("j", 1, 0)
     assert one.finish(taken).verdict == "lost"
     assert two.finish(again, "raised").state == "failed"
     assert coordinator.counts()["losses"] == 0

@@ -1,7 +1,6 @@
 """A job rings the least busy node, by a count of the tests' own."""
 
 import random
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -85,8 +84,8 @@ def test_a_node_that_does_not_answer_its_bells_comes_last_until_it_does(coordina
     (bell,) = hung.rung()
     key = coordinator.store.key("rung", "hung")
     old = f"{int(bell.split('-')[0]) - 1100}-0"
-    coordinator.store.client.zadd(key, {old: coordinator.store.client.zscore(key, bell) or 0})
-    coordinator.store.client.zrem(key, bell)
+    coordinator.store._client.zadd(key, {old: coordinator.store._client.zscore(key, bell) or 0})
+    coordinator.store._client.zrem(key, bell)
     hung.nodes.beat("hung", "a", {})
     hung.sweep()
     assert (hung.rung(), len(other.rung())) == ([old], 1)
@@ -99,45 +98,3 @@ def test_a_node_that_does_not_answer_its_bells_comes_last_until_it_does(coordina
     hung.submit("c")
     assert len(hung.rung()) == 1
     assert len(hung.order()) == 1
-
-
-def test_what_a_node_was_chosen_for_is_kept_with_the_reason_ten_times(coordinator: Coordinator) -> None:
-    one, two = Puppet(coordinator.store, "one"), Puppet(coordinator.store, "two")
-    one.up(capacity=20)
-    two.up(capacity=20)
-    two.nodes.beat("two", "a", {"load": 1, "ordinary": 10})
-    for number in range(9):
-        one.submit(f"k{number}")
-    two.up(capacity=20, queue="slow")
-    one.nodes.beat("one", "a", {"ordinary": 4})
-    one.submit("slow", queue="slow")
-    (busy, other) = one.nodes.all()
-    assert (busy.name, other.name) == ("one", "two")
-    assert [choice["passed"] for choice in busy.choices] == [0] * 9
-    assert busy.choices[0]["score"] == pytest.approx(0.4)
-    assert (busy.choices[0]["next"], float(busy.choices[0]["next_score"])) == ("two", pytest.approx(0.51))
-    assert busy.choices[0]["class"] == "shop\ncelery"
-    assert [choice["class"] for choice in other.choices] == ["shop\nslow"]
-    one.order()
-    two.order()
-    one.up(capacity=40)
-    for number in range(3):
-        one.submit(f"more{number}")
-    assert len(one.nodes.all()[0].choices) == 10
-    one.order()
-    assert time.time() * 1000 - one.nodes.all()[0].choices[0]["at"] < 60_000
-
-
-def test_who_is_told_as_the_next_choice_is_one_that_could_have_been_chosen(coordinator: Coordinator) -> None:
-    one, two, three = (Puppet(coordinator.store, name) for name in ("one", "two", "three"))
-    one.up()
-    two.up(queue="slow")
-    three.up()
-    two.nodes.beat("two", "a", {"ordinary": 1, "load": 0.5})
-    three.nodes.beat("three", "a", {"ordinary": 2})
-    one.submit("a")
-    one.submit("b", queue="slow")
-    chosen = {node.name: node.choices[0] for node in one.nodes.all() if node.choices}
-    assert (chosen["one"]["next"], float(chosen["one"]["next_score"])) == ("three", 0.5)
-    assert (chosen["two"].get("next"), chosen["two"]["passed"]) == (None, 1)
-    assert [len(node.order()) for node in (one, two)] == [1, 1]

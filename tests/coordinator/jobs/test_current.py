@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import LeaseLost, StoreUnavailable
 from coordinator.jobs.current import CurrentJob
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet, Taken

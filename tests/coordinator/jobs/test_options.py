@@ -20,7 +20,7 @@ MOST_MOVES = 15
 BEGIN = """
 # pyright: reportUnnecessaryComparison=error
 from datetime import datetime
-from coordinator import Backoff, Coordinate, Coordinator
+from coordinator import Backoff, KeyedTaskOptions, Coordinator
 
 coordinator = Coordinator(url="redis://-")
 sorter = coordinator.sorter("s")
@@ -28,9 +28,9 @@ signature = {"task": "shop.ship", "args": [1]}
 """
 RIGHT = """
 coordinator.submit("k", signature)
-coordinator.submit(["k", "l"], signature, when_busy="skip", job_id="j", priority=3, max_attempts=2, weight="all")
+coordinator.submit(["k", "l"], signature, when_busy="skip", job_id="j", priority=3, max_attempts=2, exclusive=True)
 coordinator.submit("k", signature, retry_delay=[1, 2.5], retry_on=[OSError], rollback=signature, on_failure="hold")
-coordinator.submit("k", signature, retry_delay=Backoff(cap=9), not_before=datetime.now(), unite={"x": None})
+coordinator.submit("k", signature, retry_delay=Backoff(cap=9), not_before=datetime.now(), merge_args={"x": None})
 coordinator.submit_many([("k", signature), (("k", "l"), signature, {"needs": {"gpu"}, "time_limit": 2.5})])
 sorter.add("1", "k", signature, priority=3)
 sorter.watch("d", key="k", signature=lambda path: signature, max_losses=1)
@@ -38,8 +38,8 @@ coordinator.submit(None, signature)
 Coordinator(prefix="p", labels=["gpu"], timeout=3, keep_most=5, fair_by=lambda key: key[:2])
 coordinator.retry("j", to="front"), coordinator.move("j", to="back", priority=2), coordinator.lanes(state="empty")
 coordinator.sorter("s", order="natural")
-keyed = Coordinate(key="order/{order_id}", when_busy="skip", on_skip="raise", max_attempts=2)
-several: Coordinate = {"key": ["stock/{sku}", lambda sku, order_id: [f"order/{order_id}"]], "retry_delay": [1, 5]}
+keyed = KeyedTaskOptions(key="order/{order_id}", when_busy="skip", on_skip="raise", max_attempts=2)
+several: KeyedTaskOptions = {"key": ["stock/{sku}", lambda sku, order_id: [f"order/{order_id}"]], "retry_delay": [1, 5]}
 if coordinator.job("j").state == "held" or coordinator.submit("k", signature).outcome == "skipped":
     coordinator.cancel("j")
 """
@@ -62,11 +62,11 @@ WRONG = [
     'coordinator.retry("j", to="top")',
     'coordinator.lanes(state="wating")',
     'coordinator.sorter("s", order="numeric")',
-    'Coordinate(when_busy="skip")',
-    'Coordinate(key="k", when_bussy="skip")',
-    'Coordinate(key="k", on_skip="ignore")',
-    'Coordinate(key=5)',
-    'Coordinate(key="k", job_id="j")',
+    'KeyedTaskOptions(when_busy="skip")',
+    'KeyedTaskOptions(key="k", when_bussy="skip")',
+    'KeyedTaskOptions(key="k", on_skip="ignore")',
+    'KeyedTaskOptions(key=5)',
+    'KeyedTaskOptions(key="k", job_id="j")',
     'coordinator.job("j").state == "hold"',
     'coordinator.submit("k", signature).outcome == "skiped"',
 ]  # fmt: skip

@@ -94,7 +94,7 @@ def test_a_canvas_that_is_no_order_is_refused_with_a_way_out(signature: Any) -> 
 
 
 def test_an_option_that_says_the_usual_changes_nothing() -> None:
-    usual = {"unite": {}, "needs": (), "retry_on": (), "start_at": 0, "weight": 1, "when_busy": "queue"}
+    usual = {"merge_args": {}, "needs": (), "retry_on": (), "start_at": 0, "exclusive": False, "when_busy": "queue"}
     usual |= {"on_failure": "release", "priority": None, "max_attempts": None, "rollback": None, "not_before": None}
     for signature in (add.s(1, 2), chain(add.s(1, 2), add.s(3))):
         made = [coordinator._request("a", signature, options | {"job_id": "j"}) for options in ({}, usual)]
@@ -108,7 +108,7 @@ def test_an_option_that_says_the_usual_changes_nothing() -> None:
         (chain(add.s(1, 2), add.s(3).set(countdown=5)), {}, "step 1, drafts.add: cannot honour countdown there"),
         (chain(add.s(1, 2), add.s(3)), {"start_at": 2}, "start_at 2: the chain has steps 0 to 1"),
         (add.s(1, 2), {"start_at": 1}, "start_at is for a chain"),
-        (chain(add.s(1, 2), add.s(3)), {"unite": {"x": ["1"]}}, "unite is for a job of one task"),
+        (chain(add.s(1, 2), add.s(3)), {"merge_args": {"x": ["1"]}}, "merge_args is for a job of one task"),
         (add.s(1, 2), {"rollback": add.s(1, 1).set(link=add.s(1, 1))}, "rollback, drafts.add: cannot honour link"),
         (add.s(1, 2), {"on_failure": "explode"}, "on_failure 'explode': one of release, hold"),
         (add.s(1, 2), {"retry_delay": []}, "retry_delay is an empty list"),
@@ -192,9 +192,9 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"needs": [""]},
         {"needs": 5},
         {"needs": [5]},
-        {"unite": {"pids": "P1"}},
-        {"unite": {"pids": [5]}},
-        {"unite": ["pids"]},
+        {"merge_args": {"pids": "P1"}},
+        {"merge_args": {"pids": [5]}},
+        {"merge_args": ["pids"]},
         {"queue": "a\nb"},
         {"args": (frozenset,)},
         {"kwargs": {"x": {1, 2, 3}.__iter__()}},
@@ -209,7 +209,10 @@ def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any]) -> None
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidJob, match=r"\Agot an unexpected .*'max_atempts'; options of submit: .*max_attempts"):
+    with pytest.raises(
+        InvalidJob,
+        match=r"\Agot an unexpected .*'max_atempts' .did you mean 'max_attempts'.*options of submit: .*max_attempts",
+    ):
         coordinator.submit("a", add.s(1, 2), max_atempts=3)
 
 
@@ -237,7 +240,7 @@ def test_arguments_that_kombu_can_say_come_back_as_they_were() -> None:
 def test_what_is_refused_writes_nothing(coordinator: Coordinator) -> None:
     with pytest.raises(InvalidJob):
         coordinator.submit(["a", "a"], add.s(1, 2))
-    assert list(coordinator.store.client.scan_iter(coordinator.store.prefix + "*")) == []
+    assert list(coordinator.store._client.scan_iter(coordinator.store.prefix + "*")) == []
 
 
 def test_a_start_in_the_far_future_is_kept_exactly() -> None:
@@ -258,8 +261,8 @@ LONE = "a\ud800"
         lambda: sketch("a", options={"queue": LONE}),
         lambda: sketch("a", options={"task_id": LONE}),
         lambda: sketch("a", rollback={"task": LONE}),
-        lambda: sketch("a", unite={LONE: ["x"]}, when_busy="defer"),
-        lambda: sketch("a", unite={"x": [LONE]}, when_busy="defer"),
+        lambda: sketch("a", merge_args={LONE: ["x"]}, when_busy="defer"),
+        lambda: sketch("a", merge_args={"x": [LONE]}, when_busy="defer"),
         lambda: validation.group("a", LONE),
     ],
 )

@@ -71,4 +71,4 @@ def test_a_model_within_a_canvas_is_taken_as_that_of_a_single_call_is(keyed: Any
     make(keyed, order).apply_async()
     job = keyed.coordinator.job(keyed.coordinator.submit("k", make(keyed, order)).job_id)
     assert job.state == "ready"
-    assert "[{'id': 7, 'name': 'x'}]" in str(keyed.coordinator.core.spec(job.id))
+    assert "[{'id': 7, 'name': 'x'}]" in str(keyed.coordinator._core.spec(job.id))

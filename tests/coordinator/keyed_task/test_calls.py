@@ -36,7 +36,7 @@ def test_the_job_carries_what_its_message_would_have_carried(keyed: Any) -> None
     stamps = {"stamped_headers": ["colour"], "colour": ["red"], "replaced_task_nesting": 1}
     given = {"shadow": "other", "ignore_result": True, "soft_time_limit": 5, "time_limit": 9}
     call = keyed.add.apply_async((1, 2), headers={"mine": 1, CHILD: "a-job"}, **place, **stamps, **given)
-    spec = keyed.coordinator.core.spec(call.id)
+    spec = keyed.coordinator._core.spec(call.id)
     message = spec["message"]
     group = {"group": "g", "group_index": 0, "root_id": "r", "parent_id": "p", "reply_to": "me", "retries": 2}
     assert {name: message.get(name) for name in group} == group
@@ -45,7 +45,7 @@ def test_the_job_carries_what_its_message_would_have_carried(keyed: Any) -> None
     assert (message["child_of"], bool(message["origin"])) == ("a-job", True)
     assert (spec["shadow"], spec["ignore_result"], spec["soft"]) == ("other", True, 5)
     assert spec["headers"] == {"mine": 1}
-    lone = keyed.coordinator.core.spec(keyed.add.apply_async((1, 2), task_id="lone").id)["message"]
+    lone = keyed.coordinator._core.spec(keyed.add.apply_async((1, 2), task_id="lone").id)["message"]
     assert lone.keys() <= {"reply_to", "origin"}, "what is usual is not kept with each job"
 
 
@@ -90,10 +90,10 @@ def test_what_a_call_names_wins_over_the_option_and_what_its_task_names_does_not
     task = keyed.app.task(nothing, name="keyed.urgent", shared=False, coordinate=option, time_limit=50)
 
     def told(**given: Any) -> tuple[int, int]:
-        job_id = keyed.coordinator.submit(None, task.s().set(**given), unknown="wait").job_id
+        job_id = keyed.coordinator.submit(None, task.s().set(**given), if_unknown="wait").job_id
         called = task.apply_async(**given).id
         jobs = [keyed.coordinator.job(one).priority for one in (job_id, called)]
-        limit = keyed.coordinator.store.client.hget(keyed.coordinator.store.key("job", called), "limits")
+        limit = keyed.coordinator.store._client.hget(keyed.coordinator.store.key("job", called), "limits")
         return jobs[1], int(limit.split()[2])
 
     assert told() == (5, 100_000)
@@ -109,7 +109,7 @@ def test_headers_that_a_handler_puts_under_headers_reach_the_job(keyed: Any) -> 
         call = keyed.add.delay(1, 2)
     finally:
         signals.before_task_publish.disconnect(before)
-    assert keyed.coordinator.core.spec(call.id)["headers"] == {"trace": "t-1"}
+    assert keyed.coordinator._core.spec(call.id)["headers"] == {"trace": "t-1"}
 
 
 def test_a_backend_that_declares_a_queue_for_each_caller_is_given_a_channel(apps: Installation, keyed: Any) -> None:
@@ -134,8 +134,8 @@ def test_a_call_that_a_lock_turned_away_calls_its_error_links_and_keeps_what_is_
         told.get(timeout=5)
 
 
-def test_a_coordinator_that_was_closed_refuses_calls(keyed: Any) -> None:
-    keyed.coordinator.close()
+def test_a_coordinator_that_stopped_submitting_refuses_calls(keyed: Any) -> None:
+    keyed.coordinator.stop_submitting()
     with pytest.raises(ShuttingDown):
         keyed.add.delay(1, 2)
 
@@ -147,7 +147,7 @@ def test_a_task_that_another_of_its_name_replaces_has_the_option_of_that(keyed: 
     for key in ("old/{x}", "new/{x}"):
         keyed.app.tasks.unregister("keyed.ship") if "keyed.ship" in keyed.app.tasks else None
         task = keyed.app.task(ship, name="keyed.ship", shared=False, coordinate={"key": key})
-        keyed.coordinator.submit(None, task.s(1), unknown="wait")
+        keyed.coordinator.submit(None, task.s(1), if_unknown="wait")
     assert [lane.key for lane in keyed.coordinator.lanes()] == ["new/1", "old/1"]
 
 
@@ -178,7 +178,7 @@ def test_an_exchange_leads_to_a_queue_of_the_app_or_is_refused(keyed: Any) -> No
     }
     for name, options in asked.items():
         call = keyed.add.apply_async((1, 2), **options)
-        kind = keyed.coordinator.store.client.hget(keyed.coordinator.store.key("job", call.id), "class")
+        kind = keyed.coordinator.store._client.hget(keyed.coordinator.store.key("job", call.id), "class")
         assert kind.decode().split("\n")[1] == name
     with pytest.raises(InvalidJob, match="'nowhere' with routing_key 'none' leads to no queue of the app"):
         keyed.add.apply_async((1, 2), exchange="nowhere", routing_key="none")

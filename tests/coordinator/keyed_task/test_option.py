@@ -55,14 +55,14 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
         ({"key": "k", "max_attempts": "3"}, "max_attempts is a whole number"),
         ({"key": "k", "retry_on": [int]}, "types of exceptions"),
         ({"key": "k", "rollback": "undo"}, "signature"),
-        ({"key": "k", "weight": "some"}, "weight is 1"),
+        ({"key": "k", "exclusive": "some"}, "exclusive is True or False"),
         ({"key": "k", "needs": "gpu"}, "needs is a list of texts"),
-        ({"key": "k", "unite": ["x"]}, "unite is"),
+        ({"key": "k", "merge_args": ["x"]}, "merge_args is"),
         ({"key": "k", "on_failure": "stop"}, "one of release, hold"),
         ({"key": "k", "retry_delay": "soon"}, "retry_delay"),
         ({"key": "k", "max_waiting": -1}, "max_waiting is a whole number"),
         ({"key": "k", "time_limit": 0}, "time_limit is seconds above 0"),
-        ({"key": "k", "unknown": "wait for it"}, "one of refuse, wait"),
+        ({"key": "k", "if_unknown": "wait for it"}, "one of refuse, wait"),
         ("order/{order_id}", "call yours otherwise"),
     ],
 )
@@ -146,7 +146,7 @@ def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celer
 
 def test_an_option_that_is_none_is_not_set_and_false_is_no_option(app: Celery) -> None:
     unset = {"priority": None, "max_attempts": None, "time_limit": None, "retry_delay": None, "rollback": None}
-    assert read(declared(app, {"key": "k", "unknown": "wait", **unset}))
+    assert read(declared(app, {"key": "k", "if_unknown": "wait", **unset}))
     app.tasks.unregister("shop.ship")
     assert read(declared(app, False)) is None
 
@@ -209,7 +209,7 @@ def test_annotations_for_all_tasks_leave_those_of_celery_and_ours_alone(app: Cel
         """Ship it."""
 
     app.finalize()
-    keyed = [name for name, task in app.tasks.items() if app.coordinator.keyed_tasks.of(task)]
+    keyed = [name for name, task in app.tasks.items() if app.coordinator._keyed_tasks.of(task)]
     assert "shop.ship" in keyed
     assert not [name for name in keyed if name.startswith(("celery.", "coordinator."))]
 
@@ -229,5 +229,5 @@ def test_a_shared_task_is_keyed_in_an_app_with_a_coordinator(app: Celery, monkey
         """Ship it."""
 
     app.finalize()
-    option = app.coordinator.keyed_tasks.of(app.tasks["shared.ship"])
+    option = app.coordinator._keyed_tasks.of(app.tasks["shared.ship"])
     assert option.keys_of((4,), {"more": 2}) == ("order/4",)

@@ -26,8 +26,8 @@ def node(keyed: Any) -> Puppet:
 def tell(keyed: Any, *job_ids: str) -> int:
     """The errands look, as they do some seconds after the end of these jobs."""
     store = keyed.coordinator.store
-    store.client.zadd(store.key("unsent", "keyed"), dict.fromkeys(job_ids, 0))
-    sent: int = keyed.coordinator.results.step()
+    store._client.zadd(store.key("unsent", "keyed"), dict.fromkeys(job_ids, 0))
+    sent: int = keyed.coordinator._results.step()
     return sent
 
 
@@ -68,7 +68,7 @@ def test_a_call_under_the_id_of_a_skipped_one_starts_nothing(keyed: Any, node: P
     for _ in range(2):
         keyed.once.apply_async(("second",), task_id="mine")
     store = keyed.coordinator.store
-    assert store.client.lrange(store.key("aliases", first.id), 0, -1) == [b"mine"]
+    assert store._client.lrange(store.key("aliases", first.id), 0, -1) == [b"mine"]
     node.finish(first)
     tell(keyed, first.id)
     keyed.once.apply_async(("second",), task_id="mine")

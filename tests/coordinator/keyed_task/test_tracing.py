@@ -33,7 +33,7 @@ for options in ({}, {"coordinate": False}):
         traces.append(sentry_sdk.get_current_scope().span.trace_id)
         call = keyed.about.apply_async(task_id=str(options), **options)
 sentry_sdk.flush()
-headers = keyed.coordinator.core.spec("{}")["headers"]
+headers = keyed.coordinator._core.spec("{}")["headers"]
 spans = [[span["op"] for span in event["spans"]] for event in seen]
 with keyed.app.connection_for_write() as connection, connection.SimpleQueue("celery") as queue:
     message = queue.get(timeout=5)
@@ -67,7 +67,7 @@ def after(headers, sender, **_):
 with tracer.start_as_current_span("request") as span:
     trace_id = format(span.get_span_context().trace_id, "032x")
     ours = keyed.about.delay()
-headers = keyed.coordinator.core.spec(ours.id)["headers"]
+headers = keyed.coordinator._core.spec(ours.id)["headers"]
 print(json.dumps({"trace": trace_id, "ours": headers, "open": len(begun)}))
 """
 

@@ -17,7 +17,7 @@ LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "pa
 
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "node:",
-           "serves:", "tasks:", "work:", "rung:", "chosen:", "declared")  # fmt: skip
+           "serves:", "tasks:", "work:", "rung:", "declared")  # fmt: skip
 
 
 class History:
@@ -59,7 +59,7 @@ class History:
         for job_id in self.jobs:
             job = self.node.lanes.job(job_id)
             if job.state == "parked":
-                last: Any = self.node.store.client.hget(self.node.store.key("job", job_id), "last")
+                last: Any = self.node.store._client.hget(self.node.store.key("job", job_id), "last")
                 kind = self.chance.choice(["succeeded", "raised", "failed"])
                 self.node.store.step("job_unpark", job_id, last, kind, '"detail"', 3_600_000, "", "", "", "")
                 return
@@ -98,9 +98,9 @@ class History:
 
     def _pull(self, kind: str) -> None:
         """What is to happen in an hour happens now."""
-        found: Any = self.node.store.client.zrange(self.node.store.key(kind), 0, 0)
+        found: Any = self.node.store._client.zrange(self.node.store.key(kind), 0, 0)
         for job_id in found:
-            self.node.store.client.zadd(self.node.store.key(kind), {job_id: 1})
+            self.node.store._client.zadd(self.node.store.key(kind), {job_id: 1})
         self.node.sweep()
 
     def check(self, what: str) -> None:
@@ -141,10 +141,10 @@ def test_the_counters_agree_with_the_records_after_every_step_of_any_history(
     history.end()
     history.check("at the end")
     store = coordinator.store
-    names = {name.decode()[len(store.prefix) :] for name in store.client.scan_iter(store.prefix + "*", 1000)}
+    names = {name.decode()[len(store.prefix) :] for name in store._client.scan_iter(store.prefix + "*", 1000)}
     kept = {f"job:{job_id}" for job_id in history.jobs}
     assert {name for name in names - kept if not name.startswith((*LASTING, "unsent:"))} == set()
-    assert all(store.client.pttl(store.prefix + name) > 0 for name in kept)
+    assert all(store._client.pttl(store.prefix + name) > 0 for name in kept)
 
 
 def test_before_anything_was_counted_every_counter_is_nought(coordinator: Coordinator) -> None:

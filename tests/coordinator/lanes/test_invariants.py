@@ -47,7 +47,7 @@ class World:
             keys, when_busy=busy, priority=self.chance.choice([0, 0, 0, 9, -9]), not_before=later,
             max_attempts=self.chance.choice([1, 3]), max_losses=2, tell=self.chance.random() < 0.3,
             options={"expires": 3600} if self.chance.random() < 0.2 else {},
-            weight=self.chance.choice([1, 1, 1, "all"]),
+            exclusive=self.chance.choice([False, False, False, True]),
         )  # fmt: skip
         if found.outcome in ("started", "queued"):
             self.jobs.append(found.job_id)
@@ -84,16 +84,16 @@ class World:
     def lapse(self) -> None:
         if self.taken:
             one = self.chance.choice(self.taken[-4:])[1].id
-            self.store.client.zadd(self.store.key("leases"), {one: 1}, xx=True)
-            if self.store.client.hget(self.store.key("job", one), "state") == b"running":
+            self.store._client.zadd(self.store.key("leases"), {one: 1}, xx=True)
+            if self.store._client.hget(self.store.key("job", one), "state") == b"running":
                 for key in self.nodes[0].lanes.job(one).keys:
-                    self.unlocked(key, self.store.client.hget(self.store.key("job", one), "token"))
+                    self.unlocked(key, self.store._client.hget(self.store.key("job", one), "token"))
             self.nodes[0].sweep()
 
     def unlocked(self, key: str, token: Any) -> None:
-        for name in (self.store.key("lock", key), *self.store.client.scan_iter(self.store.key("slot", "*", key))):
-            if (self.store.client.get(name) or b"").partition(b" ")[0] == token:
-                self.store.client.delete(name)
+        for name in (self.store.key("lock", key), *self.store._client.scan_iter(self.store.key("slot", "*", key))):
+            if (self.store._client.get(name) or b"").partition(b" ")[0] == token:
+                self.store._client.delete(name)
 
     def renew(self) -> None:
         if one := self.some():
@@ -109,15 +109,15 @@ class World:
 
     def sweep(self) -> None:
         for name in (self.store.key("due"), self.store.key("starts")):
-            due: Any = self.store.client.zrange(name, 0, -1)
+            due: Any = self.store._client.zrange(name, 0, -1)
             for job_id in due:
-                self.store.client.zadd(name, {job_id: 1})
+                self.store._client.zadd(name, {job_id: 1})
         self.nodes[0].sweep()
 
     def silence(self) -> None:
         """A node is declared dead and comes back."""
         node = self.chance.choice(self.nodes)
-        self.store.client.zadd(self.store.key("alive"), {node.name: 1})
+        self.store._client.zadd(self.store.key("alive"), {node.name: 1})
         self.nodes[0].sweep()
         node.up(capacity=8)
 
@@ -156,7 +156,7 @@ class World:
                 return
 
     def dump(self) -> Dump:
-        return Dump(self.store.client, self.store.prefix)
+        return Dump(self.store._client, self.store.prefix)
 
     def records(self, dump: Dump) -> dict[str, dict[str, str]]:
         """What is kept; of a lock that failed that is not for long."""
@@ -205,10 +205,10 @@ class World:
             self.unlock()
             for node in self.nodes:
                 node.up(capacity=8)  # they do not beat, and a slow machine takes longer than they live
-            held: Any = self.store.client.zrange(self.store.key("leases"), 0, -1)
+            held: Any = self.store._client.zrange(self.store.key("leases"), 0, -1)
             for job_id in held:
                 if not job_id.startswith(b"lock-"):
-                    self.store.client.zadd(self.store.key("leases"), {job_id: 1})
+                    self.store._client.zadd(self.store.key("leases"), {job_id: 1})
             self.sweep()
             while taken := self.nodes[0].take():
                 self.nodes[0].finish(taken)
@@ -216,9 +216,9 @@ class World:
         assert set(states.values()) <= TERMINAL, {
             name: state for name, state in states.items() if state not in TERMINAL
         }
-        self.store.client.delete(self.store.key("unsent", "shop"))
+        self.store._client.delete(self.store.key("unsent", "shop"))
         assert leftovers(self.store) == []
-        kept = [key for key in ("leases", "due", "expiry") if self.store.client.exists(self.store.key(key))]
+        kept = [key for key in ("leases", "due", "expiry") if self.store._client.exists(self.store.key(key))]
         assert kept == []
         for node in self.nodes:
             assert node.work() == {}

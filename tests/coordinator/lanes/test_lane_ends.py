@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import UnknownJob, WaitTimeout
+from coordinator import Coordinator, JobFailed, Locked, UnknownJob, WaitTimeout
 from coordinator.jobs.record import TERMINAL
 from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet
@@ -16,7 +16,7 @@ from tests.harness.waiting import wait_until
 
 def names(store: Store) -> set[str]:
     """All keys of the installation."""
-    return {name.decode() for name in store.client.scan_iter(store.prefix + "*", 1000)}
+    return {name.decode() for name in store._client.scan_iter(store.prefix + "*", 1000)}
 
 
 def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Puppet) -> None:
@@ -25,7 +25,7 @@ def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Pup
     assert node.lanes.job("later").state == "scheduled"
     assert node.submit("a", job_id="now").outcome == "started"
     assert node.order() == ["now"]
-    node.store.client.zadd(node.store.key("starts"), {"later": 1})
+    node.store._client.zadd(node.store.key("starts"), {"later": 1})
     node.sweep()
     assert node.order() == ["later"]
 
@@ -50,9 +50,9 @@ def test_the_sweep_expires_what_waits_and_nothing_that_was_started(node: Puppet)
     node.submit("a", job_id="second", options={"expires": 3600})
     node.finish(node.must_take(), "raised", delay=3_600_000)
     in_two_hours = (time.time() + 7200) * 1000
-    soon: Any = node.store.client.zrangebyscore(node.store.key("expiry"), 0, in_two_hours)
+    soon: Any = node.store._client.zrangebyscore(node.store.key("expiry"), 0, in_two_hours)
     for job_id in soon:
-        node.store.client.zadd(node.store.key("expiry"), {job_id: 1})
+        node.store._client.zadd(node.store.key("expiry"), {job_id: 1})
     node.sweep()
     assert (node.lanes.job("first").state, node.lanes.job("second").state) == ("retrying", "expired")
     node.lanes.cancel("first")
@@ -115,7 +115,7 @@ def test_waiting_ends_with_the_job_and_not_before(node: Puppet) -> None:
     waiter = threading.Thread(target=lambda: found.append(node.lanes.wait("j", 20).state))
     waiter.start()
     channel = node.store.key("done", "j")
-    wait_until(lambda: node.store.client.pubsub_numsub(channel)[0][1] == 1)
+    wait_until(lambda: node.store._client.pubsub_numsub(channel)[0][1] == 1)
     node.order()
     waiter.join(20)
     assert found == ["succeeded"]
@@ -126,11 +126,11 @@ def test_a_waiter_whose_notice_was_lost_looks_for_itself(node: Puppet) -> None:
     found: list[str] = []
     waiter = threading.Thread(target=lambda: found.append(node.lanes.wait("j", 20).state))
     waiter.start()
-    wait_until(lambda: node.store.client.pubsub_numsub(node.store.key("done", "j"))[0][1] == 1)
-    node.store.client.hset(node.store.key("job", "j"), "state", "failed")
+    wait_until(lambda: node.store._client.pubsub_numsub(node.store.key("done", "j"))[0][1] == 1)
+    node.store._client.hset(node.store.key("job", "j"), "state", "failed")
     waiter.join(20)
     assert found == ["failed"]
-    node.store.client.hset(node.store.key("job", "j"), "state", "ready")
+    node.store._client.hset(node.store.key("job", "j"), "state", "ready")
     node.order()
 
 
@@ -144,8 +144,8 @@ def test_a_finished_job_is_kept_for_its_time_and_leaves_no_other_key(node: Puppe
     node.order()
     node.lanes.cancel("lost")
     assert names(node.store) - before == {node.store.key("job", "won"), node.store.key("job", "lost")}
-    assert 3_590_000 < node.store.client.pttl(node.store.key("job", "won")) <= 3_600_000
-    assert 6_000 < node.store.client.pttl(node.store.key("job", "lost")) <= 7_000
+    assert 3_590_000 < node.store._client.pttl(node.store.key("job", "won")) <= 3_600_000
+    assert 6_000 < node.store._client.pttl(node.store.key("job", "lost")) <= 7_000
 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL))
@@ -153,11 +153,11 @@ def test_no_terminal_state_is_left_again(node: Puppet, state: str) -> None:
     node.submit("a", job_id="j")
     taken = node.must_take()
     record = node.store.key("job", "j")
-    node.store.client.hset(record, "state", state)
+    node.store._client.hset(record, "state", state)
     assert node.lanes.cancel("j") == state
     assert node.finish(taken).state == state
     assert (node.lose(taken), node.renew(taken)) == ("", [False])
-    node.store.client.hset(record, "state", "running")
+    node.store._client.hset(record, "state", "running")
     node.finish(taken)
 
 
@@ -166,7 +166,8 @@ def test_a_lane_shows_its_line_and_its_holder(node: Puppet) -> None:
     ids = [node.submit("a").job_id for _ in range(5)]
     taken = node.must_take()
     lane = node.lanes.lane("a", 2)
-    assert (lane.jobs, lane.length, lane.state, lane.holder) == (tuple(ids[:2]), 5, "running", f"{ids[0]} on one")
+    assert (lane.jobs, lane.length, lane.state, lane.holder) == (tuple(ids[:2]), 5, "running", ids[0])
+    assert [(one.job_id, one.node) for one in lane.holders] == [(ids[0], "one")]
     node.finish(taken)
     node.order()
 
@@ -204,3 +205,19 @@ def test_a_revoke_ends_what_has_not_begun_or_waits_for_its_retry_and_nothing_els
     with pytest.raises(UnknownJob):
         revoke("nobody")
     assert node.order() == ["lost"]
+
+
+def test_a_skipped_submission_gives_the_end_of_the_job_that_it_was_skipped_for(coordinator: Coordinator) -> None:
+    task: Any = {"task": "t"}
+    with coordinator.lock("a"):
+        behind_a_lock = coordinator.submit("a", task, when_busy="skip", if_unknown="wait")
+    assert behind_a_lock.get(5) is None
+    first = coordinator.submit("a", task, if_unknown="wait")
+    skipped = coordinator.submit("a", task, when_busy="skip", if_unknown="wait")
+    assert skipped.result is None
+    coordinator.cancel(first.job_id)
+    with pytest.raises(JobFailed, match=first.job_id):
+        skipped.get(5)
+    coordinator.pause("a")
+    with pytest.raises(Locked, match="'a' is closed: its lane is paused"):
+        coordinator.submit("a", task, when_busy="skip", if_unknown="wait").get(5)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordinator import InvalidJob, StoreUnavailable, UnknownJob
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -14,7 +14,7 @@ from tests.harness.hand_node import Puppet, sketch
 
 def names(store: Store) -> set[str]:
     """All keys of the installation."""
-    return {name.decode() for name in store.client.scan_iter(store.prefix + "*", 1000)}
+    return {name.decode() for name in store._client.scan_iter(store.prefix + "*", 1000)}
 
 
 def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Puppet) -> None:
@@ -55,7 +55,7 @@ def test_each_taking_has_a_greater_fence_than_all_before_it(node: Puppet) -> Non
 
 def test_a_fence_grows_even_when_the_clock_went_back(node: Puppet) -> None:
     ahead = 8_000_000_000_000_000
-    node.store.client.set(node.store.key("fence"), ahead)
+    node.store._client.set(node.store.key("fence"), ahead)
     node.submit("a")
     node.submit("a")
     first = node.must_take()
@@ -116,8 +116,8 @@ def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -
     assert node.submit("a", when_busy="defer", job_id="second").outcome == "duplicate"
     node.order()
     assert node.lanes.wait("second", 1).state == "succeeded"
-    begun, micro = node.store.client.time()
-    left = (node.store.client.zscore(node.store.key("melted"), "first") or 0) - begun * 1000 - micro // 1000
+    begun, micro = node.store._client.time()
+    left = (node.store._client.zscore(node.store.key("melted"), "first") or 0) - begun * 1000 - micro // 1000
     assert 3_000_000 < left <= 3_600_000, "it is forgotten with the job"
 
 
@@ -139,7 +139,7 @@ def test_nothing_melts_into_a_job_that_was_started(node: Puppet) -> None:
         {"kwargs": {"x": 1}},
         {"task": "shop.other"},
         {"queue": "slow"},
-        {"unite": {"pids": ["P"]}},
+        {"merge_args": {"pids": ["P"]}},
     ],
     ids=lambda other: next(iter(other)),
 )
@@ -159,7 +159,7 @@ def test_defer_melts_only_into_a_job_over_the_same_keys(node: Puppet) -> None:
 
 def test_what_melts_is_united_and_everything_wins(node: Puppet) -> None:
     def ask(*pids: str) -> None:
-        node.submit("a", when_busy="defer", unite={"pids": pids or None})
+        node.submit("a", when_busy="defer", merge_args={"pids": pids or None})
 
     node.submit("a")
     taken = node.must_take()
@@ -174,10 +174,33 @@ def test_what_melts_is_united_and_everything_wins(node: Puppet) -> None:
     assert node.order() == [waiting]
 
 
+@pytest.mark.parametrize(("number", "length"), [(1500, 1), (2, 90_000)], ids=["many", "long"])
+def test_what_a_job_cannot_unite_any_more_waits_in_one_behind_it(node: Puppet, number: int, length: int) -> None:
+    def ask(part: int) -> str:
+        pids = [f"{part}/{one}" + "x" * length for one in range(number)]
+        asked.extend(pids)
+        return node.submit("a", when_busy="defer", merge_args={"pids": pids}).outcome
+
+    asked: list[str] = []
+    node.submit("a", job_id="running")
+    outcomes = [ask(part) for part in range(14)]
+    assert outcomes.count("queued") == 3
+    waiting = node.lanes.lane("a").jobs[1:]
+    known = [node.lanes.job(one).kwargs["pids"] for one in waiting]
+    assert sorted(pid for pids in known for pid in pids) == sorted(asked)
+    node.finish(node.must_take())
+    first = node.must_take()
+    assert node.submit("a", when_busy="defer", merge_args={"pids": ["late"]}).outcome == "coalesced"
+    assert "late" in node.lanes.job(waiting[-1]).kwargs["pids"]
+    node.finish(first)
+    assert node.order() == [*waiting[1:]]
+    assert not [name for name in names(node.store) if ":melt:" in name]
+
+
 def test_texts_survive_being_united(node: Puppet) -> None:
     odd = ["doi:10.5063/AA/x", 'quote"back\\slash', "Ümlaut ☃", "per%cent?#"]
-    node.submit("a", when_busy="defer", unite={"pids": odd[:2]}, job_id="one")
-    node.submit("a", when_busy="defer", unite={"pids": odd[2:]})
+    node.submit("a", when_busy="defer", merge_args={"pids": odd[:2]}, job_id="one")
+    node.submit("a", when_busy="defer", merge_args={"pids": odd[2:]})
     assert sorted(node.lanes.job("one").kwargs["pids"]) == sorted(odd)
     node.order()
 
@@ -208,7 +231,7 @@ def test_nobody_overtakes_a_job_that_was_admitted(node: Puppet, state: str) -> N
     if state != "ready":
         taken = node.must_take()
     if state == "retrying" and taken:
-        assert node.finish(taken, "raised", delay=0).state == "retrying"
+        assert node.finish(taken, "raised", delay=60_000).state == "retrying"
     assert node.submit("a", job_id="urgent", priority=255).outcome == "queued"
     assert node.lanes.lane("a").jobs == ("first", "urgent")
     if state == "running" and taken:
@@ -216,7 +239,7 @@ def test_nobody_overtakes_a_job_that_was_admitted(node: Puppet, state: str) -> N
         node.finish(taken)
     elif state == "retrying":
         assert node.take() is None
-        node.sweep()
+        node.lanes.retry("first", why="now")
     assert node.order() == (["urgent"] if state == "running" else ["first", "urgent"])
 
 
@@ -240,10 +263,10 @@ def test_a_job_with_several_keys_runs_when_it_is_in_front_in_all_of_them(node: P
 
 def test_all_locks_are_taken_or_none(node: Puppet) -> None:
     node.submit(["a", "b"], job_id="both")
-    node.store.client.set(node.store.key("lock", "b"), f"somebody {10**13}", px=60000)
+    node.store._client.set(node.store.key("lock", "b"), f"somebody {10**13}", px=60000)
     assert node.take() is None
-    assert node.store.client.get(node.store.key("lock", "a")) is None
-    node.store.client.delete(node.store.key("lock", "b"))
+    assert node.store._client.get(node.store.key("lock", "a")) is None
+    node.store._client.delete(node.store.key("lock", "b"))
     assert node.order() == ["both"]
 
 

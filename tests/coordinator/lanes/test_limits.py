@@ -5,6 +5,7 @@ import pytest
 from coordinator import Coordinator, InvalidJob, LaneFull, Locked
 from tests.harness.hand_node import Puppet
 from tests.harness.leftovers import leftovers
+from tests.harness.waiting import wait_until
 
 
 def ready(node: Puppet) -> list[str]:
@@ -74,7 +75,7 @@ def test_at_a_limit_of_zero_nothing_starts_and_why_says_who_wanted_that(node: Pu
 def test_one_of_weight_all_runs_alone_and_nobody_passes_it(node: Puppet) -> None:
     node.lanes.set_limit("a", 3)
     node.submit("a", job_id="light-1")
-    node.submit("a", job_id="heavy", weight="all")
+    node.submit("a", job_id="heavy", exclusive=True)
     node.submit("a", job_id="light-2")
     assert ready(node) == ["light-1"]
     node.finish(node.must_take())
@@ -98,7 +99,7 @@ def test_nobody_overtakes_by_priority_who_was_started_in_a_lane_with_a_limit(nod
 
 
 def test_each_of_those_that_run_at_once_holds_a_lock_of_its_own(node: Puppet) -> None:
-    store, client = node.store, node.store.client
+    store, client = node.store, node.store._client
     node.lanes.set_limit("a", 3)
     for i in range(3):
         node.submit("a", job_id=f"j{i}")
@@ -112,7 +113,7 @@ def test_each_of_those_that_run_at_once_holds_a_lock_of_its_own(node: Puppet) ->
 
 
 def test_who_renews_late_gets_another_slot_where_its_own_was_given_away(node: Puppet) -> None:
-    client = node.store.client
+    client = node.store._client
     node.lanes.set_limit("a", 2)
     node.submit("a", job_id="j0")
     slow = node.must_take()
@@ -163,6 +164,13 @@ def test_the_skip_of_a_lane_with_a_limit_counts_its_places(node: Puppet) -> None
     assert outcomes == ["started", "started", "skipped"]
 
 
+@pytest.mark.parametrize("alone", [(True, False), (False, True)])
+def test_a_skip_would_wait_beside_one_that_runs_alone(node: Puppet, alone: tuple[bool, bool]) -> None:
+    node.lanes.set_limit("a", 3)
+    outcomes = [node.submit("a", when_busy="skip", exclusive=exclusive).outcome for exclusive in alone]
+    assert outcomes == ["started", "skipped"]
+
+
 def test_an_operator_releases_one_of_those_that_run_at_once(node: Puppet) -> None:
     node.lanes.set_limit("a", 2)
     for i in range(3):
@@ -172,6 +180,23 @@ def test_an_operator_releases_one_of_those_that_run_at_once(node: Puppet) -> Non
     assert node.lanes.release("a", why="stuck", holder=second.id) == second.id
     assert ready(node) == ["j2"]
     assert node.lanes.release("a", why="stuck", holder="j2") is None
+
+
+def test_a_lane_shows_all_that_hold_it_and_is_released_from_the_one_that_was_started_first(node: Puppet) -> None:
+    node.lanes.set_limit("a", 3)
+    for name in ("z", "y", "x"):
+        node.submit("a", job_id=name, max_attempts=2)
+    node.finish(node.must_take(), "raised", delay=60_000)
+    began = node.store.now()
+    wait_until(lambda: node.store.now() > began)
+    node.must_take()
+    lane = node.lanes.lane("a")
+    assert (lane.jobs, lane.state, lane.holder) == (("z", "y", "x"), "retrying", "z")
+    assert [(one.job_id, one.node, one.since) for one in lane.holders] == [
+        ("z", None, node.lanes.job("z").taken), ("y", "one", node.lanes.job("y").taken),
+    ]  # fmt: skip
+    assert node.lanes.lanes()[0].holders == lane.holders
+    assert [node.lanes.release("a", why="stuck") for _ in range(3)] == ["z", "y", None]
 
 
 def test_locks_in_plain_code_share_a_lane_with_a_limit(coordinator: Coordinator) -> None:
@@ -190,11 +215,11 @@ def test_a_submit_is_refused_when_too_many_wait_and_nothing_is_written(node: Pup
     node.must_take()
     for i in range(2):
         assert node.submit("a", max_waiting=2, job_id=f"w{i}").outcome == "queued"
-    before = sorted(node.store.client.scan_iter(f"{node.store.prefix}*"))
+    before = sorted(node.store._client.scan_iter(f"{node.store.prefix}*"))
     with pytest.raises(LaneFull, match="2 jobs wait in lane 'a' already") as refused:
         node.submit(["b", "a"], max_waiting=2, job_id="late")
     assert (refused.value.key, refused.value.waiting, refused.value.job_id) == ("a", 2, "late")
-    assert sorted(node.store.client.scan_iter(f"{node.store.prefix}*")) == before
+    assert sorted(node.store._client.scan_iter(f"{node.store.prefix}*")) == before
     assert node.submit("a", max_waiting=2, job_id="w0").outcome == "duplicate"
     assert node.submit("a", max_waiting=3).outcome == "queued"
 
@@ -202,10 +227,13 @@ def test_a_submit_is_refused_when_too_many_wait_and_nothing_is_written(node: Pup
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"weight": 0}, 'weight is 1 or "all", not 0'),
-        ({"weight": 2}, 'weight is 1 or "all", not 2'),
-        ({"weight": "some"}, "weight is 1 or"),
-        ({"max_waiting": -1}, "max_waiting is a whole number from 0, not -1"),
+        ({"exclusive": 1}, "exclusive is True or False, not 1"),
+        ({"exclusiv": True}, "unexpected option 'exclusiv' .did you mean 'exclusive'"),
+        (
+            {"unknown": "wait", "keep": 1},
+            "'unknown' .did you mean 'if_unknown'.*, 'keep' .did you mean 'keep_instance'",
+        ),
+        ({"max_waiting": 0}, "max_waiting is a whole number from 1, not 0"),
         ({"priority": 256}, "priority is a whole number from -255 to 255"),
     ],
 )
@@ -228,10 +256,10 @@ def test_whoever_waited_behind_one_of_weight_all_starts_in_the_step_that_ends_it
     node.submit("a", job_id="running")
     taken = node.must_take()
     node.submit(["a", "b"], job_id="blocked")
-    node.submit("a", job_id="heavy", weight="all", options={"expires": 3600})
+    node.submit("a", job_id="heavy", exclusive=True, options={"expires": 3600})
     node.submit(["a", "b"], job_id="other", options={"expires": 1800})
     node.submit("a", job_id="light")
-    node.store.client.zadd(node.store.key("expiry"), {"other": 1, "heavy": 2})  # both in one sweep
+    node.store._client.zadd(node.store.key("expiry"), {"other": 1, "heavy": 2})  # both in one sweep
     node.sweep()
     assert [node.lanes.job(one).state for one in ("heavy", "other", "light")] == ["expired", "expired", "ready"]
     node.lanes.resume("b")

@@ -43,7 +43,7 @@ def bring(node: Puppet, state: str) -> Taken:
 def test_a_lane_is_released_from_its_holder_in_any_state_and_the_next_goes_on(node: Puppet, state: str) -> None:
     old = bring(node, state)
     node.submit("a", job_id="next")
-    before = node.store.client.time()
+    before = node.store._client.time()
     assert node.lanes.release("a", why="stuck since noon", by="anna") == "holder"
     assert node.lanes.counts()["ready"] == 1, "the next one alone"
     job = node.lanes.job("holder")
@@ -122,7 +122,7 @@ def test_a_lock_in_plain_code_is_released_its_holder_is_told_and_its_waiter_goes
         first = pool.submit(hold)
         assert held.wait(20)
         assert coordinator.release("door", why="stuck")
-        with coordinator.lock("door", wait=10) as lease:
+        with coordinator.lock("door", blocking_timeout=10) as lease:
             over.set()
             first.result(20)
             lease.check()
@@ -174,7 +174,7 @@ def test_a_job_over_several_keys_waits_for_each_paused_one_and_holds_up_the_othe
 def test_a_job_that_is_due_in_a_paused_lane_stands_in_line(node: Puppet) -> None:
     node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
     node.lanes.pause("a")
-    node.store.client.zadd(node.store.key("starts"), {"later": 1})
+    node.store._client.zadd(node.store.key("starts"), {"later": 1})
     node.sweep()
     assert (node.lanes.job("later").state, node.order()) == ("waiting", [])
     node.lanes.resume("a")
@@ -194,7 +194,7 @@ def test_a_waiter_for_a_lock_waits_for_the_paused_lane(coordinator: Coordinator)
     coordinator.pause("door", why="maintenance")
 
     def pass_through() -> int:
-        with coordinator.lock("door", wait=20) as lease:
+        with coordinator.lock("door", blocking_timeout=20) as lease:
             lease.check()
             return lease.fence
 
@@ -213,7 +213,7 @@ def test_a_paused_lane_that_is_resumed_empty_leaves_no_key(node: Puppet) -> None
     node.finish(taken)
     assert node.lanes.lane("a").paused
     assert node.lanes.resume("a")
-    assert not node.store.client.exists(node.store.key("line", "a"), node.store.key("paused"))
+    assert not node.store._client.exists(node.store.key("line", "a"), node.store.key("paused"))
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
@@ -227,7 +227,7 @@ def test_a_job_that_ended_badly_is_retried_at_the_end_of_its_line_with_its_attem
     assert node.finish(taken, "failed").state == how
     node.submit("a", job_id="other")
     assert node.lanes.retry("j", why="mended", by="anna") == "waiting"
-    assert node.store.client.ttl(node.store.key("job", "j")) == -1
+    assert node.store._client.ttl(node.store.key("job", "j")) == -1
     node.finish(node.must_take())
     again = node.must_take()
     assert (again.id, again.fence > taken.fence) == ("j", True)

@@ -73,7 +73,7 @@ def test_a_scheduled_job_enters_its_lines_at_the_place_that_it_was_moved_to(node
     node.submit("a", job_id="j0")
     node.submit("a", job_id="j1")
     assert node.lanes.move("later", priority=3) == "scheduled"
-    node.store.client.zadd(node.store.key("starts"), {"later": 1})
+    node.store._client.zadd(node.store.key("starts"), {"later": 1})
     node.sweep()
     assert node.order() == ["j0", "later", "j1"]
 
@@ -123,10 +123,10 @@ def test_sixteen_keys_are_had_all_or_none(node: Puppet) -> None:
     holder = node.must_take()
     node.submit(keys, job_id="all")
     assert node.take() is None
-    assert node.store.client.exists(*(node.store.key("lock", key) for key in keys)) == 1
+    assert node.store._client.exists(*(node.store.key("lock", key) for key in keys)) == 1
     node.finish(holder)
     taken = node.must_take()
-    assert node.store.client.exists(*(node.store.key("lock", key) for key in keys)) == 16
+    assert node.store._client.exists(*(node.store.key("lock", key) for key in keys)) == 16
     node.finish(taken)
     assert node.lanes.lanes() == []
 
@@ -140,7 +140,7 @@ def test_groups_of_keys_take_turns(node: Puppet) -> None:
     assert node.order() == [
         "flood0", "light0", "plain0", "flood1", "light1", "flood2", "flood3", "flood4", "flood5",
     ]  # fmt: skip
-    assert node.store.client.exists(node.store.key("ready", "shop\ncelery")) == 0
+    assert node.store._client.exists(node.store.key("ready", "shop\ncelery")) == 0
 
 
 def test_a_job_that_goes_back_keeps_the_head_of_its_group(node: Puppet) -> None:
@@ -170,7 +170,7 @@ def test_an_app_names_the_groups_by_a_callable(
     for key in ("x/a", "x/b", "y/a"):
         plain.submit(key, task, job_id=key)
     lists = sorted(
-        name.decode().split("group:")[1] for name in node.store.client.scan_iter(node.store.key("group", "*"))
+        name.decode().split("group:")[1] for name in node.store._client.scan_iter(node.store.key("group", "*"))
     )
     assert lists == [f"{group}\nshop\ncelery" for group in ("xy" if fair_by is None else "ab")]
     for key in wanted:

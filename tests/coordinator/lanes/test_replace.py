@@ -1,13 +1,8 @@
 """`when_busy="replace"`: a job takes the place of the one at work."""
 
-from collections.abc import Callable
-
 import pytest
-from celery import Celery
 
 from coordinator import Coordinator, InvalidJob
-from coordinator.in_place import InPlace
-from coordinator.local.redis import free_port
 from tests.harness.hand_node import Puppet
 
 
@@ -51,6 +46,29 @@ def test_jobs_that_stand_in_line_keep_their_places_before_it(node: Puppet) -> No
     assert node.order() == [queued, last]
 
 
+@pytest.mark.parametrize("head", ["ready", "retrying", "held", "parked"])
+def test_those_that_only_wait_behind_a_head_without_a_process_keep_their_places(node: Puppet, head: str) -> None:
+    first = node.submit("a", on_failure="hold" if head == "held" else "release", max_attempts=2)
+    outcomes = {"retrying": "raised", "held": "failed", "parked": "parked"}
+    if head in outcomes:
+        node.finish(node.must_take(), outcomes[head], delay=60_000)
+    assert node.lanes.job(first.job_id).state == head
+    queued = [node.submit("a").job_id for _ in range(3)]
+    made = node.submit("a", when_busy="replace").job_id
+    assert node.lanes.job(first.job_id).state == "cancelled"
+    assert [node.lanes.job(name).state for name in (*queued, made)] == ["ready", "waiting", "waiting", "waiting"]
+
+
+def test_one_that_waits_to_replace_is_replaced_however_many_stand_before_it(node: Puppet) -> None:
+    node.submit("a")
+    node.must_take()
+    for _ in range(120):
+        node.submit("a")
+    former = node.submit("a", when_busy="replace")
+    node.submit("a", when_busy="replace")
+    assert node.lanes.job(former.job_id).state == "cancelled"
+
+
 def test_in_an_idle_lane_it_simply_starts_and_a_repeated_submit_replaces_nothing(node: Puppet) -> None:
     first = node.submit("a", when_busy="replace", job_id="j1")
     assert first.outcome == "started"
@@ -69,7 +87,7 @@ def test_a_job_of_several_keys_replaces_what_is_at_work_in_each_of_them(node: Pu
 
 def test_a_lock_in_plain_code_is_waited_for(coordinator: Coordinator) -> None:
     with coordinator.lock("a") as lease:
-        made = coordinator.submit("a", {"task": "t"}, when_busy="replace", unknown="wait")
+        made = coordinator.submit("a", {"task": "t"}, when_busy="replace", if_unknown="wait")
         assert made.outcome == "queued"
         lease.check()
     assert coordinator.job(made.job_id).state == "ready"
@@ -78,23 +96,3 @@ def test_a_lock_in_plain_code_is_waited_for(coordinator: Coordinator) -> None:
 def test_it_looks_at_the_lane_now(coordinator: Coordinator) -> None:
     with pytest.raises(InvalidJob, match="looks at the lane now"):
         coordinator.submit("a", {"task": "t", "options": {"countdown": 5}}, when_busy="replace")
-
-
-app = Celery("replacing", broker=f"redis://127.0.0.1:{free_port()}/0", set_as_current=False)
-in_place = Coordinator(app)
-
-
-@app.task(name="replacing.note", shared=False)
-def note() -> None:
-    pass
-
-
-def test_the_fixture_for_users_suites_replaces_in_the_same_way(
-    coordinator_jobs: Callable[[Coordinator], InPlace],
-) -> None:
-    coordinator_jobs(in_place)
-    in_place.pause("a")
-    queued = in_place.submit("a", note.s()).job_id
-    replacing = [in_place.submit("a", note.s(), when_busy="replace").job_id for _ in range(2)]
-    in_place.resume("a")
-    assert [in_place.job(job_id).state for job_id in (queued, *replacing)] == ["succeeded", "cancelled", "succeeded"]

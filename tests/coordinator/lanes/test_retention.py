@@ -26,7 +26,7 @@ def tell(node: Puppet, *ids: str) -> None:
 
 
 def kept(node: Puppet, ids: list[str]) -> list[str]:
-    return [one for one in ids if node.store.client.exists(node.store.key("job", one))]
+    return [one for one in ids if node.store._client.exists(node.store.key("job", one))]
 
 
 @pytest.mark.parametrize("owed", [False, True], ids=["nothing owed", "a result was owed"])
@@ -37,12 +37,12 @@ def test_a_success_keeps_300_bytes(node: Puppet, owed: bool) -> None:
     assert taken
     node.finish(taken)
     if owed:
-        assert (node.store.client.memory_usage(node.store.key("job", job_id)) or 0) > 400
+        assert (node.store._client.memory_usage(node.store.key("job", job_id)) or 0) > 400
         tell(node, job_id)
-    assert (node.store.client.memory_usage(node.store.key("job", job_id)) or 0) <= 300
+    assert (node.store._client.memory_usage(node.store.key("job", job_id)) or 0) <= 300
 
 
-@pytest.mark.parametrize("options", [{}, {"hold": "hold"}, {"priority": 7, "weight": "all"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"hold": "hold"}, {"priority": 7, "exclusive": True}], ids=str)
 def test_what_is_dropped_of_a_success_is_not_seen(node: Puppet, options: dict[str, Any]) -> None:
     given = {"on_failure" if name == "hold" else name: value for name, value in options.items()}
     node.submit("a", args=(1,), kwargs={"b": 2}, tell=True, job_id="j", **given)
@@ -132,9 +132,9 @@ def parent(node: Puppet) -> Iterator[Taken]:
 @pytest.mark.parametrize("owed", [False, True], ids=["nothing owed", "a result was owed"])
 def test_what_a_parent_or_a_listener_waits_for_is_never_dropped(node: Puppet, parent: Taken, owed: bool) -> None:
     run(node, "child", job_id="child", tell=owed, settings=FEW)
-    with node.store.client.pubsub() as notices:
+    with node.store._client.pubsub() as notices:
         notices.subscribe(node.store.key("done", "heard"))
-        wait_until(lambda: node.store.client.pubsub_numsub(node.store.key("done", "heard"))[0][1] == 1)
+        wait_until(lambda: node.store._client.pubsub_numsub(node.store.key("done", "heard"))[0][1] == 1)
         run(node, "heard", job_id="heard", tell=owed, settings=FEW)
     if owed:
         tell(node, "child", "heard")
@@ -147,7 +147,7 @@ def test_what_a_parent_or_a_listener_waits_for_is_never_dropped(node: Puppet, pa
 
 def test_an_id_that_is_used_again_is_not_dropped_for_the_job_that_had_it(node: Puppet) -> None:
     run(node, "a", job_id="j", settings=FEW)
-    node.store.client.delete(node.store.key("job", "j"))  # its time is over
+    node.store._client.delete(node.store.key("job", "j"))  # its time is over
     node.submit("a", job_id="j")
     taken = node.must_take()
     for i in range(6):
@@ -171,7 +171,7 @@ def test_the_ids_that_melted_into_a_job_are_forgotten_after_it_a_thousand_at_a_l
     node.finish(node.must_take())
     node.sweep()
     assert node.lanes.job("m7").id == "last"
-    client, mark = node.store.client, node.store.key("melted")
+    client, mark = node.store._client, node.store.key("melted")
     assert client.zscore(mark, "last")
     client.delete(node.store.key("job", "last"))
     client.zadd(mark, {"last": 1})
@@ -186,25 +186,14 @@ def test_the_ids_that_melted_into_a_job_are_forgotten_after_it_a_thousand_at_a_l
 def test_the_ids_that_melted_into_a_job_are_known_as_long_as_its_record_is_there(node: Puppet) -> None:
     ids = melted(node, 3)
     node.finish(node.must_take(), "failed")
-    node.store.client.zadd(node.store.key("melted"), {"last": 1})  # the sweep's clock is before that of the ttl
+    node.store._client.zadd(node.store.key("melted"), {"last": 1})  # the sweep's clock is before that of the ttl
     node.sweep()
     assert kept(node, ids) == ids
     node.lanes.retry("m1")
-    assert not node.store.client.exists(node.store.key("melted"))
+    assert not node.store._client.exists(node.store.key("melted"))
     node.finish(node.must_take())
 
 
-def test_texts_that_are_united_have_a_bound(node: Puppet) -> None:
-    node.submit("a")
-    taken = node.must_take()
-    for i in range(3):
-        texts = [f"{i}-{number:05}" + "x" * 400 for number in range(1000)]
-        node.submit("a", when_busy="defer", unite={"pids": texts, "more": ["m"]}, job_id=f"j{i}")
-    assert node.lanes.job("j0").kwargs == {"pids": None, "more": None}
-    node.finish(taken)
-    node.order()
-
-
 def test_the_texts_of_one_submit_have_the_bound_of_its_arguments(coordinator: Coordinator) -> None:
-    with pytest.raises(InvalidJob, match=r"unite has \d+ bytes; at most 2048 \(setting max_payload\)"):
-        sketch("a", when_busy="defer", unite={"pids": ["x" * 3000]}, settings={"max_payload": 2048})
+    with pytest.raises(InvalidJob, match=r"merge_args has \d+ bytes; at most 2048 \(setting max_payload\)"):
+        sketch("a", when_busy="defer", merge_args={"pids": ["x" * 3000]}, settings={"max_payload": 2048})

@@ -28,7 +28,7 @@ def test_a_paused_lane_starts_nothing_and_goes_on_where_it_was(node: Puppet) -> 
     assert not node.lanes.resume("a")
     assert node.finish(node.must_take()).state == "succeeded"
     assert node.finish(node.must_take()).state == "succeeded"
-    assert node.store.client.hlen(node.store.key("paused")) == 0
+    assert node.store._client.hlen(node.store.key("paused")) == 0
 
 
 def test_a_job_that_was_ready_when_its_lane_was_paused_waits_again(node: Puppet) -> None:

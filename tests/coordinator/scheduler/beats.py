@@ -26,7 +26,7 @@ class Beats:
         self.settings = settings
         self.coordinator: Coordinator = self.app().coordinator
         self.store: Store = self.coordinator.store
-        self.client: Any = self.store.client
+        self.client: Any = self.store._client
 
     def app(self, broker: str = "", **conf: Any) -> Any:
         shared = set(_state._on_app_finalizers)

@@ -34,7 +34,9 @@ def test_of_any_number_of_beats_one_takes_each_tick(beats: Beats) -> None:
 
 def test_a_keyed_entry_is_submitted_with_all_that_it_says(beats: Beats) -> None:
     beat = beats.beat(
-        source(entry(args=[1], kwargs={"a": 2}, when_busy="defer", submit={"priority": 7, "unite": {"pids": None}}))
+        source(
+            entry(args=[1], kwargs={"a": 2}, when_busy="defer", submit={"priority": 7, "merge_args": {"pids": None}})
+        )
     )
     run(beat, until=lambda: len(beats.ids()) >= 3)
     first, second, third = beats.ids()[:3]
@@ -174,7 +176,7 @@ def test_a_tick_missed_longer_ago_than_the_grace_is_passed_over(beats: Beats, ca
         look_again(beat)
     assert beats.ids() == []
     assert sum("passed over" in record.message for record in caplog.records) == 1
-    assert instant(int(beats.tick("n")["last"])) > two_hours_ago
+    assert instant(int(beats.tick("n")["last"])) == two_hours_ago.replace(microsecond=0)
 
 
 def test_a_tick_that_could_not_be_sent_within_the_grace_is_passed_over(
@@ -191,27 +193,51 @@ def test_a_tick_that_could_not_be_sent_within_the_grace_is_passed_over(
     assert "unsent" not in beats.tick("n")
 
 
-BAD: list[dict[str, Any]] = [
-    {"schedule": "0 0 12 * * *", "task": "t"},
-    {"schedule": schedule(60, relative=True), "task": "t"},
-    {"schedule": 0, "task": "t"},
-    {"schedule": None, "task": "t"},
-    {"schedule": 60},
-    {"schedule": 60, "task": "t", "kye": "typo"},
-    {"schedule": 60, "task": "t", "args": [object()]},
-]
+GOOD = {"schedule": 60, "task": "t"}
+BAD: dict[str, Any] = {
+    "day of month '*', day of week '*'": GOOD | {"schedule": "0 0 12 * * *"},
+    "is no schedule": GOOD | {"schedule": schedule(60, relative=True)},
+    "an interval of 0": GOOD | {"schedule": 0},
+    "None is no schedule": GOOD | {"schedule": None},
+    "the field 'task' is missing": {"schedule": 60},
+    "no field 'kye'; did you mean 'key'": GOOD | {"kye": "typo"},
+    "has no JSON form": GOOD | {"args": [object()]},
+    "'nightly' is no entry": "nightly",
+    "args is a list of arguments": GOOD | {"args": "abc"},
+    "kwargs is a table by names": GOOD | {"kwargs": [1]},
+    "task is the name of a task": GOOD | {"task": len},
+    "a name is 1 to 400 bytes": GOOD | {"name": 5},
+    "when_busy": GOOD | {"key": "k", "when_busy": "skp"},
+    "are for an entry with a key": GOOD | {"when_busy": "skip"},
+    "unexpected option 'prio'": GOOD | {"key": "k", "submit": {"prio": 1}},
+    "'a' is named twice": GOOD | {"key": ["a", "a"]},
+}
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_a_bad_entry_is_named_and_left_out_and_the_others_go_on(
-    beats: Beats, bad: dict[str, Any], caplog: pytest.LogCaptureFixture
+def test_bad_entries_are_named_and_left_out_and_the_others_go_on(
+    beats: Beats, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = {"schedule": FAST, "task": "t", "key": "good"}
-    beat = beats.beat(beat_schedule={"bad": bad, "good": good})
+    good = GOOD | {"schedule": FAST, "key": "good"}
+    beat = beats.beat(beat_schedule={**BAD, "good": good})
     run(beat, until=beats.ids)
-    assert [record.message[:30] for record in caplog.records if record.levelno >= logging.ERROR] == [
-        "schedule entry 'bad' is left o"
-    ]
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(said) == len(BAD)
+    for what, sentence in zip(BAD, said, strict=True):
+        assert sentence.startswith("schedule entry ")
+        assert what in sentence.partition(" is left out: ")[2]
+
+
+def test_a_task_that_the_app_does_not_have_is_named_with_the_one_that_was_meant(
+    beats: Beats, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = beats.app(beat_schedule={"mail": {"task": "shop.mial", "schedule": 3600}})
+
+    @app.task(name="shop.mail", shared=False)
+    def mail() -> None: ...
+
+    Scheduler(app).tick()
+    assert "entry 'mail': this app has no task 'shop.mial'; did you mean 'shop.mail'?" in caplog.text
+    assert next_tick(beats.store, "mail")
 
 
 @pytest.mark.parametrize("bad", [{"when_busy": "never"}, {"key": ["a", "a"]}, {"submit": {"prio": 1}}], ids=str)

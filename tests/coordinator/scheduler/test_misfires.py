@@ -1,6 +1,8 @@
 """What becomes of instants that no beat sent, of jitter, zones and bounds."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -8,9 +10,10 @@ from celery.schedules import solar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduler.due import LAG, Due, Plan, due, jitter_of
+from coordinator.scheduler import timetable
+from coordinator.scheduler.due import LAG, Due, Plan, jitter_of
 from coordinator.scheduler.entries import Entry
-from coordinator.scheduler.schedules import Every, Quartz, schedule_of
+from coordinator.scheduler.schedules import Every, Quartz, Schedule, schedule_of
 from tests.coordinator.scheduler.beats import Beats, entry, instant_of, look_again, source
 from tests.harness.redis import RedisServer
 
@@ -79,6 +82,53 @@ def test_whatever_was_missed_each_instant_is_taken_once_in_order_or_passed_over(
     assert one.at > now
 
 
+@dataclass
+class Counted:
+    """Counts how often it is asked."""
+
+    schedule: Schedule
+    asked: int = 0
+
+    def next(self, after: datetime) -> datetime | None:
+        self.asked += 1
+        return self.schedule.next(after)
+
+
+@pytest.mark.parametrize("misfire", ["once", "all", "skip"])
+@pytest.mark.parametrize("given_schedule", [Every(0.1), Quartz("* * * * * ?"), Quartz("* * 3 1 * ?")])
+def test_a_beat_that_was_away_for_a_year_looks_at_few_instants(misfire: str, given_schedule: Schedule) -> None:
+    for jitter, grace in product((0, 86400), (HOUR, 1000 * DAY)):
+        one = plan(schedule=given_schedule, misfire=misfire, jitter=jitter)
+        one.schedule = counted = Counted(given_schedule)
+        for _ in range(5):
+            counted.asked = 0
+            found = one.due(NOON + 365 * DAY, grace)
+            assert counted.asked < 10_000
+            one.count_from(found.instant if found else NOON)
+
+
+def test_catching_up_with_many_instants_looks_at_each_a_few_times() -> None:
+    one = plan(schedule=0.1, misfire="all", catch_up=10_000)
+    one.schedule = counted = Counted(Every(0.1))
+    found = taken(one, NOON + 365 * DAY, HOUR)
+    assert [due_.sent for due_ in found[:3]] == [False, False, True]
+    assert sum(due_.sent for due_ in found) == 10_000 + 101
+    assert counted.asked < 1_000_000
+
+
+def test_the_next_instants_of_an_entry_that_nobody_sent_for_a_year_are_found_among_few() -> None:
+    counted = Counted(Every(0.1))
+    found = timetable._upcoming("n", counted, NOON - 365 * DAY, NOON, 86400, 1000)
+    assert len(set(found)) == 1000
+    assert all(at + jitter_of("n", at, 86400) > NOON for at in found)
+    assert counted.asked < 3000
+
+
+def test_what_was_missed_is_counted_up_to_a_bound() -> None:
+    found = [taken(plan(misfire="skip"), NOON + (gone + 0.5) * MINUTE, DAY) for gone in (999, 1000, 5000)]
+    assert [one.missed for (one,) in found] == [999, 1000, 1000]
+
+
 def test_jitter_is_the_same_in_all_beats_and_no_instant_is_sent_early_or_much_later() -> None:
     late = [jitter_of("n", NOON + n * MINUTE, 30) for n in range(200)]
     assert late == [jitter_of("n", NOON + n * MINUTE, 30) for n in range(200)]
@@ -143,7 +193,6 @@ def test_where_the_sun_does_not_rise_the_next_day_counts_on_which_it_does() -> N
 def test_a_new_field_that_an_entry_does_not_name_leaves_its_hash_as_it_was() -> None:
     assert Entry("n", 60, "t").hash(Every(60)) == Entry("n", 60, "t", misfire="once", jitter=0.0).hash(Every(60))
     assert Entry("n", 60, "t").hash(Every(60)) != Entry("n", 60, "t", misfire="all").hash(Every(60))
-    assert due(Quartz("0 0 13 * * ?"), NOON, NOON + 2 * HOUR, HOUR) == Due(NOON + HOUR)
 
 
 def test_beats_make_up_for_every_missed_instant_and_history_tells_what_was_missed(beats: Beats) -> None:

@@ -1,5 +1,6 @@
 """Whose schedule counts, from when, and what becomes of entries that change."""
 
+import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 from coordinator.scheduler.beat import LAPSE, Scheduler
 from coordinator.scheduler.entries import Entry, next_tick
 from coordinator.store.times import instant, milliseconds, to_ms
-from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, run, source
+from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, run, source, without_gap
 from tests.harness.redis import RedisServer
 
 
@@ -42,6 +43,59 @@ def test_an_unchanged_entry_keeps_its_last_instant_and_a_removed_one_vanishes(be
     assert beats.tick("b") == {}
     assert next_tick(beats.store, "b") is None
     assert beats.client.smembers(beats.store.key("schedule-entries", beat._readings[1].name)) == {b"a"}
+
+
+@pytest.mark.parametrize("misfire", ["once", "all", "skip"])
+def test_a_new_version_with_the_same_entries_changes_nothing(
+    beats: Beats, misfire: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    versions = ["1"]
+    beat = beats.beat(lambda: (versions[0], [entry("a", 1, misfire=misfire), entry("b", 3600)]))
+    beat.tick()
+    before = beats.tick("b")
+    for version in ("2", "3"):
+        versions[0] = version
+        run(until=lambda: beats.now() > instant(int(beats.tick("a")["last"])) + timedelta(seconds=1))
+        began = time.monotonic()
+        look_again(beat)
+        assert time.monotonic() - began < 3
+    assert beats.tick("b") == before
+    count = len(beats.ids())
+    run(beat, until=lambda: len(beats.ids()) >= count + 2)
+    assert without_gap(beats.ids(), 1)
+    assert not caplog.records
+
+
+def test_a_version_that_went_and_came_back_while_redis_was_away_changes_nothing(
+    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    beats, given = Beats(own_redis, "coord", timeout=0.2), [entry("a", 1), entry("b", 3600)]
+    former = given[0]
+    beat = beats.beat(lambda: (str(given), given))
+    run(beat, until=beats.ids)
+    own_redis.pause()
+    given[0] = entry("a", 3600)
+    look_again(beat)
+    assert "beat waits" in caplog.text
+    given[0] = former
+    look_again(beat)
+    own_redis.resume()
+    count = len(beats.ids())
+    run(beat, until=lambda: len(beats.ids()) >= count + 2)
+    assert without_gap(beats.ids(), 1)
+    assert "missed" not in caplog.text
+
+
+def test_a_beat_that_followed_another_knows_the_schedule_that_operators_gave_meanwhile(beats: Beats) -> None:
+    first, second = ([entry("a", 3600), entry("n", seconds)] for seconds in (3600, 1800))
+    current = beats.beat(source(*first))
+    current.tick()
+    follower = beats.beat(source(*second))
+    look_again(follower)
+    beats.coordinator.entries.change("a", FAST)
+    look_again(follower)
+    beats.client.hset(beats.store.key("schedule", follower._readings[1].name), "seen", 0)
+    run(follower, until=lambda: len(beats.ids()) >= 2)
 
 
 def test_an_entry_that_moves_to_another_source_keeps_its_last_instant(beats: Beats) -> None:

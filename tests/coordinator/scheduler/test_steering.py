@@ -1,11 +1,14 @@
 """What operators do to entries while beats run: pause, resume, skip, run now, another schedule."""
 
-from datetime import timedelta
+from datetime import timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
+from celery.schedules import crontab
 
 from coordinator import InvalidJob, UnknownEntry
 from coordinator.scheduler.entries import tick_id
+from coordinator.scheduler.quartz import Quartz
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
 from tests.harness.redis import RedisServer
@@ -89,6 +92,16 @@ def test_the_next_instant_is_left_out_once_and_who_did_it_stands_in_the_history(
     assert beats.coordinator.entries.entry("n").omitted is None
 
 
+def test_no_instant_is_left_out_where_only_beats_know_the_next_one_and_none_runs(beats: Beats) -> None:
+    nameless = timezone(timedelta(hours=1))
+    beats.beat(source(entry(schedule=Quartz("0 0 * * * ?", nameless)))).tick()
+    beats.coordinator.entries.pause("n")
+    beats.client.hset(beats.store.key("tick", "n"), "next", to_ms(beats.now()) - 1000)
+    beats.coordinator.entries.resume("n")
+    with pytest.raises(InvalidJob, match="next instant"):
+        beats.coordinator.entries.skip_next("n")
+
+
 def test_a_run_now_has_an_id_of_its_own_and_happens_once_however_often_it_is_asked_for(beats: Beats) -> None:
     several = [beats.beat(source(entry(schedule=3600, args=[7]))) for _ in range(3)]
     for beat in several:
@@ -108,6 +121,35 @@ def test_a_run_now_has_an_id_of_its_own_and_happens_once_however_often_it_is_ask
     assert (run_.by, run_.why, run_.word, run_.job_id) == ("ann", "test", "queued", job_id)
     with pytest.raises(InvalidJob, match="reserved"):
         beats.coordinator.submit("n", beats.app().signature("sync"), job_id=job_id)
+
+
+@pytest.mark.parametrize("by", ["Jane Doe", "ops: night"])
+def test_who_did_what_and_why_reads_back_as_it_was_said(beats: Beats, by: str) -> None:
+    beat = beats.beat(source(entry(schedule=3600)))
+    beat.tick()
+    entries, why = beats.coordinator.entries, "nobody: is\nthere " * 20
+    entries.pause("n", why=why, by=by)
+    entries.change("n", "0 0 1 * * ? *", why="", by=by)
+    entries.run_now("n", why=why, by=by)
+    look_again(beat)
+    found = [(one.kind, one.word, one.by, one.why) for one in entries.history("n")]
+    assert found == [
+        ("act", "paused", by, why),
+        ("act", "changed to 0 0 1 * * ? *", by, ""),
+        ("run", "queued", by, why),
+    ]
+
+
+def test_a_schedule_of_another_zone_than_the_entrys_is_refused(beats: Beats) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    beats.beat(source(entry("utc", 3600), entry("berlin", "0 0 3 * * ?", zone="Europe/Berlin"))).tick()
+    change, seven = beats.coordinator.entries.change, "0 0 7 * * ? *"
+    for name, given in (("utc", Quartz(seven, berlin)), ("berlin", Quartz(seven)), ("berlin", crontab(hour=7))):
+        with pytest.raises(InvalidJob, match=r"its zone is (UTC|Europe/Berlin), not .*; give an expression as text"):
+            change(name, given)
+    assert change("berlin", Quartz(seven, berlin))
+    assert not change("berlin", seven)
+    assert change("berlin", 3600)
 
 
 def test_an_ordinary_task_is_run_now_under_an_id_of_its_own(beats: Beats) -> None:
@@ -143,7 +185,7 @@ def test_another_schedule_counts_until_it_is_taken_back_for_all_beats_and_after_
     count = len(beats.ids())
     run(again, until=lambda: len(beats.ids()) >= count + 3)
     told = beats.coordinator.entries.entry("n")
-    assert told.words == f"Every {FAST} seconds"
+    assert told.when == f"every {FAST}"
     assert told.changed is not None
     assert told.changed["by"] == "ann"
     assert beats.coordinator.entries.restore("n")
@@ -155,7 +197,7 @@ def test_another_schedule_counts_until_it_is_taken_back_for_all_beats_and_after_
     for beat in (*several, again):
         look_again(beat)
     assert beats.ids() == before
-    assert beats.coordinator.entries.entry("n").words == "Every hour"
+    assert beats.coordinator.entries.entry("n").when == "every 3600"
 
 
 def test_a_beat_that_has_not_heard_of_another_schedule_fires_nothing(beats: Beats) -> None:
@@ -208,6 +250,8 @@ def test_what_is_no_schedule_or_no_token_is_refused_and_nothing_changes(beats: B
     beat.tick()
     with pytest.raises(InvalidJob, match="weekly"):
         beats.coordinator.entries.change("n", "weekly")
+    with pytest.raises(InvalidJob, match="day of the week"):
+        beats.coordinator.entries.change("n", "crontab 0 0 1 1 7")
     with pytest.raises(InvalidJob, match="token"):
         beats.coordinator.entries.run_now("n", token="a b")
     assert not beats.coordinator.entries.entry("n").other

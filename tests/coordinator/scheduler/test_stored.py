@@ -87,7 +87,7 @@ def test_a_name_of_another_source_is_refused_and_stays_with_it(beats: Beats) -> 
     ):
         with pytest.raises(InvalidJob, match="entry 'table' is one of"):
             act()
-    assert beats.coordinator.entries.entry("table").words == f"Every {FAST} seconds"
+    assert beats.coordinator.entries.entry("table").when == f"every {FAST}"
 
 
 ENTRIES: list[dict[str, Any]] = [

@@ -3,7 +3,6 @@
 import os
 import pickle
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import redis
 
 from coordinator import Coordinator
 from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.local.redis import free_port
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds, seconds
@@ -30,12 +29,12 @@ def store(own_redis: RedisServer) -> Store:
 
 def test_the_library_is_loaded_again_into_a_redis_that_forgot_it(store: Store) -> None:
     assert submit(store, "one") == b"queued"
-    store.client.function_flush()
+    store._client.function_flush()
     assert submit(store, "two") == b"queued"
-    store.client.function_flush()
+    store._client.function_flush()
     replies = store.step_many("job_submit", [sketch("a", job_id=name).step_args() for name in ("three", "four")])
     assert [reply[0] for reply in replies] == [b"queued"] * 2
-    assert store.client.zcard(store.key("line", "a")) == 4
+    assert store._client.zcard(store.key("line", "a")) == 4
     store.close()
 
 
@@ -98,7 +97,7 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
               '["app shop", "queue celery"]', '["shop.work"]')  # fmt: skip
     (bell,) = store.read("ZRANGE", store.key("rung", "n"), 0, -1)
     assert store.step("runner_take", "n", "i", "r", bell, token, 60000)
-    store.client.config_set("maxmemory", 1)
+    store._client.config_set("maxmemory", 1)
     with pytest.raises(StoreRefused) as told:
         submit(store, "two")
     assert told.value.job_id == "two"
@@ -108,16 +107,16 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
         Lanes(store).submit_many([sketch("a", job_id="two")])
     done = store.step("job_finish", "one", token, "succeeded", "1", 0, "", "", "", "", "n", "r", "", 60000)
     assert done[:2] == [b"accepted", b"succeeded"]
-    store.client.config_set("maxmemory", 0)
+    store._client.config_set("maxmemory", 0)
     assert submit(store, "two") == b"started"
     store.close()
 
 
 def test_a_replica_refuses_by_name(store: Store) -> None:
-    store.client.execute_command("REPLICAOF", "127.0.0.1", free_port())
+    store._client.execute_command("REPLICAOF", "127.0.0.1", free_port())
     with pytest.raises(StoreRefused):
         submit(store, "one")
-    store.client.execute_command("REPLICAOF", "NO", "ONE")
+    store._client.execute_command("REPLICAOF", "NO", "ONE")
     store.close()
 
 
@@ -143,19 +142,19 @@ def test_an_error_names_the_address_and_hides_the_password(url: str) -> None:
 
 
 def test_another_kind_of_error_passes_through(store: Store) -> None:
-    store.client.set(store.key("line", "a"), "not a line")
+    store._client.set(store.key("line", "a"), "not a line")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         submit(store, "one")
-    store.client.delete(store.key("line", "a"))
+    store._client.delete(store.key("line", "a"))
     store.close()
 
 
 def test_an_error_reply_leaves_the_connection_in_step(store: Store) -> None:
-    store.client.set(store.key("line", "a"), "not a line")
+    store._client.set(store.key("line", "a"), "not a line")
     for _ in range(3):
         with pytest.raises(redis.ResponseError):
             submit(store, "one")
-    store.client.delete(store.key("line", "a"), store.key("job", "one"))
+    store._client.delete(store.key("line", "a"), store.key("job", "one"))
     assert submit(store, "one") == b"queued"
     store.close()
 
@@ -173,44 +172,6 @@ def test_a_child_process_uses_connections_of_its_own(store: Store, tmp_path: Pat
     os.waitpid(pid, 0)
     assert answers == {b"queued"}
     assert (tmp_path / "answers").read_text() == "{b'queued'}"
-    store.close()
-
-
-def test_an_eager_caller_stays_awake_only_while_answers_come_soon(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[None] = []
-    monkeypatch.setattr("coordinator.store.wire.os.sched_yield", lambda: looks.append(None))
-
-    def looked(job_id: str) -> bool:
-        looks.clear()
-        store.client.client_pause(50)
-        outcome = store.step("job_submit", *sketch("a", job_id=job_id).step_args(), eager=True)[0]
-        assert outcome in (b"started", b"queued")
-        return bool(looks)
-
-    submit(store, "zero")
-    store.connections.soon = False
-    monkeypatch.setattr("coordinator.store.connections._SOON", 60.0)
-    assert not looked("one"), "nothing is known of this Redis yet"
-    assert looked("two")
-    monkeypatch.setattr("coordinator.store.connections._SOON", 0.01)
-    assert looked("three"), "the one before came soon, this one does not"
-    assert not looked("four")
-    store.close()
-
-
-def test_an_eager_caller_is_told_when_redis_dies_meanwhile(
-    store: Store, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("coordinator.store.connections._SOON", 60.0)
-    submit(store, "one")
-    store.client.client_pause(60_000)
-    killer = threading.Timer(0.2, own_redis.kill)
-    killer.start()
-    with pytest.raises(StoreUnavailable):
-        store.step("job_submit", *sketch("a", job_id="two").step_args(), eager=True)
-    killer.join()
     store.close()
 
 

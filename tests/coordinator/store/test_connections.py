@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from coordinator.errors import StoreRefused, StoreUnavailable
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.store.client import Store
 from tests.coordinator.store.stores import store_of, submit
 from tests.harness.hand_node import sketch
@@ -28,17 +28,17 @@ def test_redis_is_reached_again_however_many_connections_broke(store: Store, own
         with pytest.raises(StoreUnavailable):
             submit(store, "one")
         with pytest.raises(StoreUnavailable):
-            store.call(store.client.ping)
+            store.call(store._client.ping)
     own_redis.start()
     assert submit(store, "one") == b"queued"
-    assert store.call(store.client.ping)
+    assert store.call(store._client.ping)
     store.close()
 
 
 def test_any_number_of_threads_ask_and_wait_at_once(store: Store, own_redis: RedisServer) -> None:
     submit(store, "one")
     lanes, told = Lanes(store), []
-    store.client.client_pause(500)
+    store._client.client_pause(500)
 
     def ask(name: str) -> None:
         told.append(submit(store, name))
@@ -57,7 +57,7 @@ def test_any_number_of_threads_ask_and_wait_at_once(store: Store, own_redis: Red
 
 
 def set_one(store: Store, name: str) -> None:
-    store.call(lambda: store.client.set(store.key(name), 1))
+    store.call(lambda: store._client.set(store.key(name), 1))
 
 
 def submit_many(store: Store, name: str) -> None:

@@ -14,7 +14,7 @@ from celery import Celery
 from coordinator import Coordinator
 from coordinator.diagnosis.status import warnings
 from coordinator.errors import SettingsError, StoreRefused
-from coordinator.lanes.lanes import Lanes
+from coordinator.lanes.client import Lanes
 from coordinator.scheduler import Scheduler
 from coordinator.settings import Settings
 from coordinator.store import library
@@ -146,11 +146,11 @@ def test_functions_that_are_removed_under_load_lose_nothing(store: Store, newer:
 
 
 def test_exactly_those_of_many_calls_that_were_not_found_are_asked_again(store: Store) -> None:
-    store.client.function_flush("SYNC")
+    store._client.function_flush("SYNC")
     calls = [sketch("a", job_id=f"j{number}").step_args() for number in range(5)]
     assert [reply[0] for reply in store.step_many("job_submit", calls)] == [b"queued"] * 5
     assert [reply[0] for reply in store.step_many("job_submit", calls)] == [b"duplicate"] * 5
-    stats = store.client.info("commandstats")
+    stats = store._client.info("commandstats")
     assert stats["cmdstat_function|load"]["calls"] == 1
     assert stats["cmdstat_fcall"]["calls"] == 15
 
@@ -173,12 +173,12 @@ def test_a_full_redis_refuses_the_library_and_says_so_while_who_has_it_goes_on(s
     node.up()
     node.submit("a", job_id="one")
     taken = node.must_take()
-    store.client.config_set("maxmemory", 1)
+    store._client.config_set("maxmemory", 1)
     with pytest.raises(StoreRefused, match="full, so that the library of functions cannot be loaded"):
         newer.step("counts_read")
     assert (newer.libraries()[0].current, store.libraries()[0].current) == (False, True)
     assert node.finish(taken).state == "succeeded"
-    store.client.config_set("maxmemory", 0)
+    store._client.config_set("maxmemory", 0)
     assert newer.step("counts_read")
 
 

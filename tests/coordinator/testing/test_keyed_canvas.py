@@ -1,4 +1,4 @@
-"""Canvases of keyed tasks in a user's own suite: each keyed call is a job in place, and what follows is called."""
+"""Canvases of keyed tasks in a user's own suite: each keyed call is a job, and what follows is called at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,8 @@ from celery import Celery, chain, chord, group
 from kombu.exceptions import OperationalError
 
 from coordinator import Coordinator, current_job
-from coordinator.in_place.in_place import InPlace
 from coordinator.local.redis import free_port
+from coordinator.testing.inline import Jobs
 
 _NOWHERE = f"redis://127.0.0.1:{free_port()}/0"
 app = Celery("mill", broker=_NOWHERE, backend=_NOWHERE, set_as_current=False)
@@ -52,7 +52,7 @@ def is_job() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def jobs(coordinator_jobs: Callable[[Coordinator], InPlace]) -> InPlace:
+def jobs(coordinator_jobs: Callable[[Coordinator], Jobs]) -> Jobs:
     called.clear()
     return coordinator_jobs(coordinator)
 
@@ -74,16 +74,9 @@ CANVASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "failing header": (
         lambda: chord([add.s(1, 1), add.s(1, -1)], total.s().on_error(note.si("error"))), ["error"],
     ),
-    "failing header of a chord within": (
-        lambda: chord([chord([add.s(1, -1)], total.s()), add.s(1, 1)], total.s().on_error(note.si("error"))), ["error"],
-    ),
     "failing chain within": (
         lambda: chord([chain(add.s(1, 1), add.s(-9), twice.s()), add.s(1, 1)], total.s().on_error(note.si("error"))),
         ["error"],
-    ),
-    "failing header of a chain within": (
-        lambda: chord([chord([add.s(1, -1)], chain(total.s(), twice.s())), add.s(1, 1)], note.s().on_error(note.si(1))),
-        [1],
     ),
     "plain step with a link": (lambda: chain(add.s(1, 1), twice.s().set(link=note.s())), [4]),
     "plain step that fails": (lambda: chain(add.s(1, 1), fail.s()).on_error(note.si("error")), ["error"]),
@@ -94,7 +87,7 @@ CANVASES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", CANVASES)
-def test_what_follows_on_keyed_calls_is_called_in_place(name: str) -> None:
+def test_what_follows_on_keyed_calls_is_called_at_once(name: str) -> None:
     usual, (make, found) = app.send_task, CANVASES[name]
     make().apply_async()
     assert called == found
@@ -106,13 +99,6 @@ def test_a_chord_has_its_results_in_their_order_whichever_part_ends_last() -> No
         chord([add.s(1, 1, lane="busy"), add.s(2, 2)], total.s()).apply_async()
         assert not called
     assert called == [[2, 4]]
-
-
-def test_a_chord_that_fails_last_within_another_is_a_part_of_it() -> None:
-    with coordinator.lock("lane/busy"):
-        within = chord([add.s(1, -1, lane="busy")], chain(total.s(), twice.s()))
-        chord([within, add.s(2, 2)], total.s().on_error(note.si("error"))).apply_async()
-    assert called == ["error"]
 
 
 def test_an_error_of_what_follows_is_not_the_caller_s() -> None:

@@ -1,4 +1,4 @@
-"""In a user's own suite, the calls of keyed tasks are jobs that run in place, without Redis and without a broker."""
+"""In a user's own suite, the calls of keyed tasks are jobs that run at once, and no broker is asked."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ def app() -> Iterator[Any]:
     app.close()
 
 
-def test_calls_run_in_place_in_their_lanes(app: Any, coordinator_jobs: Callable[[Coordinator], Any]) -> None:
+def test_calls_run_at_once_in_their_lanes(app: Any, coordinator_jobs: Callable[[Coordinator], Any]) -> None:
     @app.task(name="shop.ship", shared=False, coordinate={"key": "order/{order}", "when_busy": "skip"})
     def ship(order: int) -> str:
         job = current_job()

@@ -9,10 +9,10 @@ from tests.harness.installation import Installation
 
 def test_a_worker_s_start_begins_its_own_app_s_part_alone(apps: Installation) -> None:
     shop, depot = apps.shop.app, apps.depot.app
-    worker = SimpleNamespace(app=depot, max_tasks_per_child=None)
+    worker = SimpleNamespace(app=depot, max_tasks_per_child=None, max_memory_per_child=None)
     signals.celeryd_after_setup.send(sender="one@test", instance=worker, conf=depot.conf)
-    assert depot.coordinator.incarnation
+    assert depot.coordinator._incarnation
     assert "coordinator.node.one@test" in depot.amqp.queues
-    assert not shop.coordinator.incarnation
+    assert not shop.coordinator._incarnation
     assert "coordinator.node.one@test" not in shop.amqp.queues
-    depot.coordinator.board.close()
+    depot.coordinator._board.close()

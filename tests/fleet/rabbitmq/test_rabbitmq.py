@@ -60,7 +60,7 @@ def test_requests_that_were_sent_before_any_node_came_are_done_and_rubbish_is_pu
         channel = connection.channel()
 
         def all_there() -> bool:
-            while message := channel.basic_get(f"{REQUESTS}.dead", no_ack=True):
+            while message := channel.basic_get(f"{REQUESTS}.unreadable", no_ack=True):
                 letters.append(json.loads(message.body))
             return len(letters) == 5
 
@@ -91,12 +91,7 @@ def test_what_a_killed_node_had_received_is_done_by_another_one(fleet: Fleet) ->
     assert {coordinator.wait(f"r{number}", 60).state for number in range(3)} == {"succeeded"}
 
 
-def test_a_node_that_is_gone_leaves_no_queue_also_where_an_older_one_had_left_its_own(
-    fleet: Fleet, rabbitmq: Broker
-) -> None:
-    own = "coordinator.node.one@test"
-    with fleet.shop.app.connection_for_write() as connection:
-        Queue(own, exchange="", routing_key=own, durable=True).bind(connection.channel()).declare()
+def test_a_node_that_is_gone_leaves_no_queue(fleet: Fleet, rabbitmq: Broker) -> None:
     worker = fleet.worker("one", 1, TEST_GONE="3")
     job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))
     assert fleet.coordinator.wait(job.job_id, 60).result == 3

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from kombu.entity import Queue
 
-from coordinator.inbox.inbox import Inbox
-from tests.coordinator.inbox.senders import QUEUE
+from coordinator.warden.inbox.inbox import Inbox
+from tests.coordinator.warden.inbox.senders import QUEUE
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import wait_until
 
@@ -18,7 +18,7 @@ JSON = "application/json"
 def inbox_of(fleet: Fleet, given: list[str]) -> Inbox[Any]:
     shop = fleet.shop
     store = lambda: shop.coordinator.store  # noqa: E731
-    return Inbox(shop.app, QUEUE, shop.Request, lambda found: given.append(found.name), "one", list, store)
+    return Inbox(shop.app, QUEUE, shop.Request, lambda found: given.append(found.name), "one", store)
 
 
 @pytest.mark.parametrize("arguments", [{"x-max-priority": 9}, {"x-queue-type": "quorum"}])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from coordinator.broker.confirmed import confirmed
+from coordinator.celery_patches.confirmed import confirmed
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.rabbitmq import Broker
 from tests.harness.waiting import wait_until, within

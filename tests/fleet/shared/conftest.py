@@ -61,7 +61,7 @@ def press(fleet: Fleet) -> Iterator[Any]:
     yield press
     for lane in press.coordinator.lanes():
         press.coordinator.set_limit(lane.key, 1)
-    press.coordinator.store.client.delete(press.coordinator.store.key("declared"))
+    press.coordinator.store._client.delete(press.coordinator.store.key("declared"))
 
 
 @pytest.fixture

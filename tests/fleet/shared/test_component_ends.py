@@ -27,7 +27,7 @@ def begun(press: Any, name: str = "Checker") -> str:
 
 def locked(press: Any) -> list[str]:
     store = press.coordinator.store
-    return [name.decode() for kind in ("lock", "slot") for name in store.client.scan_iter(store.key(kind, "*"), 1000)]
+    return [name.decode() for kind in ("lock", "slot") for name in store._client.scan_iter(store.key(kind, "*"), 1000)]
 
 
 @contextmanager
@@ -127,9 +127,9 @@ def test_a_run_whose_process_is_killed_before_it_parks_finds_its_children(
     store = press.coordinator.store
     with nobody_writes(items):  # so the run cannot note that it was, and does not end
         job = begun(press, "Binder")
-        while store.client.zcard(store.key("line", "Binder")) < 2:  # it may hold its lock still
+        while store._client.zcard(store.key("line", "Binder")) < 2:  # it may hold its lock still
             assert press.coordinator.job(job).state in ("ready", "running")
-        psutil.Process(int(store.client.hget(store.key("job", job), "runner").split(b".")[0])).kill()
+        psutil.Process(int(store._client.hget(store.key("job", job), "runner").split(b".")[0])).kill()
     fleet.begun(names[0])
     wait_until(lambda: press.coordinator.job(job).state == "parked", 30, fleet.logs)
     assert press.coordinator.job(job).losses == 1
@@ -149,11 +149,11 @@ def test_a_component_has_its_limits_again_after_redis_lost_them_and_an_operators
         run(press)
         assert press.coordinator.lane("Checker").limit == number, "an operator's stays"
     store = press.coordinator.store
-    store.client.delete(*(store.key(name) for name in ("limits", "declared", "lanes")), store.key("line", "Checker"))
+    store._client.delete(*(store.key(name) for name in ("limits", "declared", "lanes")), store.key("line", "Checker"))
     assert press.coordinator.lane("Checker").limit == 1
     run(press)
     assert press.coordinator.lane("Checker").limit == 3
-    store.client.delete(*(store.key(name) for name in ("limits", "declared", "lanes")), store.key("line", "Checker"))
+    store._client.delete(*(store.key(name) for name in ("limits", "declared", "lanes")), store.key("line", "Checker"))
     press.coordinator.set_limit("Checker", 2, by="ann", why="until the others are there")
     run(press)
     assert press.coordinator.lane("Checker").limit == 2

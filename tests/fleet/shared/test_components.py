@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
+from click.testing import Result
 from sqlalchemy import String, literal, update
 
 from coordinator.store.times import moment
@@ -54,6 +55,14 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
     assert [one["item"] for one in again.result] == ["B5-RT1"], "it asks again, and a failed item is parked"
 
 
+def test_items_behind_many_that_are_not_yet_to_be_done_have_their_turn(press: Any, items: Items) -> None:
+    deliver(items, *(f"N{number}-RT1" for number in range(101)), does="not-yet", priority=1)
+    deliver(items, "late-RT1", priority=2)
+    ends = [{one["item"]: one["outcome"] for one in run(press).result} for _ in range(2)]
+    assert [len(end) for end in ends] == [100, 102]
+    assert ends[1]["late-RT1"] == "succeeded"
+
+
 def test_never_more_run_than_may_and_never_fewer_while_items_wait(fleet: Fleet, press: Any, items: Items) -> None:
     names = [f"B{number}-RT1" for number in range(10)]
     deliver(items, *names[:8], does="sleep 0.1")
@@ -88,8 +97,8 @@ def test_an_item_that_somebody_holds_is_skipped_and_a_fast_one_waits_for_no_slow
         assert child.keys == ("Checker/B1-RT1", "Checker")
         (working,) = [one for one in look.working(press.components, checker) if one.node]
         assert (working.item, working.node) == ("B1-RT1", "one@test")
-        tick = press.coordinator.submit(checker.run_lane, press.components.signature(POLL, "Checker"), when_busy="skip")
-        assert not tick.accepted, "ticks are skipped while children run"
+        deliver(items, "B4-RT1")
+        assert [one["item"] for one in run(press).result] == ["B4-RT1"], "a second batch waits for no slow child"
         fleet.go("B1-RT1")
         found = press.coordinator.wait(made.job_id, 30)
     assert sorted(one["item"] for one in found.result) == ["B1-RT1", "B2-RT1"]
@@ -109,26 +118,36 @@ def test_a_run_that_is_begun_again_finds_its_children(fleet: Fleet, press: Any, 
     assert [one["item"] for one in found] == ["B1-RT1", "B2-RT1"]
 
 
-def test_a_component_that_tops_up_polls_again_while_its_children_run(fleet: Fleet, press: Any, items: Items) -> None:
-    def parked(item: str) -> str:
-        deliver(items, item)
+def test_a_hung_child_holds_its_place_alone_and_a_new_item_begins_by_its_priority(
+    fleet: Fleet, press: Any, items: Items
+) -> None:
+    """With one place, and two in line."""
+
+    def parked(item: str, priority: int | None = None) -> str:
+        deliver(items, item, priority=priority)
         component, poll = press.components["Binder"], press.components.signature(POLL, "Binder")
         made = press.coordinator.submit(component.run_lane, poll, when_busy="skip")
         wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
         return str(made.job_id)
 
-    first = parked("B1-RT1")
+    runs = [parked("B1-RT1")]
     fleet.begun("B1-RT1")
-    second = parked("B2-RT1")
-    deliver(items, "B3-RT1")
-    assert run(press, "Binder").result["outcome"] == "nothing to do", "its line has as many as it may"
-    assert press.coordinator.job(f"{second}/B2-RT1").state == "waiting"
-    assert press.coordinator.lane("component/Binder").length == 2
-    for name, job in (("B1-RT1", first), ("B2-RT1", second)):
+    with press.coordinator.lock("Binder/B0-RT1"):
+        deliver(items, "B0-RT1", priority=1)
+        runs.append(parked("B2-RT1"))
+        deliver(items, "B3-RT1")
+        assert run(press, "Binder").result["outcome"] == "nothing to do", "its line has as many as it may"
+        runs.append(parked("B4-RT1", priority=2))
+    assert press.coordinator.job(f"{runs[1]}/B2-RT1").state == "waiting"
+    assert press.coordinator.lane("component/Binder").length == 3
+    names = ["B1-RT1", "B4-RT1", "B2-RT1"]
+    for name in names:
         fleet.go(name)
+    for name, job in zip(names, (runs[0], runs[2], runs[1]), strict=True):
         (told,) = press.coordinator.wait(job, 20).result
         assert (told["item"], told["outcome"]) == (name, "succeeded"), "as any run says it"
         assert event(items, name, "Bound").success
+    assert [stamp.name for stamp in fleet.stamps(what="begin")] == names
 
 
 def test_a_component_that_asks_for_what_is_old_does_not_set_itself_off(press: Any, items: Items) -> None:
@@ -143,27 +162,27 @@ def test_a_component_that_asks_for_what_is_old_does_not_set_itself_off(press: An
 def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     fleet: Fleet, press: Any, items: Items, command: Call
 ) -> None:
+    def act(*args: str) -> Result:
+        return command("items", *args, "--why", "a test")
+
     names = [f"B{number}-RT1" for number in range(1, 7)]
     deliver(items, *names[:3], does="wait")
     deliver(items, *names[3:])
-    assert command("items", "add", names[0], "Bound", "--failed").exit_code == 0
-    assert command("items", "add", names[0], "Boxed").exit_code == 0
+    assert act("add", names[0], "Bound", "--failed").exit_code == 0
+    assert act("add", names[0], "Boxed").exit_code == 0
     (line,) = (one for one in command("items").output.splitlines() if one.startswith(names[0]))
     assert "Bound FAILED, Boxed, " in line
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
     fleet.begun(*names[:3])
     wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
-    assert (
-        command("items", "prioritise", names[5], "1").output
-        == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
-    )
-    assert command("items", "stop", names[4]).output == f"{names[4]} is stopped; 1 waiting jobs were cancelled\n"
-    for act in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["add", names[0], "Checked"]):
-        refused = command("items", *act)
+    assert act("prioritise", names[5], "1").output == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
+    assert act("stop", names[4]).output == f"{names[4]} is stopped; 1 waiting jobs were cancelled\n"
+    for asked in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["add", names[0], "Checked"]):
+        refused = act(*asked)
         assert (refused.exit_code, "Checker works on it" in refused.output) == (1, True)
-    assert command("items", "restart", names[0], "--dry-run").output.startswith("would remove Bound FAILED")
-    assert command("items", "prioritise", names[0], "2").output.endswith("0 waiting jobs were moved\n")
-    stopped = command("items", "stop", names[1]).output
+    assert act("restart", names[0], "--dry-run").output.startswith("would remove Bound FAILED")
+    assert act("prioritise", names[0], "2").output.endswith("0 waiting jobs were moved\n")
+    stopped = act("stop", names[1]).output
     assert "0 waiting jobs were cancelled\nChecker works on it" in stopped
     working = json.loads(command("components", "Checker", "--working", "--json").output)
     assert sorted(one["item"] for one in working) == names[:3]
@@ -188,8 +207,6 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
     assert (done.exit_code, done.output.splitlines()) == (
         1, ["Failed to process B2-RT1", "Worked on B3-RT1 successfully"],
     )  # fmt: skip
-    with press.coordinator.lock("component/Checker"):
-        assert command("components", "run", "Checker").exit_code == 3
     # In a thread of its own: one that holds the lock may not wait for a run.
     with press.coordinator.lock("SBOI/Checker"), ThreadPoolExecutor(1) as pool:
         assert pool.submit(command, "components", "run", "Checker").result().exit_code == 3
@@ -203,8 +220,10 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
     assert checker[heads.index("LAST RUN") :].split()[:3] == [*at.split(), "2"], "a narrow table cuts no instant alone"
     assert "Checked FAILED" in command("items", "--failed", "Checked").output
     assert "hole page-0: hole 0 (Checker)" in command("items", "show", "B2-RT1").output
-    assert command("items", "restart", "B2-RT1", "--dry-run").output.startswith("would remove Checked FAILED of")
-    assert command("items", "restart", "B2-RT1").exit_code == 0
+    assert command("items", "restart", "B2-RT1", "--dry-run", "--why", "a test").output.startswith(
+        "would remove Checked FAILED of"
+    )
+    assert command("items", "restart", "B2-RT1", "--why", "a test").exit_code == 0
     assert command("items", "show", "B7-RT1").exit_code == 1
 
 

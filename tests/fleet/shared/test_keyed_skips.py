@@ -92,8 +92,8 @@ def wait_for_turned_away(keyed: Any, number: int) -> None:
     store = keyed.coordinator.store
 
     def found() -> list[bytes]:
-        names = store.client.scan_iter(f"{store.key('job', '*')}", 1000)
-        return [one for one in names if any(store.client.hmget(one, "skipped", "alias"))]
+        names = store._client.scan_iter(f"{store.key('job', '*')}", 1000)
+        return [one for one in names if any(store._client.hmget(one, "skipped", "alias"))]
 
     wait_until(lambda: len(found()) == number, 20, lambda: f"{found()}")
 

@@ -289,4 +289,4 @@ def test_a_component_works_once_on_each_item_that_has_its_events(moving: Moving)
     assert second["outcome"] == "nothing to do"
     assert kinds(event(items, "quick-B2-RT1", "Structure_Checked")) == ["filestructure"]
     moving.coordinator.set_limit("Structure_Checker", 1)
-    moving.coordinator.store.client.delete(moving.coordinator.store.key("declared"))
+    moving.coordinator.store._client.delete(moving.coordinator.store.key("declared"))

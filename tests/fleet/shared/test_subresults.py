@@ -41,13 +41,13 @@ def test_a_worker_notes_that_it_has_begun_a_sub_task_until_that_ends(fleet: Flee
     store = depot.coordinator.store
     job = depot.coordinator.submit("k", depot.spread.s("parent", [["work", "slow", 4.0]]))
     begun = store.key("begun", job.job_id)
-    wait_until(lambda: store.client.hlen(begun) == 1, 20)
+    wait_until(lambda: store._client.hlen(begun) == 1, 20)
     (node,) = depot.coordinator.nodes()
-    (note,) = store.client.hvals(begun)
-    assert note.decode().partition(" ")[2] == node.name
+    (note,) = store._client.hvals(begun)
+    assert note.decode().split(" ", 2)[2] == node.name
     assert any(f"was begun on node {node.name}" in said for said in depot.coordinator.why(job.job_id))
     assert depot.coordinator.wait(job.job_id, 30).state == "succeeded"
-    assert not store.client.exists(begun)
+    assert not store._client.exists(begun)
 
 
 @pytest.mark.broker
@@ -112,9 +112,9 @@ def test_a_sub_job_that_ended_is_kept_while_its_parent_waits_for_another_one(fle
     fleet.begun("quick", "slow")
     fleet.go("quick")
     depot.coordinator.wait("quick", 20)
-    store.client.pexpire(store.key("job", "quick"), 10_000)
+    store._client.pexpire(store.key("job", "quick"), 10_000)
     fleet.go("slow")
-    wait_until(lambda: store.client.pttl(store.key("job", "quick")) > 3_000_000, 8)
+    wait_until(lambda: store._client.pttl(store.key("job", "quick")) > 3_000_000, 8)
     fleet.go("last")
     assert depot.coordinator.wait(parent.job_id, 20).result == [*names, None], "one that was skipped is None"
     depot.coordinator.resume("busy")

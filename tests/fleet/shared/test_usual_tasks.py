@@ -52,7 +52,7 @@ def test_a_task_that_replaces_a_job_keeps_its_lane_and_gives_it_its_result(fleet
     after = submit("k", fleet.shop.work.s("after"))
     assert wait(after.job_id, 30).state == "succeeded"
     failed = fleet.coordinator.job(first.job_id)
-    assert (failed.state, cause(failed)) == ("failed", "SubResultFailed")
+    assert (failed.state, cause(failed)) == ("failed", "ValueError")
     assert marks(fleet, "replaced", "after") == ["replaced begin", "after begin", "after end"]
 
 
@@ -116,3 +116,8 @@ def test_a_plain_client_learns_from_a_worker_where_its_tasks_go(fleet: Fleet, us
     with pytest.raises(InvalidJob, match=r"did you mean 'tests\.harness\.apps\.shop\.add'"):
         plain.submit("k", {"task": "tests.harness.apps.shop.ad"})
     plain.store.close()
+
+
+def test_a_soft_limit_holds_where_the_body_uses_the_timer_of_its_process(fleet: Fleet, usual: Any) -> None:
+    job = fleet.coordinator.submit("k", usual.alarmed.s().set(soft_time_limit=0.5))
+    assert fleet.coordinator.wait(job.job_id, 30).result == "soft limit seen"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tasks.local.member_server import MemberServer
+from examples.demo.member_server import MemberServer
 from tasks.member_node.member import Member
 from tests.harness.postgres import USER, PostgresServer
 from tests.harness.proxy import Proxy
@@ -41,7 +41,7 @@ class _Servers:
         return {
             "COORDINATOR_URL": self.redis.url(0),
             "CELERY_BROKER_URL": self.redis.url(1),
-            "COORDINATOR_REPLICA_DIR": str(folder / name / "replicas"),
+            "TASKS_REPLICA_DIR": str(folder / name / "replicas"),
             "TASKS_DATA_DIR": str(folder / name),
             "TASKS_DATABASE_URL": f"postgresql+psycopg://{far}?application_name={name}",
             "TASKS_HOST": name,

@@ -11,9 +11,9 @@ import psutil
 from kombu import Connection
 
 from coordinator import Coordinator, Job, UnknownJob
-from coordinator.inbox.as_it_is import request_queue
+from coordinator.warden.inbox.as_it_is import request_queue
+from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
-from tasks.local.member_server import MemberServer
 from tasks.nodelist.xml_file import XmlNodelist
 from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
@@ -38,7 +38,7 @@ class Service:
             "COORDINATOR_URL": redis.url(0),
             "CELERY_BROKER_URL": redis.url(1),
             "TASKS_DATA_DIR": str(folder),
-            "COORDINATOR_REPLICA_DIR": str(folder / "replicas"),
+            "TASKS_REPLICA_DIR": str(folder / "replicas"),
             "TASKS_TRY_PAUSE": "0.01",
         } | settings
         self.coordinator = Coordinator(url=redis.url(0))

@@ -10,8 +10,8 @@ from threading import Event
 import pytest
 from celery import signature
 
-from tasks.local.member_server import MemberServer, Request, failure
-from tasks.member_node import instants
+from examples.demo.member_server import MemberServer, Request, failure
+from tasks import instants
 from tests.fleet.tasks.service import Service
 from tests.harness.command import refused, told
 from tests.harness.redis import RedisServer
@@ -97,9 +97,9 @@ def test_who_asks_for_an_object_hears_that_it_is_stored_though_the_increment_bes
 def test_a_job_that_waits_since_the_version_before_does_what_it_meant(service: Service, member: MemberServer) -> None:
     task = "tasks.sync.sync_member_node"
     before = [
-        (signature(task, (A,)), {"unite": {"pids": None}}),
-        (signature(task, (A,)), {"unite": {"pids": ["old"]}}),
-        (signature(task, (A,), {"complete": True}), {"unite": {"pids": None}}),
+        (signature(task, (A,)), {"merge_args": {"pids": None}}),
+        (signature(task, (A,)), {"merge_args": {"pids": ["old"]}}),
+        (signature(task, (A,), {"complete": True}), {"merge_args": {"pids": None}}),
     ]
     results = []
     for number, (given, options) in enumerate(before):
@@ -121,6 +121,11 @@ def test_a_complete_pass_can_be_asked_for_and_a_mistyped_pid_forgotten(service: 
     assert told(service.call("members", "forget", A, "mistyped")).startswith(f"{A}: mistyped is forgotten")
     assert service.catalog.failed(A) == []
     assert "mistyped is no failed object" in refused(service.call("members", "forget", A, "mistyped"))
+    for pid in ("mistyped", "mistyped/2"):
+        assert service.call("refresh", A, "--pid", pid, "--wait").returncode == 1
+    assert "2 failed objects are forgotten" in told(service.call("members", "forget", A, "--all"))
+    assert service.catalog.failed(A) == []
+    assert "give either PID or --all" in service.call("members", "forget", A).stderr
 
 
 def test_an_error_of_a_member_is_one_line_in_the_log(service: Service, member: MemberServer) -> None:

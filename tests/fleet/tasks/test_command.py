@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.local.member_server import EVERY_TEN_SECONDS, MemberServer, failure
+from examples.demo.member_server import EVERY_TEN_SECONDS, MemberServer, failure
 from tests.harness.command import Command, Done, Run, called, told
 from tests.tasks.conftest import document
 
@@ -51,7 +51,7 @@ def test_a_refresh_is_watched_to_its_end_and_what_it_did_can_be_seen(terminal: R
     assert objects[0]["pid"] in told(terminal("catalog", member_id, "--most", "1"))
     assert "torn" in told(terminal("catalog", member_id, "--failed"))
 
-    assert told(terminal("members", "reset", member_id)).startswith(member_id)
+    assert told(terminal("members", "reset", member_id, "--why", "a test")).startswith(member_id)
     assert json.loads(told(terminal("members", "--json")))[0]["last_harvested"] is None
     pid = objects[0]["pid"]
     assert told(terminal("refresh", member_id, "--pid", pid, "--wait")) == f"{member_id}: {pid} is stored"

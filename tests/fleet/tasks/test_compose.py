@@ -16,6 +16,7 @@ import yaml
 
 from coordinator import Coordinator
 from coordinator.local.redis import find_server, free_port
+from tasks.documents.document import Document
 from tasks.nodelist.ldap.directory import Directory
 from tests.harness.slapd import DEPLOY, PLACES, SlapdServer
 from tests.harness.waiting import wait_until
@@ -88,7 +89,7 @@ class Composed:
     def members(self) -> set[str]:
         """Those in the nodelist that nodes and beats keep."""
         client = Coordinator(url=f"redis://127.0.0.1:{self.redis}/0")
-        found = client.documents["nodelist"].fetch().entries("member/")
+        found = Document(client.store, "nodelist").fetch().entries("member/")
         client.store.close()
         return {entry.removeprefix("member/") for entry in found}
 

@@ -1,4 +1,4 @@
-"""`coordinator demo`, as a program and as a person at a terminal sees it."""
+"""The demo, as a program and as a person at a terminal sees it."""
 
 import re
 import signal
@@ -10,7 +10,7 @@ from tests.harness.terminal import on_a_terminal
 from tests.harness.waiting import wait_until
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
-DEMO = ("demo", "--no-flower", "--objects", "40")
+DEMO = ("-m", "examples.demo", "--no-flower", "--objects", "40")
 
 
 def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_nodelist(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from celery import signature
 
-from tasks.local.member_server import EVERY_TEN_SECONDS, MemberServer, Request
+from examples.demo.member_server import EVERY_TEN_SECONDS, MemberServer, Request
 from tasks.member_node.member import Member
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import told
@@ -56,7 +56,7 @@ def test_a_tick_leaves_a_silent_member_alone_and_a_request_by_hand_does_not(
     sync = signature("tasks.sync.sync_member_node", (A,))
 
     def tick(name: str) -> str:
-        options = {"when_busy": "defer", "unite": {"asked": ["tick"]}, "job_id": name}
+        options = {"when_busy": "defer", "merge_args": {"asked": ["tick"]}, "job_id": name}
         service.coordinator.submit(LANE, sync, **options)  # type: ignore[arg-type]
         job = service.ended(name)
         return f"{job.state} {(job.result or {}).get('outcome')}"

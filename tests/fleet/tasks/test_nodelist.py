@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coordinator.documents.copies import Copies
-from tasks.local.member_server import MemberServer
+from examples.demo.member_server import MemberServer
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
 from tasks.member_node.member import Schedule
 from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.ldap.schema import TIMES
@@ -97,7 +98,7 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
     slapd: SlapdServer, directory: Directory, fleet: Service
 ) -> None:
     with beat(fleet, "first") as first, beat(fleet, "second") as second:
-        document, beats = fleet.coordinator.documents["nodelist"], {"first": first, "second": second}
+        document, beats = Document(fleet.coordinator.store, "nodelist"), {"first": first, "second": second}
         wait_until(lambda: len(document.members()) == 4, 30, lambda: str(document.members()))
         wait_until(lambda: scheduled(fleet) == {A, B}, 30, lambda: str(scheduled(fleet)))
         wait_until(lambda: ticks(fleet, *beats), 10)
@@ -117,7 +118,7 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
         folders = [path.parent for path in (fleet.folder / "replicas").rglob("identity")]
         copies = [Copies(folder.parent, "nodelist") for folder in folders]
         assert len(folders) == 4
-        wait_until(lambda: len({one.committed() for one in copies}) == 1)
+        wait_until(lambda: len({(one.committed().version, one.committed().sha) for one in copies}) == 1)
 
         rewrite(directory, A, approved=False)
         record = directory.read_one(C)

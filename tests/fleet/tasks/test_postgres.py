@@ -8,8 +8,8 @@ from threading import Event
 
 import pytest
 
-from tasks.local.member_server import MemberServer, Request
-from tasks.member_node import instants
+from examples.demo.member_server import MemberServer, Request
+from tasks import instants
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import loaded, told
 from tests.harness.postgres import PostgresServer

@@ -9,7 +9,8 @@ from threading import Event
 import psutil
 import pytest
 
-from tasks.local.member_server import MemberServer, Reply, Request
+from examples.demo.member_server import MemberServer, Reply, Request
+from tasks.documents.document import Document
 from tests.fleet.tasks.service import Service
 from tests.harness.command import told
 from tests.harness.redis import RedisServer
@@ -33,8 +34,10 @@ def service(
     """Two nodes in the replica set; the processes are the first node and the second one's warden."""
     with Service(own_redis, tmp_path, members, TASKS_REFRESH_INTERVAL="3600") as here:
         first = here.node("one")
-        (warden,) = (one for one in here.node("two").children(recursive=True) if "coordinator.worker" in one.cmdline())
-        document = here.coordinator.documents["nodelist"]
+        (warden,) = (
+            one for one in here.node("two").children(recursive=True) if "coordinator.warden.errands" in one.cmdline()
+        )
+        document = Document(here.coordinator.store, "nodelist")
         wait_until(lambda: document.pointer()[0] and document.members() == ["one@test", "two@test"], 30)
         yield here, first, warden
 
@@ -64,7 +67,7 @@ def test_a_node_that_is_out_of_the_replica_set_takes_no_sync_until_it_is_in_agai
     wait_until(lambda: here.known("waits"), 60)
     wait_until(lambda: [node.name for node in here.coordinator.nodes()] == ["two@test"], 60)
     status = here.call("status")
-    assert (status.returncode, "no node is in the replica set of nodelist" in status.stderr) == (1, True)
+    assert (status.returncode, "no node has the label document:nodelist" in status.stderr) == (1, True)
     why = told(here.call("why", "waits"))
     assert "no living node that" in why
     assert "has the label 'document:nodelist'" in why
@@ -94,7 +97,7 @@ def test_a_sync_under_way_on_a_node_that_is_put_out_stops_before_its_next_write_
     assert here.coordinator.job("moves").node == "two@test"
     fill(warden)
     told(here.call("members", "suspend", A, "--why", "a test"))
-    assert here.coordinator.documents["nodelist"].members() == ["one@test"]
+    assert Document(here.coordinator.store, "nodelist").members() == ["one@test"]
     go.set()
     wait_until(lambda: here.coordinator.job("moves").state != "running", 30)
     assert not here.pids(B), "nothing was written there"

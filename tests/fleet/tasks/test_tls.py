@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tasks.local.member_server import MemberServer
+from examples.demo.member_server import MemberServer
 from tests.fleet.tasks.service import Service
 from tests.harness.command import loaded
 from tests.harness.redis import RedisServer

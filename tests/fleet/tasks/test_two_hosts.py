@@ -10,8 +10,8 @@ from threading import Event
 
 import pytest
 
-from tasks.local.member_server import MemberServer, Request
-from tasks.member_node import instants
+from examples.demo.member_server import MemberServer, Request
+from tasks import instants
 from tasks.member_node.member import Schedule
 from tasks.nodelist.xml_format import write_nodelist
 from tests.fleet.tasks.hosts import Cables, Host, in_reach, proxied

@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coordinator.documents.copies import Copies
-from coordinator.documents.copy import sum_of
-from tasks.local.member_server import MemberServer
+from examples.demo.member_server import MemberServer
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.ldap.directory import Directory
 from tests.fleet.tasks.service import Service, beat
@@ -65,7 +65,7 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     here, slapd = service
     here.node("one")
     other = here.node("two")
-    document = here.coordinator.documents["nodelist"]
+    document = Document(here.coordinator.store, "nodelist")
     wait_until(lambda: document.members() == ["one@test", "two@test"])
     version = document.pointer()[0]
     assert agreed(here) == {"one@test": version, "two@test": version}
@@ -81,14 +81,14 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     assert told(here.call("nodelist", "refresh")) == f"{A}: name: {here.nodelist.members()[0].name} → Renamed"
 
     key = here.coordinator.store.key("document", "nodelist")
-    committed = here.coordinator.store.client.hget(key, f"member/{A}")
-    here.coordinator.store.client.hset(key, f"member/{A}", committed.replace(b"Renamed", b"Forged"))
+    committed = here.coordinator.store._client.hget(key, f"member/{A}")
+    here.coordinator.store._client.hset(key, f"member/{A}", committed.replace(b"Renamed", b"Forged"))
     now = document.pointer()[0]
     line = differs(here.call("nodelist", "verify"))
     assert line == f"Redis: its version {now} is not the one that was committed"
-    here.coordinator.store.client.delete(key, here.coordinator.store.key("pointer", "nodelist"))
+    here.coordinator.store._client.delete(key, here.coordinator.store.key("pointer", "nodelist"))
     wait_until(lambda: document.pointer()[0] > version)
-    assert here.coordinator.store.client.hget(key, f"member/{A}") == committed
+    assert here.coordinator.store._client.hget(key, f"member/{A}") == committed
     told(here.call("nodelist", "refresh"))
     agreed(here)
 
@@ -106,7 +106,7 @@ def differs(done: Done) -> str:
 
 def changed(service: Service, slapd: SlapdServer, state: str) -> int:
     """A commit; its version."""
-    document = service.coordinator.documents["nodelist"]
+    document = Document(service.coordinator.store, "nodelist")
     slapd.replace(dn(A), d1NodeState=state)
     told(service.call("nodelist", "refresh"))  # unless a beat's tick was first
     wait_until(lambda: document.fetch().entries(MEMBER)[MEMBER + A]["member"]["state"] == state)
@@ -123,8 +123,10 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
 ) -> None:
     here, slapd = service
     here.node("one")
-    (warden,) = (one for one in here.node("two").children(recursive=True) if "coordinator.worker" in one.cmdline())
-    document, of_beat = here.coordinator.documents["nodelist"], f"beat@{socket.gethostname()}"
+    (warden,) = (
+        one for one in here.node("two").children(recursive=True) if "coordinator.warden.errands" in one.cmdline()
+    )
+    document, of_beat = Document(here.coordinator.store, "nodelist"), f"beat@{socket.gethostname()}"
     with beat(here, "beat"):
         wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)
         fill(warden)
@@ -144,7 +146,7 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
         state = dict(document.fetch().state)
         state[MEMBER + A] = state[MEMBER + A].replace('"down"', '"up"')
         forged = Copies(copies(here, of_beat).parent, "nodelist")
-        forged.replace(version, state, sum_of(state))
+        forged.replace(version, state)
         line = differs(here.call("nodelist", "verify"))
         assert line == f"{of_beat} has a damaged copy of version {version}"
         version = changed(here, slapd, "unknown")
@@ -173,7 +175,7 @@ def test_what_the_directory_lacks_is_told_by_the_sync_and_by_those_who_look_and_
 def test_a_broken_entry_that_is_known_ends_no_comparison_with_an_error(service: tuple[Service, SlapdServer]) -> None:
     here, slapd = service
     here.node("one")
-    wait_until(lambda: here.coordinator.documents["nodelist"].members() == ["one@test"])
+    wait_until(lambda: Document(here.coordinator.store, "nodelist").members() == ["one@test"])
     known = here.folder / "known"
     known.write_text(f"# a line each\n{A}  # since May\nurn:node:mnGone\n")
     slapd.replace(dn(A), d1NodeState="asleep")

@@ -40,7 +40,7 @@ async def by_pool(name: str) -> list[object]:
 @app.task
 async def at_the_end(name: str) -> str:
     """Submit once the worker was told to end."""
-    while coordinator._closed_in is None:
+    while coordinator._stopped_in is None:
         await asyncio.sleep(0.02)
     async with aio.Coordinator(coordinator) as jobs:
         return (await jobs.submit(name, by_pool.s(name))).outcome

@@ -5,11 +5,12 @@ import time
 from typing import Any
 
 import redis
-from celery import Celery
+from celery import Celery, chain, group
 from celery.app.task import Task
+from celery.result import allow_join_result
 from pydantic import BaseModel
 
-from coordinator import Coordinate, Coordinator, current_job
+from coordinator import Coordinator, KeyedTaskOptions, current_job
 
 app = Celery("keyed", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
@@ -44,7 +45,7 @@ def _unless_bad(name: str) -> str:
     return name
 
 
-QUEUE: Coordinate = {"key": "lane/{lane}"}
+QUEUE: KeyedTaskOptions = {"key": "lane/{lane}"}
 
 
 @app.task(name="keyed.add", coordinate=QUEUE)
@@ -225,3 +226,32 @@ def parent(self: Task, lane: str = "parent") -> str:
 @app.task(name="keyed.note")
 def note(*args: Any) -> None:
     stamp(f"note/{args[0] if args else ''}", "begin")
+
+
+@app.task(bind=True, name="keyed.page", coordinate=QUEUE)
+def page(self: Task, number: int, last: int, lane: str = "pages") -> int:
+    """Goes on with the next page."""
+    stamp(f"page/{number}", "begin")
+    if number < last:
+        self.replace(self.s(number + 1, last, lane=lane))
+    return number
+
+
+@app.task(bind=True, name="keyed.goes_on", coordinate=QUEUE)
+def goes_on(self: Task, how: str, lane: str = "own") -> Any:
+    """Goes on with tasks of which one is in its own lane, in each way that there is."""
+    mine, other = add.s(1, 2, lane=lane), add.s(3, 4, lane="other")
+    if how.startswith("replace"):
+        self.replace({
+            "chain": chain(mine, plain.s(10), again.s(lane=lane), add.s(100, lane=lane)),
+            "group": group(mine, other),
+            "chord": group(mine, other) | total.s(),
+            "mixed": chain(other, add.s(1, lane=lane)),
+            "foreign": chain(other, plain.s(1)),
+        }[how.split()[1]])  # fmt: skip
+    made = {"call": mine, "chain": chain(other, add.s(1, lane=lane), plain.s(1)), "group": group(mine, other)}
+    result = made[how.split()[1]].apply_async()
+    if how.startswith("return"):
+        return result
+    with allow_join_result():
+        return result.get(timeout=60)

@@ -64,7 +64,7 @@ def ends_badly(name: str, how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     kinds = {
         "memory": MemoryError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "cancelled": asyncio.CancelledError,
-        "abort": Abort,
+        "abort": Abort, "generator": GeneratorExit,
     }  # fmt: skip
     raise kinds.get(how, Unspeakable)()
 
@@ -152,6 +152,17 @@ def count_up() -> None:
 def spawns() -> Any:
     """Ends when another task has ended."""
     return app.signature("tests.harness.apps.shop.add", (1, 2)).apply_async()
+
+
+@task()
+def leaves_a_daemon(name: str) -> int:
+    """Forks a process of its own that goes on without exec; its pid."""
+    stamp(name, "begin")
+    if pid := os.fork():
+        return pid
+    os.setsid()
+    time.sleep(600)
+    os._exit(0)
 
 
 @task()

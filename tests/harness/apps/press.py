@@ -66,9 +66,7 @@ def check(work: Work) -> Iterator[Failure]:
     stamp(work.item.id, "end")
 
 
-@components.declare(
-    "Binder", "2.1", event="Bound", past=["Data_Received"], top_up=True, work_queue=2, every=366 * 86400.0
-)
+@components.declare("Binder", "2.1", event="Bound", past=["Data_Received"], work_queue=2, every=366 * 86400.0)
 def bind(work: Work) -> None:
     stamp(work.item.id, "begin")
     _log.blpop([f"{_name}.go.{work.item.id}"], 60)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from coordinator import Coordinator, current_job  # (*)
 from coordinator.broker import doorbells
-from coordinator.inbox.inbox import Refused
 from coordinator.store.library import assemble
+from coordinator.warden.inbox.inbox import Refused
 
 time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
@@ -157,7 +157,9 @@ def take_in(request: Request) -> None:
         raise Refused(f"unknown name {request.name}")
     wanted = [request.pid] if request.pid else None
     signature = unite.s(request.name)
-    coordinator.submit(f"inbox/{request.name}", signature, when_busy="defer", job_id=request.id, unite={"pids": wanted})
+    coordinator.submit(
+        f"inbox/{request.name}", signature, when_busy="defer", job_id=request.id, merge_args={"pids": wanted}
+    )
 
 
 coordinator.inbox("shop.refresh", Request, take_in)

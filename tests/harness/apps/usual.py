@@ -1,12 +1,13 @@
 """Further tasks of the app `shop`, which use what Celery gives every task; a worker loads them with `-I`."""
 
+import signal
 import time
 from functools import partial
 from typing import Any
 
 from celery import chain, group
 from celery.app.task import Task
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, SoftTimeLimitExceeded
 
 from tests.harness.apps.shop import add, app, fail, note, stamp, total
 
@@ -38,7 +39,7 @@ def replaces(self: Task, kind: str, *before: int) -> Any:
         "chord": lambda: group(add.s(1, 2), add.s(3, 4)) | total.s(),
         "before": lambda: add.s(*before, 100),
         "fails": lambda: fail.s("replaced"),
-        "silent": lambda: note.si("silent").set(ignore_result=True),
+        "silent": lambda: note.si("silent").set(ignore_result=True, countdown=0.1),  # no step has a countdown
         "twice": lambda: self.app.tasks[self.name].s("task"),
     }
     return self.replace(made[kind]())
@@ -73,3 +74,17 @@ app.conf.task_routes = {"tests.harness.apps.usual.odd": {"queue": "odd"}}
 @task()
 def odd() -> None:
     """Goes to a queue that no node serves."""
+
+
+@task()
+def alarmed() -> str:
+    """Uses the one timer of its process, as libraries for time limits do."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+    try:
+        time.sleep(5)
+    except SoftTimeLimitExceeded:
+        return "soft limit seen"
+    return "no limit"

@@ -259,4 +259,9 @@ MUTATIONS = [
         " and record.back_of(job) == 0\n",
         "\n", seldom=True,
     ),
+    Mutation(
+        "cancel", "who is admitted by a replacement is replaced, too",
+        "others[#others + 1] = id end",
+        "cancel.job(c, id, 'replaced by ' .. by, 'the lane') end",
+    ),
 ]  # fmt: skip

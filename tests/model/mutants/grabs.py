@@ -5,8 +5,8 @@ from tests.model.clock import Mutation
 MUTATIONS = [
     Mutation(
         "grab", "a completed instance is grabbed again",
-        " or grab.state == 'complete' then",
-        " then",
+        " or grab.state == 'complete' or grabs",
+        " or grabs",
     ),
     Mutation(
         "held", "an instance is abandoned while its winner lives",
@@ -60,13 +60,38 @@ MUTATIONS = [
     ),
     Mutation(
         "grabs", "a finished record is dropped with its lease",
-        "  redis.call('PEXPIRE', grab, keep)\n",
-        "  redis.call('PEXPIRE', grab, 60000)\n",
+        "  if keep then redis.call('PEXPIRE', grab, keep) end\n",
+        "  if keep then redis.call('PEXPIRE', grab, 60000) end\n",
     ),
     Mutation(
         "grabs", "a list is forgotten before its last entry",
         "  if redis.call('PTTL', list) >= ms then return false end\n",
         "  if redis.call('PTTL', list) > 0 then return false end\n",
+    ),
+    Mutation(
+        "grab", "work that failed for good is tried again",
+        " or grabs.is_final(grab, attempts) then",
+        " then",
+    ),
+    Mutation(
+        "grabs", "failures are not counted",
+        "  if state == 'failed' then redis.call('HINCRBY', grab, 'failures', 1) end\n",
+        "",
+    ),
+    Mutation(
+        "grab", "a released instance stays its winner's",
+        "  if grab.state == 'running' then held.drop(c, grab.job, lane, grab.token) end\n",
+        "",
+    ),
+    Mutation(
+        "grabs", "what failed for good stays so after a release",
+        "  redis.call('HDEL', grab.name, 'failures')\n  end_(c, grab.name, lane, 'abandoned'",
+        "  end_(c, grab.name, lane, 'failed'",
+    ),
+    Mutation(
+        "grabs", "earlier winners are forgotten",
+        "    redis.call('HSET', grab.name, 'earlier', grab.earlier)\n",
+        "",
     ),
 ]  # fmt: skip
 
@@ -117,8 +142,18 @@ OF_JOBS = [
         "keep + 0",
     ),
     Mutation(
+        "grab", "a release leaves a job its instance",
+        "    cancel.job(c, grab.job, why, by)\n",
+        "",
+    ),
+    Mutation(
         "record", "a job does not know that it grabs",
         "'group', 'tick', 'grab')",
         "'group', 'tick')",
+    ),
+    Mutation(
+        "grab", "a release that names another winner takes the instance",
+        "  if attempt ~= '' and attempt ~= grab.attempt then return '' end\n",
+        "",
     ),
 ]  # fmt: skip

@@ -97,8 +97,8 @@ MUTATIONS = [
     ),
     Mutation(
         "submit", "a lane counts as busy while there is room in it",
-        "marks > 0 and length >= line.limit(c, key) then",
-        "marks > 0 and length > 0 then", seldom=True,
+        "    if length >= limit or ",
+        "    if length > 0 or ", seldom=True,
     ),
     Mutation(
         "submit", "skip looks at keys that it was not told to look at",
@@ -182,13 +182,23 @@ MUTATIONS = [
     ),
     Mutation(
         "lane", "a job that was never started is released",
-        "if not job or not job.taken or",
-        "if not job or", seldom=True,
+        "if not job or not job.taken then",
+        "if not job then", seldom=True,
     ),
     Mutation(
         "lane", "a release that is asked twice hits the next job",
-        " or (holder ~= '' and holder ~= first)",
-        "", seldom=True,
+        "  if holder == '' then first",
+        "  if true then first", seldom=True,
+    ),
+    Mutation(
+        "line", "of those that hold a lane the one with the least name is released",
+        " and (not since or taken < since) then",
+        " and not since then", seldom=True,
+    ),
+    Mutation(
+        "submit", "one of weight `all` has a skip beside it",
+        "    if length > 0 and (weight or line.first_alone(c, key, limit)) then return key end\n",
+        "",
     ),
     Mutation(
         "classes", "a class that is new is given to a draining node",

@@ -60,7 +60,7 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "a job is started though its time to start is over",
-        "      if job.expires and not job.taken and base.is_past(c, job.expires) then",
+        "  if job.expires and not job.taken and base.is_past(c, job.expires) then",
         "      if false then", seldom=True,
     ),
     Mutation(
@@ -95,7 +95,7 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "a job that was not taken after all does not say that it is ready",
-        "        redis.call('HSET', job.name, 'state', 'ready')",
+        "      redis.call('HSET', job.name, 'state', 'ready')",
         "",
     ),
     Mutation(
@@ -196,8 +196,13 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a job that was handed over lost an attempt",
-        "  record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)\n",
-        "  record.note(c, id)\n", seldom=True,
+        ", 'token', '', 'attempt', job.attempt - 1)",
+        ", 'token', '')", seldom=True,
+    ),
+    Mutation(
+        "settle", "who handed a job over may still finish it",
+        ", 'token', '', 'attempt', job.attempt - 1)",
+        ", 'attempt', job.attempt - 1)", seldom=True,
     ),
     Mutation(
         "runner", "a loss that is told late hits the next taking",

@@ -40,7 +40,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sweep", "a retry that is due is forgotten",
-        "  if job and job.state == 'retrying' then settle.put_back(c, id, job) end\n",
+        "    if job.state == 'retrying' then settle.put_back(c, id, job) end\n",
         "",
     ),
     Mutation(
@@ -55,8 +55,8 @@ MUTATIONS = [
     ),
     Mutation(
         "sweep", "a lifetime ends twice: by the sweep, while its process runs",
-        "not states.TERMINAL[job.state] and job.state ~= 'running' and",
-        "not states.TERMINAL[job.state] and", seldom=True,
+        "states.TERMINAL[job.state] or job.state == 'running' or",
+        "states.TERMINAL[job.state] or", seldom=True,
     ),
     Mutation(
         "settle", "a rollback that nobody can run holds its lane for ever",

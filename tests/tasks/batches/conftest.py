@@ -16,7 +16,6 @@ from tests.tasks.conftest import at
 
 _FENCES = count(1)
 
-# As the version before profiles stored them.
 ITEM = (
     "INSERT INTO items (item, batch, round_trip, type, rank, registered, modified, revision) "
     "VALUES (:item, :item, 1, 'batch', 10, '2024-05-14T09:00:00.000000Z', '2024-05-14T09:00:00.000000Z', 1)"
@@ -59,8 +58,8 @@ class Store:
             if made:
                 given = {"success": True, "revision": 1, "removed": None}
                 connection.execute(text(EVENT), [one | given for one in made])
-        for _ in range(0, len(names), profiles.AT_ONCE):
-            self.items.count_the_rest()
+            for portion in portions(names):
+                profiles.count(connection, portion)
 
     def live(self, item: str) -> list[str]:
         """Its events, as `add` takes them."""
@@ -83,17 +82,24 @@ def finished_at_once(items: Items, names: list[str], *components: str) -> None:
 
 
 def wrongly_counted(items: Items) -> list[str]:
-    """The items whose events make another profile than they have; those that say so themselves are not among them."""
+    """The items whose events make another profile than they have; a row that a test has broken is not among them."""
     with items.engine.begin() as connection:
         said = select(rows.c.item, profiles.profiles.c.profile).join(
-            profiles.profiles, profiles.profiles.c.number == rows.c.profile
+            profiles.profiles, profiles.profiles.c.number == rows.c.profile, isouter=True
         )
-        before = dict(connection.execute(said.where(rows.c.number.not_in(profiles.uncounted()))).all())
+        before = dict(connection.execute(said).all())
         for portion in portions([*before]):
             profiles.count(connection, portion)
         after = dict(connection.execute(said).all())
         connection.rollback()
-    return [item for item, profile in before.items() if after[item] != profile and item.isprintable()]
+    return [item for item, profile in before.items() if after[item] != profile and _can_be_read(items, item)]
+
+
+def _can_be_read(items: Items, item: str) -> bool:
+    try:
+        return items.item(item).id == item
+    except ValueError:
+        return False
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ WATCH = (
 
 DIES = """
 import os, signal, sys
-from pathlib import Path
+import tasks
 from sqlalchemy import event
 from tasks.batches import Items
 from tasks.batches.round_trips import deliver

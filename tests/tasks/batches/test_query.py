@@ -1,9 +1,10 @@
 """Items are found by what has happened to them, by priority, then age; and a broken row hides no other."""
 
 import logging
+from sqlite3 import Connection
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from tasks.batches import Items, Wanted
 from tests.tasks.batches.conftest import Store
@@ -29,17 +30,8 @@ CASES = [
 ALL = ["new", "beside", "done", "failed", "changed", "mended", "spoilt"]
 
 
-def unmark(store: Store, where: str) -> None:
-    """As a process of a version that knows no profiles leaves events, and items that it changed."""
-    with store.items.engine.begin() as connection:
-        connection.execute(text(f"UPDATE events SET counted = NULL WHERE {where}"))
-        connection.execute(text(f"UPDATE items SET counted = revision - 1, profile = 1 WHERE {where}"))
-
-
 @IN_BOTH
-@pytest.mark.parametrize("counted", ["each", "none", "some"])
-def test_the_newest_event_of_a_type_counts_in_every_question(store: Store, counted: str) -> None:
-    """Also where a process of an older version made the events, which counts nothing."""
+def test_the_newest_event_of_a_type_counts_in_every_question(store: Store) -> None:
     store.add("new")
     store.add("beside", "B")
     store.add("done", "A")
@@ -48,8 +40,6 @@ def test_the_newest_event_of_a_type_counts_in_every_question(store: Store, count
     store.items.touch("changed")
     store.add("mended", "-A", "A", "Manually_stopped", type="edition")  # all events of one instant
     store.add("spoilt", "A", "-A")
-    if counted != "each":
-        unmark(store, "number % 2 = 0" if counted == "some" else "TRUE")
     for wanted, names in CASES:
         expected = ALL if names == ["all"] else names
         assert [one.id for one in store.items.query(wanted).items] == expected, wanted
@@ -136,6 +126,30 @@ def test_a_profile_that_cannot_be_read_hides_no_item(store: Store, caplog: pytes
         rest = store.items.query(wanted, page.next, 9)
         assert [one.id for one in (*page.items, *rest.items)] == names
     assert "cannot be read" in caplog.text
+
+
+def test_a_page_costs_no_more_beside_ten_times_as_many_items(store: Store) -> None:
+    """Counted in SQLite's own steps."""
+    taken: list[None] = []
+
+    def watched(dbapi: Connection, record: object) -> None:
+        dbapi.set_progress_handler(lambda: taken.append(None), 100)
+
+    def cost(wanted: Wanted) -> int:
+        """Of two pages."""
+        taken.clear()
+        event.listen(store.items.engine, "connect", watched)
+        store.items.query(wanted, store.items.query(wanted, limit=20).next, 20)
+        event.remove(store.items.engine, "connect", watched)
+        return len(taken)
+
+    asked = [Wanted(["A"], future=["B"]), Wanted(past_failed=["A"]), Wanted(future=["C"]), Wanted(old=["A"])]
+    store.add("last", "A")
+    store.fill([f"B{number}-RT1" for number in range(100)], "A", "B")
+    few = [cost(wanted) for wanted in asked]
+    store.fill([f"C{number}-RT1" for number in range(900)], "A", "B")
+    assert store.items.query(asked[0]).items[0].id == "last"
+    assert all(many <= 2 * before for before, many in zip(few, map(cost, asked), strict=True))
 
 
 def test_an_event_that_cannot_be_read_hides_no_other(store: Store) -> None:

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.exc import DataError
 
+from examples.demo.member_server import system_metadata
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
 from tasks.catalog.sightings import Sightings
-from tasks.local.member_server import system_metadata
 from tasks.member_node.objects import read_system_metadata
 from tasks.settings import Settings
 from tests.harness.warm import at_once, start

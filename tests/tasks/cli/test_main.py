@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.local.redis import free_port
+from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.batches import Items
-from tasks.local.member_server import MemberServer, Reply, Request, failure
 from tasks.member_node.member import Schedule
 from tasks.settings import Settings
 from tests.harness.command import Run, argv_of, environment, refused, told
@@ -57,7 +57,11 @@ def test_a_number_that_no_database_can_hold_is_refused_in_one_line(run: Run, arg
 
 @pytest.mark.parametrize(
     "args",
-    [("refresh", "urn:node:mnNobody"), ("members", "reset", "urn:node:mnNobody"), ("catalog", "urn:node:mnNobody")],
+    [
+        ("refresh", "urn:node:mnNobody"),
+        ("members", "reset", "urn:node:mnNobody", "--why", "a test"),
+        ("catalog", "urn:node:mnNobody"),
+    ],
 )
 def test_an_unknown_member_is_named(run: Run, args: tuple[str, ...]) -> None:
     told(run("nodelist", "import", str(SAMPLE)))

@@ -1,13 +1,15 @@
 """`coordinator members …` changes the list: with who and why, and what could not be synchronized stays out."""
 
 import json
+from getpass import getuser
 from pathlib import Path
+from socket import gethostname
 from urllib.parse import urlsplit
 
 import pytest
 
 from coordinator.local.redis import free_port
-from tasks.local.member_server import MemberServer, Reply, Request, failure
+from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.nodelist.xml_format import parse_nodelist
 from tests.harness.command import Done, Run, refused, told
 from tests.tasks.conftest import SAMPLE, document
@@ -37,7 +39,7 @@ def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_ap
     assert said[0].startswith(f"ok  description: {member_id}")
     assert said[-2].startswith(f"{member_id} is in the list; ")
     assert said[-2].endswith("nodelist.xml has it")
-    assert said[-1].endswith(f"to approve it: coordinator members approve {member_id}")
+    assert said[-1].endswith(f"to approve it: coordinator members approve {member_id} --why TEXT")
     assert "no place for approval" in done.stderr
     assert member_id in [
         one.identifier for one in parse_nodelist((tmp_path / "data/nodelist.xml").read_bytes()).members
@@ -46,12 +48,15 @@ def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_ap
     (member,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == member_id)
     assert (member["approved"], member["state"], member["next_tick"]) == (False, "it is not approved", None)
     assert refused(run("refresh", member_id)) == f"Error: {member_id} cannot be synchronized: it is not approved"
-    assert "is already in the list, at http" in last(run("members", "add", server.member.base_url))
+    assert "is already in the list, at http" in last(run("members", "add", server.member.base_url, "--why", "a test"))
 
-    assert told(run("members", "approve", member_id)).startswith(f"{member_id} is approved; ")
+    assert told(run("members", "approve", member_id, "--why", "it is fine", "--by", "ann@desk")).startswith(
+        f"{member_id} is approved; "
+    )
     changes = json.loads(told(run("nodelist", "history", "--json")))[:2]
-    assert [change["why"] for change in changes] == ["approved", "added: they asked for it"]
-    assert all("@" in change["who"] and f"member/{member_id}" in change["entries"] for change in changes)
+    assert [change["why"] for change in changes] == ["approved: it is fine", "added: they asked for it"]
+    assert (changes[0]["who"], changes[1]["who"]) == ("ann@desk", f"{getuser()}@{gethostname()}")
+    assert all(f"member/{member_id}" in change["entries"] for change in changes)
     assert changes[0]["version"] > changes[1]["version"]
 
 
@@ -82,18 +87,20 @@ def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberSer
         return failure(401, "NotAuthorized", "not you") if request.path[0] == "object" else None
 
     server.hook = no_listing
-    said = last(run("members", "add", server.member.base_url))
+    said = last(run("members", "add", server.member.base_url, "--why", "a test"))
     assert said.startswith("Error: not added: answers: ")
     assert "401" in said
-    assert last(run("members", "add", f"http://127.0.0.1:{free_port()}/mn")).startswith("Error: not added: description")
-    assert "must be an http or https address" in refused(run("members", "add", "ftp://nowhere"))
+    assert last(run("members", "add", f"http://127.0.0.1:{free_port()}/mn", "--why", "a test")).startswith(
+        "Error: not added: description"
+    )
+    assert "must be an http or https address" in refused(run("members", "add", "ftp://nowhere", "--why", "a test"))
     assert len(json.loads(told(run("members", "--json")))) == 3
 
 
 @pytest.mark.usefixtures("listing")
 @pytest.mark.parametrize("act", ["approve", "suspend", "reset"])
 def test_whom_the_list_does_not_have_cannot_be_acted_on(run: Run, act: str) -> None:
-    assert "unknown member urn:node:mnNobody" in refused(run("members", act, "urn:node:mnNobody"))
+    assert "unknown member urn:node:mnNobody" in refused(run("members", act, "urn:node:mnNobody", "--why", "a test"))
 
 
 def checked(run: Run, url: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ IN_ORDER = sorted(SAMPLE, key=lambda member: member.identifier)
 def test_what_is_committed_is_shown_and_exported_without_those_who_are_not_approved(run: Run, tmp_path: Path) -> None:
     told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
     assert parse_nodelist(told(run("nodelist", "export")).encode()).members == IN_ORDER
-    told(run("members", "suspend", SAMPLE[0].identifier))
+    told(run("members", "suspend", SAMPLE[0].identifier, "--why", "a test"))
     done = run("nodelist", "export", "out.xml", "--v1")
     assert (told(done), done.stderr) == ("", f"left out, since it is not approved: {SAMPLE[0].identifier}\n")
     written = parse_nodelist((tmp_path / "out.xml").read_bytes())
@@ -26,7 +26,7 @@ def test_what_is_committed_is_shown_and_exported_without_those_who_are_not_appro
 
     shown = json.loads(told(run("nodelist", "show", "--json")))
     changes = json.loads(told(run("nodelist", "history", "--json")))
-    assert [change["why"].partition(" ")[0] for change in changes] == ["suspended", "changed"]
+    assert [change["why"].partition(" ")[0] for change in changes] == ["suspended:", "changed"]
     assert shown["version"] == changes[0]["version"]
     assert (shown["stale"], shown["kept_by"], shown["pending"]) == (False, [], {})
     assert shown["store"] == str(tmp_path / "data" / "nodelist.xml")
@@ -62,7 +62,9 @@ def test_where_no_node_lives_a_refresh_and_a_comparison_say_so(run: Run) -> None
 
 
 @pytest.mark.parametrize(
-    "args", [("nodelist", "show"), ("nodelist", "export"), ("members", "approve", "urn:node:mnTestA")], ids=" ".join
+    "args",
+    [("nodelist", "show"), ("nodelist", "export"), ("members", "approve", "urn:node:mnTestA", "--why", "a test")],
+    ids=" ".join,
 )
 def test_a_redis_that_is_away_is_named(run: Run, tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "data").mkdir()
@@ -85,7 +87,7 @@ def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
     slapd.start()
     told(run("nodelist", "import", document(tmp_path, *SAMPLE), **ldap))
     slapd.stop()
-    done = told(run("members", "suspend", river, **ldap))
+    done = told(run("members", "suspend", river, "--why", "a test", **ldap))
     assert done.startswith(
         f"{river} is suspended; {slapd.url} does not have it yet: LDAP at {slapd.url}: Can't contact"
     )
@@ -94,5 +96,7 @@ def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
     assert "Can't contact" in shown["pending"][river]["why"]
     assert shown["broken"] is None
     slapd.start()
-    assert told(run("members", "approve", river, **ldap)) == f"{river} is approved; {slapd.url} has it"
+    assert (
+        told(run("members", "approve", river, "--why", "a test", **ldap)) == f"{river} is approved; {slapd.url} has it"
+    )
     assert json.loads(told(run("nodelist", "show", "--json", **ldap)))["pending"] == {}

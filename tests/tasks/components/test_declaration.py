@@ -66,9 +66,8 @@ def test_a_name_that_is_no_lanes_is_refused(name: str) -> None:
         Component(name, "1.0", "Checked", work)
 
 
-def test_a_run_outlives_its_children_one_after_the_other(components: Components) -> None:
-    options = components.run_options(component(work_queue=10, simultaneous_processes=4, max_lifetime=100))
-    assert options == {"max_lifetime": 400}
+def test_a_child_has_a_time_limit_unless_its_component_wants_none() -> None:
+    assert (component().time_limit, component(time_limit=None).time_limit) == (21600, None)
 
 
 def test_a_beat_has_an_entry_for_each_component(components: Components) -> None:

@@ -2,12 +2,10 @@
 
 import pickle
 import signal
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE
 
-import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -15,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from tasks.catalog.catalog import Catalog, Cursor
+from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import CATALOG, metadata
 from tasks.database import Group, NewerDatabase, OldDatabase, database, open_database
 from tasks.database.migrate import configuration
@@ -24,8 +22,8 @@ from tasks.settings import Settings
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import within
 from tests.harness.warm import Started, start
-from tests.tasks.catalog.test_catalog import M, fetched
-from tests.tasks.conftest import IN_BOTH, SAMPLES, at
+from tests.tasks.catalog.test_catalog import M
+from tests.tasks.conftest import IN_BOTH
 
 Opened = Callable[..., Engine]
 
@@ -92,25 +90,6 @@ def test_migrations_leave_the_tables_that_the_code_wants(catalog: Catalog) -> No
 
 
 @IN_BOTH
-def test_a_database_from_before_migrations_keeps_what_it_has(settings: Settings) -> None:
-    url = make_url(settings.database)
-    sample = (SAMPLES / f"catalog_before_migrations.{url.get_backend_name().removesuffix('ql')}.sql").read_text()
-    if url.get_backend_name() == "sqlite":
-        sqlite3.connect(url.database or "").executescript(sample).connection.close()
-    else:
-        psycopg.connect(settings.database.replace("+psycopg", ""), autocommit=True).execute(sample).connection.close()
-    for _ in range(2):
-        catalog = Catalog(settings)
-        assert [row["pid"] for row in catalog.objects(M)] == ["a", "ü/?#%"]
-        assert catalog.document(M, "a") == b"<a/>"
-        assert catalog.cursor(M, "complete") == Cursor("complete", at(-60), at(1))
-        assert [failure.pid for failure in catalog.failed(M)] == ["bad"]
-        assert catalog.summary(M).ran_at == at(10)
-    catalog.store(M, fence=7, fetched=fetched(["b"]), now=at(20))
-    assert catalog.summary(M).objects == 3
-
-
-@IN_BOTH
 def test_of_many_that_start_at_once_one_migrates(settings: Settings, group: Group, opened: Opened) -> None:
     at_once = [opening(settings, group) for _ in range(3)]
     assert [process.communicate(timeout=60)[1] for process in at_once] == [""] * 3
@@ -172,24 +151,6 @@ def test_a_newer_database_is_refused_with_its_maker_and_the_way_out(
     assert "knows versions up to 0001. Install the version that made them" in said
     assert str(pickle.loads(pickle.dumps(refused.value))) == said
     assert crates(opened(group, may_be_newer=True)) == ["first", "second"]  # a node that runs since before
-
-
-@IN_BOTH
-def test_an_older_process_goes_on_beside_a_migrated_database(catalog: Catalog) -> None:
-    """What the version before migrations wrote, word for word."""
-    with catalog.engine.begin() as connection:
-        for table, columns, values in (
-            ("members", "member, fence", f"'{M}', 3"),
-            ("cursors", "member, kind, started_from, position", f"'{M}', 'complete', '2024-05-14', '2024-05-15'"),
-            (
-                "objects",
-                "member, pid, listed, modified, format_id, size, checksum, algorithm, archived, document, fence",
-                f"'{M}', 'a', '2024-05-14', '2024-05-14', 'text/csv', 1, 'c', 'SHA-1', FALSE, '<a/>', 3",
-            ),
-        ):
-            connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"))
-        connection.execute(text("DELETE FROM cursors"))
-    assert [row["pid"] for row in catalog.objects(M)] == ["a"]
 
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from examples.demo.member_server import Request
 from tasks.harvest import asked
 from tasks.harvest.asked import COMPLETE, Asked
 from tasks.harvest.outcome import STORED, bounded
-from tasks.local.member_server import Request
 from tasks.member_node.client import Failing, MemberRefused
 from tests.tasks.conftest import Federation, at
 from tests.tasks.faults import faulty, says
@@ -35,7 +35,6 @@ def harvested(federation: Federation) -> Federation:
 )
 def test_what_several_submits_ask_for_is_understood_together(submits: list[list[str]], meant: Asked) -> None:
     assert Asked.of([text for texts in submits for text in texts]) == meant
-    assert Asked.of(None) == Asked("complete", unnamed=True)
 
 
 @pytest.mark.parametrize("kind", ["increment", "complete"])
@@ -80,7 +79,7 @@ def test_a_pid_that_failed_is_fetched_though_its_next_try_is_not_due(federation:
 
 
 def test_an_increment_that_fails_takes_nothing_from_the_pids_before_it(harvested: Federation) -> None:
-    faulty(harvested.server, says(500), listings={1})
+    faulty(harvested.server, says(500), listings=1)
     with pytest.raises(Failing):
         harvested.harvest(asked=Asked(pids=("old",)))
     assert "old" in harvested.harvested
@@ -107,19 +106,13 @@ def test_a_lease_that_is_lost_between_the_pids_and_the_pass_ends_the_run(harvest
 
 def test_pids_that_hang_one_after_the_other_do_not_stop_the_increment(harvested: Federation) -> None:
     federation = harvested.with_settings(give_up_after=2, tries=1, read_timeout=0.1)
-    hanging = {"a", "b", "c"}
+    hanging = {f"hanging/{number}" for number in range(99)}
     faulty(harvested.server, says(503), meta=hanging)
     harvested.server.put("new", at(60))
     outcome = federation.harvest(asked=Asked(pids=tuple(hanging)))
     assert (outcome.outcome, outcome.last_harvested, set(outcome.pids)) == ("succeeded", at(60), hanging)
     assert STORED not in outcome.pids.values()
-
-
-def test_where_more_was_asked_for_than_a_job_can_name_all_is_listed_and_the_run_says_so(harvested: Federation) -> None:
-    outcome = harvested.harvest(asked=Asked.of(None))
-    assert (outcome.complete, outcome.stored, outcome.pids) == (True, 1, {})
-    assert "more objects were asked for" in str(outcome.reason)
-    assert harvested.harvested == harvested.server.pids
+    assert {one.pid for one in harvested.catalog.failed(harvested.member_id)} == hanging  # none is forgotten
 
 
 def test_the_result_has_a_bound_and_the_failed_ones_first() -> None:

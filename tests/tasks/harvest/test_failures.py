@@ -1,12 +1,13 @@
 import threading
+import time
 from collections import Counter
 
 import pytest
 
-from tasks.catalog.catalog import Superseded
+from examples.demo.member_server import MemberServer, Reply, Request, failure
+from tasks.catalog.catalog import Failed, Superseded, Wanted
 from tasks.harvest.fetcher import Stalled
-from tasks.local.member_server import MemberServer, Reply, Request, failure
-from tasks.member_node.client import Failing, MemberNodeError, MemberRefused, MemberTimedOut
+from tasks.member_node.client import NOT_THERE, Failing, MemberNodeError, MemberRefused, MemberTimedOut
 from tasks.nodelist.xml_format import write_nodelist
 from tests.tasks.conftest import Federation, at
 from tests.tasks.faults import FAULTS, NAMES, Fault, faulty, says
@@ -21,7 +22,7 @@ def test_a_page_that_fails_keeps_the_pages_before_it(
     federation: Federation, fault: Fault, kind: type[MemberNodeError]
 ) -> None:
     federation.server.fill(450, first=at(0))
-    faulty(federation.server, fault, listings={3})
+    faulty(federation.server, fault, listings=3)
     with pytest.raises(kind) as failed:
         federation.harvest()
     assert failed.value.member == federation.member_id
@@ -48,14 +49,15 @@ def test_an_object_that_fails_is_noted_reported_and_left_for_later(
     seen = faulty(federation.server, fault, meta={bad})
     outcome = federation.harvest()
     assert (outcome.stored, outcome.failed, outcome.last_harvested) == (49, 1, at(49))
-    assert seen[f"meta/{bad}"] == federation.settings.tries
     [failed] = federation.catalog.failed(federation.member_id)
+    tries = 1 if failed.status in NOT_THERE else federation.settings.tries
+    assert seen[f"meta/{bad}"] == tries
     assert (failed.pid, failed.tries) == (bad, 1)
     assert federation.member_id in failed.reason
     [report] = federation.server.errors
     assert f'identifier="{bad}"'.encode() in report
     assert federation.harvest().postponed == 1
-    assert seen[f"meta/{bad}"] == federation.settings.tries
+    assert seen[f"meta/{bad}"] == tries
     federation.server.hook = lambda request: None
     later = federation.harvest(clock=lambda: failed.next_try)
     assert (later.stored, federation.catalog.failed(federation.member_id)) == (1, [])
@@ -77,6 +79,54 @@ def test_an_object_that_fails_once_is_tried_again_within_the_run(federation: Fed
     federation.server.hook = once
     outcome = federation.harvest()
     assert (outcome.stored, outcome.failed) == (20, 0)
+
+
+def test_an_entry_that_cannot_be_read_is_left_out_reported_and_its_object_fetched_later(federation: Federation) -> None:
+    federation.server.fill(20, first=at(0))
+    bad = "doi:10.5/000007"
+
+    def spoil(request: Request) -> Reply | None:
+        if request.path[0] != "object":
+            return None
+        body = federation.server._list(request).body
+        assert isinstance(body, bytes)
+        parts = body.decode().split("<objectInfo>")
+        wrong = [part.replace("Modified>2", "Modified>x") if bad in part else part for part in parts]
+        return Reply("<objectInfo>".join([*wrong[:-1], "</objectInfo>", wrong[-1]]).encode())
+
+    federation.server.hook = spoil
+    for _ in range(2):
+        outcome = federation.harvest(complete=True)
+        assert (outcome.outcome, outcome.unreadable, outcome.last_harvested) == ("succeeded", 2, at(19))
+    [failed] = federation.catalog.failed(federation.member_id)
+    assert (failed.pid, failed.tries) == (bad, 1)
+    assert "dateSysMetadataModified" in failed.reason
+    assert len(federation.server.errors) == 1
+    assert "unreadable entries in its listing: 2" in str(federation.catalog.summary(federation.member_id).error)
+    federation.harvest(clock=lambda: failed.next_try)
+    assert federation.harvested == federation.server.pids
+
+
+def test_many_old_failures_come_after_what_is_new_and_get_no_more_than_their_time(federation: Federation) -> None:
+    lost = [f"lost/{number:03d}" for number in range(300)]
+    failed = [Failed(Wanted(pid, None), "not found", 404) for pid in lost]
+    federation.catalog.store(federation.member_id, fence=next(federation.fences), failed=failed, now=at(0))
+    federation.server.put("new", at(60))
+    asked: list[str] = []
+
+    def slow(request: Request) -> None:
+        if request.path[0] == "meta":
+            asked.append(request.path[1])
+            time.sleep(0.02)  # the member's own
+
+    federation.server.hook = slow
+    hurried = federation.with_settings(failure_time=0.2)
+    outcome = hurried.harvest()
+    assert (asked[0], outcome.stored, outcome.last_harvested) == ("new", 1, at(60))
+    assert 0 < outcome.failed < 200
+    for _ in range(9):
+        hurried.harvest()
+    assert sorted(asked[1:]) == lost  # each run went on behind the one before
 
 
 def test_an_object_that_failed_and_then_changed_is_fetched_at_once(federation: Federation) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
+from examples.demo.member_server import Reply, Request, failure, listing
+from tasks import instants
 from tasks.catalog.catalog import Cursor
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import gone
-from tasks.local.member_server import Reply, Request, failure, listing
-from tasks.member_node import instants
 from tasks.member_node.client import Failing
 from tests.tasks.conftest import IN_BOTH, Federation, at
 from tests.tasks.faults import Fault, always, faulty, says
@@ -87,7 +87,7 @@ def test_one_that_was_asked_for_by_name_is_gone_no_more(federation: Federation) 
 @IN_BOTH
 def test_a_pass_that_was_interrupted_and_resumed_is_one_pass(federation: Federation) -> None:
     harvested(federation, 450, ("doi:10.5/000010", "doi:10.5/000400"))
-    faulty(federation.server, says(500), listings={3})
+    faulty(federation.server, says(500), listings=3)
     with pytest.raises(Failing):
         federation.harvest(complete=True)
     federation.server.remove("doi:10.5/000020")  # seen by now: the next pass will miss it
@@ -145,7 +145,7 @@ def test_no_answer_but_not_found_marks_an_object(federation: Federation, fault: 
     faulty(federation.server, fault, meta={A})
     outcome = federation.harvest(complete=True)
     assert (outcome.outcome, outcome.gone, gone_of(federation)) == ("succeeded", 0, set())
-    federation.server.hook = lambda request: None
+    faulty(federation.server, says(410), meta={A})
     assert federation.harvest(complete=True).gone == 1
 
 

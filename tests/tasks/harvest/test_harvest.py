@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from examples.demo.member_server import Reply, Request, system_metadata
+from tasks import instants
 from tasks.catalog.catalog import Wanted
 from tasks.harvest.fetcher import AHEAD, Fetcher
 from tasks.harvest.patience import Patience
-from tasks.local.member_server import Reply, Request, system_metadata
-from tasks.member_node import instants
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
 from tasks.member_node.member import Member
 from tasks.nodelist.xml_file import XmlNodelist
@@ -136,7 +136,7 @@ def test_a_member_that_is_not_to_be_synchronized_is_left_alone(
 
 def test_a_reset_makes_the_next_harvest_begin_at_the_beginning(federation: Federation) -> None:
     federation.server.fill(300, first=at(10_000))
-    faulty(federation.server, says(500), listings={3})
+    faulty(federation.server, says(500), listings=3)
     with pytest.raises(Failing):
         federation.harvest()
     federation.server.put("early", at(0))
@@ -169,7 +169,7 @@ def test_where_a_registry_says_otherwise_than_the_cursor_it_is_right(federation:
             return None if member is None else member.model_copy(update={"last_harvested": at(-99_999)})
 
     federation.server.fill(300, first=at(10_000))
-    faulty(federation.server, says(500), listings={3})
+    faulty(federation.server, says(500), listings=3)
     with pytest.raises(Failing):
         federation.harvest()
     federation.server.put("early", at(0))
@@ -211,7 +211,7 @@ def test_only_a_bounded_number_of_objects_is_in_hand_at_once(federation: Federat
     federation.server.fill(1)
     with (
         MemberNode(federation.server.member, federation.settings) as client,
-        Fetcher(client, federation.settings, Patience(client, 1.0)) as fetcher,
+        Fetcher(client, federation.settings, Patience(client, federation.settings)) as fetcher,
     ):
         next(fetcher.fetch(endless()))
     assert len(asked) == AHEAD * federation.settings.connections

@@ -1,5 +1,6 @@
 """A member is listed completely, however it lists. Each test is a member with a habit of its own."""
 
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,21 +8,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from examples.demo import member_server
+from examples.demo.member_server import MemberServer, Reply, Request, failure
+from tasks import instants
 from tasks.harvest.listing import Page, Pages
 from tasks.harvest.patience import Patience
-from tasks.local import member_server
-from tasks.local.member_server import MemberServer, Reply, Request, failure
-from tasks.member_node import instants
-from tasks.member_node.client import Malformed, MemberNode, MemberRefused
+from tasks.member_node.client import Failing, Malformed, MemberNode, MemberRefused, MemberTimedOut
 from tasks.settings import Settings
 from tests.tasks.conftest import at
 
 MS = timedelta(milliseconds=1)
 
 
-def pages(server: MemberServer, settings: Settings, size: int = 100) -> Iterator[Page]:
+def pages(server: MemberServer, settings: Settings) -> Iterator[Page]:
     with MemberNode(server.member, settings) as client:
-        yield from Pages(client, at(-10), at(100_000), size, Patience(client, 1.0))
+        yield from Pages(client, at(-10), at(100_000), settings, Patience(client, settings))
 
 
 def pids(pages: Iterator[Page]) -> set[str]:
@@ -250,12 +251,127 @@ def test_the_first_refusal_is_the_one_that_is_told(server: MemberServer, setting
         list(pages(server, settings))
 
 
+@pytest.mark.parametrize(
+    ("ignored", "told"),
+    [
+        ({"fromDate": "2000-01-01"}, "nor respects fromDate"),
+        ({"fromDate": "2000-01-01", "toDate": "2100-01-01", "start": "0"}, "the same 100 objects"),
+    ],
+    ids=["ignores fromDate", "ignores everything"],
+)
+def test_a_member_that_lists_the_same_page_for_ever_is_an_error(
+    server: MemberServer, settings: Settings, ignored: dict[str, str], told: str
+) -> None:
+    server.fill(300, first=at(0))
+    server.hook = lambda request: server._list(request._replace(query={**request.query, **ignored}))
+    with pytest.raises(Malformed, match=told):
+        list(pages(server, settings))
+
+
+@pytest.mark.parametrize("number", [1, 3, 150, 300])
+@pytest.mark.parametrize("step", [1, 0], ids=["one a second", "on one instant"])
+def test_entries_that_cannot_be_read_hide_none_of_the_others(
+    server: MemberServer, settings: Settings, number: int, step: int
+) -> None:
+    server.fill(300, first=at(0), step=timedelta(seconds=step))
+    bad = {f"doi:10.5/{place:06d}" for place in range(90, 90 + number)}
+
+    def spoil(request: Request) -> Reply:
+        body = server._list(request).body
+        assert isinstance(body, bytes)
+        infos = body.decode().split("<objectInfo>")
+        spoilt = [one.replace("Modified>2", "Modified>x") if any(pid in one for pid in bad) else one for one in infos]
+        return Reply("<objectInfo>".join(spoilt).encode())
+
+    server.hook = spoil
+    found = list(pages(server, settings))
+    assert {entry.pid for page in found for entry in page.entries} == server.pids - bad
+    assert {pid for page in found for pid, _ in page.unreadable} == server.pids & bad
+
+
+@pytest.mark.parametrize("step", [1, 0], ids=["one a second", "on one instant"])
+def test_entries_that_are_no_xml_hide_none_of_the_others(server: MemberServer, settings: Settings, step: int) -> None:
+    """The first, the last, and two beside each other; one is spoilt in the answer alone that has it."""
+    server.fill(300, first=at(0), step=timedelta(seconds=step))
+    bad = {f"doi:10.5/{place:06d}": junk for place, junk in ((0, b"\1"), (120, b"&#2;"), (121, b"\xff"), (299, b"<"))}
+    asked = list[str]()
+
+    def spoil(request: Request) -> Reply:
+        asked.append(request.query["count"])
+        body = server._list(request).body
+        assert isinstance(body, bytes)
+        for pid, junk in bad.items():
+            body = body.replace(pid.encode(), pid.encode() + junk)
+        return Reply(body)
+
+    server.hook = spoil
+    found = list(pages(server, settings))
+    assert {entry.pid for page in found for entry in page.entries} == server.pids - set(bad)
+    assert {reason for page in found for _, reason in page.unreadable if "not well-formed" in reason}
+    assert len(asked) < 200
+    server.hook = lambda request: Reply(b"<objectList total='300'>" + b"<objectInfo/>" * 99 + b"<broken")
+    with pytest.raises(Malformed, match="not well-formed"):
+        list(pages(server, settings))
+    server.hook = lambda request: Reply(b"<objectList total='300'>\1</objectList>")
+    with pytest.raises(Malformed, match="not well-formed"):
+        list(pages(server, settings))
+
+
+def test_a_page_that_takes_too_long_is_asked_for_in_smaller_parts(server: MemberServer, settings: Settings) -> None:
+    server.fill(250, first=at(0))
+    over, sizes = threading.Event(), list[int]()
+
+    def slow(request: Request) -> None:
+        sizes.append(int(request.query["count"]))
+        if sizes[-1] > 30:
+            over.wait(20)
+
+    server.hook = slow
+    assert pids(pages(server, settings)) == server.pids
+    over.set()
+    assert [size for size in sizes if size > 1][:4] == [100, 50, 25, 25]
+
+
+def test_a_member_that_hangs_over_one_entry_is_asked_no_more(server: MemberServer, settings: Settings) -> None:
+    over, asked = threading.Event(), list[Request]()
+
+    def hang(request: Request) -> None:
+        if request.path[0] == "object":
+            asked.append(request)
+            over.wait(20)
+
+    server.hook = hang
+    with pytest.raises(MemberTimedOut):
+        list(pages(server, settings))
+    over.set()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("failures", "ends"), [(1, False), (2, True)])
+def test_a_listing_that_fails_is_asked_for_again(
+    server: MemberServer, settings: Settings, failures: int, ends: bool
+) -> None:
+    server.fill(250, first=at(0))
+    asked = list[Request]()
+
+    def fail(request: Request) -> Reply | None:
+        asked.append(request)
+        return failure(500, "ServiceFailure", "") if len(asked) <= failures else None
+
+    server.hook = fail
+    if ends:
+        with pytest.raises(Failing):
+            list(pages(server, settings))
+    else:
+        assert pids(pages(server, settings)) == server.pids
+
+
 def test_a_window_without_length_asks_nothing(server: MemberServer, settings: Settings) -> None:
     seen = changes_before_each_listing(server, lambda number: None)
     with MemberNode(server.member, settings) as client:
 
         def made(since: datetime, until: datetime) -> Pages:
-            return Pages(client, since, until, 100, Patience(client, 1.0))
+            return Pages(client, since, until, settings, Patience(client, settings))
 
         assert list(made(at(5), at(5))) == list(made(at(6), at(5))) == []
         assert [page.total for page in made(at(5), at(5) + MS)] == [0]

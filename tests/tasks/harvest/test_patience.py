@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from examples.demo.member_server import Request
 from tasks.harvest.fetcher import COMEBACKS
-from tasks.local.member_server import Request
 from tasks.member_node.client import MemberTimedOut, MemberUnreachable
 from tests.harness.waiting import wait_until, within
 from tests.tasks.conftest import Federation, at

@@ -6,10 +6,10 @@ from datetime import datetime
 
 import pytest
 
+from examples.demo.member_server import Request, failure
 from tasks.catalog.catalog import Superseded
 from tasks.harvest.asked import Asked
 from tasks.harvest.silence import Silence, silence
-from tasks.local.member_server import Request, failure
 from tasks.member_node.client import Failing, MemberNodeError, MemberTimedOut, MemberUnreachable
 from tests.harness.waiting import within
 from tests.tasks.conftest import Federation, at

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tasks.local.member_server import MemberServer, Reply, Request
+from examples.demo.member_server import MemberServer, Reply, Request
 from tasks.member_node.client import (
     Malformed,
     MemberNode,
@@ -101,6 +101,42 @@ def test_a_member_has_its_own_authority_and_its_own_client_certificate(
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")  # a file that was replaced counts at once
     with MemberNode(member, known) as client, pytest.raises(MemberUnreachable):
         client.ping()
+
+
+def test_no_redirect_leads_out_of_tls_or_to_a_host_that_nobody_named(
+    server: MemberServer, settings: Settings, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("cn").private_key_and_cert_chain_pem.write_to_path(tmp_path / "me.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    mine = Access(ca_bundle=tmp_path / "ca.pem", client_cert=tmp_path / "me.pem")
+    known = settings.model_copy(update={"access": {"*": mine}})
+    seen: list[Request] = []
+    with MemberServer(tls=context) as safe, MemberServer(tls=context) as other:
+        server.hook = other.hook = lambda request: seen.append(request)
+        far = other.member.base_url.replace("127.0.0.1", "localhost")
+        for start, target, told in (
+            (safe, server.member.base_url, "out of TLS"),
+            (safe, far, "localhost"),
+            (server, far, "localhost"),
+            (safe, "/mn", None),
+            (server, safe.member.base_url, None),
+        ):
+
+            def away(request: Request, to: str = f"{target}/v2/node") -> Reply | None:
+                return Reply(status=302, headers={"Location": to}) if request.path[0] == "monitor" else None
+
+            start.hook = away
+            with MemberNode(start.member, known) as client:
+                if told is None:
+                    client.ping()
+                    continue
+                with pytest.raises(MemberUnreachable, match=f"redirects.*{told}"):
+                    client.ping()
+                assert not seen
 
 
 def test_what_cannot_be_used_to_reach_a_member_is_an_error_of_that_member(

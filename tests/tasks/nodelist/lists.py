@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import pytest
 
-from coordinator.documents.copies import Copies
-from coordinator.documents.document import Document
-from coordinator.documents.replica import Replica
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from tasks.catalog.catalog import Catalog
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
+from tasks.documents.replica import Replica
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.ldap.store import LdapStore

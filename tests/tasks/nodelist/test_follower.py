@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coordinator.errors import StoreUnavailable
+from tasks import instants
 from tasks.catalog.catalog import Catalog
-from tasks.member_node import instants
 from tasks.nodelist import xml_file
 from tasks.nodelist.follower import AWAY, PAUSE, Follower
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
@@ -87,7 +87,7 @@ def test_a_step_that_finds_nothing_new_asks_for_no_turn_and_no_store(
     for name in ("read", "read_one", "write"):
         monkeypatch.setattr(lists.nodelist.store, name, fail)
     assert follower.step() == PAUSE
-    assert not lists.document.store.client.exists(lists.document.store.key("turn", "nodelist"))
+    assert not lists.document.store._client.exists(lists.document.store.key("turn", "nodelist"))
 
 
 def test_one_follower_at_a_time_writes_and_another_goes_on_where_that_one_died(lists: Lists) -> None:
@@ -98,8 +98,8 @@ def test_one_follower_at_a_time_writes_and_another_goes_on_where_that_one_died(l
     two.step()
     assert lists.document.behind().keys() == {f"dates/{A}"}
     store = lists.document.store
-    assert 0 < store.client.pttl(store.key("turn", "nodelist")) <= 12_000
-    store.client.delete(store.key("turn", "nodelist"))  # it is over
+    assert 0 < store._client.pttl(store.key("turn", "nodelist")) <= 12_000
+    store._client.delete(store.key("turn", "nodelist"))  # it is over
     two.step()
     lists.agree()
 
@@ -260,9 +260,9 @@ def test_a_redis_that_lost_its_end_gives_no_older_member(lists: Lists) -> None:
         replica.stopping.set()
     for replica in lists.replicas:
         replica.stop()
-    raw = store.client.hget(store.key("document", "nodelist"), f"member/{A}").decode()
-    store.client.hset(
+    raw = store._client.hget(store.key("document", "nodelist"), f"member/{A}").decode()
+    store._client.hset(
         store.key("document", "nodelist"), f"member/{A}", raw.replace('"approved":false', '"approved":true')
     )
-    store.client.set(store.key("pointer", "nodelist"), "1 -")
+    store._client.set(store.key("pointer", "nodelist"), "1 -")
     assert here.member(A) is None

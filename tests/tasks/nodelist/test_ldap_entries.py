@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from tasks.member_node import instants
+from tasks import instants
 from tasks.member_node.member import Member, Ping, Property, ReplicationPolicy, Restriction, Schedule, Service
 from tasks.nodelist.ldap.entries import NOTE, BadEntry, entries_of, member_of
 from tasks.nodelist.ldap.schema import Path, changes, rdn

@@ -1,21 +1,23 @@
 """Writers of the nodelist, over a real slapd and on two disks: nothing is overwritten, nothing is lost."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coordinator.documents.copy import text_of
+from tasks import instants
 from tasks.catalog import catalog
-from tasks.member_node import instants
+from tasks.documents.copy import Copy, text_of
+from tasks.documents.errors import Changed
 from tasks.member_node.member import Service
 from tasks.nodelist.ldap.directory import Record
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.stores import Listed
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
-from tests.tasks.conftest import RIVER, day, river_with
+from tests.tasks.conftest import RIVER, day, document, river_with
 from tests.tasks.nodelist.lists import NAME, Lists, Pause, change, over, setting
 
 A, B = RIVER.identifier, "urn:node:other"
@@ -204,6 +206,27 @@ def test_of_a_writer_that_was_stopped_between_two_entries_nothing_arrives_after_
     lists.agree()
 
 
+def test_an_import_names_the_member_that_somebody_keeps_changing_and_takes_in_the_others(
+    lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two, read, states = lists.writer("two", "two"), lists.nodelist.reconciler.committed, itertools.count()
+
+    def then_changed(*names: str) -> Copy:
+        copy = read(*names)
+        if A in names:
+            two.change(A, setting(description=f"{next(states)}"), why="again")
+        return copy
+
+    monkeypatch.setattr(lists.nodelist.reconciler, "committed", then_changed)
+    given = document(tmp_path, river_with(name="New"), river_with(identifier=B))
+    with pytest.raises(Changed, match=f"somebody keeps changing {A}: import again"):
+        lists.nodelist.import_file(Path(given))
+    monkeypatch.undo()
+    assert (lists.listed(A).member.name, set(lists.nodelist.listed())) == (RIVER.name, {A, B})
+    lists.nodelist.import_file(Path(given))
+    assert lists.listed(A).member.name == "New"
+
+
 def test_an_add_and_a_removal_reach_the_store_whole(lists: Lists) -> None:
     other = Listed(member=river_with(identifier=B), approved=False)
     assert lists.nodelist.change(B, lambda _: other, why="added") == WRITTEN
@@ -222,7 +245,7 @@ def test_an_add_and_a_removal_reach_the_store_whole(lists: Lists) -> None:
 
 def forget(lists: Lists, note: dict[str, Any]) -> None:
     """Redis was started anew and has lost its end: it knows of no later note."""
-    lists.document.store.client.hset(
+    lists.document.store._client.hset(
         lists.document.store.key("stored", NAME), A, text_of({**note, "run": "the one before"})
     )
 

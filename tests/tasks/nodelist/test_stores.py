@@ -67,7 +67,7 @@ def test_a_directory_that_is_and_always_was_empty_is_searched_by_refreshes_alone
         assert lists.document.pointer() == pointer
         assert len(slapd.operations(mark)) == 2
         store = lists.document.store
-        store.client.delete(*(store.key(kind, "nodelist") for kind in ("pointer", "document")))
+        store._client.delete(*(store.key(kind, "nodelist") for kind in ("pointer", "document")))
         wait_until(lambda: lists.document.pointer() == pointer)  # its members put Redis forward
         assert lacking(lists.document) == {}
         lists.nodelist.refresh()

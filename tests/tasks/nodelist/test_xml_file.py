@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from tasks import instants
 from tasks.catalog.catalog import Catalog, Superseded
-from tasks.member_node import instants, safe_xml
+from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
 from tasks.nodelist.harvest_dates import record_harvest
 from tasks.nodelist.protocol import Dates

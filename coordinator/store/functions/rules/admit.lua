@@ -1,7 +1,8 @@
--- Admission: whose turn it is.
+-- Admission: decides which waiting jobs may start, and makes them ready.
 local admit = {}
 
--- In a line with a mark: is the job among those that may run now? One of weight `all` runs alone, and nobody passes it.
+-- For a line with a mark: true if the job is within the limit. A job of weight `all` runs alone, and nobody overtakes
+-- it.
 local function within_limit(c, id, key, weight)
   local members = c.P .. 'line:' .. key
   if redis.call('ZSCORE', members, line.PAUSED) then return false end
@@ -11,7 +12,7 @@ local function within_limit(c, id, key, weight)
   return not alone or place < redis.call('ZRANK', members, alone)
 end
 
--- May it start? Second: is there a mark in one of its lines?
+-- True if the job may start by its places in line. Second value: true if one of its lines has a mark.
 local function in_front(c, id, keys, weight)
   local marked = false
   for _, key in ipairs(keys) do
@@ -26,7 +27,7 @@ local function in_front(c, id, keys, weight)
   return true, marked
 end
 
--- A waiter for a lock that shows no life leaves its line, at most so many of them in one step.
+-- The most dead waiters for locks that one step removes from their lines.
 local MOST_PASSED = 100
 
 local function pass_over(c, id, job, keys)
@@ -38,8 +39,8 @@ local function pass_over(c, id, job, keys)
   return true
 end
 
--- A lock in plain code is granted where it stands: its runner is the process that waits for it. It has little time to
--- say that it goes on, and then the full ttl (lock_wait); one that asks in this very step has all of it.
+-- Grants a lock in plain code to its waiter at once, since no runner is needed. The waiter has a short time to show
+-- that it still lives, and then gets the full ttl (lock_wait). The waiter that called this very step gets it at once.
 local function grant(c, id, job, keys)
   local ttl = tonumber(job.ttl)
   if c.asking ~= id then ttl = math.min(ttl, locks.SILENT) end
@@ -53,8 +54,8 @@ local function grant(c, id, job, keys)
   return true
 end
 
--- The job becomes ready if it may. True: it waited for a lock, and was passed over.
-function admit.one(c, id, marked)
+-- Makes the job ready, or grants the lock, if it may start. Returns true for a dead waiter, which left the line.
+local function take_in(c, id, marked)
   local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight',
     'priority')
   if job.state ~= 'waiting' or c.fresh and c.fresh.id == id then return end
@@ -71,7 +72,13 @@ function admit.one(c, id, marked)
   if marked then line.pin(c, id, keys) end
 end
 
--- A place in front became free: each job that may start now does.
+function admit.one(c, id, marked)
+  local passed
+  base.guarded(id, function() passed = take_in(c, id, marked) end)
+  return passed
+end
+
+-- Starts each job of the lane that may start now, after a place in front became free.
 function admit.lane(c, key)
   local members = c.P .. 'line:' .. key
   local id = redis.call('ZRANGE', members, '0', '0')[1]
@@ -88,7 +95,7 @@ function admit.lane(c, key)
   end
 end
 
--- A job that stood apart comes into its lines.
+-- Puts a job that was in no line (scheduled, collected …) into its lines.
 function admit.join(c, id, keys, score)
   redis.call('HSET', c.P .. 'job:' .. id, 'state', 'waiting')
   line.enter(c, id, keys, score)

@@ -1,13 +1,16 @@
--- The context of one call: nothing outlives the call, since several installations share one library.
+-- The context `c` of one call, and the clocks. State that outlives a call is kept by prefix, since several
+-- installations share one library.
 local base = {}
 
--- Milliseconds as text: a number that is given to a command costs as much again as most commands do.
+-- Formats milliseconds as text. Redis converts a number in a command so slowly that it doubles the cost of most
+-- commands.
 function base.text_of(ms) return string.format('%d%03d', ms / 1000, ms % 1000) end
 
-base.AGAIN = 2000 -- ms after which a node's warden rings a bell (again)
+base.AGAIN = 2000 -- ms after which a node's warden rings an unanswered bell
 
-local RESOLUTION = 500 -- how far what is written of the clock may lie behind it, and how much a silence counts
-local silences = {} -- prefix -> the longest time in ms, since the last fence, between two notes of the clock
+local RESOLUTION = 500 -- ms: the stored clock may be this old, and a silence counts as this long
+local looked = {} -- prefix -> when this server last read its clock for a step
+local rested = {} -- prefix -> true: this server ran no step for RESOLUTION since `has_rested` was called last
 
 -- clock = "last offset uptime away gap", all in ms.
 local function write_clock(c)
@@ -20,38 +23,37 @@ local function read_clock(c)
   local known = redis.call('GET', c.P .. 'clock')
   local last, offset, uptime, away, gap = string.match(known or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
   c.wall, c.micros, c.offset, c.away, c.gap = wall, time[2] % 1000, offset or 0, away or 0, tonumber(gap or 2000)
-  -- Spans go by the installation's clock: where the server fell behind what was seen, the offset makes up for it.
+  -- Spans go by the installation's clock: if the server's clock went back, the offset makes up for it.
   local passed = last and wall + c.offset - last or RESOLUTION
   if passed < 0 then c.offset = c.offset - passed end
   c.now = wall + c.offset
-  -- Leases go by the uptime: where nobody took a step for so long the server was away, or its clock went forward. Then
-  -- its holders have time to come back, and it counts on from there.
+  -- Leases go by the uptime. After a silence longer than `gap` the server was away, or its clock jumped forward: the
+  -- uptime then counts only RESOLUTION of it, so that the holders of leases have time to come back.
   c.uptime = math.max(uptime or 0, c.now - c.away)
   if passed > c.gap then
     c.uptime = uptime + RESOLUTION
     c.away = c.now + c.gap - c.uptime
   end
-  if passed < 0 or passed >= RESOLUTION then
-    silences[c.P] = math.max(silences[c.P] or 0, last and passed or 0)
-    write_clock(c)
-  end
+  if passed < 0 or passed >= RESOLUTION then write_clock(c) end
+  if math.abs(wall - (looked[c.P] or 0)) >= RESOLUTION then rested[c.P] = true end
+  looked[c.P] = wall
 end
 
--- The longest silence before this call, in ms, since it was asked for: while nobody noted the clock here.
-function base.silence(c)
-  local longest = silences[c.P] or 0
-  silences[c.P] = nil
-  return longest
+-- True if this server ran no step for a while since the last call of this: another server may have run some meanwhile.
+function base.has_rested(c)
+  local so = rested[c.P]
+  rested[c.P] = nil
+  return so
 end
 
--- A silence that is longer ends no lease.
+-- Stores the longest silence that still counts towards the ends of leases.
 function base.keep_gap(c, gap)
   if c.gap == gap then return end
   c.gap = gap
   write_clock(c)
 end
 
--- A field that is not there yet.
+-- Reads the clock when a step first uses one of its fields.
 local function look_up(c, name)
   if name == 'now_text' then
     c.now_text = base.text_of(c.now)
@@ -61,14 +63,14 @@ local function look_up(c, name)
   return rawget(c, name)
 end
 
--- An instant as callers give it: ms since the epoch, which people named, or '+<ms>' from now. As it is kept:
--- '+<instant>' goes by the installation's clock, another by the wall clock.
+-- Converts an instant from a caller's form (ms since the epoch, or '+<ms>' from now) to the stored form: '+<instant>'
+-- goes by the installation's clock; without a plus it goes by the wall clock.
 function base.instant(c, given)
   local span = string.match(given, '^%+(%d+)')
   return span and '+' .. base.text_of(c.now + span) or given
 end
 
--- Of an instant as it is kept: does it go by the installation's clock? Its number.
+-- For a stored instant: true if it goes by the installation's clock; then its number.
 function base.split(instant)
   local own = string.byte(instant) == 43
   return own, own and string.sub(instant, 2) or instant
@@ -81,28 +83,40 @@ end
 
 local context = {__index = look_up}
 
--- A second key says that the caller cannot publish doorbells: then the node's warden rings at its next look.
+-- Creates the context. A second key means that the caller cannot publish doorbells: the node's warden then rings at its
+-- next look.
 function base.context(keys)
   return setmetatable({
-    P = keys[1], -- how all names of the installation begin
-    delay = keys[2] and 0 or base.AGAIN, -- ms after which the warden rings again what the caller publishes
-    rung = false, -- list of {node, bell}, which the caller publishes
-    readied = false, -- list of jobs that became ready: one bell is rung for each at the end of the step
-    direct = false, -- does the step take a job itself?
-    fresh = false, -- the job made ready last, not written yet: a step that takes a job may take that one
-    alone = false, -- the first job of weight `all` in each line with a mark, as far as it was looked for
+    P = keys[1], -- the prefix of all keys of the installation
+    delay = keys[2] and 0 or base.AGAIN, -- ms after which the warden rings a bell itself
+    rung = false, -- list of {node, bell} for the caller to publish
+    readied = false, -- list of jobs that became ready: the step rings one bell for each at its end
+    direct = false, -- true: the step takes a job itself
+    fresh = false, -- the last job that became ready, not written yet: a step that takes a job may take this one
+    alone = false, -- cache: the first job of weight `all` in each line with a mark
     served = false, -- the class for which the step took a job or rang a bell
     more = 0, -- 1: the sweep has more to do than one step may
-    asking = false, -- the waiter for a lock that asks in this very step
-    passed = 0, -- how many waiters for a lock the step took for dead
-    tell_after = 0, -- ms after which another node may send the result and the links of a job that ends
-    -- Asked for when a step first needs one, in ms: the installation's clock, the server's, the time of the
-    -- installation without its silences; the µs of the server beyond them.
+    asking = false, -- the waiter for a lock that called this step
+    passed = 0, -- number of dead waiters for locks that the step removed
+    tell_after = 0, -- ms after which another node may send the results and links of jobs that end in this step
+    -- Read when a step first needs one, in ms: the installation's clock; the same as text; the server's clock; the time
+    -- without silences; and the µs of the server's clock beyond the ms.
     now = nil, now_text = nil, wall = nil, uptime = nil, micros = nil,
   }, context)
 end
 
--- Adds to one of the lists of the context.
+-- Calls `act` and logs its error, so that one damaged record does not stop a step for other jobs. True: no error.
+-- What an ACL refuses is no fault of the record and ends the step.
+function base.guarded(id, act)
+  local good, why = pcall(act)
+  if good then return true end
+  local said = tostring(why.err or why)
+  if string.find(said, 'user executing the script', 1, true) then error(said) end
+  redis.warn('job ' .. id .. ': ' .. said)
+  return false
+end
+
+-- Appends to a list of the context.
 function base.add(c, list, item)
   if c[list] then c[list][#c[list] + 1] = item else c[list] = {item} end
 end

@@ -1,15 +1,14 @@
--- Claims: a runner is given a ready job, with a new token, a new fence and the full ttl.
--- The reply tells the runner what it must know: id, keys, task, spec, attempt, losses, fence, limits, unite, class,
--- tell; last, of a job that was not simply started, its fields MORE.
+-- Claims: give a runner a ready job, with a new token, a new fence and the full ttl.
+-- The reply has id, keys, task, spec, attempt, losses, fence, limits, unite, class and tell; for a job with rare fields
+-- also its fields MORE.
 local claim = {}
 
-local CLASS = 10 -- the place of the class in the reply
-local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'values'}
+local CLASS = 10 -- the index of the class in the reply
+local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'values', 'instead'}
 
--- The fields that a job needs to be started.
+-- The fields that a claim reads.
 local function fill(job, ...)
-  record.fill(job, 'limits', 'tell', 'melt', 'seldom', 'attempt', 'taken', 'spec', 'spec1', 'unite',
-    ...)
+  record.fill(job, 'limits', 'tell', 'melt', 'seldom', 'attempt', 'taken', 'spec', 'unite', ...)
   return job.seldom and record.fill_rare(job) or job
 end
 
@@ -27,13 +26,12 @@ local function start(c, id, job, node, runner, token, ttl)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.expires then states.started(c, id, job.expires) end
   if job.grab then grabs.take_job(c, job.keys, id, node, runner, fence) end
-  local spec = record.spec_of(job.name, job.spec, job.spec1)
-  return {id, job.keys, job.task, spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
+  return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
     job.class, job.tell or false,
     job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
 end
 
--- Has the look seen all jobs of all groups? It comes to the groups in turns, and to one with fewer jobs more often.
+-- True once the search has seen all jobs of all groups. It visits the groups in turns, and so small groups more often.
 local function all_seen(look, id, group)
   if look.ids[id] then look.around[group] = true end
   look.ids[id], look.groups[group] = true, true
@@ -43,29 +41,39 @@ local function all_seen(look, id, group)
   return true
 end
 
--- The next job of a class. Entries may be stale, too old, or of a task that this node has not registered.
+-- Returns the reply to the claim, or nil: the job expired, or this node does not have its task. Second value: true if
+-- the job left the ready list.
+local function try(c, id, job, node, runner, token, ttl)
+  if job.state ~= 'ready' then return nil, true end
+  if job.expires and not job.taken and base.is_past(c, job.expires) then
+    settle.finish(c, id, job, 'expired', 'error', '"not started in time"')
+    return nil, true
+  end
+  local fits = redis.call('SISMEMBER', c.P .. 'tasks:' .. node, job.task) == 1
+  return fits and start(c, id, job, node, runner, token, ttl) or nil, false
+end
+
+-- Claims the next job of a class. It skips stale entries, expired jobs, and tasks that this node has not registered.
 local function start_next(c, class, node, runner, token, ttl)
   local look = {ids = {}, groups = {}, around = {}}
   for _ = 1, 16 do
     local id, group, job, score = ready.shift(c, class)
     if not id then return end
-    job = job and fill(job) or fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
-    if job.state == 'ready' then
-      if job.expires and not job.taken and base.is_past(c, job.expires) then
-        settle.finish(c, id, job, 'expired', 'error', '"not started in time"')
-      else
-        local fits = redis.call('SISMEMBER', c.P .. 'tasks:' .. node, job.task) == 1
-        local given = fits and start(c, id, job, node, runner, token, ttl)
-        if given then return given end
-        redis.call('HSET', job.name, 'state', 'ready') -- a job that was to be taken directly does not say so yet
-        ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
-        if all_seen(look, id, group) then return end
-      end
+    local given, gone
+    local good = base.guarded(id, function()
+      job = job and fill(job) or fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
+      given, gone = try(c, id, job, node, runner, token, ttl)
+    end)
+    if given then return given end
+    if good and not gone then
+      redis.call('HSET', job.name, 'state', 'ready') -- not written before, as the step meant to take the job itself
+      ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
+      if all_seen(look, id, group) then return end
     end
   end
 end
 
--- Classes in turns, so that none starves another. A node that drains or is gone has no classes.
+-- Visits the node's classes in turns, so that none starves another. A draining or dead node has no classes.
 local function start_any(c, node, runner, token, ttl)
   local served = redis.call('SMEMBERS', c.P .. 'classes:' .. node)
   for i = 1, #served do
@@ -76,20 +84,20 @@ local function start_any(c, node, runner, token, ttl)
   return false
 end
 
--- The same job once more.
+-- Repeats the reply for a job that the runner already has.
 local function repeated(c, id)
   local name = c.P .. 'job:' .. id
   local given = redis.call('HMGET', name, 'keys', 'task', 'spec', 'attempt', 'losses', 'fence', 'limits', 'unite',
-    'class', 'tell', 'spec1')
-  given[3] = record.spec_of(name, given[3], table.remove(given))
+    'class', 'tell')
   table.insert(given, 1, id)
   given[#given + 1] = redis.call('HMGET', name, unpack(MORE))
   return given
 end
 
--- The next job for a runner, or false. The reply may have been lost: the token that the runner was given stays in
--- work:<node> until it is over. before: the token of the claim that this request ends, '' = it is the runner's first,
--- false = it was surely not made before. A request that comes late does not find `before` there, and does nothing.
+-- Claims the next job for a runner, or returns false. The runner's token stays in work:<node> until its claim ends, so
+-- that a runner whose reply was lost can repeat the request. before: the token of the claim that this request ends, ''
+-- = the runner's first request, false = certainly no repetition. A late request does not find `before` there and does
+-- nothing.
 function claim.next(c, node, runner, token, ttl, before)
   local mine = before and redis.call('HGET', c.P .. 'work:' .. node, runner) or ''
   local held, id = string.match(mine, '^(%S*) ?%S* ?(.*)$')

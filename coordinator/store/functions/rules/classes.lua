@@ -1,9 +1,9 @@
--- Classes: app, queue and labels of a job, joined by newlines. A new class learns which living nodes fit it, a new node
--- learns its classes.
+-- Classes: the app, queue and labels of a job, joined by newlines. New classes and new nodes are matched when they
+-- appear: fits:<class> lists the nodes, classes:<node> the classes.
 local classes = {}
 
--- A class without an app (a plain client's) fits nodes of any app that knows the task. A node that drains fits none,
--- not even one that is seen for the first time.
+-- Matches a node with a class. A class without an app (a plain client's) fits nodes of any app that has the task. A
+-- draining node fits no class, not even a new one.
 function classes.match(c, node, class)
   local app, queue, labels = string.match(class, '^([^\n]*)\n([^\n]*)(.*)$')
   local serves = c.P .. 'serves:' .. node
@@ -22,8 +22,8 @@ function classes.know(c, class)
   for _, node in ipairs(redis.call('ZRANGE', c.P .. 'alive', 0, -1)) do classes.match(c, node, class) end
 end
 
--- Classes that no node fits and no ready job has are forgotten, some at each look: one that becomes ready is known
--- again. Answers where to go on.
+-- Forgets classes without a fitting node and without ready jobs, a page at a time; a job that becomes ready adds its
+-- class again. Returns the cursor of the next page.
 function classes.forget_some(c, cursor)
   local next, page = unpack(redis.call('SSCAN', c.P .. 'classes', cursor, 'COUNT', 200))
   for _, class in ipairs(page) do
@@ -34,7 +34,7 @@ function classes.forget_some(c, cursor)
   return next
 end
 
--- A job of this class is created.
+-- Counts a new job of this class.
 function classes.count(c, class)
   classes.know(c, class)
   redis.call('HINCRBY', c.P .. 'counts', 'created', '1')

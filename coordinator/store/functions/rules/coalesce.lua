@@ -1,14 +1,15 @@
--- Coalescing: a job that was not started takes the part of an equal submit upon it; the submit's id becomes its alias.
--- melt:<digest>:<key> names the job into which an equal submit melts.
+-- Coalescing: an equal submit melts into a job that has not started; the submit's id becomes the job's alias.
+-- melt:<digest>:<key> names that job.
 local coalesce = {}
 
-local TEXTS, BYTES = 10000, 1048576 -- united texts have no more: what would be more becomes everything
+local TEXTS, BYTES = 10000, 1048576 -- bounds of the united texts
 
--- unite: {"argument": [texts] or null}; null = everything, and everything with anything is everything.
+-- Unites two values {"argument": [texts] or null}. null = everything, and so is its union with anything. Returns nil if
+-- the union would be too large.
 local function united(a, b)
   local held, added = cjson.decode(a), cjson.decode(b)
   for name, values in pairs(added) do
-    if held[name] == cjson.null or values == cjson.null or #held[name] + #values > TEXTS then
+    if held[name] == cjson.null or values == cjson.null then
       held[name] = cjson.null
     else
       local seen = {}
@@ -17,27 +18,33 @@ local function united(a, b)
         if not seen[value] then table.insert(held[name], value) end
         seen[value] = true
       end
+      if #held[name] > TEXTS then return nil end
     end
   end
   local text = cjson.encode(held)
-  if #text <= BYTES then return text end
-  for name in pairs(held) do held[name] = cjson.null end
-  return cjson.encode(held)
+  return #text <= BYTES and text or nil
 end
 
+-- Melts the submit `alias` into the job `id`. Returns the job, or nil (and changes nothing) if the united texts would
+-- be too large.
 function coalesce.melt(c, id, alias, unite)
   local name = c.P .. 'job:' .. id
   local held = redis.call('HGET', name, 'unite')
-  if unite and held then redis.call('HSET', name, 'unite', united(held, unite)) end
+  if unite and held then
+    local text = united(held, unite)
+    if not text then return nil end
+    redis.call('HSET', name, 'unite', text)
+  end
   redis.call('HSET', c.P .. 'job:' .. alias, 'alias', id)
   redis.call('RPUSH', c.P .. 'aliases:' .. id, alias)
   record.note(c, id, 'aliases', 1)
   return id
 end
 
--- The call `alias` of a keyed task was skipped for the job `id`, or melted into it. Somebody may wait for its end under
--- its own id (`expected` is 1): then the record of the alias keeps the call, and the job owes its end to it, too. Gives
--- the job, or '' where none of the same app can tell the end: a lock has the lane, or an operator stopped it.
+-- Handles a call `alias` of a keyed task that was skipped for the job `id`, or melted into it. If a caller may wait for
+-- the call under its own id (`expected` is 1), the alias' record keeps the call, and the job also sends its result to
+-- it. Returns the job, or '' if no job of the same app can send the result: a lock has the lane, or an operator closed
+-- it.
 function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
   local name = c.P .. 'job:' .. id
   local class, state = unpack(redis.call('HMGET', name, 'class', 'state'))
@@ -54,7 +61,13 @@ function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
   return id
 end
 
--- From here nothing melts into the job any more: it starts, or it is over.
+-- Lets equal submits melt into this job, instead of an earlier one whose texts are full.
+function coalesce.open(c, id, melt)
+  local full = redis.call('SET', melt, id, 'GET')
+  if full then redis.call('HDEL', c.P .. 'job:' .. full, 'melt') end
+end
+
+-- Lets nothing more melt into the job: it starts, or is over.
 function coalesce.close(c, id, job, keys)
   redis.call('DEL', c.P .. 'melt:' .. job.melt .. ':' .. keys[1])
   redis.call('HDEL', c.P .. 'job:' .. id, 'melt')

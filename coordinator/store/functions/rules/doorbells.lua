@@ -1,12 +1,12 @@
--- Doorbells: which node to wake. room = nodes by score; 1 and above is full. rung:<node> = bells on their way, by the
--- instant at which the node's warden rings (again).
+-- Doorbells: choose the node to wake. room = nodes by score; 1 and above is full. rung:<node> = unanswered bells, by
+-- the instant at which the node's warden rings them again.
 local doorbells = {}
 
-local TURNS = 2 ^ 36 -- rings until the turns begin anew
+local TURNS = 2 ^ 36 -- rings after which the count of turns restarts
 
--- How busy a node is: what is occupied over what there is; free room counts for less where jobs run slowly (`pace`). A
--- node whose CPU or memory is used up (`braked`) comes behind all that are less than half full, one that does not
--- answer (`deaf`) last. The CPU decides between those nearly equal; of equal ones, the one rung longest ago is first.
+-- Computes a node's score: used slots over all slots; free slots count less where jobs run slowly (`pace`). A node
+-- whose CPU or memory is used up (`braked`) comes after all that are less than half full, a node that does not answer
+-- (`deaf`) last. CPU load decides between nearly equal nodes; of equal ones, the node rung longest ago comes first.
 function doorbells.rescore(c, node)
   local about = redis.call('HMGET', c.P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked', 'deaf',
     'pace', 'turn')
@@ -23,7 +23,8 @@ function doorbells.rescore(c, node)
   redis.call('ZADD', c.P .. 'room', score, node)
 end
 
--- A bell's name begins with the instant it was rung first: the warden rings again after as long as it has waited.
+-- Rings a node: puts the bell into its queue, else leaves it to the caller. A bell's name begins with the instant of
+-- its first ring.
 function doorbells.bell(c, node)
   local turn = redis.call('INCR', c.P .. 'bells')
   local bell = c.now .. '-' .. turn
@@ -39,35 +40,23 @@ local function fits(c, node, class, task)
     and redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1
 end
 
--- The last choices are kept for operators; the node that came next of those that fit is told where it is on the same
--- page.
-local function note_choice(c, page, i, class, task, passed)
-  local j = i + 2
-  while page[j] and not fits(c, page[j], class, task) do j = j + 2 end
-  local choice = {at = c.wall, score = page[i + 1] + 0, class = class, passed = passed, next = page[j],
-    next_score = page[j + 1]}
-  redis.call('LPUSH', c.P .. 'chosen:' .. page[i], cjson.encode(choice))
-  redis.call('LTRIM', c.P .. 'chosen:' .. page[i], 0, 9)
-end
-
--- Rings the least busy node that fits and has room, and says whether there is one. Where none is, a runner that ends
--- will take the job.
+-- Rings the least busy node that fits and has room; true if there is one. Otherwise the next runner that becomes free
+-- takes the job.
 function doorbells.ring(c, class, task)
   local passed = 0
   repeat
-    local page = redis.call('ZRANGEBYSCORE', c.P .. 'room', '-inf', '(1', 'WITHSCORES', 'LIMIT', passed, 64)
-    for i = 1, #page, 2 do
-      if fits(c, page[i], class, task) then
-        note_choice(c, page, i, class, task, passed)
-        doorbells.bell(c, page[i])
+    local page = redis.call('ZRANGEBYSCORE', c.P .. 'room', '-inf', '(1', 'LIMIT', passed, 64)
+    for _, node in ipairs(page) do
+      if fits(c, node, class, task) then
+        doorbells.bell(c, node)
         return true
       end
-      passed = passed + 1
     end
-  until #page < 128
+    passed = passed + #page
+  until #page < 64
 end
 
--- One bell for each job that became ready, less one of the class that the step has served itself.
+-- Rings one bell for each job that became ready, less one of the class that the step served itself.
 function doorbells.ring_readied(c)
   ready.write_fresh(c)
   local served = c.served

@@ -1,13 +1,15 @@
--- Grabs: grab:<lane> remembers who works on an instance of a key, or did, and how it ended. grabs:<key> lists the
--- instances of a key, and grabs the keys, by when they are forgotten. Plain code holds the lane of its instance as a
--- lock's is held; a job that was submitted with an instance stands in it, and has the field `grab`: how long (ms) the
--- record is kept once it is over.
+-- Grabs: grab:<lane> records who works or worked on an instance of a key, and how that ended. grabs:<key> lists the
+-- instances of a key, and grabs the keys, by the time when they expire. Plain code holds the lane of its instance like
+-- a lock; a job with an instance stands in that lane, and its field `grab` says for how long (ms) the record is kept
+-- after its end. The field `earlier` has the earlier winners of the instance, the latest first.
 local grabs = {}
 
-local FIELDS = {'state', 'job', 'token', 'fence', 'attempt', 'about', 'started', 'ended', 'value'}
-local AGES = 3e12 -- ms: a job's record is not forgotten while the job is not over, however long it waits
+local FIELDS = {'state', 'job', 'token', 'fence', 'attempt', 'about', 'started', 'ended', 'value', 'failures',
+  'earlier'}
+local EARLIER, LONGEST = 10, 4000 -- number of earlier winners kept, and the most bytes kept of their values
+local AGES = 3e12 -- ms: keeps the record of a job for as long as the job may wait
 
--- The fields of a grab by their names; state '' = nobody has grabbed it. A job has no token here.
+-- Reads a grab's fields; state '' = nobody has grabbed it. A job's grab has no token.
 function grabs.read(c, lane)
   local grab = {name = c.P .. 'grab:' .. lane}
   for i, value in ipairs(redis.call('HMGET', grab.name, unpack(FIELDS))) do grab[FIELDS[i]] = value or nil end
@@ -17,7 +19,7 @@ end
 
 function grabs.told(verdict, grab)
   return {verdict, grab.fence or '', grab.attempt or '', grab.about or '', grab.started or '', grab.ended or '',
-    grab.value or ''}
+    grab.value or '', grab.earlier or ''}
 end
 
 local function names_of(lane)
@@ -28,7 +30,8 @@ end
 
 local function forget_old(c, list) redis.call('ZREMRANGEBYSCORE', list, '-inf', base.text_of(c.wall)) end
 
--- A list lives for longer than its last entry; it is looked through when its ttl is too short. Few commands do.
+-- Adds an entry to a list until `ms` from now. To save commands, the list outlives its last entry, and is only cleaned
+-- when its ttl is too short.
 local function list_until(c, list, entry, ms)
   redis.call('ZADD', list, 'GT', base.text_of(c.wall + ms), entry)
   if redis.call('PTTL', list) >= ms then return false end
@@ -42,7 +45,7 @@ local function list(c, lane, ms)
   if list_until(c, c.P .. 'grabs:' .. key, instance, ms) then list_until(c, c.P .. 'grabs', key, 2 * ms) end
 end
 
--- Now it is to be listed for less.
+-- Shortens the time for which the instance is listed.
 local function list_less(c, lane, ms)
   local key, instance = names_of(lane)
   local instances, keys = c.P .. 'grabs:' .. key, c.P .. 'grabs'
@@ -55,9 +58,29 @@ local function list_less(c, lane, ms)
   end
 end
 
--- There is a winner. `grab`: as it was; it gets what is new. ms: how long it is kept.
+-- True if the work has failed as often as the caller allows: only an operator can let it go on.
+function grabs.is_final(grab, attempts)
+  return grab.state == 'failed' and tonumber(grab.failures or '0') >= tonumber(attempts)
+end
+
+-- The earlier winners as lines of JSON, with the present winner in front.
+local function earlier_of(grab)
+  local value = #(grab.value or '') <= LONGEST and grab.value or nil
+  local earlier = {cjson.encode({state = grab.state, fence = grab.fence, attempt = grab.attempt, about = grab.about,
+    started = grab.started, ended = grab.ended, value = value})}
+  for one in string.gmatch(grab.earlier or '', '[^\n]+') do
+    if #earlier < EARLIER then earlier[#earlier + 1] = one end
+  end
+  return table.concat(earlier, '\n')
+end
+
+-- Writes a new winner into the record and into `grab`. ms: how long the record is kept.
 local function write(c, lane, grab, ms, job, token, fence, about, started)
   local attempt = string.format('%d', (tonumber(grab.attempt) or 0) + 1)
+  if grab.about then
+    grab.earlier = earlier_of(grab)
+    redis.call('HSET', grab.name, 'earlier', grab.earlier)
+  end
   if grab.ended then redis.call('HDEL', grab.name, 'ended', 'value') end
   redis.call('HSET', grab.name, 'state', 'running', 'job', job, 'token', token, 'fence', fence, 'attempt', attempt,
     'about', about, 'started', started)
@@ -67,39 +90,49 @@ local function write(c, lane, grab, ms, job, token, fence, about, started)
   list(c, lane, ms)
 end
 
--- Plain code has won, and holds the lane under this id and token.
+-- Writes plain code as the winner, which holds the lane under this id and token.
 function grabs.begin_code(c, lane, grab, ms, id, token, fence, about)
   write(c, lane, grab, ms, id, token, fence, about, base.text_of(c.wall))
 end
 
 local function end_(c, grab, lane, state, keep, value)
   redis.call('HSET', grab, 'state', state, 'ended', base.text_of(c.wall), 'value', value)
-  redis.call('PEXPIRE', grab, keep)
+  if state == 'failed' then redis.call('HINCRBY', grab, 'failures', 1) end
+  if keep then redis.call('PEXPIRE', grab, keep) end
   redis.call('PUBLISH', c.P .. 'grabbed:' .. lane, state)
 end
 
--- Plain code has ended, and says how. It stays listed as long as its lifetime allowed.
+-- Writes how plain code ended. The instance stays listed for the rest of its lifetime.
 function grabs.end_code(c, lane, grab, state, keep, value) end_(c, grab.name, lane, state, keep, value) end
 
--- The process that works, as losers are told of it.
+-- Takes the instance from its winner for an operator, or lets work that failed for good be tried again.
+function grabs.release(c, lane, grab, act)
+  local value = cjson.encode(act)
+  local reason = grab.state == 'failed' and grab.value
+  if reason then value = string.sub(value, 1, -2) .. ',"reason":' .. reason .. '}' end
+  redis.call('HDEL', grab.name, 'failures')
+  end_(c, grab.name, lane, 'abandoned', nil, value)
+end
+
+-- The process at work, as JSON for the losers.
 local function about_job(id, node, runner)
   local host, pid = string.match(node, '@(.*)$'), string.match(runner, '^%d+')
   return cjson.encode({identifier = id, host = host or node, pid = tonumber(pid) or 0, node = node})
 end
 
--- A job has won: it works, or waits for the node that will.
+-- Writes a job as the winner, before or while it runs.
 function grabs.begin_job(c, lane, grab, keep, id)
   write(c, lane, grab, keep + AGES, id, '', '', about_job(id, '', ''), '')
 end
 
--- A runner was given the job.
+-- Notes the node and process that claimed the job.
 function grabs.take_job(c, lane, id, node, runner, fence)
   local name = c.P .. 'grab:' .. lane
   if redis.call('HGET', name, 'job') ~= id then return end
   redis.call('HSET', name, 'fence', fence, 'about', about_job(id, node, runner), 'started', base.text_of(c.wall))
 end
 
--- The job is over. It stays listed as one of plain code does.
+-- Writes how the job ended. The instance stays listed as after plain code.
 function grabs.end_job(c, lane, id, keep, state, lifetime)
   local name = c.P .. 'grab:' .. lane
   if redis.call('HGET', name, 'job') ~= id then return end

@@ -1,29 +1,28 @@
--- Lines: line:<key> is a sorted set of job ids; a job has one score in all its lines.
--- Marks of an operator stand in front, at -inf; no job has such an id. PAUSED: nothing of the line starts. LIMIT:
--- another number than one may run at once. In a line with a mark every job that was started is pinned at -inf too, and
--- so is counted.
+-- Lines: line:<key> is a sorted set of job ids; a job has the same score in all its lines.
+-- Marks of operators stand in front, at -inf; no job has such an id. PAUSED: nothing in the line starts. LIMIT: another
+-- number of jobs than one may run at once. In a line with a mark, started jobs are pinned at -inf too, to be counted.
 local line = {PAUSED = '\1paused', LIMIT = '\1limit'}
 
 function line.is_mark(id) return string.byte(id) == 1 end
 
--- How many may run at once. limits: key -> n, then JSON of who set it.
+-- How many jobs of a lane may run at once. limits: key -> n, then JSON of who set it.
 function line.limit(c, key)
   local set = redis.call('HGET', c.P .. 'limits', key)
   return set and tonumber(string.match(set, '^%d+')) or 1
 end
 
--- How many marks stand in front.
+-- The number of marks in front.
 function line.marks(c, key)
   local heads = redis.call('ZRANGE', c.P .. 'line:' .. key, 0, 1)
   if not heads[1] or not line.is_mark(heads[1]) then return 0 end
   return heads[2] and line.is_mark(heads[2]) and 2 or 1
 end
 
--- A job came into a line, or left it.
+-- Forgets cached places after a job came into a line, or left it.
 function line.changed(c) c.alone = false end
 
--- In a line with a mark: the first of weight `all` among those that might run now, or false. A step looks for it once,
--- and again where the line changed: to be pinned in front changes nothing.
+-- In a line with a mark: the first job of weight `all` among those within the limit, or false. Cached until the line
+-- changes; pinning a job does not change this answer.
 function line.first_alone(c, key, limit)
   c.alone = c.alone or {}
   if c.alone[key] == nil then
@@ -38,33 +37,44 @@ function line.first_alone(c, key, limit)
   return c.alone[key]
 end
 
--- The first job.
+-- The first job of a line.
 function line.holder(c, key)
   local marks = line.marks(c, key)
   return redis.call('ZRANGE', c.P .. 'line:' .. key, marks, marks)[1]
 end
 
--- 0 = in front, -1 = not in line.
+-- The holder of the lane: the started job with the earliest first claim; nil: no job was started.
+function line.first_started(c, key)
+  local members, marks, first, since = c.P .. 'line:' .. key, line.marks(c, key), nil, nil
+  local last = math.max(marks, redis.call('ZCOUNT', members, '-inf', '-inf') - 1)
+  for _, id in ipairs(redis.call('ZRANGE', members, marks, last)) do
+    local taken = tonumber(redis.call('HGET', c.P .. 'job:' .. id, 'taken') or '')
+    if taken and (not since or taken < since) then first, since = id, taken end
+  end
+  return first
+end
+
+-- The place of a job: 0 = in front, -1 = not in line.
 function line.place(c, id, key)
   local place = redis.call('ZRANK', c.P .. 'line:' .. key, id)
   return not place and -1 or place > 0 and place - line.marks(c, key) or 0
 end
 
--- A job that was started stays in front of all its lines: from then on nobody overtakes it.
+-- Pins a started job in front of all its lines, so that no job overtakes it.
 function line.pin(c, id, keys)
   local score = redis.call('ZSCORE', c.P .. 'line:' .. keys[1], id)
   if score ~= '-inf' then redis.call('HSET', c.P .. 'job:' .. id, 'score', score) end
   for _, key in ipairs(keys) do redis.call('ZADD', c.P .. 'line:' .. key, '-inf', id) end
 end
 
--- (priority, sequence) as one number: the greater priority stands first, then the earlier job. to: back | front of its
--- priority. Second: the sequence.
+-- Packs (priority, sequence) into one score: higher priorities come first, then earlier jobs. to: back | front of its
+-- priority. Second value: the sequence.
 function line.new_score(c, priority, to)
   local sequence = to == 'front' and -redis.call('INCR', c.P .. 'fronts') or redis.call('INCR', c.P .. 'sequence')
   return string.format('%.0f', sequence - priority * 17592186044416), sequence
 end
 
--- Into all its lines. Is it in front of all? Second: has one of them a mark?
+-- Adds a job to all its lines. Returns true if it is in front of all; second value: true if one has a mark.
 function line.enter(c, id, keys, score)
   local first, marked = true, false
   line.changed(c)

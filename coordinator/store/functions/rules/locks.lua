@@ -1,16 +1,17 @@
--- Locks: the leases of the processes that act now, lock:<key> = "<token> <instant at which it ends>". Where several may
--- run at once, all but one of them hold a slot: slot:<i>:<key>, i from 2. A record's `slots` names the slot of each
--- key, 1 for the lock itself; none = all are locks.
+-- Locks: the leases of the processes that act now, lock:<key> = "<token> <end>". If several jobs may run at once, the
+-- others hold slots: slot:<i>:<key>, i from 2. A record's field `slots` has the slot of each key, 1 = the lock itself;
+-- without the field, all are locks.
 local locks = {}
 
-local MARGIN = 60000000 -- µs: a server that begins may have lost the fences of so much time
-local given = {} -- prefix -> the last fence that this very server, or its library, has given. Gone with either
-local terms = {} -- prefix -> the id of replication that the server had then
+local MARGIN = 60000000 -- µs: a server that starts may have lost the fences of this much time
+local SPACE = 10000 -- the most fences that a server may have lost in any case; in µs, less than the life of any server
+local given = {} -- prefix -> the last fence from this server; lost when it or the library is loaded anew
+local terms = {} -- prefix -> the server's replication id at that time
 
--- A waiter for a lock in plain code asks each second. One that did not for so long (ms) is taken for dead.
+-- ms: a waiter for a lock in plain code asks each second, and counts as dead after this silence.
 locks.SILENT = 3000
 
--- seen: the uptime at which the waiter asked last. Time in which everybody was silent does not count.
+-- seen: the uptime of the waiter's last request. By the uptime, silences of the whole installation do not count.
 function locks.is_silent(c, seen) return seen and c.uptime - seen > locks.SILENT end
 
 function locks.name(c, key, slot)
@@ -23,27 +24,28 @@ function locks.slots_of(text)
   return slots
 end
 
--- Does the server begin? It does after a start, and when it becomes the master again: Redis gives it another id then.
--- It is asked only where another server may have given fences meanwhile.
-local function begins(c, before, last, silence)
-  if before == last and silence <= c.gap then return false end
+-- True after the server started, or became the master again, which changes its replication id. The id is read only if
+-- another server may have given fences meanwhile.
+local function begins(c, before, last)
+  local rested = base.has_rested(c)
+  if before == last and not rested then return false end
   local info, known = redis.pcall('INFO', 'replication'), terms[c.P]
   terms[c.P] = type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
   return not before or terms[c.P] ~= known
 end
 
--- The number that orders all claims and versions: max(last + 1, the installation's clock in µs). It grows over
--- restarts, cut files and failovers: the first one that a server gives is ahead of all that it may have lost.
--- The silence before it sets it apart from the first one of a server between, of which nothing was kept.
+-- The next fence, which orders all claims and versions: max(last + 1, the installation's clock in µs). It grows over
+-- restarts, truncated files and failovers: a server's first fence is ahead of all that it may have lost. The margin is
+-- added to the clock and not to the last fence: margins would add up over starts, and a server that lost them would be
+-- behind.
 function locks.next_fence(c)
-  local before = given[c.P]
-  local fence = math.max(c.now * 1000 + c.micros, (before or 0) + 1)
+  local clock, before = c.now * 1000 + c.micros, given[c.P]
+  local fence = math.max(clock, (before or 0) + 1)
   local text = string.format('%.0f', fence)
   local last = tonumber(redis.call('SET', c.P .. 'fence', text, 'GET') or 0)
-  local silence = base.silence(c)
-  local first = begins(c, before, last, silence)
+  local first = begins(c, before, last)
   if first or last >= fence then
-    fence = first and math.max(fence, last + 1 + silence * 1000) + MARGIN or last + 1
+    fence = first and math.max(clock + MARGIN, math.max(last, before or 0) + SPACE) or last + 1
     text = string.format('%.0f', fence)
     redis.call('SET', c.P .. 'fence', text)
   end
@@ -55,7 +57,7 @@ local function value_of(c, token, ttl) return token .. ' ' .. base.text_of(c.now
 
 local function token_of(value) return string.match(value, '^(.*) %d+$') end
 
--- Redis keeps it longer where its clock went back.
+-- True once a lock's own end has passed: Redis keeps the key for longer if its clock went back.
 local function is_over(c, value)
   local till = string.match(value, ' (%d+)$')
   return till and tonumber(till) <= c.now
@@ -63,7 +65,7 @@ end
 
 local function set(c, name, token, ttl) redis.call('SET', name, value_of(c, token, ttl), 'PX', ttl) end
 
--- Is it got?
+-- Takes a lock if it is free or over; true if that worked.
 local function set_free(c, name, token, ttl)
   local held = redis.call('SET', name, value_of(c, token, ttl), 'NX', 'GET', 'PX', ttl)
   local left = held and is_over(c, held)
@@ -71,7 +73,7 @@ local function set_free(c, name, token, ttl)
   return not held or left
 end
 
--- It is hardly ever another's; then it is put back as it was.
+-- Deletes a lock. In the rare case that it is another token's, restores it.
 local function unlock(c, name, token)
   local value = redis.call('GETDEL', name)
   if not value or token_of(value) == token then return end
@@ -88,7 +90,7 @@ function locks.release(c, keys, token, slots)
   for i, key in ipairs(keys) do unlock(c, locks.name(c, key, slots[i] or 1), token) end
 end
 
--- Which lock of the key was got, or with a limit, which slot; nil = none is free.
+-- Takes the lock of the key, or with a limit a slot; returns its number, nil = none is free.
 local function acquire_one(c, key, token, ttl)
   if set_free(c, c.P .. 'lock:' .. key, token, ttl) then return 1 end
   local others = line.limit(c, key) - 1
@@ -98,7 +100,7 @@ local function acquire_one(c, key, token, ttl)
   end
 end
 
--- All locks or none. `before`: the slots that the job's record names; the record follows.
+-- Takes the locks of all keys, or none, and writes `slots` into the record. before: the slots there until now.
 function locks.acquire(c, id, keys, token, ttl, before)
   local slots, plain = {}, true
   for i, key in ipairs(keys) do
@@ -112,14 +114,14 @@ function locks.acquire(c, id, keys, token, ttl, before)
   return true
 end
 
--- The first free slot beyond those of the limit, which was lowered below its holders.
+-- Takes the first free slot beyond the limit, after an operator has lowered that below the number of holders.
 local function acquire_beyond(c, key, token, ttl)
   local slot = line.limit(c, key) + 1
   while not set_free(c, locks.name(c, key, slot), token, ttl) do slot = slot + 1 end
   return slot
 end
 
--- Each lock is the holder's again; where that of a key with a limit was given away, another slot of it.
+-- Renews all locks of a holder. If another holder has the slot by now, it takes another slot of the key.
 function locks.renew(c, id, keys, token, slots, ttl)
   local held, moved = locks.slots_of(slots), false
   for i, key in ipairs(keys) do
@@ -133,7 +135,7 @@ function locks.renew(c, id, keys, token, slots, ttl)
   if moved then record.note(c, id, 'slots', table.concat(held, ' ')) end
 end
 
--- The ttl of a lock in plain code is over, as far as its holder knows.
+-- True if the ttl of a lock in plain code is over from its holder's point of view.
 function locks.is_lapsed(c, job)
   local held = locks.slots_of(job.slots)
   for i, key in ipairs(record.keys_of(job.keys)) do

@@ -1,7 +1,7 @@
--- Nodes that come, go, and are given nothing new.
+-- Nodes: removing, draining, and waking them.
 local nodes = {}
 
--- The jobs that its processes hold stay noted for a while: it may only have been silent, and come back.
+-- Removes a dead node. The claims of its processes stay noted for a while, in case it was only silent and comes back.
 function nodes.forget(c, node)
   local incarnation = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
   if incarnation then redis.call('SET', c.P .. 'gone:' .. node, incarnation, 'PX', 3600000) end
@@ -12,21 +12,12 @@ function nodes.forget(c, node)
   pace.measure(c, node, '')
   redis.call('ZREM', c.P .. 'alive', node)
   redis.call('ZREM', c.P .. 'room', node)
-  for _, kind in ipairs({'classes:', 'serves:', 'tasks:', 'rung:', 'node:', 'chosen:'}) do
+  for _, kind in ipairs({'classes:', 'serves:', 'tasks:', 'rung:', 'node:'}) do
     redis.call('DEL', c.P .. kind .. node)
   end
 end
 
--- From when on all living nodes understand a format, records are written in it.
-function nodes.agree_on_format(c)
-  if tonumber(redis.call('GET', c.P .. 'format') or 1) >= record.FORMAT then return end
-  for _, node in ipairs(redis.call('ZRANGE', c.P .. 'alive', 0, -1)) do
-    if tonumber(redis.call('HGET', c.P .. 'node:' .. node, 'format') or 1) < record.FORMAT then return end
-  end
-  redis.call('SET', c.P .. 'format', record.FORMAT)
-end
-
--- Nothing new is given to it; what it has at work may end.
+-- Drains a node: it gets nothing new, and its running jobs may end.
 function nodes.close(c, node)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
     redis.call('SREM', c.P .. 'fits:' .. class, node)
@@ -41,13 +32,13 @@ function nodes.open(c, node)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes')) do classes.match(c, node, class) end
 end
 
--- By its worker, which ends, or by an operator.
+-- True if the node's worker, which ends, or an operator drains it.
 function nodes.is_draining(c, node)
   return redis.call('HGET', c.P .. 'node:' .. node, 'ending') == '1'
     or redis.call('HEXISTS', c.P .. 'drained', node) == 1
 end
 
--- The task of the first ready job that some living node knows. A job that none knows goes behind, so as not to hide it.
+-- The task of the first ready job that a living node has. Jobs whose task no node has go to the back.
 local function ready_task(c, class, living)
   for _ = 1, math.min(ready.count(c, class, 64), 64) do
     local group = redis.call('LINDEX', c.P .. 'ready:' .. class, 0)
@@ -61,7 +52,7 @@ local function ready_task(c, class, living)
   end
 end
 
--- Is there a living node that may run this? Nearly always any one of those that fit has the task.
+-- True if a living node may run this. It tries a random fitting node first, which nearly always has the task.
 function nodes.can_run(c, class, task)
   local any = redis.call('SRANDMEMBER', c.P .. 'fits:' .. class)
   if not any then return false end
@@ -72,7 +63,7 @@ function nodes.can_run(c, class, task)
   return false
 end
 
--- Bells that were rung less than 1 s ago will be answered; a node that left an older one may never answer.
+-- Counts bells that are younger than 1 s. The node will answer those; an older one it may never answer.
 function nodes.fresh_bells(c, node)
   local fresh = 0
   for _, bell in ipairs(redis.call('ZRANGE', c.P .. 'rung:' .. node, 0, -1)) do
@@ -81,7 +72,7 @@ function nodes.fresh_bells(c, node)
   return fresh
 end
 
--- Ready work that no bell is on its way for, beside nodes with room: rings them.
+-- Rings nodes with room, one for each ready job for which no bell is on its way.
 function nodes.wake_idle(c)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'ready')) do
     local idle, living = ready.count(c, class, 64), redis.call('SMEMBERS', c.P .. 'fits:' .. class)

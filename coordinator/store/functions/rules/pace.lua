@@ -1,10 +1,10 @@
--- How slow a node is beside the fleet: 1 = as the others, 5 = its jobs take five times as long. times:<task> has the
--- median run time of a task on each node that ran it often enough; their median is the fleet's.
+-- Pace: how slow a node is, compared with the fleet: 1 = average, 5 = its jobs take five times as long. times:<task>
+-- has the median run time of a task on each node that ran it often enough; the median of those is the fleet's.
 local pace = {}
 
-local DOUBT = 0.22 -- log(1.25): medians of the same speed differ by as much
+local DOUBT = 0.22 -- log(1.25): medians of equally fast nodes differ by this much
 
--- told: JSON {task: [runs, median]}, '' = the node is gone.
+-- Updates a node's pace. told: JSON {task: [runs, median]}, '' = the node is gone.
 function pace.measure(c, node, told)
   local name = c.P .. 'node:' .. node
   for task in pairs(cjson.decode(redis.call('HGET', name, 'times') or '{}')) do

@@ -1,14 +1,15 @@
--- Ready jobs, by class, in turns between groups of keys. ready:<class> lists the groups that have something, each
--- once, the next one first; group:<group>\n<class> is a sorted set of their jobs. ready = the classes that have
--- something, state:ready = all these jobs.
--- A job that was not started stands by its priority, and by the sequence in which it became ready. Each point of
--- priority counts as much as WORTH places: so much later came the first that cannot overtake it. A job that was started
--- already stands before all those.
+-- Ready jobs: lists by class, with turns between groups of keys. ready:<class> lists the groups with ready jobs, each
+-- once, the next one first; group:<group>\n<class> is the sorted set of a group's jobs. ready = the classes with ready
+-- jobs, state:ready = all these jobs.
+-- A job that was not started is ordered by priority, and by the sequence in which it became ready. A point of priority
+-- counts as much as WORTH places, so that low priorities do not wait for ever. Jobs that were started before come
+-- first.
 local ready = {}
 
 local WORTH, FRONT = 1048576, 9007199254740992
 
--- Unless its submit named another: what the job's first key begins with, up to a slash; keys without one are one group.
+-- A job's group, as its submit named it, else the part of its first key before a slash; keys without a slash
+-- form one group.
 function ready.group_of(job) return job.group or string.match(job.keys, '^([^/\n]*)/') or '' end
 
 function ready.group_list(c, class, group) return c.P .. 'group:' .. group .. '\n' .. class end
@@ -22,24 +23,24 @@ local function add(c, id, class, group, score, push)
   classes.know(c, class)
 end
 
--- sequence: of a job that was submitted just now.
+-- Adds a job that was not started. sequence: known for a job that this step submitted.
 function ready.put(c, id, class, group, priority, sequence)
   sequence = sequence or redis.call('INCR', c.P .. 'sequence')
   add(c, id, class, group, sequence - (priority or 0) * WORTH, 'RPUSH')
 end
 
--- It was started already, and kept its place in front.
+-- Adds a job that was started before and kept the front of its lines.
 function ready.put_back(c, id, class, group)
   add(c, id, class, group, redis.call('INCR', c.P .. 'sequence') - FRONT, 'LPUSH')
 end
 
--- It cannot be taken now, and is not to hide the others. score: that of its place.
+-- Moves a job that cannot be taken now behind the others. score: of its place.
 function ready.put_behind(c, id, class, group, score)
   local last = redis.call('ZRANGE', ready.group_list(c, class, group), -1, -1, 'WITHSCORES')[2]
   add(c, id, class, group, last and math.max(last + 1, score) or score, 'RPUSH')
 end
 
--- Writes the job that was made ready last, where that waits.
+-- Writes the job in c.fresh, if there is one.
 function ready.write_fresh(c)
   local job = c.fresh
   if not job then return end
@@ -48,8 +49,8 @@ function ready.write_fresh(c)
   ready.put(c, job.id, job.class, ready.group_of(job), job.priority)
 end
 
--- job: its name, class, task, keys, group and priority. A step that takes a job itself does not write the last one yet:
--- where nothing else is ready, the step takes that very one.
+-- Makes a job ready. job: its name, class, task, keys, group and priority. A step that takes a job itself does not
+-- write the last one yet: if nothing else is ready, it takes that one.
 function ready.make(c, id, job)
   ready.write_fresh(c)
   job.id, c.fresh = id, job
@@ -57,13 +58,13 @@ function ready.make(c, id, job)
   base.add(c, 'readied', job)
 end
 
--- A list of groups, or its end, was taken away.
+-- Forgets the class if it has no ready jobs left.
 local function forget_empty(c, class)
   if redis.call('EXISTS', c.P .. 'ready:' .. class) == 0 then redis.call('SREM', c.P .. 'ready', class) end
 end
 
--- The next job's id, and its group, which goes behind the others; the record as far as it was read; its score, where it
--- stood in a list.
+-- Takes the next job from the lists: its id; its group, which goes behind the others; the fields read so far; and its
+-- score, if it stood in a list.
 function ready.shift(c, class)
   local groups, job = c.P .. 'ready:' .. class, c.fresh
   if job and job.class == class and redis.call('EXISTS', groups) == 0 then
@@ -85,7 +86,7 @@ function ready.shift(c, class)
   return id, group, nil, score
 end
 
--- The job is not to be taken any more.
+-- Removes a job, so that no runner takes it.
 function ready.drop(c, id, job)
   local group = ready.group_of(job)
   local list = ready.group_list(c, job.class, group)
@@ -97,7 +98,7 @@ function ready.drop(c, id, job)
   end
 end
 
--- How many, as far as the first `most` groups go.
+-- Counts the ready jobs of a class in its first `most` groups.
 function ready.count(c, class, most)
   local count = 0
   for _, group in ipairs(redis.call('LRANGE', c.P .. 'ready:' .. class, 0, most)) do

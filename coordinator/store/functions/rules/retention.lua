@@ -1,15 +1,15 @@
--- Retention: what is kept of jobs that are over, and for how long. kept = successes that a bound may drop, the oldest
--- first; melted = ids of jobs that are over, by when the ids that melted into them are forgotten.
+-- Retention: how much is kept of jobs that are over, and for how long. kept = successes that the bound may drop, oldest
+-- first; melted = ids of ended jobs, by the time at which their aliases are forgotten.
 local retention = {}
 
-local MOST = 1000 -- melted ids that one look forgets
+local MOST = 1000 -- the most aliases that one call forgets
 
--- A success keeps so much of its token, or of an earlier one: its holder, who may ask again, is known by it.
+-- The part of a token that a success keeps, to recognize its holder's repeated request.
 function retention.trace_of(token)
   return #token > 16 and string.sub(token, 1, 8) .. string.sub(token, -8) or token
 end
 
--- It succeeded, and nobody is owed its result or its links any more.
+-- True if the job succeeded, and its result and links have been sent.
 function retention.is_faded(job) return job.state == 'succeeded' and not job.limits end
 
 local function drop(c, id)
@@ -20,7 +20,7 @@ local function drop(c, id)
   if aliases then redis.call('ZADD', c.P .. 'melted', c.wall, id) end
 end
 
--- No more than `most` successes stay visible.
+-- Drops the oldest successes beyond `most`.
 local function bound(c, id, most, keep)
   local kept = c.P .. 'kept'
   local count = redis.call('RPUSH', kept, id)
@@ -28,8 +28,8 @@ local function bound(c, id, most, keep)
   for _ = 1, math.min(count - most, 4) do drop(c, redis.call('LPOP', kept)) end
 end
 
--- The numbers of a success as one text: submitted; ms from there to the first claim, to the last one and to the end; µs
--- from the last claim to the fence; attempt; node.
+-- Packs the numbers of a success into one text: submitted; ms from there to the first claim, to the last one and to the
+-- end; µs from the last claim to the fence; attempt; node.
 local function past_of(job, ended)
   return string.format('%s %.0f %.0f %.0f %.0f %s %s', job.submitted, job.taken - job.submitted,
     job.started - job.submitted, ended - job.submitted, job.fence - job.started * 1000, job.attempt, job.node)
@@ -41,7 +41,7 @@ end
 
 local function keep_for(job, ms) redis.call('PEXPIRE', job.name, ms) end
 
--- Most successes owe nothing, and nobody may need them: they end as what is kept of them. Is it one?
+-- Ends a success that owes nothing directly in its short form, which most do. False: the job needs the long way.
 function retention.end_faded(c, job, result)
   if not job.submitted or job.seldom or job.tell then return false end
   local keep, _, most = limits_of(job)
@@ -54,7 +54,7 @@ function retention.end_faded(c, job, result)
   return true
 end
 
--- A success that owes nothing any more keeps what tells about it.
+-- Shortens the record of a success that owes nothing any more.
 function retention.fade(c, id)
   local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'submitted', 'taken', 'started', 'ended', 'fence',
     'attempt', 'node', 'token', 'limits', 'seldom', 'awaited')
@@ -73,7 +73,8 @@ function retention.fade(c, id)
   if most ~= '' and not job.awaited then bound(c, id, tonumber(most), keep) end
 end
 
--- A job is over. heard: how many listened for its end; owed: its result or its links are to be sent.
+-- Sets the lifetime of a record whose job is over. heard: number of clients that listened for its end; owed: its result
+-- or links are still to be sent.
 function retention.begin(c, id, job, state, heard, owed)
   local success, failure, most = limits_of(job)
   local keep = state == 'succeeded' and success or failure
@@ -85,19 +86,19 @@ function retention.begin(c, id, job, state, heard, owed)
   if not owed then retention.fade(c, id) end
 end
 
--- Results and links of these jobs were sent: args from the place `from`. How many were owed.
+-- Notes that results and links of these jobs were sent: args from index `from`. Returns how many were owed.
 function retention.told(c, app, args, from)
   for i = from, #args do retention.fade(c, args[i]) end
   return redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, from))
 end
 
--- It is to be done again: it stays from now on, and so do the ids that melted into it.
+-- Keeps the record of a job that is to run again, and its aliases.
 function retention.undo(c, id, job)
   redis.call('PERSIST', job.name)
   redis.call('ZREM', c.P .. 'melted', id)
 end
 
--- Ids that melted into jobs that are gone are forgotten, some at each look.
+-- Forgets aliases of jobs that are gone, some at each call.
 function retention.forget_melted(c)
   local left = MOST
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'melted', '-inf', c.wall, 'LIMIT', 0, 100)) do

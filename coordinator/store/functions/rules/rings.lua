@@ -1,22 +1,23 @@
--- Rings: jobs that would wait for themselves. A job that waits in line waits for those before it in its lanes: with
--- limit 1 for all of them, else for so many that it comes within the limit. One that stands in no line yet (scheduled,
--- collected) will wait for those that are started there. A parked job waits for the jobs among its sub-results. The
--- code of a running job, or under a lock in plain code, may wait for one job or lock: the field `awaits` names it,
--- behind the holder's token. A held job waits for an operator. All else goes on by itself.
+-- Rings: jobs that would wait for themselves, that is, circles in the graph of who waits for whom. A job in line waits
+-- for the jobs before it in its lanes: with limit 1 for all of them, else for as many as bring it within the limit. A
+-- job in no line yet (scheduled, collected) will wait for the started jobs there. A parked job waits for the jobs among
+-- its sub-results. The code of a running job, or under a lock in plain code, may wait for one job or lock, which the
+-- field `awaits` names, behind the holder's token. A held job waits for an operator. All other jobs go on by
+-- themselves.
 local rings = {}
 
--- So many edges one walk follows. It supposes that what lies beyond goes on, so it never finds a ring that is none.
+-- The most edges that one walk follows. It assumes that everything beyond goes on, so it never reports a false ring.
 rings.MOST = 1000
-rings.TOLD = 20 -- so many members of a ring are named
+rings.TOLD = 20 -- the most members of a ring that its sentence names
 
 local FIELDS = {'state', 'keys', 'weight', 'handles', 'token', 'awaits'}
 
--- A group: so many (`need`) of the members must end before the job goes on; `how` says why.
+-- Adds a group: `need` of its members must end before the job goes on; `how` says why.
 local function add(groups, how, need, members)
   if need > 0 then groups[#groups + 1] = {how = how, need = need, members = members} end
 end
 
--- How many of a line's jobs are in front for good: pinned, or the first one where it is started.
+-- The number of jobs in a line that nobody can overtake: the pinned ones, else the first one if it is started.
 local function started(c, members, marks)
   local pinned = redis.call('ZCOUNT', members, '-inf', '-inf') - marks
   if pinned > 0 then return pinned end
@@ -24,14 +25,14 @@ local function started(c, members, marks)
   return first and redis.call('HGET', c.P .. 'job:' .. first, 'state') ~= 'waiting' and 1 or 0
 end
 
--- Those before it in a lane with limit 1: the started ones, and the one directly before it, which waits for the rest.
+-- Adds the jobs before it in a lane with limit 1: the started ones, and its predecessor, which waits for the rest.
 local function behind(groups, key, members, marks, place, fixed)
   local stop = math.min(math.max(fixed, 1), place)
   for _, id in ipairs(redis.call('ZRANGE', members, marks, marks + stop - 1)) do add(groups, key, 1, {id}) end
   if place > stop then add(groups, key, 1, redis.call('ZRANGE', members, marks + place - 1, marks + place - 1)) end
 end
 
--- Those before it in one lane. stands: it is in line.
+-- Adds the jobs before it in one lane. stands: the job is in line.
 local function before(c, groups, id, key, job, stands, most)
   local members, marks = c.P .. 'line:' .. key, line.marks(c, key)
   local fixed = math.min(started(c, members, marks), most)
@@ -42,12 +43,12 @@ local function before(c, groups, id, key, job, stands, most)
   if limit == 1 then return behind(groups, how, members, marks, place, fixed) end
   local names = redis.call('ZRANGE', members, marks, marks + math.min(place, most) - 1)
   add(groups, how, (job.weight and place or place - limit + 1) - (place - #names), names)
-  for _, name in ipairs(job.weight and {} or names) do -- nobody passes one of weight `all`
+  for _, name in ipairs(job.weight and {} or names) do -- nobody overtakes a job of weight `all`
     if redis.call('HGET', c.P .. 'job:' .. name, 'weight') then add(groups, how, 1, {name}) end
   end
 end
 
--- handles: JSON of what a job waits for, {"ids": [id or null, …]}. Ordinary tasks among them are none of ours.
+-- Adds the jobs among sub-results. handles: JSON {"ids": [id or null, …]}. Ordinary tasks among them are ignored.
 local function sub_results(c, groups, handles, most)
   local good, found = pcall(cjson.decode, handles)
   if not good or type(found) ~= 'table' or type(found.ids) ~= 'table' then return end
@@ -58,7 +59,8 @@ local function sub_results(c, groups, handles, most)
   end
 end
 
--- Those that a job waits for, at most `most`, in groups. handles: what it is about to wait for.
+-- The groups of jobs, at most `most` in each, that a job waits for. handles: the sub-results that it is about to wait
+-- for.
 local function groups_of(c, id, most, handles)
   local job, groups = record.fill({name = c.P .. 'job:' .. id}, unpack(FIELDS)), {}
   local state = job.state
@@ -67,7 +69,7 @@ local function groups_of(c, id, most, handles)
   elseif state == 'waiting' or state == 'scheduled' or state == 'collected' then
     for _, key in ipairs(record.keys_of(job.keys)) do before(c, groups, id, key, job, state == 'waiting', most) end
   elseif state == 'running' and job.awaits then
-    local mine = job.token .. ' ' -- an earlier claim's counts no more
+    local mine = job.token .. ' ' -- what an earlier claim waited for does not count
     if string.sub(job.awaits, 1, #mine) == mine then
       add(groups, {code = true}, 1, {string.sub(job.awaits, #mine + 1)})
     end
@@ -77,7 +79,7 @@ local function groups_of(c, id, most, handles)
   return groups
 end
 
--- All that `origin` waits for, as far as `left` edges go: nodes by id, and how many edges are left.
+-- The graph of all that `origin` waits for, up to `left` edges: nodes by id, and the number of edges left.
 local function explore(c, origin, left, handles)
   local first = {id = origin, behind = {}}
   local nodes, queue, i = {[origin] = first}, {first}, 1
@@ -99,7 +101,7 @@ local function explore(c, origin, left, handles)
   return nodes, left
 end
 
--- Takes those away that can go on. The rest waits for itself, or for an operator.
+-- Removes the nodes that can go on. The rest waits for itself, or for an operator.
 local function melt_away(nodes)
   local free = {}
   for _, node in pairs(nodes) do
@@ -119,7 +121,7 @@ local function melt_away(nodes)
   end
 end
 
--- The shortest way from `origin` back to it: ids, and how each waits for the next.
+-- The shortest circle through `origin`: ids, and how each waits for the next.
 local function way_back(nodes, origin)
   local queue, via, i = {nodes[origin]}, {}, 1
   while queue[i] do
@@ -144,7 +146,7 @@ local function way_back(nodes, origin)
   end
 end
 
--- As a sentence, from `origin` on; the ids come from its end.
+-- Describes the ring in a sentence, from `origin` on; the ids come in reverse order.
 local function told(ids, hows)
   local said, count = {}, #ids
   for i = count, math.max(1, count - rings.TOLD + 1), -1 do
@@ -157,7 +159,7 @@ local function told(ids, hows)
   return table.concat(said, '; ')
 end
 
--- The code that holds this token of a job, or of a lock, waits for another one from here on; '' = for none.
+-- Notes that the code with this token of a job or lock waits for another one; '' = for none any more.
 function rings.await(c, id, token, other)
   local name = c.P .. 'job:' .. id
   if redis.call('HGET', name, 'token') ~= token then return end
@@ -168,14 +170,14 @@ function rings.await(c, id, token, other)
   end
 end
 
--- As a record's field `error`.
+-- The sentence as JSON for a record's field `error`.
 function rings.error(why)
   local message = 'it would wait for itself: ' .. why
   return cjson.encode({type = 'WouldDeadlock', module = 'coordinator.errors', message = message})
 end
 
--- The ring in which `origin` waits for itself: nil, or a sentence and the ids on it. Last, how many edges of `left` are
--- left. handles: what it is about to wait for; none = it waits already.
+-- Finds the ring in which `origin` waits for itself: nil, or a sentence and its ids. Last value: the edges left of
+-- `left`. handles: sub-results that it is about to wait for; nil = it waits already.
 function rings.find(c, origin, handles, left)
   local nodes
   nodes, left = explore(c, origin, left or rings.MOST, handles)

@@ -1,7 +1,7 @@
--- A job whose attempt is over ends, is held, is tried again, or is rolled back.
+-- Settling: after an attempt, a job ends, is held, is tried again, or is rolled back.
 local settle = {}
 
--- Out of its lines, and nothing of it is held any more.
+-- Removes a job from its lines, and releases its locks.
 local function leave(c, id, job, keys)
   for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
   line.changed(c)
@@ -11,7 +11,7 @@ local function leave(c, id, job, keys)
   if job.token then locks.release(c, keys, job.token, job.slots) end
 end
 
--- The jobs behind it go on.
+-- Lets the jobs behind it go on.
 local function make_way(c, keys)
   for _, key in ipairs(keys) do admit.lane(c, key) end
 end
@@ -21,7 +21,7 @@ local function count(c, id, state)
   return redis.call('PUBLISH', c.P .. 'done:' .. id, state)
 end
 
--- A plain job has succeeded: the way of most. Is it one?
+-- Ends a success the short way, which most take. False: the job needs the long way.
 function settle.succeed(c, id, job, result)
   if not retention.end_faded(c, job, result) then return false end
   local keys = record.keys_of(job.keys)
@@ -31,7 +31,7 @@ function settle.succeed(c, id, job, result)
   return true
 end
 
--- Out of all lines with a terminal state; then each job behind it goes on.
+-- Ends a job with a terminal state, and lets the jobs behind it go on.
 function settle.finish(c, id, job, state, ...)
   local keys, name = record.keys_of(job.keys), job.name
   leave(c, id, job, keys)
@@ -51,7 +51,7 @@ function settle.finish(c, id, job, state, ...)
   return state
 end
 
--- Again, in its place: it kept the front of its lines, so it goes to the front of its group.
+-- Makes a job ready again. It kept the front of its lines, so it goes to the front of its group.
 function settle.put_back(c, id, job, ...)
   if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
   redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', ...)
@@ -59,12 +59,12 @@ function settle.put_back(c, id, job, ...)
   base.add(c, 'readied', {class = job.class, task = job.task})
 end
 
--- most: '' or nil = the job's own bound.
+-- True if attempts are left. most: their bound, '' or nil = the job's own.
 function settle.attempts_left(job, most)
   return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or record.limits_of(job.limits)[1])
 end
 
--- Its rollback is over, well or not: the record names the job's own task and class again.
+-- Ends a rollback, successful or not: the record names the job's own task and class again.
 function settle.end_rollback(c, id, job)
   local name = c.P .. 'job:' .. id
   job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
@@ -73,12 +73,12 @@ function settle.end_rollback(c, id, job)
   record.note(c, id, 'phase', 'undone', 'task', job.task, 'class', job.class)
 end
 
--- max_lifetime is counted from the first claim.
+-- Sets the end of the job's lifetime: max_lifetime after its first claim.
 function settle.limit_lifetime(c, id, job)
   redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job.limits)[4], id)
 end
 
--- Nobody acts for the job any more; the token stays known, to answer its holder again.
+-- Ends the claim. The record keeps the token, to recognize its holder's repeated request.
 function settle.release(c, id, job, ...)
   redis.call('ZREM', c.P .. 'leases', id)
   local token = job.token or ''
@@ -88,15 +88,19 @@ function settle.release(c, id, job, ...)
   settle.limit_lifetime(c, id, job)
 end
 
--- The place in front is kept, no worker is.
+-- Lets a job wait for another attempt: it keeps its place in front, but no worker. Without a delay it is ready at once.
 function settle.retry_later(c, id, job, delay, detail)
   redis.call('HINCRBY', c.P .. 'counts', 'retries', 1)
   settle.release(c, id, job, 'error', detail)
+  if tonumber(delay) <= 0 then
+    settle.put_back(c, id, job)
+    return 'retrying'
+  end
   redis.call('ZADD', c.P .. 'due', c.now + delay, id)
   return states.enter(c, id, 'retrying')
 end
 
--- The end, unless the lane is to be held for an operator.
+-- Ends the job, unless its lane is to be held for an operator.
 function settle.finish_or_hold(c, id, job, state, ...)
   if not job.hold or state == 'cancelled' or state == 'expired' then return settle.finish(c, id, job, state, ...) end
   states.leave(c, id, job)
@@ -105,7 +109,7 @@ function settle.finish_or_hold(c, id, job, state, ...)
   return states.enter(c, id, 'held')
 end
 
--- The job's rollback has failed, or was stopped.
+-- Ends a job whose rollback failed or was stopped.
 local function fault(c, id, job, detail)
   settle.end_rollback(c, id, job)
   redis.call('HINCRBY', c.P .. 'counts', 'faults', 1)
@@ -115,8 +119,8 @@ local function fault(c, id, job, detail)
   return settle.finish_or_hold(c, id, job, 'double_fault', 'rollback', 'failed', 'fault', detail)
 end
 
--- A step of a rollback is to be taken. It has a lifetime of its own: where nobody can run it, it does not hold its lane
--- for ever.
+-- Makes a rollback's step ready. The rollback has its own lifetime, so that it does not hold its lane for ever if no
+-- node can run it.
 local function undo(c, id, job, number, task, limit, class)
   redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
   redis.call('HDEL', c.P .. 'job:' .. id, 'stop')
@@ -126,7 +130,7 @@ local function undo(c, id, job, number, task, limit, class)
   settle.put_back(c, id, job, 'task', task, 'class', class, 'back', string.format('%.0f %.0f', number, limit))
 end
 
--- A job will not succeed: where it was started its rollback runs first, once, in its place.
+-- Ends a job that will not succeed. If it was started, its rollback runs first, once, in its place.
 function settle.give_up(c, id, job, state, ...)
   if job.phase == 'rollback' then return fault(c, id, job, select(2, ...) or '"stopped"') end
   if not job.undo or not job.taken or job.phase == 'undone' then
@@ -139,23 +143,30 @@ function settle.give_up(c, id, job, state, ...)
   return 'rolling_back'
 end
 
--- The next step of a rollback; no step is begun twice.
+-- Goes on to the next step of a rollback; no step begins twice.
 local function undo_next(c, id, job, value, following)
   settle.release(c, id, job, 'undid', value)
   undo(c, id, job, record.back_of(job) + 1, following.task, following.limit, following.class)
   return 'ready'
 end
 
--- The next step of a chain: a claim of its own, at the head of the ready list of its own class.
-local function advance(c, id, job, value, following)
+-- Goes on to the next step of a chain, which gets a claim of its own, at the head of the ready list of its class.
+-- instead: other steps replace the step at work, which is no new attempt; nil = the step succeeded.
+local function advance(c, id, job, value, following, instead)
   local name, limits = c.P .. 'job:' .. id, record.limits_of(job.limits)
-  settle.release(c, id, job, 'value', value)
-  if job.undo then -- its rollback is given the results of all steps: JSON, between commas
-    local before = redis.call('HGET', name, 'values')
-    redis.call('HSET', name, 'values', before and before .. ',' .. value or value)
+  if instead then
+    settle.release(c, id, job, 'instead', instead)
+    redis.call('HINCRBY', name, 'attempt', -1)
+  else
+    settle.release(c, id, job, 'value', value)
+    redis.call('HDEL', name, 'instead')
+    if job.undo then -- its rollback gets the results of all steps: JSON, joined by commas
+      local before = redis.call('HGET', name, 'values')
+      redis.call('HSET', name, 'values', before and before .. ',' .. value or value)
+    end
+    for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
   end
   redis.call('HSETNX', name, 'home', string.format('%.0f\n%s\n%s', limits[3], job.task, job.class))
-  for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
   limits[3] = tonumber(following.limit)
   for i = 1, #limits do limits[i] = string.format('%.0f', limits[i]) end
   job.class, job.task = following.class, following.task
@@ -164,8 +175,8 @@ local function advance(c, id, job, value, following)
   return 'ready'
 end
 
--- Holding its lane and no worker, until all of its sub-results ended. A rollback's lifetime counts from its claim.
--- Sub-results of an earlier attempt that the wardens have not stopped yet are left to them, as `stale`.
+-- Parks a job: it keeps its lane, but no worker, until all of its sub-results ended. A rollback's lifetime counts from
+-- its claim. Sub-results of an earlier attempt that are not stopped yet stay in `stale`, for the wardens to stop.
 local function park(c, id, job, handles)
   local name, limits, undoing = c.P .. 'job:' .. id, record.limits_of(job.limits), job.phase == 'rollback'
   local started, stale = unpack(redis.call('HMGET', name, 'started', 'handles'))
@@ -178,7 +189,7 @@ local function park(c, id, job, handles)
   return states.enter(c, id, 'parked')
 end
 
--- Not counted among the attempts, bounded by a number of their own.
+-- Tries again after a conflict. Conflicts do not count as attempts, and have a bound of their own.
 local function conflict(c, id, job, delay, detail)
   local name = c.P .. 'job:' .. id
   if redis.call('HINCRBY', name, 'conflicts', 1) > 20 then
@@ -188,7 +199,7 @@ local function conflict(c, id, job, delay, detail)
   return settle.retry_later(c, id, job, delay, detail)
 end
 
--- A run is lost: the job goes on in its place, as long as losses are left.
+-- Handles a lost run: the job goes on in its place as long as losses are left.
 local function count_loss(c, id, job, detail)
   redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
   record.note(c, id)
@@ -201,9 +212,10 @@ local function count_loss(c, id, job, detail)
   return 'ready'
 end
 
--- A runner, or the end of sub-results, says how it went. kind: succeeded | failed (no more attempts) | raised (again
--- after `delay` ms where attempts are left; `most`: their bound) | lost (a sub-result is) | conflict | parked | step
--- (following: class, task and time limit of the next).
+-- Concludes an attempt, for a runner or after the end of sub-results. kind: succeeded | failed (no more attempts) |
+-- raised (again after `delay` ms where attempts are left; `most`: their bound) | lost (a sub-result is) | conflict |
+-- parked | step (following: class, task and time limit of the next) | replaced (detail: the steps that go on in place
+-- of this one).
 function settle.conclude(c, id, job, kind, detail, delay, most, following)
   if job.phase == 'rollback' then
     if kind == 'parked' then return park(c, id, job, detail) end
@@ -215,6 +227,7 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
   if job.stop then return settle.give_up(c, id, job, job.stop) end
   if kind == 'succeeded' then return settle.finish(c, id, job, 'succeeded', 'result', detail) end
   if kind == 'step' then return advance(c, id, job, detail, following) end
+  if kind == 'replaced' then return advance(c, id, job, nil, following, detail) end
   if kind == 'parked' then return park(c, id, job, detail) end
   if kind == 'lost' then return count_loss(c, id, job, detail) end
   if kind == 'conflict' then return conflict(c, id, job, delay, detail) end
@@ -224,9 +237,9 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
   return settle.give_up(c, id, job, 'failed', 'error', detail)
 end
 
--- An attempt that its process will not finish. how: lost (process, node or lease gone), handed (stopped, so that
--- another node goes on with it: no loss is counted), or timed_out (past its time limit, the process was stopped). A job
--- with the field `stop` ends as that says.
+-- Concludes an attempt that its process will not finish. how: lost (process, node or lease gone), handed (its holder
+-- has certainly ended: this is no attempt, and a late outcome is refused), or timed_out (past its time limit, the
+-- process was stopped). A job with the field `stop` ends in that state.
 function settle.lose(c, id, job, how, detail, delay)
   if job.node and job.runner then redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) end
   redis.call('ZREM', c.P .. record.leases_of(job), id)
@@ -238,17 +251,16 @@ function settle.lose(c, id, job, how, detail, delay)
     if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail) end
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
-  -- The record keeps the token: until somebody else is given the job, its holder may still finish it.
+  -- The record keeps the token: until another runner gets the job, the holder may still finish it.
   if how ~= 'handed' then return count_loss(c, id, job, detail) end
-  record.note(c, id, 'forgiven', (job.forgiven or 0) + 1)
-  settle.put_back(c, id, job)
+  settle.put_back(c, id, job, 'token', '', 'attempt', job.attempt - 1)
   settle.limit_lifetime(c, id, job)
   return 'ready'
 end
 
--- A lock in plain code that was not renewed ends when somebody else wants it. Its holder knows: it distrusts a lease
--- that nobody confirmed for its whole ttl. So this goes by the installation's clock; jobs, whose holders nobody tells,
--- are left to the sweep, which goes by the uptime.
+-- Ends locks in plain code that were not renewed, when another process wants the lane. This goes by the installation's
+-- clock, as the holder does: it stops trusting a lease that was not confirmed for its whole ttl. Holders of jobs do not
+-- check that themselves; the sweep ends their leases by the uptime.
 function settle.end_lapsed(c, key)
   local marks = line.marks(c, key)
   local last = marks == 0 and 0 or marks + line.limit(c, key) - 1

@@ -1,6 +1,6 @@
--- Sorters: collected:<name> holds "<sort key>\0<job id>" by their bytes, batch:<name> what a flush has sealed,
--- sorter:<name> when the first job came and when the sorter is due, sorters when each is to be looked at; 0 = a batch
--- is under way.
+-- Sorters: collected:<name> has "<sort key>\0<job id>" in byte order, batch:<name> the jobs that a flush has sealed,
+-- sorter:<name> the times of the first job and of the flush, sorters the time of the next look at each; 0 = a flush is
+-- under way.
 local sorters = {}
 
 function sorters.schedule(c, name)
@@ -13,7 +13,7 @@ function sorters.schedule(c, name)
   end
 end
 
--- A job ends while a sorter still holds it.
+-- Removes a job that ends while its sorter still holds it.
 function sorters.remove(c, id)
   local name, key = string.match(redis.call('HGET', c.P .. 'job:' .. id, 'sorter'), '^([^\n]*)\n(.*)$')
   local collected, member = c.P .. 'collected:' .. name, key .. '\0' .. id

@@ -1,5 +1,4 @@
--- States: a job that does not simply wait, is ready or runs stands apart, in the set state:<state>, by which such jobs
--- are counted.
+-- States: jobs in a rarer state than waiting, ready or running are also in the set state:<state>, to be counted.
 local states = {}
 
 states.TERMINAL = {succeeded = true, failed = true, rolled_back = true, double_fault = true, cancelled = true,
@@ -23,11 +22,11 @@ function states.leave(c, id, job)
   end
   if job.state ~= 'parked' then return end
   redis.call('ZREM', c.P .. 'walks', id)
-  -- The sub-results still at work are to be stopped: the wardens of its app look at once.
+  -- Lets the wardens of its app look at once, to stop the sub-results still at work.
   redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), 0, id)
 end
 
--- The sweep looks at `due`, and at `starts` for instants that people named, and puts the job into its lines.
+-- Schedules a job: the sweep reads `due` (and `starts`, for instants that people named) and puts it into its lines.
 function states.schedule(c, id, score, start)
   local own, ms = base.split(start)
   redis.call('HSET', c.P .. 'job:' .. id, 'score', score)
@@ -35,7 +34,7 @@ function states.schedule(c, id, score, start)
   return states.enter(c, id, 'scheduled')
 end
 
--- Until when a job must have started: in `expiry`, or in `latest` for an instant that people named.
+-- The set and time by which a job must have started: `expiry`, or `latest` for an instant that people named.
 local function latest_of(c, expires)
   local own, ms = base.split(expires)
   return c.P .. (own and 'expiry' or 'latest'), ms
@@ -48,7 +47,7 @@ end
 
 function states.started(c, id, expires) redis.call('ZREM', (latest_of(c, expires)), id) end
 
--- A parked job waits for one that is over: the wardens of its app look at once. Is it parked?
+-- Lets the wardens of a job's app look at it at once, after the end of a sub-result. False: the job is not parked.
 function states.look_at(c, parent)
   local job = record.read(c, parent)
   if not job or job.state ~= 'parked' then return false end

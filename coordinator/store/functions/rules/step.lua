@@ -1,8 +1,7 @@
--- Steps: what can be called from outside, each atomic and with a header that names its arguments. A step is called with
--- the installation's prefix as its first key; it answers {reply, rung}: false for no reply, and the bells to publish,
--- {node, bell} each, where any were rung. A lost reply changes nothing: each step may be asked again with the same
--- tokens.
--- flags: allow-oom = it goes on where Redis is full (`maxmemory`); no-writes = it only reads.
+-- Steps: the functions that clients call. Each is atomic, and its header names its arguments. The first key is the
+-- installation's prefix. A step returns {reply, rung}: false for no reply, and the bells for the caller to publish,
+-- {node, bell} each. A lost reply does no harm: the caller may repeat each step with the same tokens.
+-- flags: allow-oom = it works while Redis is full (`maxmemory`); no-writes = it only reads.
 local step = {}
 
 function step.define(name, flags, body)

@@ -1,7 +1,7 @@
--- A job, or a lock in plain code, is written and put into its lines.
+-- Submitting: writes a job, or a lock in plain code, and puts it into its lines.
 local submit = {}
 
--- The keys of which none may be busy: all, or those at the places that `when_busy` names.
+-- The keys that must not be busy: all, or those whose indexes `when_busy` names.
 local function skip_keys(keys, when_busy)
   if when_busy == 'skip' then return keys end
   local found = {}
@@ -9,17 +9,17 @@ local function skip_keys(keys, when_busy)
   return found
 end
 
--- The first of these lines in which one more would wait.
-local function busy_line(c, keys)
+-- The first of these lines in which a new job of this weight would wait at the end.
+local function busy_line(c, keys, weight)
   for _, key in ipairs(keys) do
     local marks = line.marks(c, key)
-    local length = redis.call('ZCARD', c.P .. 'line:' .. key) - marks
-    if length > 0 and marks == 0 or marks > 0 and length >= line.limit(c, key) then return key end
-    if marks > 0 and redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return key end
+    local length, limit = redis.call('ZCARD', c.P .. 'line:' .. key) - marks, marks > 0 and line.limit(c, key) or 1
+    if length >= limit or marks > 0 and redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return key end
+    if length > 0 and (weight or line.first_alone(c, key, limit)) then return key end
   end
 end
 
--- How many stand in line that were not started.
+-- The number of jobs in a line that were not started.
 local function waiting(c, key)
   local marks, members = line.marks(c, key), c.P .. 'line:' .. key
   local started = redis.call('ZCOUNT', members, '-inf', '-inf') - marks
@@ -28,7 +28,7 @@ local function waiting(c, key)
   return redis.call('ZCARD', members) - marks - started
 end
 
--- The first line in which `room` jobs wait, and how many do.
+-- The first line in which at least `room` jobs wait, and their number.
 local function full_line(c, keys, room)
   for _, key in ipairs(keys) do
     local count = waiting(c, key)
@@ -36,32 +36,32 @@ local function full_line(c, keys, room)
   end
 end
 
--- nil: the job may stand in line. Else the outcome and the job that it is due to, or `full`, the line, and how many
--- wait in it. `melt`: the key that names the job to melt into.
-local function turned_away(c, id, keys, when_busy, melt, unite, room)
-  local busy = busy_line(c, skip_keys(keys, when_busy))
+-- Decides whether a job may be queued: nil = yes. Else the outcome and the job that causes it; or `full`, the line, and
+-- the number of jobs waiting there. melt: the key that names the job to melt into.
+local function turned_away(c, id, keys, when_busy, melt, fields, room)
+  local busy = busy_line(c, skip_keys(keys, when_busy), fields.weight)
   if busy then return 'skipped', line.holder(c, busy) or id end
   local other = melt and redis.call('GET', melt)
-  if other then return 'coalesced', coalesce.melt(c, other, id, unite) end
+  local into = other and coalesce.melt(c, other, id, fields.unite)
+  if into then return 'coalesced', into end
   local key, count = full_line(c, room and keys or {}, room)
   if key then return 'full', key, count end
 end
 
--- The fields by their names. Spans in the list become instants.
+-- The fields by name. Spans in the list become instants.
 function submit.by_name(c, list, from)
   local fields = {}
   for i = from, #list, 2 do
     if list[i] == 'expires' then list[i + 1] = base.instant(c, list[i + 1]) end
-    if list[i] == 'spec' then record.cut(c, list, i + 1) end
     fields[list[i]] = list[i + 1]
   end
   return fields
 end
 
--- The outcome, the place in the first line, the job it is about, its fence or ''.
+-- Builds the reply: the outcome, the place in the first line, the id of the job, its fence or ''.
 local function answer(c, verdict, key, id, fence) return {verdict, line.place(c, id, key), id, fence or ''} end
 
--- In front: it may be started, unless no living node can run it. A lock needs none.
+-- The outcome for a job in front: started, unless no living node can run it. A lock needs no node.
 local function in_front(c, class, task)
   return (not class or nodes.can_run(c, class, task)) and 'started' or 'queued'
 end
@@ -70,7 +70,7 @@ local function write(name, keys, state, at, ...)
   redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
 end
 
--- It was revoked before it came: it ends as cancelled, and its end is told.
+-- Ends a job that was revoked before it was submitted as cancelled, and lets its end be sent.
 local function end_at_once(c, id, keys_text, fields, priority, list, from)
   classes.count(c, fields.class)
   write(c.P .. 'job:' .. id, keys_text, 'scheduled', c.now_text, unpack(list, from))
@@ -93,7 +93,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   end
   local melt = fields.melt and c.P .. 'melt:' .. fields.melt .. ':' .. keys[1]
   if when_busy ~= 'queue' or room ~= '' then
-    local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields.unite, tonumber(room))
+    local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
     if verdict and fields.expected then of = coalesce.stand_for(c, of, id, verdict, fields, list, from) end
     if verdict == 'skipped' then return {verdict, line.place(c, line.holder(c, keys[1]) or id, keys[1]), of, ''} end
@@ -102,7 +102,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   end
 
   if fields.class then classes.count(c, fields.class) end
-  if melt then redis.call('SET', melt, id) end
+  if melt then coalesce.open(c, id, melt) end
   if fields.expires then states.must_start(c, id, fields.expires) end
   local score, sequence = line.new_score(c, priority, 'back')
   local start = not_before ~= '0' and base.instant(c, not_before)
@@ -129,7 +129,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   return {in_front(c, fields.class, fields.task), 0, id, admitted[2] or ''}
 end
 
--- A job that was submitted with an instance grabs it, or has lost.
+-- Grabs the instance for a job that was submitted with one, unless another has it.
 local function grab(c, id, lane, fields, ...)
   local before, reply = held.grab(c, lane), nil
   if redis.call('EXISTS', c.P .. 'job:' .. id) == 0 then
@@ -144,14 +144,14 @@ local function grab(c, id, lane, fields, ...)
   return reply
 end
 
--- keys_text: joined by newlines; list: names and values of the record's fields, from its place `from`. Answers as
+-- keys_text: keys joined by newlines; list: names and values of the record's fields, from index `from`. Returns as
 -- job_submit.
 function submit.job(c, id, keys_text, when_busy, priority, not_before, room, list, from)
   local fields = submit.by_name(c, list, from)
   return (fields.grab and grab or stand)(c, id, keys_text, fields, when_busy, priority, not_before, room, list, from)
 end
 
--- The arguments of job_submit from the place `from` of those of another step.
+-- Submits with the arguments of job_submit, which begin at index `from` of another step's.
 function submit.asked(c, args, from)
   local id, keys_text, when_busy, priority, not_before, room = unpack(args, from, from + 5)
   return submit.job(c, id, keys_text, when_busy, priority, not_before, room, args, from + 6)

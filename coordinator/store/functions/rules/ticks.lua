@@ -1,44 +1,44 @@
 -- Ticks: the entries of schedules. tick:<name> = a periodic entry: what beats agree on, and how operators steer it;
--- ticks:<name> = what became of its last ticks, a line each:
+-- ticks:<name> = the history of its last ticks, a line each:
 --   <instant> <ms late> <word> <missed> <beat> a tick. word: the outcome of its submit, `sent`, `failed`, `omitted`
 --                                              or `missed`; missed: how many instants nobody sends
---   !<token> <wall> <word> <beat> <by>: <why>  a run that somebody asked for
+--   !<token> <wall> <word> <beat> {by, why}    a run that somebody asked for
 --   =<tick> <state> <wall>                     how a job ended; tick: its instant or !<token>
---   ~<wall> <act> <by>: <why>                  an operator's act
+--   ~{at, act, by, why}                        an operator's act
 local ticks = {}
 
 ticks.ACTS = {'paused', 'omit', 'omitted', 'other', 'changed'}
 local FIELDS = {'source', 'hash', 'last', 'unsent', 'token', 'till', 'paused', 'omit', 'other'}
-local WIDE = 200 -- bytes of a line at most
 
 function ticks.ms_text(number) return string.format('%.0f', number) end
 
--- nil: no beat knows such an entry.
+-- Reads an entry; nil: no beat knows one of this name.
 function ticks.read(c, name)
   local tick = {name = c.P .. 'tick:' .. name}
   for i, value in ipairs(redis.call('HMGET', tick.name, unpack(FIELDS))) do tick[FIELDS[i]] = value or nil end
   return tick.source and tick
 end
 
--- most: so many ticks are kept, each with its end.
+-- Appends a line to the history. most: number of ticks to keep, each with its end.
 function ticks.log(c, name, most, ...)
   local log = c.P .. 'ticks:' .. name
-  redis.call('RPUSH', log, string.sub(table.concat({...}, ' '), 1, WIDE))
+  redis.call('RPUSH', log, table.concat({...}, ' '))
   redis.call('LTRIM', log, -2 * most, -1)
 end
 
--- A tick was sent, or passed over.
+-- Logs a tick that was sent or passed over.
 function ticks.note(c, name, instant, word, missed, due, beat, most)
   ticks.log(c, name, most, instant, ticks.ms_text(math.max(0, c.wall - due)), word, missed, beat)
 end
 
--- tick: the entry's name and the instant or !<token>. An entry that is gone since has no log.
+-- Logs how a tick's job ended. tick: the entry's name, and the instant or !<token>. The log of an entry that is gone is
+-- not created again.
 function ticks.ended(c, tick, state)
   local name, which = string.match(tick, '^(.*)\n(.*)$')
   redis.call('RPUSHX', c.P .. 'ticks:' .. name, '=' .. which .. ' ' .. state .. ' ' .. ticks.ms_text(c.wall))
 end
 
--- A beat must send the instant within the lease.
+-- Notes that a beat must send the instant within the lease.
 function ticks.hold(c, tick, name, instant, token, lease)
   local till = ticks.ms_text(c.now + lease)
   redis.call('HSET', tick.name, 'unsent', instant, 'token', token, 'till', till)
@@ -51,7 +51,7 @@ function ticks.strike_out(c, tick, name)
   redis.call('ZREM', c.P .. 'schedule-unsent', name)
 end
 
--- No source has the entry any more. The words of operators stay, should it come back.
+-- Forgets an entry that no source has any more. Operators' acts on it stay, in case it comes back.
 function ticks.forget(c, name)
   redis.call('HDEL', c.P .. 'tick:' .. name, 'source', 'hash', 'last', 'next', 'about', 'unsent', 'token', 'till')
   redis.call('ZREM', c.P .. 'schedule-unsent', name)
@@ -59,7 +59,7 @@ function ticks.forget(c, name)
   if redis.call('EXISTS', c.P .. 'tick:' .. name) == 0 then redis.call('SREM', c.P .. 'steered', name) end
 end
 
--- One entry of a source as its author has it. A new or changed one counts from now. When it was taken last.
+-- Stores an entry of a source. A new or changed one counts from now. Returns its last instant.
 function ticks.follow(c, source, name, hash, next, about)
   local tick = c.P .. 'tick:' .. name
   local known, last, told = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))

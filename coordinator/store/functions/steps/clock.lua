@@ -1,8 +1,14 @@
--- The clock of the installation, for those who must compare with what is stored.
+-- The clocks of the installation, for callers that compare with stored times, and its fences.
 
--- clock_read: what time it is.
+-- clock_read: reads the clocks.
 -- returns {now, wall, uptime} in ms: the installation's clock, the server's, the time without silences; asked again:
---   what it is then
+--   the time then
 step.define('clock_read', {'allow-oom'}, function(c)
   return {c.now, c.wall, c.uptime}
+end)
+
+-- fence_next: creates a fence for a writer without a lane.
+-- returns the fence; asked again: another one
+step.define('fence_next', {}, function(c)
+  return locks.next_fence(c)
 end)

@@ -1,8 +1,8 @@
--- Entries of the schedule: code stores and removes them, and operators steer them, whatever their source.
+-- Entries of the schedule: code stores and removes them; operators steer entries of any source.
 
-local STORED = 'entries' -- the source of those that are stored here
-local CHANGES = 10000 -- the last changes of them that are remembered
-local RUNS = 1000 -- the last runs of an entry whose tokens are remembered
+local STORED = 'entries' -- the source of the entries that code stores
+local CHANGES = 10000 -- number of changes to stored entries that are remembered
+local RUNS = 1000 -- number of runs of an entry whose tokens are remembered
 
 local function note_change(c, name)
   redis.call('RPUSH', c.P .. 'entries-log', name)
@@ -10,10 +10,10 @@ local function note_change(c, name)
   return redis.call('INCR', c.P .. 'entries-version')
 end
 
--- entry_put: stores an entry, or another one under its name. A new or changed one counts from now.
+-- entry_put: stores an entry, or replaces the one of its name. A new or changed entry counts from now.
 -- args name text hash next about
 --   text: the entry for beats; hash, next, about: as in schedule_follow
--- returns {1} = stored, {0} = it is as it was, {-1, source} = another source has that name; asked again: {0}
+-- returns {1} = stored, {0} = unchanged, {-1, source} = another source has that name; asked again: {0}
 step.define('entry_put', {}, function(c, args)
   local name, text, hash, next, about = unpack(args)
   local tick = ticks.read(c, name)
@@ -28,7 +28,7 @@ step.define('entry_put', {}, function(c, args)
   return {1}
 end)
 
--- entry_remove: a stored entry is no more; no beat fires it from here.
+-- entry_remove: removes a stored entry; from here on no beat sends it.
 -- args name
 -- returns {1} = removed, {0} = there is none, {-1, source} = another source has that name; asked again: {0}
 step.define('entry_remove', {'allow-oom'}, function(c, args)
@@ -42,15 +42,15 @@ step.define('entry_remove', {'allow-oom'}, function(c, args)
   return {1}
 end)
 
--- A stored entry for a beat: its name, text ('' = it is no more) and last instant.
+-- Reads a stored entry for a beat: its name, text ('' = it was removed) and last instant.
 local function told(c, name, text)
   return {name, text or '', redis.call('HGET', c.P .. 'tick:' .. name, 'last') or '0'}
 end
 
--- entries_read: the stored entries that changed since a version, or a page of all.
+-- entries_read: reads the stored entries that changed since a version, or a page of all.
 -- args since cursor
---   since: a version, '' = read all, in pages; cursor: '0' at first
--- returns {version, cursor, {name, text, last}…}; cursor: '' = too much changed since, read all; '0' = that is all;
+--   since: a version, '' = all, in pages; cursor: '0' at first
+-- returns {version, cursor, {name, text, last}…}; cursor: '' = too many changes, read all; '0' = the last page;
 --   asked again: the same
 step.define('entries_read', {'no-writes'}, function(c, args)
   local since, cursor = unpack(args)
@@ -72,28 +72,28 @@ step.define('entries_read', {'no-writes'}, function(c, args)
   return found
 end)
 
--- An operator's act on an entry; the name joins or leaves the set of those that are steered.
+-- Writes an operator's act on an entry, and adds the name to the set of steered entries, or removes it.
 local function note_act(c, name, act, why, by)
   local tick = c.P .. 'tick:' .. name
   local steered = redis.call('HMGET', tick, unpack(ticks.ACTS))
   local any = false
   for i = 1, #ticks.ACTS do any = any or steered[i] end
   redis.call(any and 'SADD' or 'SREM', c.P .. 'steered', name)
-  ticks.log(c, name, 100, '~' .. ticks.ms_text(c.wall), act, by .. ': ' .. why)
+  ticks.log(c, name, 100, '~' .. cjson.encode({at = c.wall, act = act, by = by, why = why}))
 end
 
 local function act_of(c, why, by) return cjson.encode({why = why, by = by, at = c.wall}) end
 
--- From here on no earlier instant is due.
+-- Lets the entry count from now: no earlier instant is due.
 local function count_from_now(c, tick, next)
   if tonumber(tick.last) < c.wall then redis.call('HSET', tick.name, 'last', ticks.ms_text(c.wall)) end
   redis.call('HSET', tick.name, 'next', next)
 end
 
--- entry_pause: no instant of the entry is sent any more.
+-- entry_pause: stops sending the entry.
 -- args name why by
--- returns {new, ms}, new: 0 = it was paused already, -1 = no such entry; ms: so long a beat may still send an ordinary
---   task that it took before; asked again: {0, ms}
+-- returns {new, ms}, new: 0 = it was paused already, -1 = no such entry; ms: for this long a beat may still send an
+--   ordinary task that it took before; asked again: {0, ms}
 step.define('entry_pause', {'allow-oom'}, function(c, args)
   local name, why, by = unpack(args)
   local tick = ticks.read(c, name)
@@ -106,7 +106,7 @@ step.define('entry_pause', {'allow-oom'}, function(c, args)
   return {1, left}
 end)
 
--- entry_resume: instants are sent again. Those of the pause were not missed.
+-- entry_resume: sends the entry again. Instants during the pause do not count as missed.
 -- args name next why by
 --   next: the first instant after now
 -- returns 1, 0 = it was not paused, -1 = no such entry; asked again: 0
@@ -120,7 +120,7 @@ step.define('entry_resume', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- entry_omit: an instant that is to come will not be sent.
+-- entry_omit: keeps a future instant from being sent.
 -- args name instant why by
 -- returns 1, 0 = it was omitted already, -1 = no such entry, -2 = it was taken already; asked again: 0
 step.define('entry_omit', {'allow-oom'}, function(c, args)
@@ -134,7 +134,7 @@ step.define('entry_omit', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- entry_change: the entry has another schedule until it is taken back. It counts from now.
+-- entry_change: gives the entry another schedule, or its own again. It counts from now.
 -- args name other next why by
 --   other: '' = its own again; next: the first instant after now
 -- returns 1, 0 = it has that schedule already, -1 = no such entry; asked again: 0
@@ -155,10 +155,10 @@ step.define('entry_change', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- entry_run: a run out of turn is asked for.
+-- entry_run: requests an extra run.
 -- args name asked why by
 --   asked: the run's token
--- returns 1, 0 = it was asked for before, -1 = no such entry; asked again: 0
+-- returns 1, 0 = it was requested before, -1 = no such entry; asked again: 0
 step.define('entry_run', {'allow-oom'}, function(c, args)
   local name, asked, why, by = unpack(args)
   if not ticks.read(c, name) then return -1 end

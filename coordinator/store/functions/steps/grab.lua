@@ -1,17 +1,20 @@
 -- Grabs: one process among many works on an instance of a key.
 
--- grab_take: one process grabs an instance that nobody works on, or whose work has failed or was abandoned.
--- args lane id token ttl lifetime keep about
---   ttl, lifetime, keep: ms; about: JSON of the process
--- returns {won | running | complete | busy, fence, attempt, about, started, ended, value} of its winner; busy: the lane
---   is held, and nobody knows by whom; asked again: the same
+-- grab_take: grabs an instance that nobody works on, or whose work failed or was abandoned.
+-- args lane id token ttl lifetime keep attempts about
+--   ttl, lifetime, keep: ms; attempts: work with this many failures is final; about: JSON of the process
+-- returns {won | running | complete | failed | busy, fence, attempt, about, started, ended, value, earlier} of its
+--   winner; busy: the lane has a holder that is no winner; earlier: lines of JSON, each of an earlier winner; asked
+--   again: the same
 step.define('grab_take', {}, function(c, args)
-  local lane, id, token, ttl, lifetime, keep, about = unpack(args)
+  local lane, id, token, ttl, lifetime, keep, attempts, about = unpack(args)
   local grab = held.grab(c, lane)
   if grab.state == 'running' and grab.token == token then return grabs.told('won', grab) end
-  if grab.state == 'running' or grab.state == 'complete' then return grabs.told(grab.state, grab) end
+  if grab.state == 'running' or grab.state == 'complete' or grabs.is_final(grab, attempts) then
+    return grabs.told(grab.state, grab)
+  end
   local fence = held.take(c, id, lane, token, ttl, lifetime)
-  if not fence then -- the record of the one before is gone, and its lane is not yet free
+  if not fence then -- the record of the former winner is gone, but its lane is not free yet
     settle.end_lapsed(c, lane)
     fence = held.take(c, id, lane, token, ttl, lifetime)
   end
@@ -20,10 +23,10 @@ step.define('grab_take', {}, function(c, args)
   return grabs.told('won', grab)
 end)
 
--- grab_end: the winner has completed the instance, or failed; all who wait are told.
+-- grab_end: notes that the winner completed the instance or failed, and wakes all who wait.
 -- args lane id token state keep value
 --   state: complete | failed; keep: ms; value: JSON of the result, or of the reason
--- returns ended, or lost where another has taken over, or may; asked again: the same
+-- returns ended, or lost if another process has taken over, or may; asked again: the same
 step.define('grab_end', {'allow-oom'}, function(c, args)
   local lane, id, token, state, keep, value = unpack(args)
   local grab = grabs.read(c, lane)
@@ -35,10 +38,30 @@ step.define('grab_end', {'allow-oom'}, function(c, args)
   return 'ended'
 end)
 
--- grab_look: how an instance is.
+-- grab_release: takes the instance from its winner for an operator, or lets work that failed for good be tried again. A
+-- winning job is cancelled; a winning process is fenced out at once.
+-- args lane attempt why by
+--   attempt: of the winner from which it is taken, '' = any winner
+-- returns the JSON of the winner, '' = that winner neither works on it nor failed; asked again: '', without an attempt
+--   the next winner's
+step.define('grab_release', {'allow-oom'}, function(c, args)
+  local lane, attempt, why, by = unpack(args)
+  local grab = held.grab(c, lane)
+  if grab.state ~= 'running' and grab.state ~= 'failed' then return '' end
+  if attempt ~= '' and attempt ~= grab.attempt then return '' end
+  if grab.state == 'running' and grab.token == '' then
+    cancel.job(c, grab.job, why, by)
+    return grab.about
+  end
+  if grab.state == 'running' then held.drop(c, grab.job, lane, grab.token) end
+  grabs.release(c, lane, grab, {type = 'Released', message = why, by = by, at = c.wall})
+  return grab.about
+end)
+
+-- grab_look: reads the state of an instance.
 -- args lane
--- returns {'' | running | complete | failed | abandoned, fence, attempt, about, started, ended, value} of its last
---   winner; asked again: the same
+-- returns {'' | running | complete | failed | abandoned, fence, attempt, about, started, ended, value, earlier} of its
+--   last winner; asked again: the same
 step.define('grab_look', {'allow-oom'}, function(c, args)
   local grab = held.grab(c, args[1])
   return grabs.told(grab.state, grab)

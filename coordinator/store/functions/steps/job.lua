@@ -1,30 +1,30 @@
--- Clients and operators submit, cancel, retry, move and count jobs; nodes send the results of those that ended.
+-- Jobs: clients and operators submit, cancel, retry, move and count them; nodes send the results of ended jobs.
 
--- job_submit: writes a job, puts it into its lines, admits it when it stands in front.
+-- job_submit: writes a job, puts it into its lines, and admits it if it is in front.
 -- args id keys when_busy priority not_before room fields…
---   keys: joined by newlines; when_busy: queue | skip | defer | replace, or `skip 1 3`: these of its keys may not be
---   busy; not_before: ms since the epoch, '+<ms>' = so long after this step, 0 = now
---   room: so many may not wait in any of its lines yet; '' = any number; fields: names and values of the record
+--   keys: joined by newlines; when_busy: queue | skip | defer | replace, or `skip 1 3`: only these keys must not be
+--   busy; not_before: ms since the epoch, '+<ms>' = this long after the step, 0 = now
+--   room: refused where this many wait in one of its lines; '' = no bound; fields: names and values of the record
 -- returns {outcome, position, id, fence or ''}; outcome: started queued skipped coalesced, or full (nothing was
 --   written; position = how many wait; id = the key); asked again: duplicate, with its position, id and
---   fence; '' once it has succeeded. With the field `grab` also the instance as grab_look tells it, and the id that won
---   it; outcome lost: another has it, or has completed it, and nothing was written
+--   fence; '' once it has succeeded. With the field `grab` also the instance as in grab_look, and the id of its
+--   winner; outcome lost: another works on it or has completed it, and nothing was written
 step.define('job_submit', {}, function(c, args)
   local id, keys, when_busy, priority, not_before, room = unpack(args, 1, 6)
   return submit.job(c, id, keys, when_busy, priority, not_before, room, args, 7)
 end)
 
--- job_cancel: ends a job that is not over. One that runs is marked; its node's warden stops its process first.
+-- job_cancel: ends a job that is not over. A running job is marked; its node's warden stops its process first.
 -- args id why by unbegun
---   unbegun: 1 = only one that has not begun, or waits for its retry
+--   unbegun: 1 = only a job that has not begun, or waits for its retry
 -- returns the state after the call, '' = no such job; asked again: the same
 step.define('job_cancel', {'allow-oom'}, function(c, args)
   local id, why, by, unbegun = unpack(args)
   return cancel.job(c, record.resolve(c, id), why, by, unbegun == '1')
 end)
 
--- jobs_named: which of these ids are those of jobs, or of calls that melted or were skipped. The others may be those of
--- jobs to come, such as the later steps of a chain: such a job ends as cancelled when it is submitted.
+-- jobs_named: finds out which ids belong to jobs, or to calls that melted or were skipped. The others may belong to
+-- future jobs, such as later steps of a chain: such a job ends as cancelled when it is submitted.
 -- args ttl ids…
 --   ttl: ms for which the others are remembered
 -- returns the ids that are known; asked again: the same
@@ -40,23 +40,23 @@ step.define('jobs_named', {'allow-oom'}, function(c, args)
   return known
 end)
 
--- All attempts and losses are before the job once more; what was undone is done again from the first step.
+-- Gives the job all its attempts and losses again. A job that was rolled back begins again with its first step.
 local function begin_anew(c, id, job, act)
   local name = job.name
-  local was = redis.call('HMGET', name, 'rollback', 'home', 'spec', 'spec1')
+  local was = redis.call('HMGET', name, 'rollback', 'home', 'spec')
   if was[1] == 'done' and was[2] then
     local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
     local limits = string.gsub(job.limits, '^(%S+ %S+) %S+', '%1 ' .. limit)
-    local first = cjson.decode(record.spec_of(name, was[3], was[4])).first
+    local first = cjson.decode(was[3]).first or 0
     redis.call('HSET', name, 'step', first, 'limits', limits, 'task', task, 'class', class)
-    redis.call('HDEL', name, 'value', 'values')
+    redis.call('HDEL', name, 'value', 'values', 'instead')
     job.task, job.class = task, class
   end
   record.note(c, id, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
   redis.call('HDEL', name, 'stop', 'ends', 'rollback', 'fault', 'conflicts')
 end
 
--- May a job that ended badly work on its instance again? Not where another does, or has completed it.
+-- Grabs the instance again for a job that ended badly. False: another works on it or has completed it.
 local function regrab(c, id, job)
   local grab = held.grab(c, job.keys)
   if grab.state == 'running' or grab.state == 'complete' then return false end
@@ -64,7 +64,7 @@ local function regrab(c, id, job)
   return true
 end
 
--- A job that ended badly joins its lines again; its record is kept from now on.
+-- Puts a job that ended badly into its lines again, and keeps its record.
 local function revive(c, id, job, to, act)
   if job.grab and not regrab(c, id, job) then return end
   local name = job.name
@@ -77,10 +77,10 @@ local function revive(c, id, job, to, act)
   admit.join(c, id, record.keys_of(job.keys), score)
 end
 
--- job_retry: a held job goes on, a retrying one at once, one that ended badly again.
+-- job_retry: lets a held job go on, a retrying job go on at once, and a job that ended badly run again.
 -- args id why by to
---   to: of one that ended: back | front of those of its priority
--- returns the state after the call, '' = no such job; the same as before where another has its instance; asked again:
+--   to: for an ended job: back | front of its priority
+-- returns the state after the call, '' = no such job; unchanged if another has its instance; asked again:
 --   the state that it has then
 step.define('job_retry', {'allow-oom'}, function(c, args)
   local id, why, by, to = unpack(args)
@@ -102,10 +102,10 @@ step.define('job_retry', {'allow-oom'}, function(c, args)
   return redis.call('HGET', job.name, 'state')
 end)
 
--- job_move: a job that was not started gets a new pair (priority, sequence), in all its lines at once.
+-- job_move: gives a job that was not started a new pair (priority, sequence), in all its lines at once.
 -- args id priority to why by asked
---   priority: '' = as it is; to: back | front of those of its priority; asked: the caller's token, '' = none
--- returns {state or '', moved}; '' = no such job; moved: 1, or 0 where it was started, or stands in no line; asked
+--   priority: '' = unchanged; to: back | front of its priority; asked: the caller's token, '' = none
+-- returns {state or '', moved}; '' = no such job; moved: 1, or 0 if it was started or is in no line; asked
 --   again with the token of the job's last move: it is moved once
 step.define('job_move', {'allow-oom'}, function(c, args)
   local id, priority, to, why, by, asked = unpack(args)
@@ -130,10 +130,10 @@ step.define('job_move', {'allow-oom'}, function(c, args)
   return {redis.call('HGET', name, 'state'), 1}
 end)
 
--- job_await: the code of a running job, or under locks, waits for another job, or does so no more.
+-- job_await: notes that the code of a running job, or under locks, waits for another job, or no longer does.
 -- args other holders…
 --   other: '' = none; holders: id and token, in turns, of the job and the locks that the code holds meanwhile
--- returns '', or the ring where it would wait for itself: then it does not; asked again: the same
+-- returns '', or the ring if it would wait for itself: then nothing is noted; asked again: the same
 step.define('job_await', {'allow-oom'}, function(c, args)
   local other = record.resolve(c, args[1])
   local ring, left, _
@@ -145,7 +145,7 @@ step.define('job_await', {'allow-oom'}, function(c, args)
   return ring or ''
 end)
 
--- counts_read: how many jobs there are in each state, and what was counted over time, at one moment.
+-- counts_read: counts the jobs in each state and reads the totals, at one moment.
 -- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
 step.define('counts_read', {'no-writes'}, function(c)
   local all = redis.call('HGETALL', c.P .. 'counts')
@@ -176,17 +176,18 @@ step.define('counts_read', {'no-writes'}, function(c)
   return reply
 end)
 
--- notices_take: jobs of an app that are over and whose results and links nobody has sent yet.
+-- notices_take: takes ended jobs of an app whose results and links nobody has sent yet.
 -- args app most
 --   most: how many at most
 -- returns {id, tries} for each; tries: how often it was offered; asked again: each is offered again after 30 s, then
---   after twice as long, up to 10 min, unless it is told
+--   after twice as long, up to 10 min, until notices_told
 step.define('notices_take', {'allow-oom'}, function(c, args)
   local app, most = unpack(args)
   local unsent, found = c.P .. 'unsent:' .. app, {}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', unsent, '-inf', c.now, 'LIMIT', 0, most)) do
     if redis.call('EXISTS', c.P .. 'job:' .. id) == 1 then
-      local tries = redis.call('HINCRBY', c.P .. 'job:' .. id, 'offers', 1)
+      local tries = (tonumber(redis.call('HGET', c.P .. 'job:' .. id, 'offers')) or 0) + 1
+      redis.call('HSET', c.P .. 'job:' .. id, 'offers', tries)
       redis.call('ZADD', unsent, c.now + math.min(30000 * 2 ^ (tries - 1), 600000), id)
       found[#found + 1] = {id, tries}
     else
@@ -196,7 +197,7 @@ step.define('notices_take', {'allow-oom'}, function(c, args)
   return found
 end)
 
--- notices_told: results and links of these jobs were sent.
+-- notices_told: notes that results and links of these jobs were sent.
 -- args app ids…
 -- returns how many were owed; asked again: 0
 step.define('notices_told', {'allow-oom'}, function(c, args)

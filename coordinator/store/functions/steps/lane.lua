@@ -1,6 +1,6 @@
--- An operator steers a lane: by marks in front of its line, and by releasing it from its holder.
+-- Lanes: operators steer them by marks in front of the line, and release them from their holders.
 
--- In a line with a mark every job that was started is pinned: the one that was is pinned now.
+-- Adds a mark. In a line with a mark all started jobs are pinned, so this pins the one that was started before.
 local function mark(c, key, which)
   local members = c.P .. 'line:' .. key
   local head = redis.call('ZRANGE', members, 0, 0)[1]
@@ -10,7 +10,7 @@ local function mark(c, key, which)
   redis.call('ZADD', c.P .. 'lanes', 0, key)
 end
 
--- A ready job may not start after all: back to its place; the job behind it in another line may be first now.
+-- Puts a ready job back to its place. The job behind it in another line may be first now.
 local function unready(c, id, job)
   ready.drop(c, id, job)
   redis.call('HSET', job.name, 'state', 'waiting')
@@ -22,7 +22,7 @@ local function unready(c, id, job)
   for _, key in ipairs(keys) do admit.lane(c, key) end
 end
 
--- Jobs that are ready and were never taken go back to their places.
+-- Puts the ready jobs that were never claimed back to their places.
 local function call_back(c, key)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'line:' .. key, '-inf', '-inf')) do
     local job = not line.is_mark(id) and record.read(c, id)
@@ -30,7 +30,7 @@ local function call_back(c, key)
   end
 end
 
--- lane_limit: so many jobs of this lane may run at once; 1 is usual, at 0 nothing starts. A started job goes on.
+-- lane_limit: sets how many jobs of this lane may run at once; default 1, at 0 nothing starts. Started jobs go on.
 -- args key limit why by
 -- returns the limit before; asked again: the limit
 step.define('lane_limit', {'allow-oom'}, function(c, args)
@@ -48,7 +48,7 @@ step.define('lane_limit', {'allow-oom'}, function(c, args)
   return before
 end)
 
--- lane_pause: nothing more of this lane starts; what was started goes on.
+-- lane_pause: lets no further job of this lane start; started jobs go on.
 -- args key why by
 -- returns 1, or 0 when it was paused already; asked again: 0
 step.define('lane_pause', {'allow-oom'}, function(c, args)
@@ -60,7 +60,7 @@ step.define('lane_pause', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- lane_resume: the lane goes on.
+-- lane_resume: lets the lane go on.
 -- args key why by
 -- returns 1, or 0 when it was not paused; asked again: 0
 step.define('lane_resume', {'allow-oom'}, function(c, args)
@@ -77,16 +77,16 @@ step.define('lane_resume', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- lane_release: an operator takes the lane from its first job; the next goes on at once, the old holder is fenced.
+-- lane_release: takes the lane from its holder for an operator; the next job goes on, the old one is fenced out.
 -- args key why by holder
---   holder: release it from this job only; '' = from the one that was started and is not over
--- returns the id of the job that held it, '' = nobody did; asked again with a holder: ''
+--   holder: only if this job holds it; '' = the first of the started jobs
+-- returns the id of the former holder, '' = there was none; asked again with a holder: ''
 step.define('lane_release', {'allow-oom'}, function(c, args)
   local key, why, by, holder = unpack(args)
-  local standing = holder ~= '' and redis.call('ZSCORE', c.P .. 'line:' .. key, holder)
-  local first = standing and holder or line.holder(c, key)
-  local job = first and record.read(c, first)
-  if not job or not job.taken or (holder ~= '' and holder ~= first) then return '' end
+  local first = holder
+  if holder == '' then first = line.first_started(c, key) end
+  local job = first and redis.call('ZSCORE', c.P .. 'line:' .. key, first) and record.read(c, first)
+  if not job or not job.taken then return '' end
   if job.state == 'ready' then ready.drop(c, first, job) end
   if job.state == 'running' and job.class and redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
     redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. first)

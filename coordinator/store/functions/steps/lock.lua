@@ -1,6 +1,6 @@
 -- Locks in plain code: a process holds a lane without a job.
 
--- A waiter that would wait for itself leaves the line. Nothing is kept of it, so asked again it is refused again.
+-- Removes a waiter that would wait for itself. Nothing is kept of it, so a repeated request is refused again.
 local function refused(c, id)
   local ring = rings.find(c, id)
   if not ring then return nil end
@@ -10,11 +10,11 @@ local function refused(c, id)
   return ring
 end
 
--- lock_take: a lock in plain code. Where its lane is free it is taken at once, with few commands; else as any submit.
+-- lock_take: takes a lock in plain code. A free lane is taken at once, with few commands; else it waits like a submit.
 -- args id key when_busy token ttl lifetime holders…
 --   when_busy: queue | skip; ttl, lifetime: ms; holders: id and token, in turns, of the job and the locks that the
 --   caller's code holds meanwhile
--- returns as job_submit; deadlock: it would wait for itself, the ring stands in for the id, nothing was written; asked
+-- returns as job_submit; deadlock: it would wait for itself, the ring is in place of the id, nothing was written; asked
 --   again: duplicate, with the fence once it is granted
 step.define('lock_take', {}, function(c, args)
   local id, key, when_busy, token, ttl, lifetime = unpack(args, 1, 6)
@@ -29,7 +29,7 @@ step.define('lock_take', {}, function(c, args)
   return ring and {'deadlock', -1, ring, ''} or reply
 end)
 
--- lock_wait: may the waiter go on? Where its turn has come it begins with the full ttl.
+-- lock_wait: asks whether the waiter may go on. When its turn has come, it gets the full ttl.
 -- args id
 -- returns {state or '', fence or ''}; deadlock, with the ring: it would wait for itself, and nothing is left of
 --   it; asked again: the same, with the full ttl anew
@@ -52,7 +52,7 @@ step.define('lock_wait', {'allow-oom'}, function(c, args)
   return {job.state, fence or ''}
 end)
 
--- lock_release: a lock in plain code is given up (or its waiter goes away); the next in line goes on.
+-- lock_release: releases a lock in plain code, or removes its waiter; the next in line goes on.
 -- args id token
 -- returns released or lost; asked again: 'released' while the note of it is kept
 step.define('lock_release', {'allow-oom'}, function(c, args)

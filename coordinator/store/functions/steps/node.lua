@@ -1,6 +1,6 @@
--- A node's warden says that it is there, lives, and leaves.
+-- Nodes: their wardens register them, send heartbeats, and remove them.
 
--- node_register: a node says who it is and what it serves; whatever waited for such a node wakes it.
+-- node_register: registers a node and what it serves; jobs that wait for such a node wake it.
 -- args node incarnation ttl about serves tasks
 --   about: JSON object, fields of node:<name>, among them app, capacity, ordinary, load; serves: JSON list of
 --   'app …' | 'queue …' | 'label …'; tasks: JSON list of names
@@ -12,7 +12,7 @@ step.define('node_register', {'allow-oom'}, function(c, args)
   if other and other ~= incarnation and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.uptime then
     return 'taken'
   end
-  local format = redis.call('GET', c.P .. 'format')
+  local format = redis.call('SET', c.P .. 'format', record.FORMAT, 'NX', 'GET')
   if format and tonumber(format) > record.FORMAT then return format end
   pace.measure(c, node, '')
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
@@ -22,40 +22,51 @@ step.define('node_register', {'allow-oom'}, function(c, args)
     redis.call('DEL', c.P .. 'rung:' .. node)
   end
   for field, value in pairs(cjson.decode(about)) do redis.call('HSET', c.P .. 'node:' .. node, field, value) end
-  redis.call('HSET', c.P .. 'node:' .. node, 'incarnation', incarnation, 'since', c.wall,
-    'format', record.FORMAT)
+  redis.call('HSET', c.P .. 'node:' .. node, 'incarnation', incarnation, 'since', c.wall)
   for _, served in ipairs(cjson.decode(serves)) do redis.call('SADD', c.P .. 'serves:' .. node, served) end
   for _, task in ipairs(cjson.decode(tasks)) do redis.call('SADD', c.P .. 'tasks:' .. node, task) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) else nodes.open(c, node) end
   doorbells.rescore(c, node)
   nodes.wake_idle(c)
-  nodes.agree_on_format(c)
   return 'registered'
 end)
 
--- Bells of the node that are to be rung again, if there is work for it; else they are void. Those that this step could
--- not put into the node's queue.
-local function overdue_bells(c, node)
-  local waits = false
+-- True if a ready job fits the node.
+local function has_work(c, node)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
-    waits = waits or redis.call('EXISTS', c.P .. 'ready:' .. class) == 1
+    if redis.call('EXISTS', c.P .. 'ready:' .. class) == 1 then return true end
   end
+  return false
+end
+
+-- The unanswered bells to ring again, if a slot is free; without ready work they are void. All are rung again once,
+-- then only one each second, the node's `probe`, so that the queue of a node that gets no bells does not fill with
+-- copies. The others follow once the probe was answered.
+local function bells_to_ring(c, node)
+  local name, rung = c.P .. 'node:' .. node, c.P .. 'rung:' .. node
+  local due = redis.call('ZRANGEBYSCORE', rung, '-inf', c.now, 'LIMIT', 0, 64)
+  if not due[1] then return due end
+  if not has_work(c, node) then return redis.call('ZREM', rung, unpack(due)) and {} end
+  local capacity, ordinary, probe = unpack(redis.call('HMGET', name, 'capacity', 'ordinary', 'probe'))
+  if redis.call('HLEN', c.P .. 'work:' .. node) + ordinary >= tonumber(capacity) then return {} end
+  local at = probe and redis.call('ZSCORE', rung, probe)
+  if at then return tonumber(at) <= c.now and {probe} or {} end
+  redis.call('HSET', name, 'probe', due[1])
+  return due
+end
+
+-- Rings those bells. Returns the ones that this step could not put into the node's queue.
+local function ring_again(c, node)
   local left = {}
-  for _, bell in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'rung:' .. node, '-inf', c.now, 'LIMIT', 0, 64)) do
-    -- Again after as long as it has waited already, so that a busy node's queue does not fill with copies.
-    local age = c.now - tonumber(string.match(bell, '^%d+'))
-    if waits then
-      redis.call('ZADD', c.P .. 'rung:' .. node, c.now + math.max(1000, age), bell)
-      if not beside.put_bell(c, node, bell, redis.call('INCR', c.P .. 'bells')) then left[#left + 1] = bell end
-    else
-      redis.call('ZREM', c.P .. 'rung:' .. node, bell)
-    end
+  for _, bell in ipairs(bells_to_ring(c, node)) do
+    redis.call('ZADD', c.P .. 'rung:' .. node, c.now + 1000, bell)
+    if not beside.put_bell(c, node, bell, redis.call('INCR', c.P .. 'bells')) then left[#left + 1] = bell end
   end
   return left
 end
 
--- Is a result owed, or a parked job to be looked at?
+-- 1 if a result is owed, or a parked job is due for a look.
 local function are_errands_due(c, app)
   for _, kind in ipairs({'unsent:', 'parked:'}) do
     if redis.call('ZCOUNT', c.P .. kind .. app, '-inf', c.now) > 0 then return 1 end
@@ -63,9 +74,9 @@ local function are_errands_due(c, app)
   return 0
 end
 
--- node_beat: a node lives; its load; which of its bells are overdue, and whether its errands have something to do.
+-- node_beat: notes that a node lives, and its load; returns its overdue bells, and whether its errands have work.
 -- args node incarnation ttl times fields…
---   times: JSON {task: [runs, median in s]} of its jobs, '' = as told before; fields: names and values of node:<name>
+--   times: JSON {task: [runs, median in s]} of its jobs, '' = unchanged; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
 -- returns {alive or unknown, overdue bells to publish, ms, due, busy, swept}; unknown = declared dead meanwhile,
 --   register again; ms: for how long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands
@@ -79,7 +90,7 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   if times ~= '' then pace.measure(c, node, times) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) end
-  local overdue = overdue_bells(c, node)
+  local overdue = ring_again(c, node)
   redis.call('HDEL', name, 'deaf')
   local deaf = nodes.fresh_bells(c, node) < redis.call('ZCARD', c.P .. 'rung:' .. node)
   if deaf then redis.call('HSET', name, 'deaf', 1) end
@@ -91,10 +102,10 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   return {'alive', overdue, closing and c.now - closing or -1, due, busy, swept}
 end)
 
--- node_drain: nothing new for this node, until it is undone; also for one of that name that comes later.
+-- node_drain: gives this node nothing new until it is undone, also a later worker of the same name.
 -- args node on why by
---   on: '1' = drain; '0' = undo it: whatever waits for such a node rings it
--- returns 1, or 0 when it was so already; asked again: 0
+--   on: '1' = drain; '0' = undo it: jobs that wait for such a node ring it
+-- returns 1, or 0 if nothing changed; asked again: 0
 step.define('node_drain', {'allow-oom'}, function(c, args)
   local node, on, why, by = unpack(args)
   local changed
@@ -111,9 +122,9 @@ step.define('node_drain', {'allow-oom'}, function(c, args)
   return changed
 end)
 
--- node_leave: a node ends in good order; its bells are void, its work was handed back before.
+-- node_leave: removes a node that ends in good order and has handed back its work; its bells are void.
 -- args node incarnation
--- returns 1, or 0 where another worker of that name lives, or none did; asked again: 0
+-- returns 1, or 0 if another worker of that name lives, or none; asked again: 0
 step.define('node_leave', {'allow-oom'}, function(c, args)
   local node, incarnation = unpack(args)
   if redis.call('HGET', c.P .. 'node:' .. node, 'incarnation') ~= incarnation then return 0 end

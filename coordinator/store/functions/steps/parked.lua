@@ -1,35 +1,56 @@
--- Parked jobs wait for their sub-results; the wardens of their app look at those.
+-- Parked jobs: they wait for sub-results, which the wardens of their app watch.
 
--- child_began: a worker begins a sub-task of a job, whose message it has acknowledged. The note lasts for two days.
--- args parent child node incarnation
--- returns 1, or 0 when the job is over: nothing was noted; asked again: the same
+local TWO_DAYS = 172800000 -- ms that notes of sub-tasks last
+
+-- child_began: notes that a worker begins a sub-task of a job. Its message may be repeated, after its attempt ended.
+-- args parent child fence node incarnation
+--   fence: of the attempt that published it
+-- returns 1; 0 = the job is over, nothing was noted; -1 = its attempt ended without it: it must not run;
+--   asked again: the same
 step.define('child_began', {'allow-oom'}, function(c, args)
-  local parent, child, node, incarnation = unpack(args)
+  local parent, child, fence, node, incarnation = unpack(args)
+  local begun = c.P .. 'begun:' .. parent
+  local noted, life = string.match(redis.call('HGET', begun, child) or '', '^(%d+)(.*)$')
+  noted = tonumber(noted) or -1
+  if noted > tonumber(fence) or noted == tonumber(fence) and life == '' then return -1 end
   local state = redis.call('HGET', c.P .. 'job:' .. parent, 'state')
   if not state or states.TERMINAL[state] then return 0 end
-  redis.call('HSET', c.P .. 'begun:' .. parent, child, incarnation .. ' ' .. node)
-  redis.call('PEXPIRE', c.P .. 'begun:' .. parent, 172800000)
+  redis.call('HSET', begun, child, fence .. ' ' .. incarnation .. ' ' .. node)
+  redis.call('PEXPIRE', begun, TWO_DAYS)
   return 1
 end)
 
--- child_ended: a sub-task of a job is over; where the job is parked, its app's wardens look at once.
+-- children_over: notes that an attempt ends without these sub-tasks. Those that were begun do not run again.
+-- args parent children…
+-- returns 0; asked again: the same
+step.define('children_over', {'allow-oom'}, function(c, args)
+  local begun = c.P .. 'begun:' .. args[1]
+  for i = 2, #args do
+    local fence = string.match(redis.call('HGET', begun, args[i]) or '', '^%d+')
+    if fence then redis.call('HSET', begun, args[i], fence) end
+  end
+  return 0
+end)
+
+-- child_ended: notes that a sub-task of a job is over; if the job is parked, its app's wardens look at once.
 -- args parent child
--- returns 1 when it is parked, else 0; asked again: the same
+-- returns 1 if it is parked, else 0; asked again: the same
 step.define('child_ended', {'allow-oom'}, function(c, args)
   local parent, child = unpack(args)
-  redis.call('HDEL', c.P .. 'begun:' .. parent, child)
+  local note = redis.call('HGET', c.P .. 'begun:' .. parent, child)
+  if note and string.find(note, ' ', 1, true) then redis.call('HDEL', c.P .. 'begun:' .. parent, child) end
   return states.look_at(c, parent) and 1 or 0
 end)
 
--- children_lost: the sub-tasks that were begun in a life of a worker that is over for certain: its node was declared
--- dead or has left, or another worker has its name.
+-- children_lost: finds the sub-tasks that were begun by a worker that is certainly gone: its node was declared dead or
+-- has left, or another worker has its name.
 -- args parent children…
 -- returns their ids; asked again: the same
 step.define('children_lost', {'allow-oom'}, function(c, args)
   local lost = {}
   for i = 2, #args do
     local note = redis.call('HGET', c.P .. 'begun:' .. args[1], args[i])
-    local incarnation, node = string.match(note or '', '^(%S+) (.*)$')
+    local incarnation, node = string.match(note or '', '^%d+ (%S+) (.*)$')
     if incarnation then
       local lives = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
       local gone = redis.call('GET', c.P .. 'gone:' .. node) == incarnation
@@ -39,11 +60,11 @@ step.define('children_lost', {'allow-oom'}, function(c, args)
   return lost
 end)
 
--- parked_take: parked jobs of an app whose sub-results should be looked at now.
+-- parked_take: takes the parked jobs of an app whose sub-results are due for a look.
 -- args app pause
---   pause: ms until the next look, unless the end of a sub-result is told before
+--   pause: ms until the next look, unless a sub-result ends before
 -- returns {id, last, handles, what} for each; what: 0 = look, 1 = its time limit is over, 2 = the attempt is: nobody
---   waits for them; asked again: each once in `pause`
+--   waits for these any more; asked again: each once in `pause`
 step.define('parked_take', {'allow-oom'}, function(c, args)
   local app, pause = unpack(args)
   local parked, found = c.P .. 'parked:' .. app, {}
@@ -55,9 +76,9 @@ step.define('parked_take', {'allow-oom'}, function(c, args)
       found[#found + 1] = {id, '', stale, 2}
     end
     if job and job.state == 'parked' then
-      till = tonumber(till)
+      till = tonumber(till) or 0
       redis.call('ZADD', parked, till > c.now and math.min(c.now + pause, till) or c.now + pause, id)
-      found[#found + 1] = {id, job.last, handles, till > 0 and till <= c.now and 1 or 0}
+      found[#found + 1] = {id, job.last or '', handles or '', till > 0 and till <= c.now and 1 or 0}
     else
       redis.call('ZREM', parked, id)
       if job and handles then
@@ -69,7 +90,7 @@ step.define('parked_take', {'allow-oom'}, function(c, args)
   return found
 end)
 
--- job_unpark: all sub-results of a parked job ended (or its time did): as an attempt ends, so does it.
+-- job_unpark: concludes a parked job whose sub-results or time ended, as an attempt is concluded.
 -- args id last kind detail delay most class task limit
 --   last: the token under which it parked; kind, detail, delay, most, class, task, limit: as of job_finish; also of
 --   kind lost: a sub-result was lost with its node, which counts as a loss
@@ -80,6 +101,5 @@ step.define('job_unpark', {'allow-oom'}, function(c, args)
   if not job or job.state ~= 'parked' or job.last ~= last then return '' end
   states.leave(c, id, job)
   redis.call('HDEL', c.P .. 'job:' .. id, 'handles')
-  redis.call('DEL', c.P .. 'begun:' .. id)
   return settle.conclude(c, id, job, kind, detail, delay, most, {class = class, task = task, limit = limit})
 end)

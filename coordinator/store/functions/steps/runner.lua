@@ -1,9 +1,9 @@
--- A runner takes jobs and says how they ended; its node's warden speaks for the process of a runner.
+-- Runners take jobs and report how they ended; wardens renew their leases, and report lost processes.
 
--- runner_take: a runner begins: its bell is answered, it is given the first ready job. A bell that was answered before,
--- or is void, gives nothing.
+-- runner_take: answers a bell, and claims the first ready job for its runner. A bell that was answered before, or is
+-- void, yields nothing.
 -- args node incarnation runner bell token ttl
---   incarnation: of the worker; another one of the same name is given nothing, and leaves the bell as it is
+--   incarnation: of the worker; another worker of the same name gets nothing, and the bell stays
 -- returns job or false; asked again with the same token: the same job
 step.define('runner_take', {'allow-oom'}, function(c, args)
   local node, incarnation, runner, bell, token, ttl = unpack(args)
@@ -13,7 +13,8 @@ step.define('runner_take', {'allow-oom'}, function(c, args)
   return claim.next(c, node, runner, token, ttl, answers and '' or '-')
 end)
 
--- Most jobs do not need this: one that is not simply over, or whose outcome was told before. The verdict, the state.
+-- Records an outcome the long way: of a job that does not simply succeed, or that was reported before. Returns the
+-- verdict and the state.
 local function conclude(c, id, token, kind, detail, delay, most, following)
   local job = record.read(c, id)
   if job and retention.is_faded(job) then
@@ -40,14 +41,14 @@ local function conclude(c, id, token, kind, detail, delay, most, following)
   return 'accepted', state
 end
 
--- Does work:<node> still name this token for the runner?
+-- True if work:<node> still has this token for the runner.
 local function holds(c, node, runner, token)
   local mine = redis.call('HGET', c.P .. 'work:' .. node, runner)
   return mine and string.sub(mine, 1, #token) == token
 end
 
--- The runner's slice is over: another bell is rung where work is ready. A late request finds that the runner has gone
--- on, and takes nothing away.
+-- Ends the runner's slice, and rings another bell if work is ready. A late request finds that the runner has gone on,
+-- and removes nothing.
 local function go(c, node, runner, token)
   if holds(c, node, runner, token) then redis.call('HDEL', c.P .. 'work:' .. node, runner) end
   doorbells.rescore(c, node)
@@ -63,13 +64,13 @@ end
 -- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
 -- args id token kind detail delay most class task limit node runner next ttl result…
 --   kind: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left) | conflict |
---   parked | step; detail: JSON of the result, error or handles; most: of raised, the bound on attempts, '' = the job's
---   own; class, task, limit: of step, those of the next step, limit in ms; next: token of the next claim, '' = none:
---   the slice is over; result: key, value, seconds, database and home of one that this step is to store, if any
---   (rules/beside.lua)
+--   parked | step | replaced; detail: JSON of the result, error, handles or steps; most: of raised, the bound on
+--   attempts, '' = the job's own; class, task, limit: of step and replaced, those of the next step, limit in ms; next:
+--   token of the next claim, '' = none: the slice is over; result: key, value, seconds, database and home of a result
+--   for this step to store, if any (rules/beside.lua)
 -- returns {verdict, state, job or false}; verdict: accepted | stored (its result, too) | shared (accepted, and calls
 --   that were skipped for it, or melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait
---   for itself: nothing was done, and the ring stands in for the state); asked again: the same
+--   for itself: nothing was done, and the ring is in place of the state); asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
   local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args, 1, 13)
   c.tell_after, c.direct = 5000, next ~= ''
@@ -96,7 +97,7 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   return {verdict, state, given}
 end)
 
--- job_lose: the process that held this token is gone (or was stopped): the job goes on without it.
+-- job_lose: lets a job go on without the process of this token, which is gone or was stopped.
 -- args id token how detail delay
 --   how: lost | handed | timed_out; detail: JSON of the error; delay: ms until another attempt after a time limit
 -- returns the state; '' = the token is not the current one any more, nothing was done; asked again: ''
@@ -107,9 +108,9 @@ step.define('job_lose', {'allow-oom'}, function(c, args)
   return settle.lose(c, id, job, how, detail, delay)
 end)
 
--- job_progress: how far a running job is.
+-- job_progress: writes how far a running job is.
 -- args id token progress
--- returns 1, or 0 when the token is not the job's any more: nothing was written; asked again: the same
+-- returns 1, or 0 if the job has another token: nothing was written; asked again: the same
 step.define('job_progress', {'allow-oom'}, function(c, args)
   local id, token, progress = unpack(args)
   if redis.call('HGET', c.P .. 'job:' .. id, 'token') ~= token then return 0 end
@@ -135,7 +136,7 @@ local function renew(c, id, job, token, ttl)
   end
 end
 
--- A lock in plain code ends after its lifetime, though its process renews it. Did it?
+-- Ends a lock in plain code whose lifetime is over, though its process renews it. True if it ended.
 local function is_outlived(c, id, job)
   local most = record.limits_of(job.limits)[4]
   if job.class or most == 0 or job.taken + most >= c.now then return false end
@@ -143,29 +144,30 @@ local function is_outlived(c, id, job)
   return true
 end
 
--- lease_renew: the processes that hold these tokens live.
+-- lease_renew: renews the leases of these tokens, whose processes live.
 -- args ttl pairs…
 --   pairs: id and token in turns
--- returns a list: the token where it is still the job's, '' where another was given it or the job is over; asked again:
---   the same
+-- returns a list: the token if it is still the job's, '' if the job has another one or is over; asked again: the same
 step.define('lease_renew', {'allow-oom'}, function(c, args)
   local ttl, replies = tonumber(args[1]), {}
   for i = 2, #args, 2 do
-    local id, token = args[i], args[i + 1]
-    local job = record.read(c, id)
-    local ours = job and job.token == token
-      and (job.state == 'running' or job.state == 'ready' and job.condemned ~= token)
-    ours = ours and not is_outlived(c, id, job)
-    if ours then renew(c, id, job, token, ttl) end
+    local id, token, ours = args[i], args[i + 1], false
+    base.guarded(id, function()
+      local job = record.read(c, id)
+      ours = job and job.token == token
+        and (job.state == 'running' or job.state == 'ready' and job.condemned ~= token)
+      ours = ours and not is_outlived(c, id, job)
+      if ours then renew(c, id, job, token, ttl) end
+    end)
     replies[#replies + 1] = ours and token or ''
   end
   return replies
 end)
 
--- runner_condemn: from here the attempt's outcome is refused and its runner is given nothing more, so that stopping
--- its process can hit no other job. The job may have gone on without it: released, and tried again.
+-- runner_condemn: refuses the attempt's outcome and gives its runner nothing more, so that stopping its process hits no
+-- other job. The job may have gone on without it: released, and tried again.
 -- args node runner token id
--- returns 1, or 0 when the runner has gone on to something else; asked again: the same
+-- returns 1, or 0 if the runner has gone on to another claim; asked again: the same
 step.define('runner_condemn', {'allow-oom'}, function(c, args)
   local node, runner, token, id = unpack(args)
   if not holds(c, node, runner, token) then return 0 end
@@ -174,9 +176,9 @@ step.define('runner_condemn', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- work_drop: removes a runner's entry that outlived its process.
+-- work_drop: removes the entry of a runner whose process is gone.
 -- args node runner token
--- returns 1 when it was there and is gone, else 0; asked again: 0
+-- returns 1 if it was there, else 0; asked again: 0
 step.define('work_drop', {'allow-oom'}, function(c, args)
   local node, runner, token = unpack(args)
   if not holds(c, node, runner, token) then return 0 end

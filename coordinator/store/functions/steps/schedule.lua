@@ -1,7 +1,7 @@
--- Schedules: beats agree on the entries of a source, and send each instant of an entry once. People named these
--- instants, so the wall clock tells them; the spans in which a beat must act go by the installation's clock.
+-- Schedules: beats agree on the entries of a source, and send each instant of an entry once. Instants go by the wall
+-- clock, since people named them; the spans in which a beat must act go by the installation's clock.
 
--- Entries that the source has no more are forgotten, unless another source has them since.
+-- Forgets entries that the source no longer has, unless another source has them by now.
 local function forget_others(c, source, kept)
   local names = c.P .. 'schedule-entries:' .. source
   for _, name in ipairs(redis.call('SMEMBERS', names)) do
@@ -12,8 +12,8 @@ local function forget_others(c, source, kept)
   end
 end
 
--- The news from operators and code: how often an entry got another schedule, the version of the stored entries, and the
--- runs that somebody asked for, name and token in turns.
+-- News from operators and code: the number of changed schedules, the version of the stored entries, and the requested
+-- runs, name and token in turns.
 local function news(c)
   local found = redis.call('MGET', c.P .. 'steering', c.P .. 'entries-version')
   local asked = redis.call('EXISTS', c.P .. 'schedule-asked') == 1
@@ -21,14 +21,14 @@ local function news(c)
   return {found[1] or '0', found[2] or '0', asked}
 end
 
--- schedule_follow: stands for the version of a source that is current, or makes another current.
+-- schedule_follow: confirms the current version of a source for a beat, or makes its version the current one.
 -- args source version before lapse entries fours…
---   before: the version that the caller stood for until now, '' = none; lapse: ms after which nobody stands for one
---   entries: 'none' to stand only, else 'all'; fours: name, hash, next of each, and what people read of it: a new or
---   changed one counts from now
+--   before: the version that the caller confirmed until now, '' = none; lapse: ms after which a confirmation ends
+--   entries: 'none' = only confirm, else 'all'; fours: name, hash, next and text for people of each: a new or changed
+--   entry counts from now
 -- returns {verdict, now by the wall clock, lasts of the entries, names whose sender is overdue, news}; verdict:
---   current | behind; news: {steering, version of the stored entries, runs that are asked for}
---   behind: another version is current, and the caller has not seen that one change; asked again: the same
+--   current | behind; news: {steering, version of the stored entries, requested runs}
+--   behind: another version is current, and the caller did not know the one before it; asked again: the same
 step.define('schedule_follow', {}, function(c, args)
   local source, version, before, lapse, entries = unpack(args, 1, 5)
   local name = c.P .. 'schedule:' .. source
@@ -51,19 +51,19 @@ step.define('schedule_follow', {}, function(c, args)
   return {'current', wall, lasts, overdue, news(c)}
 end)
 
--- The word of a tick that operators keep from being sent; nil: none does.
+-- The word for an instant that an operator keeps from being sent; nil: none does.
 local function kept_back(tick, instant)
   if tick.paused then return 'paused' end
   if tick.omit == instant then return 'omitted' end
 end
 
--- tick_take: one instant of an entry. A job is put in line in this very step; an ordinary task is left to the beat,
--- which must send it; so is an instant that another beat left unsent.
+-- tick_take: takes an instant of an entry for a beat. A job is put in line by this step; the beat must send an ordinary
+-- task itself, and also an instant that another beat took and did not send.
 -- args name hash other instant next token lease word missed due beat most job…
---   hash: the entry as the caller knows it; other: the schedule that it got instead of its own, '' = none
---   instant, next: ms since the epoch, instant 0 = only what was left unsent; token: the beat's; lease: ms in which
---   it must be sent; word: '' = send it, else pass it over and note the word; missed: how many instants nobody sends;
---   due: when it was to be sent; beat: its name for people; most: so many ticks are noted; job: the arguments of
+--   hash: of the entry as the caller knows it; other: the schedule that replaces its own, '' = none
+--   instant, next: ms since the epoch, instant 0 = only an unsent one; token: the beat's; lease: ms in which it
+--   must be sent; word: '' = send it, else skip it and log the word; missed: number of instants that nobody sends;
+--   due: when it was to be sent; beat: its name for people; most: number of ticks to log; job: the arguments of
 --   job_submit, none for an ordinary task
 -- returns {verdict, instant, last, now by the wall clock, outcome of the job or ''}; asked again with the same token:
 --   the same until tick_done, or over
@@ -102,10 +102,10 @@ step.define('tick_take', {}, function(c, args)
   return answer(verdict, instant, word)
 end)
 
--- tick_done: the instant taken was sent, or never can be; the next one may be taken.
+-- tick_done: notes that the taken instant was sent, or never can be; the next one may be taken.
 -- args name instant token word missed due beat most
 --   word: sent | failed | missed; the others as in tick_take
--- returns 1, or 0 when another beat had taken it over; asked again: 0, and nothing changes
+-- returns 1, or 0 if another beat took it over; asked again: 0, and nothing changes
 step.define('tick_done', {'allow-oom'}, function(c, args)
   local name, instant, token, word, missed, due, beat, most = unpack(args)
   local tick = ticks.read(c, name)
@@ -115,11 +115,11 @@ step.define('tick_done', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- run_take: a run that somebody asked for. A job is put in line in this very step; an ordinary task is left to the
--- beat.
+-- run_take: takes a requested run for a beat. A job is put in line by this step; the beat sends an ordinary task
+-- itself.
 -- args name asked token lease word beat most job…
 --   asked: the run's own token; token, lease, beat, most, job: as in tick_take; word: '' = send it, else the run was
---   sent, or cannot be, and is noted with this word
+--   sent, or cannot be, and is logged with this word
 -- returns {verdict, outcome of the job or ''}; verdict: sent | taken | noted | held | over; asked again: over
 step.define('run_take', {}, function(c, args)
   local name, asked, token, lease, word, beat, most = unpack(args, 1, 7)
@@ -136,6 +136,6 @@ step.define('run_take', {}, function(c, args)
   end
   if verdict == 'sent' then word = submit.asked(c, args, 8)[1] end
   redis.call('HDEL', runs, field)
-  ticks.log(c, name, most, '!' .. asked, wall, word, beat, act.by .. ': ' .. act.why)
+  ticks.log(c, name, most, '!' .. asked, wall, word, beat, cjson.encode({by = act.by, why = act.why}))
   return {verdict, word}
 end)

@@ -1,7 +1,7 @@
--- Sorters hold jobs until a batch is complete, then put them in line, sorted.
+-- Sorters: hold jobs until a batch is complete, then put them in line, sorted.
 
--- The flush is due `idle` after the last job, `longest` after the first. A flush that is due stays so, even where more
--- jobs come before the warden looks.
+-- Sets the time of the flush: `idle` after the last job, at most `longest` after the first. A due flush stays due, even
+-- if more jobs come before the warden looks.
 local function put_off(c, sorter, idle, longest)
   local about = c.P .. 'sorter:' .. sorter
   redis.call('HSETNX', about, 'first', c.now)
@@ -17,9 +17,10 @@ end
 -- sorter_add: holds a job until its sorter is flushed.
 -- args id keys sorter sort_key idle longest asked priority not_before path identity fields…
 --   keys: joined by newlines; sort_key: its bytes are its place; idle, longest: ms until the flush, after the last and
---   after the first job; longest 0: without end; asked: the caller's token; not_before: as of job_submit;
---   path, identity: the file that it is made of, '' = none; fields: as of job_submit
--- returns collected, duplicate (the id is another's), or seen (this very file has its job); asked again with the same
+--   after the first job; longest 0: no bound; asked: the caller's token; not_before: as of job_submit;
+--   path, identity: the file from which it was made, '' = none; fields: as of job_submit
+-- returns collected, duplicate (another job has the id), or seen (this file has its job already); asked again with the
+-- same
 --   token: collected, or seen
 step.define('sorter_add', {}, function(c, args)
   local id, keys, sorter, sort_key, idle, longest, asked, priority, not_before, path, identity = unpack(args, 1, 11)
@@ -56,7 +57,7 @@ local function put_in_line(c, id)
   end
 end
 
--- sorter_flush: puts the next jobs of a sorter that is due in line; the first call seals its batch.
+-- sorter_flush: puts the next jobs of a due sorter in line; the first call seals its batch.
 -- args most
 --   most: how many jobs at most
 -- returns how many sorters are still due; asked again: the next jobs
@@ -77,7 +78,7 @@ step.define('sorter_flush', {'allow-oom'}, function(c, args)
   return redis.call('ZCOUNT', c.P .. 'sorters', '-inf', c.now)
 end)
 
--- sorter_forget: these files are gone; what replaced one since is not forgotten.
+-- sorter_forget: forgets files that are gone, but not their replacements.
 -- args sorter pairs…
 --   pairs: path and identity in turns
 -- returns how many were forgotten; asked again: 0

@@ -1,42 +1,49 @@
--- The sweep: any node's warden does what the clock brings, one warden at a time.
+-- The sweep: does what is due by the clock. Any node's warden runs it, one at a time.
 
-local MOST = 100 -- one step does so many of each kind: other steps get in between
+local MOST = 100 -- the most items of each kind in one step, so that other steps get in between
+local AGAIN = 60000 -- ms until the next try with a damaged record
 
--- The first that are due in a set; is there more?
+-- The first due items of a set; sets c.more if there may be more.
 local function first_due(c, set, at)
   local found = redis.call('ZRANGEBYSCORE', c.P .. set, '-inf', at, 'LIMIT', 0, MOST)
   if #found == MOST then c.more = 1 end
   return found
 end
 
+-- Removes the due jobs from the set, and calls `act` for each that still exists. An error is tried again later.
+local function each_due(c, set, at, act)
+  for _, id in ipairs(first_due(c, set, at)) do
+    redis.call('ZREM', c.P .. set, id)
+    local good = base.guarded(id, function()
+      local job = record.read(c, id)
+      if job then act(id, job) end
+    end)
+    if not good then redis.call('ZADD', c.P .. set, at + AGAIN, id) end
+  end
+end
+
 local function end_leases(c)
   local lost = {}
-  for _, set in ipairs({'leases', 'locks'}) do
-    for _, id in ipairs(first_due(c, set, c.uptime)) do
-      local job = record.read(c, id)
-      redis.call('ZREM', c.P .. set, id)
-      if job and job.state == 'running' then
-        settle.lose(c, id, job, 'lost', '"its lease ended: the process, its warden or its node is gone"')
-        lost[#lost + 1] = id
-      end
-    end
+  local function lose(id, job)
+    if job.state ~= 'running' then return end
+    settle.lose(c, id, job, 'lost', '"its lease ended: the process, its warden or its node is gone"')
+    lost[#lost + 1] = id
   end
+  each_due(c, 'leases', c.uptime, lose)
+  each_due(c, 'locks', c.uptime, lose)
   return lost
 end
 
 local function start_due(c, set, at)
-  for _, id in ipairs(first_due(c, set, at)) do
-    local job = record.read(c, id)
-    redis.call('ZREM', c.P .. set, id)
-    if job and job.state == 'retrying' then settle.put_back(c, id, job) end
-    if job and job.state == 'scheduled' then
-      redis.call('SREM', c.P .. 'state:scheduled', id)
-      admit.join(c, id, record.keys_of(job.keys), redis.call('HGET', job.name, 'score'))
-    end
-  end
+  each_due(c, set, at, function(id, job)
+    if job.state == 'retrying' then settle.put_back(c, id, job) end
+    if job.state ~= 'scheduled' then return end
+    redis.call('SREM', c.P .. 'state:scheduled', id)
+    admit.join(c, id, record.keys_of(job.keys), redis.call('HGET', job.name, 'score'))
+  end)
 end
 
--- A rollback that some node will run as soon as it has room waits on.
+-- True for a rollback that a node will run as soon as it has room: it gets more time.
 local function waits_for_room(c, id, job)
   if job.phase ~= 'rollback' or job.state ~= 'ready' or not nodes.can_run(c, job.class, job.task) then return false end
   redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
@@ -44,19 +51,16 @@ local function waits_for_room(c, id, job)
 end
 
 local function expire(c, set, at)
-  for _, id in ipairs(first_due(c, set, at)) do
-    local job = record.read(c, id)
-    redis.call('ZREM', c.P .. set, id)
-    if job and not states.TERMINAL[job.state] and job.state ~= 'running' and not waits_for_room(c, id, job) then
-      if job.state == 'ready' then ready.drop(c, id, job) end
-      local why = job.taken and '"max_lifetime is over"' or '"not started in time"'
-      settle.give_up(c, id, job, 'expired', 'error', why)
-    end
-  end
+  each_due(c, set, at, function(id, job)
+    if states.TERMINAL[job.state] or job.state == 'running' or waits_for_room(c, id, job) then return end
+    if job.state == 'ready' then ready.drop(c, id, job) end
+    local why = job.taken and '"max_lifetime is over"' or '"not started in time"'
+    settle.give_up(c, id, job, 'expired', 'error', why)
+  end)
 end
 
--- The youngest of those that are parked on a ring loses its attempt. Where none is parked, code waits for itself: it
--- asks again by itself, and is told.
+-- Fails the attempt of the youngest parked job on a ring. Without a parked job, code waits for itself: it repeats its
+-- own request, and gets the error then.
 local function break_ring(c, ids, why)
   local youngest, newest = nil, -1
   for _, id in ipairs(ids) do
@@ -69,8 +73,8 @@ local function break_ring(c, ids, why)
   settle.conclude(c, youngest, job, 'failed', rings.error(why))
 end
 
--- Rings that closed after their jobs had parked. So many edges are followed in one sweep; the next one goes on behind
--- the job that was looked at last.
+-- Breaks rings that closed after their jobs had parked. A sweep follows a bounded number of edges; the next sweep goes
+-- on behind the last job.
 local function end_rings(c)
   local left, parked, last = rings.MOST, c.P .. 'walks', redis.call('HGET', c.P .. 'swept', 'walked') or ''
   local ids = redis.call('ZRANGEBYLEX', parked, last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, rings.MOST)
@@ -89,20 +93,23 @@ end
 
 -- sweep: does what is due by the clock: lapsed leases, retries and starts, lifetimes, rings, dead nodes, work
 --   beside room.
--- args interval gap
---   interval: ms that must have passed since the last sweep; gap: a longer silence of everybody ends no lease
+-- args interval gap node?
+--   interval: ms that must have passed since the last sweep; gap: ms, a longer silence of everybody ends no lease;
+--   node: of the caller: one whose last heartbeat is too old sweeps nothing before it has renewed its leases
 -- returns {swept, lost ids, gone nodes, how many sorters are due, more}; more: 1 = go on at once, with interval 0;
 --   asked again: what is due then
 step.define('sweep', {'allow-oom'}, function(c, args)
   local interval, gap = tonumber(args[1]), tonumber(args[2])
   local last = tonumber(redis.call('HGET', c.P .. 'swept', 'last') or '0')
   if last <= c.now and c.now - last < interval then return {0, {}, {}, 0, 0} end
+  if args[3] and tonumber(redis.call('ZSCORE', c.P .. 'alive', args[3]) or '0') <= c.uptime then
+    return {0, {}, {}, 0, 0}
+  end
   redis.call('HSET', c.P .. 'swept', 'last', c.now_text)
   base.keep_gap(c, gap)
 
   local lost, gone = end_leases(c), first_due(c, 'alive', c.uptime)
   for _, node in ipairs(gone) do nodes.forget(c, node) end
-  nodes.agree_on_format(c)
   start_due(c, 'due', c.now)
   start_due(c, 'starts', c.wall)
   expire(c, 'expiry', c.now)

@@ -1,0 +1,1 @@
+"""The Coordinator: the one object that users hold, with all its verbs."""

@@ -1,0 +1,528 @@
+"""`Coordinator(app)`: the one object that users hold. It puts the parts into a Celery app and its workers.
+
+Imports inside its functions keep the start of a client cheap: below 0.1 s and 20 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import cached_property
+from socket import gethostname
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+
+from coordinator.client.on_commit import OnCommit
+from coordinator.errors import JobFailed, SettingsError, ShuttingDown
+from coordinator.jobs.current import current_job
+from coordinator.jobs.options import ATTEMPTS, KEEP
+
+if TYPE_CHECKING:
+    import click
+    from celery import Celery
+    from celery.app.task import Task
+
+    from coordinator.broker.doorbells import Doorbells
+    from coordinator.fleet.board import Board
+    from coordinator.fleet.nodes import Node
+    from coordinator.grabs.grab import Grab, Grabber, Named, OnLosing, P
+    from coordinator.jobs.instances import GrabRecord
+    from coordinator.jobs.options import SubmitOptions
+    from coordinator.jobs.record import Job
+    from coordinator.jobs.request import JobRequest, Requests
+    from coordinator.jobs.retarget import Retargeted
+    from coordinator.jobs.states import End, LaneState, Sorted, State
+    from coordinator.jobs.submission import Submission
+    from coordinator.keyed_task.calls import KeyedTasks
+    from coordinator.lanes.client import Lanes
+    from coordinator.lanes.view import Lane
+    from coordinator.locks.leases import Lease, Renewer
+    from coordinator.locks.locks import Locks
+    from coordinator.runner.eager import EagerLanes
+    from coordinator.runner.runner import Place
+    from coordinator.scheduler.sources import Source
+    from coordinator.scheduler.timetable import Entries
+    from coordinator.settings import GivenSettings, Settings
+    from coordinator.sorters.sorter import Sorter, Sorters, SorterStatus
+    from coordinator.store.client import Store
+    from coordinator.warden.errands.duties import WardenPlugin
+    from coordinator.warden.errands.parked import Parked
+    from coordinator.warden.errands.results import Results
+    from coordinator.warden.inbox.inbox import M
+
+Keys: TypeAlias = "str | Sequence[str] | None"
+Asked: TypeAlias = "tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], SubmitOptions]"
+
+
+class Coordinator(OnCommit):
+    """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
+
+    Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
+    (`COORDINATOR_*`). Runners take ready jobs in turns between the groups of their keys. `fair_by` gives the group of a
+    job's first key; by default it is the text before the key's first `/`, and keys without one are one group.
+    """
+
+    _is_inline = False  # the pytest fixture has its jobs run in the thread that submits them
+    _stopped_in: int | None = None  # the pid: a process forked later begins anew
+
+    def __init__(
+        self, app: Celery | None = None, *, fair_by: Callable[[str], str] | None = None,
+        **settings: Unpack[GivenSettings],
+    ) -> None:  # fmt: skip
+        self.app = app
+        self._fair_by = fair_by
+        self._given = settings
+        self._node = ""
+        self._incarnation = ""  # names the life of the worker in this process, or of the one that forked it
+        self._board: Board | None = None  # that worker has it too
+        self._hindered = False  # the worker in this process can run no jobs
+        self._one_each = False  # a runner takes one job: its pool looks after each (--max-tasks-per-child)
+        self._warden_plugins: list[Callable[[str], WardenPlugin]] = []
+        self._schedule_sources: list[Source] = []
+        # Labels that jobs here need, and that a node may lose: the function says which nodes lost it, and why.
+        self.needed_labels: dict[str, Callable[[Store], list[str]]] = {}
+        self.commands: list[click.Command] = []
+        self._keyed_tasks: KeyedTasks | None = None
+        if settings:
+            from coordinator.settings import Settings
+
+            Settings.load(settings, {}, {})
+        if app is not None and not _is_app(app):
+            from coordinator.address import without_secrets
+
+            raise SettingsError(
+                f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
+            )
+        if app is not None:
+            if not app.main:
+                raise SettingsError("give the app a name, by which its nodes are known: Celery('shop', …)")
+            if getattr(app, "coordinator", None) is not None:
+                raise SettingsError(f"the app {app.main!r} has a coordinator already")
+            app.coordinator = self
+            self._install(app)
+
+    def submit(self, keys: Keys, signature: Mapping[str, object], **options: Unpack[SubmitOptions]) -> Submission:
+        """Put a job in line: in the lane of its key or, all at once, in the lanes of its 1 to 16 keys.
+
+        `signature`: `task.s(…)`, a chain, a group or a chord. `SubmitOptions` says what the options mean. Where
+        `keys` is None, those of the task's own option `coordinate` count.
+
+        A repeated call with the same `job_id` writes nothing and gives the outcome `duplicate`, as long as Redis keeps
+        the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
+        written. StoreUnavailable: nobody knows; ask again with the error's `job_id`.
+        """
+        return self._made(self._core.submit(self._request(keys, signature, options)))
+
+    def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
+        """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip.
+
+        All jobs are checked before any is written. An error of Redis ends the call, and its `job_ids` has the ids of
+        all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
+        """
+        asked = [self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs]
+        return [self._made(one) for one in self._core.submit_many(asked)]
+
+    def _made(self, submission: Submission) -> Submission:
+        """It asks this coordinator from here. A copy would cost a bulk of submits a tenth of its time."""
+        if submission._host is None:
+            object.__setattr__(submission, "_host", self)
+        return submission
+
+    def _request(self, keys: Keys, signature: Mapping[str, object], options: SubmitOptions) -> JobRequest:
+        self._check_open()
+        if keys is None:
+            from coordinator.keyed_task.calls import own_keys
+
+            keys, options = own_keys(self._keyed_tasks, signature, options)
+        return self._requests.make(keys, signature, options)
+
+    def job(self, job_id: str) -> Job:
+        """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""
+        return self._core.job(job_id)
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Wait until a job is over or held, for at most `timeout` seconds (None: without end), and give its record.
+
+        Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob, StoreUnavailable. A repeated call waits on.
+        """
+        return self._core.wait(job_id, timeout)
+
+    def error_of(self, job: Job) -> BaseException:
+        """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
+        from coordinator.runner.results import recorded_error
+
+        own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
+        return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
+
+    def why(self, job_id: str) -> list[str]:
+        """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
+        from coordinator.diagnosis.why import Look, causes_of
+
+        return causes_of(Look(self._core, self.needed_labels), job_id)
+
+    def counts(self) -> dict[str, int]:
+        """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
+        return self._core.counts()
+
+    def lane(self, key: str, most: int = 100) -> Lane:
+        """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
+        return self._core.lane(key, most)
+
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.
+
+        A lane is there while it is not empty, is paused, or has a limit of its own. `state`: only lanes whose first job
+        is in it. `after`: the last key of the page before.
+        """
+        return self._core.lanes(prefix, state, most, after)
+
+    def nodes(self) -> list[Node]:
+        """Read the nodes that are alive, by name: what each serves, its slots, its jobs and its load."""
+        from coordinator.fleet.nodes import Nodes
+
+        return Nodes(self._looked_at).living()
+
+    def retarget(self, old: str, new: str, *, why: str = "", by: str | None = None) -> Retargeted:
+        """Give the jobs of the task `old` that are not at work the task `new`, and its app and queue.
+
+        That holds for their later steps, rollbacks and links, too. Gives how many `jobs` were changed, and how many
+        `at_work` stayed as they are. A repeated call changes those that are left. Raises InvalidJob where nobody has
+        the new task.
+        """
+        from coordinator.client.task_defaults import place_of
+        from coordinator.jobs.retarget import retarget
+
+        own, (app, queue) = self.app.main if self.app else "", place_of(self.app, self._core, new)
+
+        def place(kind: str) -> str | None:
+            former, _, *labels = kind.split("\n")
+            return None if own and former not in ("", own) else "\n".join((app, queue, *labels))
+
+        return retarget(self.store, old, new, place, why, by or gethostname())
+
+    def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AbstractContextManager[Lease]:
+        """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.
+
+        **It does not wait unless you say so**: with the default, 0, it raises Locked at once where the lane is busy.
+        `blocking_timeout`: so many seconds it waits for its turn; None waits for ever. Inside a job of that key, it is
+        the job's own lease. Raises Locked where it is not ours in time, LeaseLost at the end where it was lost
+        meanwhile, WouldDeadlock, InvalidJob, StoreUnavailable.
+        """
+        return self._eager.lock(name) if self._is_eager else self._locks.lock(name, ttl, blocking_timeout)
+
+    def grab(
+        self, key: str, instance: str | int | datetime, identifier: str, ttl: float = 30.0,
+        on_losing: OnLosing = "wait", keep: float = KEEP, attempts: int = ATTEMPTS,
+    ) -> Grab:  # fmt: skip
+        """Try to win an instance of a key: one process among all works on it, and the others learn who.
+
+        `identifier` names this process to people. A thread renews the winner's lease each `ttl` / 3 seconds. `keep`: so
+        long, in seconds, nobody grabs a completed instance again. `on_losing`: `wait` for the winner's end, and take
+        over where it died or failed; else the state of a loser whose winner is at work, `incomplete` or `complete`.
+        Work that failed `attempts` times is left: each caller goes by its own number. A repeated call competes anew.
+        Raises InvalidJob, StoreUnavailable, StoreRefused.
+        """
+        return self._grabber.grab(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep, attempts=attempts)
+
+    def grabs(self, key: str | None = None, most: int = 100) -> list[GrabRecord]:
+        """Read the instances of a key, or of all keys, the latest first; `most` of each key."""
+        return self._grabber.all(key, most)
+
+    def release_grab(
+        self, key: str, instance: str | int | datetime, attempt: int | None = None, *,
+        why: str = "", by: str | None = None,
+    ) -> str | None:  # fmt: skip
+        """Take an instance from its winner, and give the winner's identifier; None where nobody works on it.
+
+        A process is fenced out at once, and one that waits takes over, or the next that asks. A job is cancelled. Work
+        that has failed for good may be tried again. `attempt`: only from the winner of that attempt, so that asking
+        again after an answer that was lost takes it from nobody else. Raises InvalidJob.
+        """
+        return self._grabber.release(key, instance, attempt, why, by or gethostname())
+
+    def run_once(
+        self, key: Named, instance: Named, identifier: str = "", ttl: float = 30.0,
+        on_losing: OnLosing = "wait", keep: float = KEEP, attempts: int = ATTEMPTS,
+    ) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:  # fmt: skip
+        """Have a function run only where its call wins the instance. A call gives its Grab, with the `result`.
+
+        `key` and `instance` are texts, or functions of the call's arguments. In a Celery task, a call gives the dict
+        {won, winner, state, result} instead, as JSON has it. The identifier is "<host>:<pid>" where you name none.
+        """
+        from coordinator.grabs.grab import run_once
+
+        return run_once(
+            lambda: self._grabber, key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep, attempts=attempts
+        )
+
+    def sorter(
+        self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
+    ) -> Sorter:
+        """Make a sorter. It holds orders until no new one came for `idle_timeout` s, or for `max_wait` s at most.
+        A warden then puts them in line, sorted by their ids; `order`: `alphabetical`, or `natural` (2 before 10). All
+        sorters of one name hold the same orders. Raises InvalidJob.
+        """
+        from coordinator.sorters.sorter import Sorter
+
+        return Sorter(self._sorters, self._request, name, idle_timeout, max_wait, order)
+
+    def sorters(self) -> list[SorterStatus]:
+        """Read the sorters that hold orders, by name: how many, since when and until when."""
+        return self._sorters.all()
+
+    # Acts of operators. `by` is the host's name where you give none.
+
+    def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> State:
+        """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
+
+        A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
+        call changes nothing. `by` is the host's name where you give none, here and below. Raises UnknownJob.
+        """
+        return self._core.cancel(job_id, why=why, by=by or gethostname())
+
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str | None = None) -> State:
+        """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
+
+        `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
+        changes nothing while the job waits or runs. Raises InvalidJob, UnknownJob.
+        """
+        return self._core.retry(job_id, to=to, why=why, by=by or gethostname())
+
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str | None = None,
+        token: str | None = None,
+    ) -> State:  # fmt: skip
+        """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
+
+        Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where
+        the job was started or stands in no line, and UnknownJob.
+        """
+        return self._core.move(job_id, priority=priority, to=to, why=why, by=by or gethostname(), token=token)
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
+        """Let so many jobs of this lane run at once (0 to 1000), strictly in line, and give the limit before.
+
+        1 is usual; at 0 nothing starts. A greater limit starts waiters at once, a smaller one stops nobody.
+        """
+        return self._core.set_limit(key, limit, why=why, by=by or gethostname())
+
+    def release(self, key: str, *, why: str = "", by: str | None = None, holder: str = "") -> str | None:
+        """Take the lane from the job that holds it; give its id, or None where no job holds the lane.
+
+        That job ends as cancelled, without rollback, and the next one starts. Of several it is the one that was started
+        first. `holder`: take it from this job only, so that a repeated call takes it from no other one. Raises
+        InvalidJob.
+        """
+        return self._core.release(key, why=why, by=by or gethostname(), holder=holder)
+
+    def pause(self, key: str, *, why: str = "", by: str | None = None) -> bool:
+        """Start nothing more of this lane until `resume`; running jobs go on. False: it was paused already."""
+        return self._core.pause(key, why=why, by=by or gethostname())
+
+    def resume(self, key: str, *, why: str = "", by: str | None = None) -> bool:
+        """Let a paused lane go on. False: it was not paused."""
+        return self._core.resume(key, why=why, by=by or gethostname())
+
+    def drain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+        """Give this node, and any later one of its name, nothing new until `undrain`. False: it drained already.
+
+        Its jobs end there, or are handed over after `drain_timeout` seconds; no loss is counted. Raises InvalidJob.
+        """
+        return self._core.drain(node, True, why=why, by=by or gethostname())
+
+    def undrain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+        """Give this node work again, and ring it where some waits. False: it did not drain."""
+        return self._core.drain(node, False, why=why, by=by or gethostname())
+
+    # What an app adds, and the end.
+
+    def warden_plugin(self, make: Callable[[str], WardenPlugin]) -> None:
+        """Have every node's warden start `make(node)` beside it. A repeated call starts one more."""
+        self._warden_plugins.append(make)
+
+    def inbox(self, queue: str, model: type[M], handler: Callable[[M], None]) -> None:
+        """Have every node's warden read requests from this queue of the broker: see `coordinator.warden.inbox`.
+
+        The warden checks each by the pydantic `model` and calls `handler` with it, at least once. Raises SettingsError.
+        """
+        from coordinator.warden.inbox.inbox import inbox_maker
+
+        self.warden_plugin(inbox_maker(self._bound, queue, model, handler, lambda: self.store))
+
+    def schedule_source(self, fn: Source) -> Source:
+        """Have every beat ask `fn()` for more entries of the schedule. A decorator: it gives `fn` back."""
+        self._schedule_sources.append(fn)
+        return fn
+
+    def _check_open(self) -> None:
+        """Raise ShuttingDown after `stop_submitting`."""
+        if self._stopped_in == os.getpid() and not task_at_work() and not current_job():
+            raise ShuttingDown("this process is shutting down: nothing is submitted any more")
+
+    def stop_submitting(self) -> None:
+        """Have `submit` raise ShuttingDown in this process from here, except for tasks at work in it.
+
+        A worker that is told to end calls this by itself. A repeated call changes nothing.
+        """
+        self._stopped_in = os.getpid()
+
+    def close(self) -> None:
+        """Close this process's connections to Redis, as leaving a `with` does. The next call opens others."""
+        if "store" in vars(self):
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The parts, each made at its first use.
+
+    @cached_property
+    def entries(self) -> Entries:
+        from coordinator.scheduler.timetable import Entries
+
+        return Entries(lambda: self._looked_at, lambda: self._requests)
+
+    @property
+    def node(self) -> str:
+        """The name of the worker in this process, or of the one that forked it; "" in beats and clients."""
+        return self._node
+
+    @cached_property
+    def settings(self) -> Settings:
+        from coordinator.broker.transport import settings_of
+
+        return settings_of(self.app, self._given)
+
+    @cached_property
+    def store(self) -> Store:
+        from coordinator.store.client import Store
+
+        return Store(self.settings, self._doorbells.ring if self.app else None)
+
+    @cached_property
+    def _doorbells(self) -> Doorbells:
+        from coordinator.broker.doorbells import Doorbells
+
+        return Doorbells(self._bound)
+
+    @cached_property
+    def _requests(self) -> Requests:
+        from coordinator.client.task_defaults import target_of
+        from coordinator.jobs.request import Requests
+
+        return Requests(
+            self.settings, *(target_of(self.app, self._core, self._fair_by, waits) for waits in (False, True))
+        )
+
+    @property
+    def _core(self) -> Lanes:
+        """The lanes in Redis; where the app calls its tasks eagerly, its jobs run at once."""
+        return self._eager if self._is_eager else self._lanes
+
+    @property
+    def _is_eager(self) -> bool:
+        return self.app is not None and bool(self.app.conf.task_always_eager)
+
+    @property
+    def _looked_at(self) -> Store:
+        """The store, for reads and acts of people. Raises SettingsError in an eager app, which keeps nothing there."""
+        return self._core.store
+
+    @cached_property
+    def _eager(self) -> EagerLanes:
+        from coordinator.runner.eager import EagerLanes
+
+        return EagerLanes(self._bound)
+
+    @cached_property
+    def _lanes(self) -> Lanes:
+        from coordinator.lanes.client import Lanes
+
+        return Lanes(self.store)
+
+    @cached_property
+    def _locks(self) -> Locks:
+        from coordinator.locks.locks import Locks
+
+        return Locks(self.store, self._lanes, self._renewer)
+
+    @cached_property
+    def _sorters(self) -> Sorters:
+        from coordinator.sorters.sorter import Sorters
+
+        return Sorters(self._looked_at)
+
+    @cached_property
+    def _renewer(self) -> Renewer:
+        from coordinator.locks.leases import Renewer
+
+        return Renewer(self.store)
+
+    @cached_property
+    def _grabber(self) -> Grabber:
+        from coordinator.grabs.grab import Grabber
+
+        return Grabber(self._looked_at, self._renewer, self._lanes.holds, lambda: self.node, _is_in_task)
+
+    @cached_property
+    def _results(self) -> Results:
+        from coordinator.warden.errands.results import Results
+
+        return Results(self.store, self._lanes, self._bound)
+
+    @cached_property
+    def _parked(self) -> Parked:
+        from coordinator.warden.errands.parked import Parked
+
+        return Parked(self._lanes, self._bound)
+
+    @property
+    def _bound(self) -> Celery:
+        if self.app is None:
+            raise SettingsError("this coordinator is a plain client: it has no Celery app")
+        return self.app
+
+    def _place(self) -> Place:
+        from coordinator.runner.runner import Place
+
+        assert self._board, "only a worker runs jobs"
+        return Place(self.node, self._lanes, self._doorbells, self._incarnation, self._board, self._one_each)
+
+    def _queues_of(self, tasks: Iterable[str]) -> dict[str, str]:
+        """The queue of each of these tasks that does not go to the app's default queue."""
+        from coordinator.client.task_defaults import queues_of
+
+        return queues_of(self._bound, tasks)
+
+    def _install(self, app: Celery) -> None:
+        from coordinator.broker.transport import merge_transport
+        from coordinator.keyed_task.calls import KeyedTasks
+        from coordinator.worker.binding import bind
+
+        app.on_after_configure.connect(merge_transport, weak=False)
+        bind(app)
+        self._keyed_tasks = KeyedTasks(app, self)
+        self._keyed_tasks.install()
+
+
+def _is_app(app: object) -> bool:
+    """A process that has not loaded Celery's app has none."""
+    base = sys.modules.get("celery.app.base")
+    return base is not None and isinstance(app, base.Celery)
+
+
+def task_at_work() -> Task | None:
+    """The task that this thread works on, or None. A process without Celery's has none."""
+    state = sys.modules.get("celery._state")
+    return state and state.get_current_task()
+
+
+def _is_in_task() -> bool:
+    """Does a worker call us as a task?"""
+    task = task_at_work()
+    return task is not None and not task.request.called_directly

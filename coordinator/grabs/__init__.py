@@ -1,0 +1,1 @@
+"""Grabs: one process among many works on an instance of a key."""

@@ -1,0 +1,294 @@
+"""Puts jobs in line, looks at them, waits for them, cancels them.
+
+Only Redis knows the state of a lane; a doorbell merely wakes a node.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, cast
+
+from kombu.utils.json import loads
+
+from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
+from coordinator.fleet.nodes import Node, Nodes
+from coordinator.grabs.records import end_of_process
+from coordinator.jobs import record, validation
+from coordinator.jobs.instances import names_in, parse_instance
+from coordinator.jobs.record import Job
+from coordinator.jobs.request import JobRequest
+from coordinator.jobs.spec import Spec
+from coordinator.jobs.states import Answer, End, LaneState, State
+from coordinator.jobs.submission import Submission
+from coordinator.lanes import view as lane
+from coordinator.lanes.view import Lane, closed
+from coordinator.locks.leases import holders, would_deadlock
+from coordinator.store.client import Store
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 200
+_RESULT_GRACE = 2.0  # seconds for which `wait` leaves time for a result to reach the backend
+ENDS = ("back", "front")
+MAX_LIMIT = 1000
+
+
+class Lanes:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._warned: set[str] = set()  # tasks
+
+    def submit(self, request: JobRequest) -> Submission:
+        """Put a job in line. Raises StoreUnavailable(job_id) when the outcome is unknown: ask again with that id."""
+        return self._answer(request, lambda: self.store.step("job_submit", *request.step_args(), job_id=request.id))
+
+    def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
+        """Put jobs in line, 200 in a round trip. An error names the ids of all: asking again with them is safe."""
+        waiting = list(requests)
+        try:
+            chunks = (waiting[start : start + _CHUNK] for start in range(0, len(waiting), _CHUNK))
+            return [submission for chunk in chunks for submission in self._submit_chunk(chunk)]
+        except (LaneFull, StoreUnavailable, StoreRefused) as error:
+            error.job_ids = tuple(request.id for request in waiting)
+            raise
+
+    def _submit_chunk(self, chunk: list[JobRequest]) -> list[Submission]:
+        replies = self.store.step_many("job_submit", [request.step_args() for request in chunk])
+        asks = [partial(self.store.checked, reply, request.id) for request, reply in zip(chunk, replies, strict=True)]
+        return [self._answer(request, ask) for request, ask in zip(chunk, asks, strict=True)]
+
+    def _answer(self, request: JobRequest, ask: Callable[[], Any]) -> Submission:
+        try:
+            submission = _submitted(request, ask())
+        except StoreRefused as error:
+            # A full Redis refuses the step without running it: a job that it already has is a duplicate all the same.
+            if not error.full or not any(record.fields(self.store, request.id, "state", "alias")):
+                raise
+            return Submission(request.id, "duplicate", -1)
+        if submission.outcome == "queued" and submission.position == 0:  # its lane is paused, or nobody can run it
+            with suppress(StoreUnavailable, StoreRefused):
+                self._warn(request)
+        return submission
+
+    def _warn(self, request: JobRequest) -> None:
+        """Warn once for each task that no living node can run."""
+        fields = dict(zip(request.fields[::2], request.fields[1::2], strict=True))
+        kind, task = str(fields["class"]), str(fields["task"])
+        if task in self._warned:
+            return
+        fitting = self.store.read("SMEMBERS", self.store.key("fits", kind))
+        having = [("SISMEMBER", self.store.key("tasks", node.decode()), task) for node in fitting]
+        if not having or not any(self.store.read_many(having)):
+            self._warned.add(task)
+            app, queue = kind.split("\n")[:2]
+            where = f"app {app!r}, queue {queue!r}" if app else f"queue {queue!r}"
+            logger.warning("no living node can run the task %r (%s): its jobs wait for one", task, where)
+
+    def job(self, job_id: str) -> Job:
+        """Read a job. Raises UnknownJob. The id of a coalesced submit, or of a skipped call, shows the other job."""
+        fields = record.read(self.store, job_id)
+        if other := fields.get(b"alias") or fields.get(b"skipped"):
+            job_id = other.decode()
+            fields = record.read(self.store, job_id)
+        return record.parse(job_id, fields)
+
+    def spec(self, job_id: str) -> Spec:
+        """Read the part of a record that only the runner uses: args, kwargs, links, headers."""
+        spec: Spec = loads(record.read(self.store, job_id).get(b"spec", b"{}"))
+        return spec
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Wait until a job is over, or held, and return it. Raises WaitTimeout (the job goes on), UnknownJob,
+        StoreUnavailable, and WouldDeadlock where the job waits for the calling job, or for a lock of the caller.
+
+        Listens for the notice of the job's end, and reads the record now and then, in case the notice is lost
+        (`Connections.patience`). Where the app stores the job's result, the backend has it by then, unless that takes
+        longer than two seconds after the job's end. `job_id` may also be the id of a process that won an instance.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        job = self.job(job_id)
+        if job.waited_for:
+            self._until_result_sent(job.id, deadline)
+            return job
+        if job_id.startswith(validation.GRABS):
+            return end_of_process(self.store, job, deadline)
+        with self.awaited(job.id) as look, self.store.listening(self.store.key("done", job.id)) as listen:
+            while not (job := self.job(job.id)).waited_for:
+                left = math.inf if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeout(job_id, job.state)
+                look()
+                listen(left)
+        self._until_result_sent(job.id, deadline)
+        return job
+
+    def _until_result_sent(self, job_id: str, deadline: float | None) -> None:
+        """Wait until the job's result and links were sent, or two seconds have passed since its end."""
+        owed, kind, ended = record.fields(self.store, job_id, "tell", "class", "ended")
+        until, pause, unsent = math.inf, 0.001, self.store.key("unsent", kind.partition("\n")[0])
+        while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
+            if until == math.inf:
+                passed = (self.store.now() - int(ended or 0)) / 1000
+                until = min(deadline or math.inf, time.monotonic() + _RESULT_GRACE - passed)
+            self.store.pause(pause)
+            pause = min(0.05, pause * 2)
+
+    @contextmanager
+    def awaited(self, job_id: str) -> Iterator[Callable[[], None]]:
+        """Note in Redis that the caller's job and locks wait for this job.
+
+        Gives a call that raises WouldDeadlock where they wait in a ring; repeat it, since a ring may close later.
+        """
+        others = [part for pair in holders() for part in pair]
+
+        def look() -> None:
+            if others and (ring := self.store.step("job_await", job_id, *others)):
+                raise would_deadlock(ring.decode())
+
+        try:
+            yield look
+        finally:
+            if others:
+                with suppress(StoreUnavailable, StoreRefused):
+                    self.store.step("job_await", "", *others)
+
+    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> State:
+        """End a job; return its state. A job at work (`running`) ends once its process was stopped.
+
+        A job that was started is rolled back, where it has a rollback.
+        """
+        return self._acted("job_cancel", job_id, why, by)
+
+    def revoke(self, job_id: str, *, why: str = "", by: str = "") -> str:
+        """End a job that has not begun, or waits for its retry; return its state. Any other job goes on."""
+        return self._acted("job_cancel", job_id, why, by, "1")
+
+    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
+        """Run a job again; return its state. A held job goes on, a retrying job runs at once.
+
+        A job that ended badly joins its lines anew, at the back or front of the jobs of its priority.
+        """
+        return self._acted("job_retry", job_id, why, by, validation.one_of("to", to, ENDS))
+
+    def move(
+        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str = "",
+        token: str | None = None,
+    ) -> State:  # fmt: skip
+        """Move a job that was not started to the back or front of the jobs of its priority, in all its lines.
+
+        Returns its state. Raises InvalidJob where it was started, or stands in no line. A call that is repeated with
+        the same `token` after StoreUnavailable moves the job once, unless somebody else moved it meanwhile; without a
+        token, the repeated call moves it again.
+        """
+        number = "" if priority is None else validation.priority(priority)
+        args = (job_id, number, validation.one_of("to", to, ENDS), why, by, token or "")
+        state, moved = self.store.step("job_move", *args, job_id=job_id)
+        if not state:
+            raise UnknownJob(job_id)
+        if not moved:
+            raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
+        return cast(State, state.decode())
+
+    def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
+        """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
+
+        Raising the limit starts waiting jobs at once, lowering it stops none. Returns the limit before.
+        """
+        return int(self.store.step("lane_limit", validation.check_keys(key)[0], check_limit(limit), why, by))
+
+    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> State:
+        state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
+        if not state:
+            raise UnknownJob(job_id)
+        return cast(State, state.decode())
+
+    def release(self, key: str, *, why: str, by: str = "", holder: str = "") -> str | None:
+        """Take the lane from the job that was started first: it ends as cancelled, without rollback. The next starts.
+
+        `holder`: take the lane from this job only, so that a repeated call takes it from no other. Returns the holder's
+        id, or None where no job held the lane. A job that was not started holds nothing: cancel it.
+        """
+        return self.store.step("lane_release", validation.check_keys(key)[0], why, by, holder).decode() or None
+
+    def pause(self, key: str, *, why: str = "", by: str = "") -> bool:
+        """Start no more jobs of this lane. False: it was paused already."""
+        return bool(self.store.step("lane_pause", validation.check_keys(key)[0], why, by))
+
+    def resume(self, key: str, *, why: str = "", by: str = "") -> bool:
+        """Start jobs of this lane again. False: it was not paused. The record of the job in front keeps who did it."""
+        return bool(self.store.step("lane_resume", validation.check_keys(key)[0], why, by))
+
+    def drain(self, node: str, on: bool, *, why: str = "", by: str = "") -> bool:
+        """Give a node of that name no new jobs; with `on=False`, give it jobs again. False: it was so already."""
+        return Nodes(self.store).drain(validation.check_node(node), on, why, by)
+
+    def counts(self) -> dict[str, int]:
+        """The number of jobs in each state, ended in each outcome, `created`; and of `retries`, `losses`, `faults`."""
+        return record.counts(self.store)
+
+    def lane(self, key: str, most: int = 100) -> Lane:
+        return lane.look(self.store, validation.check_keys(key), most)[0]
+
+    def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
+        """List the lanes that have jobs, are paused, or have a limit of their own, by key, which begins with `prefix`.
+
+        `state`: of the first job in line. `after`: the last key of the page before.
+        """
+        if state is not None:
+            validation.one_of("state", state, lane.STATES)
+        return lane.lanes(self.store, prefix, state, most, after)
+
+    def locked(self, key: str) -> Locked:
+        """Make the error of a lock that was not free: it names who holds the lane, or why the lane is closed."""
+        lane = self.lane(key, 1)
+        return Locked(key, lane.holder, closed(lane) or "held by another job")
+
+    def nodes(self) -> list[Node]:
+        """List the nodes that are alive, by name."""
+        return Nodes(self.store).living()
+
+    def tasks_of(self, app: str) -> set[str] | None:
+        """The tasks that the living nodes of this app have; None where no node of the app lives."""
+        nodes = [node for node in Nodes(self.store).living() if node.app == app]
+        return {task for node in nodes for task in node.tasks} if nodes else None
+
+    def progress(self, job_id: str, token: str, done: int, total: int) -> None:
+        """Write how far a running job is; writes nothing when the token is not the job's any more."""
+        self.store.step("job_progress", job_id, token, f"{done}/{total}")
+
+    def holds(self, job_id: str, token: str) -> bool:
+        """True while this token owns the job. Raises StoreUnavailable: an error is never an answer."""
+        return record.owned(self.store, job_id, token)
+
+
+def _submitted(request: JobRequest, reply: Any) -> Submission:
+    outcome, position, about, _fence, *grab = reply
+    if outcome == b"full":
+        raise LaneFull(about.decode(), position, request.id)
+    if not grab:
+        other = about.decode() if outcome in (b"skipped", b"coalesced") else ""
+        other = "" if other == request.id else other
+        return Submission(request.id, outcome.decode(), position, of=other, _key=request.keys[0])
+    instance, winner = grab
+    return grab_submission(request, outcome.decode(), position, about.decode(), instance, winner.decode())
+
+
+def grab_submission(
+    request: JobRequest, outcome: Answer, position: int, about: str, instance: Sequence[bytes], winner: str
+) -> Submission:
+    """The submission of a submit with an instance. `instance`: the step's reply; `winner`: the id that has it."""
+    grab, won = parse_instance(*names_in(request.keys[0]), instance), winner == request.id
+    state = "incomplete" if not won and grab.state == "running" else grab.state
+    job_id = about if outcome == "lost" else request.id
+    return Submission(job_id, outcome, position, won, state, grab.winner, _kept=grab.value)
+
+
+def check_limit(limit: int) -> int:
+    if validation.count("limit", limit) > MAX_LIMIT:
+        raise InvalidJob(f"limit is a whole number from 0 to {MAX_LIMIT}, not {limit}")
+    return limit

@@ -1,0 +1,152 @@
+"""Reads lanes for people: line, limit, holder and marks at one moment. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import cast
+
+from kombu.utils.json import loads
+
+from coordinator.jobs.record import TERMINAL, FieldReader, fields_of_many
+from coordinator.jobs.states import LaneState
+from coordinator.jobs.validation import utf8
+from coordinator.store.client import Store
+from coordinator.store.times import EPOCH, instant
+from coordinator.store.values import Act
+from coordinator.store.wire import Arg
+
+STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
+_PAGE = 200
+_MARKS = (b"\1limit", b"\1paused")  # stand in front of a line (rules/line.lua)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that was started and is not over. `node`: where it runs; `since`: its first claim."""
+
+    job_id: str
+    node: str | None
+    since: datetime
+
+    def __str__(self) -> str:
+        return f"{self.job_id} on {self.node}" if self.node else self.job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane at one moment. `jobs`: the ids in line, at most as many as the caller wanted; `length`: of the whole line.
+
+    `limit`: how many jobs may run at once. `pause`, `limited`: {why, by, at (ms)} of the pause, and of the limit.
+    `holders`: the jobs that were started, the earliest first. `state`: of the first job in line.
+    """
+
+    key: str
+    jobs: tuple[str, ...]
+    length: int
+    state: LaneState
+    holders: tuple[Holder, ...] = ()
+    pause: Act | None = None
+    limit: int = 1
+    limited: Act | None = None
+
+    @property
+    def holder(self) -> str | None:
+        """The id of the job that was started first; None where no job holds the lane."""
+        return self.holders[0].job_id if self.holders else None
+
+    @property
+    def paused(self) -> bool:
+        return self.pause is not None
+
+
+def closed(lane: Lane) -> str:
+    """The reason why no job of the lane starts, for people; "" where jobs may start."""
+    if lane.pause:
+        return f"paused by {lane.pause['by']}: {lane.pause['why'] or 'no reason given'}"
+    return "" if lane.limit else "closed: its limit is 0"
+
+
+def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: str) -> list[Lane]:
+    """List the lanes that have jobs, are paused, or have a limit of their own, by key.
+
+    A page costs the same however many lanes there are.
+    """
+    chosen: list[Lane] = []
+    for keys in _pages(store, prefix, after, min(most, _PAGE)):
+        chosen += [lane for lane in look(store, keys, 1) if _there(lane) and state in (None, lane.state)]
+        if len(chosen) >= most:
+            break
+    return chosen[:most]
+
+
+def _pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[str]]:
+    """Yield pages of the keys that begin with `prefix` and come behind `after`, in the order of their bytes."""
+    first, last = utf8("prefix", prefix), utf8("after", after)
+    name, begin, end = store.key("lanes"), b"[" + first, b"(" + first + b"\xff"
+    if last >= first and last:
+        begin = b"(" + last
+    while True:
+        page = store.read("ZRANGEBYLEX", name, begin, end, "LIMIT", 0, size)
+        yield [key.decode() for key in page]
+        if len(page) < size:
+            return
+        begin = b"(" + page[-1]
+
+
+def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
+    """Read these lanes, in two round trips."""
+    if not keys:
+        return []
+    asked: list[Sequence[Arg]] = []
+    for key in keys:
+        line = store.key("line", key)
+        asked += [("ZRANGEBYSCORE", line, "-inf", "-inf"), ("ZRANGE", line, 0, most + 1), ("ZCARD", line)]
+        asked += [("HGET", store.key(kind), key) for kind in ("paused", "limits")]
+    replies = store.read_many(asked)
+    rows = [replies[at : at + 5] for at in range(0, len(replies), 5)]
+    fronts = [_jobs(pinned) or _jobs(first)[:1] for pinned, first, *_ in rows]
+    records = iter(fields_of_many(store, [job_id for front in fronts for job_id in front], "state", "node", "taken"))
+    front_of = [{job_id: next(records) for job_id in front} for front in fronts]
+    return [_lane(key, most, front, *row[1:]) for key, front, row in zip(keys, front_of, rows, strict=True)]
+
+
+def _jobs(ids: list[bytes]) -> list[str]:
+    return [job_id.decode() for job_id in ids if job_id not in _MARKS]
+
+
+def _lane(
+    key: str, most: int, front: dict[str, list[str]], ids: list[bytes], length: int, pause: bytes | None,
+    limits: bytes | None,
+) -> Lane:  # fmt: skip
+    """`front`: state, node and first claim of each job that may have been started."""
+    started = [
+        Holder(job_id, node if state == "running" and node else None, _since(taken))
+        for job_id, (state, node, taken) in front.items()
+        if taken and state not in TERMINAL
+    ]
+    holders = tuple(sorted(started, key=attrgetter("since", "job_id")))
+    jobs = tuple(dict.fromkeys([*(holder.job_id for holder in holders), *front, *_jobs(ids)]))
+    number, brace, who = (limits or b"1").decode().partition("{")
+    return Lane(
+        key=key,
+        jobs=jobs[:most],
+        length=length - sum(member in _MARKS for member in ids),
+        state=cast(LaneState, front[jobs[0]][0]) if jobs else "empty",
+        holders=holders,
+        pause=loads(pause) if pause else None,
+        limit=int(number),
+        limited=loads(brace + who) if who else None,
+    )
+
+
+def _since(taken: str) -> datetime:
+    """The time of the first claim; in a damaged record, one before all others."""
+    return FieldReader({"taken": taken}).get("taken", instant, None) or EPOCH
+
+
+def _there(lane: Lane) -> bool:
+    """True if the lane is still to be listed: it may have become empty since its name was read."""
+    return bool(lane.length) or lane.paused or lane.limited is not None

@@ -1,0 +1,1 @@
+"""Locks in plain code, and the leases of whoever acts now."""

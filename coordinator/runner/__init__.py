@@ -1,0 +1,6 @@
+"""Runs attempts, from the doorbell to the outcome."""
+
+from coordinator.runner.attempt import Tracers
+from coordinator.runner.runner import Runner
+
+__all__ = ["Runner", "Tracers"]

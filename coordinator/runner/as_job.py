@@ -1,0 +1,102 @@
+"""`self.retry` and `self.replace` of a task that runs as a job.
+
+Celery's `retry` publishes the message again, and its `replace` publishes another task under the same id. A job has no
+message. Its retry only raises, as Celery's own does for an eager request, and Redis schedules the next attempt.
+
+`replace` with a call or a chain makes it the job's next steps, in the job's lanes. Calls for other lanes, groups and
+chords become sub-tasks with ids of their own: the job keeps its lanes until they have ended, and takes their result.
+Sub-tasks that need the job's own lane could never begin, and are refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from celery.app.task import Task
+from celery.canvas import Signature
+from celery.exceptions import Ignore, Retry
+from celery.result import AsyncResult
+
+from coordinator.errors import NoRetry
+from coordinator.jobs import chain
+from coordinator.jobs.current import CurrentJob, working
+from coordinator.runner.own_lane import WAY_OUT, lanes_in
+from coordinator.runner.subresults import handles_in
+
+
+class GoesOn(Ignore):
+    """Raised through a task that is replaced by further steps of its job."""
+
+    def __init__(self, signature: Signature) -> None:
+        super().__init__("replaced by other steps")
+        self.signature = signature
+
+
+class Replaced(Ignore):
+    """Raised through a task that is replaced by the sub-task `handle`."""
+
+    def __init__(self, handle: AsyncResult) -> None:
+        super().__init__("replaced by a sub-task")
+        self.handle = handle
+
+
+def adopt(task: Task) -> None:
+    """Make `self.retry` and `self.replace` of this task work in jobs. Outside jobs they do what they did before.
+
+    Adopting a task again changes nothing.
+    """
+    if "coordinator_adopted" in vars(task):
+        return
+    usual_retry, usual_replace = task.retry, task.replace
+
+    def retry(*args: object, **kwargs: object) -> Retry:
+        request = task.request
+        if not _is_job(task):
+            return usual_retry(*args, **kwargs)
+        before, request.is_eager = request.is_eager, True
+        try:
+            usual_retry(*args, **kwargs)
+        finally:
+            request.is_eager = before
+        raise NoRetry(f"{task.name}: self.retry(throw=False); a job is tried again only where its task raises")
+
+    def replace(sig: Signature) -> object:
+        if not _is_job(task):
+            return usual_replace(sig)
+        job = working.get()
+        if job and _is_steps(task, sig, job):
+            raise GoesOn(sig)
+        request, handle = task.request, task.AsyncResult(str(uuid.uuid4()))
+        handles_in(handle)  # raises NoRetry if there is no backend to tell the end
+        before, request.id = request.id, handle.id
+        try:
+            return usual_replace(sig)
+        except Ignore:
+            raise Replaced(handle) from None
+        finally:
+            request.id = before
+
+    vars(task).update(coordinator_adopted=True, retry=retry, replace=replace)
+
+
+def _is_steps(task: Task, sig: Signature, job: CurrentJob) -> bool:
+    """True if `sig` can become steps of the job, False for a sub-task. Raises NoRetry if it can be neither."""
+    stays, odd, own = not (chain.is_canvas(sig) or job.undoing), bool(chain.is_chain(sig) and sig.options), []
+    for number, part in enumerate([sig] if chain.is_canvas(sig) else chain.tasks_of(sig)):
+        odd = odd or not set(chain.options_of(part)) <= chain.STEP_OPTIONS | {"coordinate"}
+        for call, lanes in lanes_in(task.app, part, int(number > 0)):
+            mine = [(call["task"], lane) for lane in lanes or () if lane in job.keys]
+            own += mine
+            if lanes is None or len(mine) < len(lanes) or (mine and chain.is_canvas(part)):
+                stays = False
+    if stays and (own or not odd):
+        return True
+    for name, lane in own:
+        raise NoRetry(f"{task.name}: self.replace: {name} would wait for the job in its own lane {lane!r}: {WAY_OUT}")
+    return False
+
+
+def _is_job(task: Task) -> bool:
+    """True if this task runs as a job; False for a task that a job calls like a function."""
+    job = working.get()
+    return job is not None and task.request.id == job.id and not task.request.is_eager

@@ -1,0 +1,119 @@
+"""The outbox of a process: sends the results and links of ended jobs from a thread.
+
+    put ─► the thread takes all that is queued ─► it sends results and links ─► Redis notes that they were sent
+
+So a backend or broker that hangs delays no job. A lone result goes out at once, those of a burst together. The outbox
+retries for some seconds. After that the errands of any node of the app send the rest, as they do for a process that
+died, since Redis notes with each outcome what is still to be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import NamedTuple
+
+from celery import Celery
+
+from coordinator.errors import CoordinatorError
+from coordinator.runner.results import JobEnd, goes_on, melted_into, send_many, store_started
+from coordinator.store.client import Store
+from coordinator.threads import SendingThread
+
+logger = logging.getLogger(__name__)
+
+_PAUSE = 0.004  # seconds between two rounds
+_AGAIN = 0.25  # seconds between two tries
+_OURS = 4.0  # seconds of tries; the errands get it after 5: `tell_after` in functions/steps/runner.lua
+_NEWS = 1.0  # seconds after which STARTED is not worth sending any more
+_MOST = 5000  # ends that wait
+_ROOM = 16 * 2**20  # bytes of results that wait
+
+
+class Begun(NamedTuple):
+    """A job that a process began; `at`: time.monotonic()."""
+
+    job_id: str
+    task: str
+    hostname: str
+    at: float
+
+
+class Owed(NamedTuple):
+    """An end to send, which the outbox tries until `until` (time.monotonic()); `size`: bytes of its result."""
+
+    until: float
+    size: int
+    end: JobEnd
+
+
+class Outbox(SendingThread[Owed | Begun]):
+    """The outbox of one process, see above."""
+
+    def __init__(self, app: Celery, store: Store) -> None:
+        super().__init__("coordinator-outbox", _PAUSE, _MOST)
+        self._app = app
+        self._store = store
+        self._size = 0  # bytes put since the last round, roughly: threads may lose one another's sums
+
+    def add(self, end: JobEnd, size: int) -> None:
+        """Queue the end of a job; `size`: bytes of its result. An end that finds no room is left to the errands."""
+        if self._size + size <= _ROOM:
+            self._size += size
+            self.put(Owed(time.monotonic() + _OURS, size, end))
+
+    def began(self, job_id: str, task: str, hostname: str) -> None:
+        """Queue STARTED for the backend. It may arrive late, or never."""
+        self.put(Begun(job_id, task, hostname, time.monotonic()))
+
+    def send(self, items: list[Owed | Begun]) -> None:
+        over = {item.end.job.id for item in items if isinstance(item, Owed)}
+        fresh = time.monotonic() - _NEWS
+        for item in items:
+            if isinstance(item, Begun) and item.at > fresh and item.job_id not in over:
+                store_started(self._app, item.job_id, item.task, item.hostname)
+        self._send([item for item in items if isinstance(item, Owed)])
+
+    def _send(self, items: list[Owed]) -> None:
+        """Send plain results together, and ends that a broker may delay one by one, so that Redis notes each as soon as
+        it is sent.
+        """
+        self._size = 0  # first, else an error below would leave no room for ever
+        done = set[str]()
+        whole = self._whole(items)
+        plain = [item for item in whole if not _publishes(item.end)]
+        for portion in (plain, *([item] for item in whole if _publishes(item.end))):
+            now = time.monotonic()
+            sent = send_many(self._app, [item.end for item in portion if item.until > now])
+            if sent:
+                self._store.step("notices_told", self._app.main, *sent)
+                done |= sent
+        now = time.monotonic()
+        left = [item for item in items if item.end.job.id not in done and item.until > now]
+        self._size += sum(item.size for item in left)
+        if left:
+            time.sleep(_AGAIN)
+            for item in left:
+                self.put(item)
+
+    def _whole(self, items: list[Owed]) -> list[Owed]:
+        """Add to each end the ids of the submits that melted into its job, and leave out ends for which Redis does not
+        answer. If Redis is away, only the first of them waits for it.
+        """
+        whole, away = [], False
+        for item in items:
+            end = item.end
+            if end.melts and not away:
+                try:
+                    end = melted_into(self._store, end)
+                except CoordinatorError as error:
+                    logger.warning("job %s: its end is not sent yet: %s", end.job.id, error)
+                    away = True
+            if not (end.melts and away):
+                whole.append(item._replace(end=end))
+        return whole
+
+
+def _publishes(end: JobEnd) -> bool:
+    """True if this end may publish messages: its own links, or those of submits that melted into the job."""
+    return goes_on(end.spec) or end.melts

@@ -1,0 +1,191 @@
+"""Sends what follows an outcome that Redis accepted: the result to the backend, the links to the broker.
+
+Redis notes each job whose result and links are not sent yet, until a runner's outbox or the errands of any node of the
+app have sent them. So each is sent at least once, also if a node dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from celery import Celery, states
+from celery.app.task import Context
+from celery.backends.redis import RedisBackend, SentinelBackend
+from celery.result import AsyncResult
+
+from coordinator.jobs.record import Job, callers
+from coordinator.jobs.spec import Spec
+from coordinator.runner.canvas import Caller, Ended, ended, go_on, has_results, raisable, request_of
+from coordinator.store.client import Store
+
+logger = logging.getLogger(__name__)
+
+_FOLLOWING = ("link", "link_error", "chain", "chord")
+_NO_REQUEST = Context(id="")  # usual results hold nothing of their task
+MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
+
+
+class JobEnd(NamedTuple):
+    """How a job ended; `error` unless it succeeded. `melts`: submits may have melted into it.
+
+    `others`: the ids of these submits. `callers`: the skipped or melted calls of keyed tasks that also have links or a
+    place in a canvas. `children`: what the body published.
+    """
+
+    job: Job
+    spec: Spec
+    error: BaseException | None
+    trace: str = ""
+    melts: bool = False
+    others: tuple[str, ...] = ()
+    callers: tuple[Caller, ...] = ()
+    children: tuple[AsyncResult, ...] = ()
+
+
+class Packed(NamedTuple):
+    """A result as Celery's Redis backend stores it; `expires`: in seconds, 0: never."""
+
+    key: str
+    value: str | bytes
+    expires: int
+
+
+def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
+    """True if the task ignores its result."""
+    known = app.tasks.get(task)
+    return bool(spec.get("ignore_result") or (known is not None and known.ignore_result))
+
+
+def _is_kept(app: Celery, end: JobEnd) -> bool:
+    return has_results(app) and not is_ignored(app, end.job.task, end.spec)
+
+
+def send(app: Celery, end: JobEnd) -> None:
+    """Store the result, publish the links and continue the canvas, of a job that is over and of the calls behind it."""
+    how, kept = ended(end.job, end.error, end.trace), _is_kept(app, end)
+    for caller in (_own(end), *end.callers):
+        is_kept = has_results(app) and not is_ignored(app, caller.task, caller.spec)
+        own = caller.id == end.job.id
+        go_on(app, _request(end, caller, is_kept, end.children if own else ()), how, is_kept, turned_away=not own)
+    if kept:
+        request = _request(end, _own(end), kept)
+        for other in end.others:
+            app.backend.store_result(other, how.result, how.state, how.trace, request=request)
+
+
+def _request(end: JobEnd, caller: Caller, kept: bool, children: Sequence[AsyncResult] = ()) -> Context:
+    return request_of(end.job.args, end.job.kwargs, end.job.node, caller, kept, children, end.job.fence)
+
+
+def _own(end: JobEnd) -> Caller:
+    return Caller(end.job.id, end.job.task, end.spec)
+
+
+def is_tracked(app: Celery, task: str) -> bool:
+    """True if the backend gets STARTED for this task: `task_track_started`, and its results are kept."""
+    known = app.tasks.get(task)
+    return bool(known is not None and known.track_started and has_results(app) and not known.ignore_result)
+
+
+def store_started(app: Celery, job_id: str, task: str, hostname: str) -> None:
+    """Store STARTED, unless the task itself or its end has stored another state."""
+    try:
+        if app.backend.get_state(job_id) in (states.PENDING, states.RECEIVED, states.RETRY):
+            request = Context(id=job_id, task=task, hostname=hostname, root_id=job_id, delivery_info={})
+            app.backend.store_result(
+                job_id, {"hostname": hostname, "pid": os.getpid()}, states.STARTED, request=request
+            )
+    except Exception as error:
+        logger.warning("job %s: its STARTED is not stored: %s", job_id, error)
+
+
+def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
+    """Send each end. Returns the ids of the jobs for which that worked; logs the others.
+
+    With Celery's own Redis backends, plain results go in one round trip. Unlike `send`, that does not ask whether there
+    is a result already: Redis accepted only this outcome.
+    """
+    sent, results = set(), []
+    together = type(app.backend) in (RedisBackend, SentinelBackend)
+    for end in ends:
+        try:
+            if together and not (end.callers or goes_on(end.spec)) and _is_kept(app, end):
+                results += [(end.job.id, _packed(app.backend, end, job_id)) for job_id in (end.job.id, *end.others)]
+            else:
+                send(app, end)
+                sent.add(end.job.id)
+        except Exception:
+            logger.exception("job %s: its end is not sent yet", end.job.id)
+    return sent | (_store(app.backend, results) if results else set())
+
+
+def goes_on(spec: Spec) -> bool:
+    """True if the end of the job publishes something: links, the rest of a chain, a chord."""
+    return any(spec.get(name) or name in spec.get("message", ()) for name in _FOLLOWING)
+
+
+def _packed(backend: RedisBackend, end: JobEnd, job_id: str) -> Packed:
+    request = _request(end, _own(end), True, end.children) if says_more(backend, end.spec, end.children) else None
+    return packed(backend, ended(end.job, end.error, end.trace), request, job_id)
+
+
+def says_more(backend: RedisBackend, spec: Spec, children: Sequence[AsyncResult]) -> bool:
+    """True if the stored result contains more than value and state."""
+    return bool(backend.app.conf.result_extended or children or "message" in spec)
+
+
+def packed(backend: RedisBackend, how: Ended, request: Context | None, job_id: str) -> Packed:
+    """Encode a result as KeyValueStoreBackend._store_result does, under this id."""
+    state, result, trace = how
+    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request or _NO_REQUEST)
+    expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
+    return Packed(backend.get_key_for_task(job_id), backend.encode(meta | {"task_id": job_id}), int(expires or 0))
+
+
+def _store(backend: RedisBackend, results: list[tuple[str, Packed]]) -> set[str]:
+    """Store all results in one round trip, each as RedisBackend._set does. Takes pairs of the job's id and a result;
+    returns the ids of the jobs whose results are all stored.
+    """
+    pipe = backend.client.pipeline(transaction=False)
+    for _, result in results:
+        pipe.set(result.key, result.value, ex=result.expires or None)
+        pipe.publish(result.key, result.value)
+    try:
+        replies = pipe.execute(raise_on_error=False)
+    except Exception as error:  # all that redis and the network raise
+        logger.warning("%d results are not stored yet: %s", len(results), error)
+        return set()
+    left = set()
+    for (job_id, _), stored in zip(results, replies[::2], strict=True):
+        if isinstance(stored, Exception):
+            logger.warning("job %s: its result is not stored yet: %s", job_id, stored)
+            left.add(job_id)
+    return {job_id for job_id, _ in results} - left
+
+
+def melted_into(store: Store, end: JobEnd) -> JobEnd:
+    """Add the submits that melted into a job, and the calls behind it. Once a job is over, no others can come."""
+    ids = [raw.decode() for raw in store.read("LRANGE", store.key("aliases", end.job.id), 0, -1)]
+    known = [Caller(*fields) for fields in callers(store, ids)]
+    others = tuple(caller.id for caller in known if not caller.task)
+    return end._replace(others=others, callers=tuple(caller for caller in known if caller.task))
+
+
+def recorded_error(app: Celery, job: Job) -> BaseException | None:
+    """Rebuild the exception of a record, as Celery's backends do from a stored result."""
+    if job.error is None:
+        return None
+    error = job.error
+    kept = {
+        "exc_type": error.get("type", "Exception"),
+        "exc_module": error.get("module"),
+        "exc_message": [error.get("message")],
+    }
+    try:
+        exception = app.backend.exception_to_python(kept)
+    except Exception:
+        exception = None
+    return raisable(exception, job) if isinstance(exception, BaseException) else RuntimeError(str(error.get("message")))

@@ -1,0 +1,280 @@
+"""The runner: started by a doorbell, it claims ready jobs that its node may run, one after the other, for one slice.
+
+    claim ─► attempt ─► finish and claim (one round trip) ─► attempt …
+                          └─► result and links: into the outbox
+
+The runner repeats a step with the same tokens until Redis answers, so that a lost reply changes nothing. The verdict
+`lost` means that another runner has the job, and our outcome does not count; `condemned`, that the clock is about to
+kill this process, which then ends itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from celery import Celery, signals
+from celery.app.task import Task
+from kombu.utils.encoding import safe_repr
+from kombu.utils.json import loads
+
+from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
+from coordinator.celery_patches.quiet_task import QuietTask
+from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
+from coordinator.fleet import processes
+from coordinator.fleet.board import Board
+from coordinator.jobs import chain
+from coordinator.jobs.current import CurrentJob, Undoing, working
+from coordinator.jobs.faults import log_double_fault
+from coordinator.jobs.record import TERMINAL, Job
+from coordinator.jobs.request import TELL_MELTED
+from coordinator.jobs.spec import Spec
+from coordinator.jobs.states import State
+from coordinator.lanes.client import Lanes
+from coordinator.locks.leases import would_deadlock
+from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
+from coordinator.runner.claim import Claim, claim_of
+from coordinator.runner.outbox import Outbox
+from coordinator.runner.own_lane import check_lanes
+from coordinator.runner.results import JobEnd, is_tracked, recorded_error
+from coordinator.runner.results_in_step import ResultsInStep
+from coordinator.runner.subresults import check_stored
+from coordinator.runner.task_events import TaskEvents
+from coordinator.store.client import Store
+from coordinator.store.times import milliseconds
+from coordinator.store.wire import Arg
+
+logger = logging.getLogger(__name__)
+
+_TASK_OPTIONS = {
+    "shared": False, "bind": True, "ignore_result": True, "send_events": False, "acks_late": False, "rate_limit": None,
+}  # fmt: skip
+_LAST = 1.0  # seconds
+
+
+class Place(NamedTuple):
+    """The worker that a process belongs to (its node, incarnation and board), with the lanes and the doorbells.
+
+    `node` is not the request's `hostname`, which is the machine's where Celery's fast tracing is off. `one_each`: a
+    runner ends after one job, since the worker limits the tasks or the memory of its processes.
+    """
+
+    node: str
+    lanes: Lanes
+    doorbells: Doorbells
+    incarnation: str
+    board: Board
+    one_each: bool = False
+
+
+class Tools:
+    """What the runners of one process share."""
+
+    def __init__(self, app: Celery, place: Place) -> None:
+        self.tracers = Tracers(app, place.node)
+        self.events = TaskEvents(app, place.node, place.board)
+        self.outbox = Outbox(app, place.lanes.store)
+        self.results = ResultsInStep(app, place.lanes.store, place.node)
+        self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
+
+    def flush(self) -> None:
+        """Wait a moment for what is still to be sent, before the process ends."""
+        self.outbox.flush(_LAST)
+        self.events.flush(_LAST)
+
+
+class Runner:
+    """Runs jobs for one slice on one node."""
+
+    def __init__(self, app: Celery, place: Place, tools: Tools) -> None:
+        self.node, lanes, _, incarnation, board, self._one_each = place
+        self.app = app
+        self.lanes = lanes
+        self.store: Store = lanes.store
+        self.incarnation = incarnation
+        self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
+        self.id = f"{processes.identity()}.{self._random[:12]}"
+        self._pen, self._times = board.pen(self.id), board.times
+        self._tools = tools
+        self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
+        self._results = tools.results
+        self._ttl = milliseconds(self.store.settings.lock_ttl)
+
+    def run(self, bell: str) -> int:
+        """Work until the slice is over or nothing is ready, and return the number of attempts.
+
+        An error is noted on the board before it is raised, and the clock puts the job back.
+        """
+        try:
+            count = self._work(bell)
+        except BaseException as error:
+            self._pen.fail(str(safe_repr(error)), signalled=is_signalled())
+            raise
+        self._pen.close()
+        return count
+
+    def _work(self, bell: str) -> int:
+        until, count = time.monotonic() + (0 if self._one_each else self.store.settings.slice), 0
+        token = self._token()
+        reply = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
+        while reply:
+            claim, count = claim_of(reply, token), count + 1
+            outcome = self._attempt(claim)
+            token = self._token() if time.monotonic() < until else ""
+            reply = self._finish(claim, outcome, token)
+        return count
+
+    def _token(self) -> str:
+        """A new token for a claim: 96 random bits and a number, always of the same length."""
+        return f"{self._random}{next(self._numbers):08x}"
+
+    def _attempt(self, claim: Claim) -> Outcome:
+        self._events.started(claim)
+        if self._is_tracked(claim):
+            self._outbox.began(claim.id, claim.task, self.node)
+        job = CurrentJob(
+            claim.id, claim.keys, claim.token, claim.fence, claim.nth, self.lanes, undoing_of(claim),
+            ttl=self.store.settings.lock_ttl,
+        )  # fmt: skip
+        mark = working.set(job)
+        usual = self.store.settings.retry_delay
+        self._pen.begin(claim.token, claim.time_limit, claim.id, claim.task)
+        try:
+            outcome = self._tracers.attempt(claim, usual)
+        finally:
+            self._pen.end()
+            working.reset(mark)
+        if outcome.kind == "succeeded":
+            self._times.note(claim.task, outcome.runtime)
+        if outcome.kind == "parked":
+            ids = loads(outcome.detail)["ids"]
+            try:
+                check_stored(job, ids)
+                check_lanes(job, ids)
+            except (NoRetry, WouldDeadlock) as error:
+                return replace(failed(claim, error, outcome.runtime, usual), kind="failed")
+        return outcome
+
+    def _is_tracked(self, claim: Claim) -> bool:
+        """True if the backend gets STARTED for this claim."""
+        tracked = self._tools.tracked
+        if claim.task not in tracked:
+            tracked[claim.task] = is_tracked(self.app, claim.task)
+        return tracked[claim.task] and not claim.undoing and "ignore_result" not in claim.spec
+
+    def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
+        """Record how the attempt ended, and claim the next job with this token; '' claims none."""
+        kind, detail, following = chain_end(claim, outcome)
+        args = (
+            claim.id,
+            claim.token,
+            kind,
+            detail,
+            milliseconds(outcome.delay),
+            outcome.most or "",
+            *following,
+            self.node,
+            self.id,
+            token,
+        )
+        result = self._results.of(claim, outcome) if kind == "succeeded" and not self._is_tracked(claim) else ()
+        reply: Iterable[object] | None
+        verdict, state, reply = self._insist("job_finish", *args, self._ttl, *result)
+        if verdict == b"deadlock":
+            error = would_deadlock(state.decode())
+            return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
+        if verdict == b"stored":
+            self._events.ended(claim, outcome, state.decode())
+        elif verdict in (b"accepted", b"shared"):
+            self._publish(claim, outcome, state.decode(), verdict == b"shared")
+        else:
+            logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())
+        if verdict == b"condemned":  # the clock's kill must not hit the next work of this process
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reply
+
+    def _publish(self, claim: Claim, outcome: Outcome, state: str, shared: bool) -> None:
+        """Send the events, and give the end of a job to the outbox. `shared`: other calls, skipped or melted into the
+        job, wait for it.
+        """
+        self._events.ended(claim, outcome, state)
+        if claim.undoing and outcome.error is not None:
+            log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
+        if state not in TERMINAL or not (claim.tell or shared):
+            return
+        job = _ended(claim, outcome, state, self.node)
+        error = recorded_error(self.app, job) if claim.undoing else outcome.error
+        melts = shared or claim.tell == TELL_MELTED
+        spec: Spec = {**claim.spec, "ignore_result": True} if outcome.ignored else claim.spec
+        end = JobEnd(job, spec, error, outcome.traceback, melts, children=outcome.children)
+        self._outbox.add(end, len(outcome.detail))
+
+    def _insist(self, step: str, *args: Arg) -> Any:
+        """Repeat a step until Redis answers, which is safe with the same tokens."""
+        pause = 0.05
+        while True:
+            try:
+                return self.store.step(step, *args)
+            except (StoreUnavailable, StoreRefused) as error:
+                logger.warning("%s; asking again", error)
+                time.sleep(pause)
+                pause = min(1.0, pause * 2)
+
+
+def install_runner(app: Celery, place: Callable[[], Place]) -> None:
+    """Register the task that a doorbell starts. `place` returns the place of the process that runs it."""
+    tools: dict[str, Tools] = {}
+
+    def run(task: Task, bell: str = "") -> int:
+        """Run one slice. A bell that a step of Redis put into the queue has the id of its message."""
+        here = place()
+        if here.node not in tools:
+            tools[here.node] = Tools(app, here)
+            bells = BellQueue(here.doorbells)  # rings from a thread, so that a broker that hangs delays no job
+            bells.start()
+            here.lanes.store.ringer = bells.ring
+        return Runner(app, here, tools[here.node]).run(bell or task.request.id)
+
+    def flush(**_: object) -> None:
+        for each in tools.values():
+            each.flush()
+
+    app.task(run, name=TASK, base=QuietTask, **_TASK_OPTIONS)
+    for ending in (signals.worker_process_shutdown, signals.worker_shutdown):
+        ending.connect(flush, weak=False)
+
+
+def chain_end(claim: Claim, outcome: Outcome) -> tuple[str, str, tuple[Arg, Arg, Arg]]:
+    """Kind and detail of the outcome for job_finish, and class, task and time limit of the next step."""
+    if outcome.kind == "replaced":
+        return "replaced", outcome.detail, chain.advance(loads(outcome.detail)[0])
+    if outcome.kind == "succeeded" and (step := claim.following) is not None:
+        return chain.end_of(claim.spec["rollback"] if claim.undoing else claim.spec, step, outcome.detail)
+    return outcome.kind, outcome.detail, ("", "", "")
+
+
+def undoing_of(claim: Claim) -> Undoing | None:
+    """What a rollback sees of its job; None for any other claim."""
+    if not claim.undoing:
+        return None
+    step = chain.laid(claim.spec, claim.step)
+    args = tuple(chain.arguments(claim.spec, claim.step, claim.value))
+    return Undoing(args, dict(step.get("kwargs", {})), claim.error, claim.value, claim.values)
+
+
+def _ended(claim: Claim, outcome: Outcome, state: str, node: str) -> Job:
+    error = loads(outcome.detail) if outcome.error else None
+    return Job(
+        id=claim.id, keys=claim.keys, state=cast(State, state), task=claim.task, args=claim.args, kwargs=claim.kwargs,
+        attempt=claim.nth, losses=claim.losses, node=node, fence=claim.fence,
+        submitted=None, taken=None, started=None, ended=datetime.now(UTC),
+        result=outcome.value, error=claim.error if claim.undoing else error, progress=None,
+    )  # fmt: skip

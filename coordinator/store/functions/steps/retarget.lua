@@ -1,0 +1,29 @@
+-- Retargeting: operators give jobs another task.
+
+local SEEN = {'state', 'phase', 'step', 'task', 'class', 'undo', 'home', 'was', 'spec'}
+
+-- Moves a ready job to the list of its new class, where the next claim looks for it.
+local function line_up(c, id, job)
+  if job.taken then return settle.put_back(c, id, job) end
+  ready.put(c, id, job.class, ready.group_of(job), redis.call('HGET', job.name, 'priority'))
+  base.add(c, 'readied', job)
+end
+
+-- job_retarget: gives a job that is not at work another task, for its next step or for later ones.
+-- args id seen why by fields…
+--   seen: its fields SEEN as the caller read them, joined by the byte 0; fields: names and values to write
+-- returns 1, or 0 if these fields changed: nothing was written; asked again: 0
+step.define('job_retarget', {'allow-oom'}, function(c, args)
+  local id, seen, why, by = unpack(args, 1, 4)
+  local job = record.read(c, id)
+  local now = redis.call('HMGET', c.P .. 'job:' .. id, unpack(SEEN))
+  for i = 1, #now do now[i] = now[i] or '' end
+  if not job or table.concat(now, '\0') ~= seen then return 0 end
+  local fields = submit.by_name(c, args, 5)
+  local moves = job.state == 'ready' and fields.class
+  if moves then ready.drop(c, id, job) end
+  record.note(c, id, 'retargeted', cjson.encode({why = why, by = by, at = c.wall}), unpack(args, 5))
+  job.task, job.class = fields.task or job.task, fields.class or job.class
+  if moves then line_up(c, id, job) end
+  return 1
+end)

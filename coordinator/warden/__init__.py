@@ -1,0 +1,1 @@
+"""The warden: two processes beside each worker, the clock and the errands."""

@@ -1,0 +1,95 @@
+"""The clock's process, which a worker spawns beside itself: `python -m coordinator.warden.clock FD`.
+
+The first line of its standard input is its charge, so that no secret stands on its command line. After each look it
+writes a byte to FD: 1 if its node is registered, 0 if it is no longer, a dot if it never was.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import sys
+import time
+from functools import partial
+from typing import TextIO
+
+from coordinator.diagnosis.status import warnings
+from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.fleet import processes
+from coordinator.fleet.nodes import About
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from coordinator.warden.clock.clock import Charge, Clock
+from coordinator.warden.companion import Companion, LineReader, outlive_signals, sign_of_life
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 20.0  # seconds of silence after which the errands are killed
+_FIRST = 180.0  # seconds until their first sign of life: they import the app
+
+
+def serve(clock: Clock, source: TextIO, errands: Companion) -> None:
+    """Step until the worker is gone, then sign off."""
+    charge = clock.charge
+    lines: queue.SimpleQueue[About] = queue.SimpleQueue()
+    worker = LineReader(source, charge.worker, lines.put)
+    worker.start()
+    first_line = {"node": charge.node, "incarnation": charge.incarnation, "clock": processes.identity()}
+    errands.look(lambda: first_line)
+    clock.sign()
+    while not worker.ended(clock.settings.sweep):
+        for _ in range(lines.qsize()):
+            clock.receive(lines.get())
+        clock.step()
+        errands.look(lambda: first_line)
+        if clock.errands_due:
+            errands.send({"look": 1})
+        clock.sign()
+    sign_off(clock)
+    errands.stop()
+    clock.board.close()
+
+
+def sign_off(clock: Clock) -> None:
+    """Sign off, and ask for as long as a lease: where Redis is away, no lease ends before it is back. Jobs may have
+    begun since the last beat, so an idle clock asks as long.
+    """
+    until = time.monotonic() + clock.settings.lock_ttl
+    while True:
+        try:
+            return clock.leave()
+        except CoordinatorError as error:
+            logger.warning("clock of %s could not sign off: %s", clock.charge.node, error)
+            if not isinstance(error, StoreUnavailable | StoreRefused) or time.monotonic() > until:
+                return
+        time.sleep(clock.settings.sweep)
+
+
+def warn(store: Store) -> None:
+    """Log why this Redis may lose jobs. Redis may be away or refuse to answer; the clock goes on all the same."""
+    try:
+        lines = warnings(store)
+    except Exception as error:
+        level = logging.ERROR if isinstance(error, SettingsError) else logging.INFO
+        logger.log(level, "cannot ask Redis how it keeps its data: %s", error)
+        return
+    for line in lines:
+        logger.warning("%s", line)
+
+
+def main() -> None:
+    outlive_signals()
+    logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/clock] %(message)s")
+    charge = Charge(**json.loads(sys.stdin.readline()))
+    store = Store(Settings.model_validate(charge.settings))
+    clock = Clock(store, charge, partial(sign_of_life, int(sys.argv[1])))
+    command = ["-m", "coordinator.warden.errands", charge.app]
+    errands = Companion("the errands", command, clock.board.folder / "errands", _PATIENCE, _FIRST)
+    store.ringer = lambda node, bell: errands.send({"node": node, "ring": bell})
+    warn(store)
+    serve(clock, sys.stdin, errands)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The clock, a process beside each worker: does everything of its node that depends on time.
+
+    beat      tells Redis that the node lives, and its load; rings overdue bells again
+    watch     looks after the runners of the node (watch.py): leases, limits, processes that are gone
+    sweep     one clock at a time, of any node: lapsed leases, retries that are due, dead and idle nodes, sorters
+
+The clock talks only to the coordinator's Redis, and imports neither Celery nor the app: no result backend, broker, user
+callback or import can delay it. Whatever may block belongs to the errands, another process.
+
+The worker spawns the clock and writes changes to its standard input, one JSON object a line. The end of that input
+means that the worker is gone: the clock kills the worker's processes, puts their jobs back, and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.fleet.board import Board
+from coordinator.fleet.nodes import About, Nodes
+from coordinator.fleet.run_times import Times, read
+from coordinator.lanes.client import Lanes
+from coordinator.sorters.sorter import STEP
+from coordinator.store.client import Store
+from coordinator.store.times import milliseconds
+from coordinator.store.values import Json
+from coordinator.warden.clock.watch import RunnerWatch, look_for_fault
+
+logger = logging.getLogger(__name__)
+
+_BELLS = 64
+BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only after all that are less than half full
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The first line that a worker sends to its clock.
+
+    `app`: where the errands import the Celery app from; `board`: the folder of its board; `settings`: the arguments of
+    `Settings`.
+    """
+
+    node: str
+    incarnation: str
+    worker: str
+    about: About
+    serves: list[str]
+    tasks: list[str]
+    app: str
+    board: str
+    settings: dict[str, Json]
+
+
+class Clock:
+    """The clock of one node. `notify` sends the worker a byte: a sign of life, and whether the node is registered."""
+
+    def __init__(self, store: Store, charge: Charge, notify: Callable[[bytes], object] = bytes) -> None:
+        self._notify, self._status = notify, b"."
+        self.store = store
+        self.settings = store.settings
+        self.lanes = Lanes(store)
+        self.nodes = Nodes(store)
+        self.board = Board(Path(charge.board))
+        self.watch = RunnerWatch(self.lanes, charge.node, charge.worker, self.board, self._get_on)
+        self.charge = charge
+        self.changed: About = {}
+        self.registered = False  # False: unknown, dead, or another living worker has the name
+        self.errands_due = False  # by the last beat
+        self._refused = False
+        self._next_load = self._beaten = 0.0  # monotonic
+        self._times: Times = {}  # as Redis has them
+        self.busy, self._swept = True, -1  # by the last beat; a node that was just registered looks for itself
+        self._drained = False  # drains for longer than drain_timeout: what still runs is handed over
+
+    def sign(self) -> None:
+        """Send the worker a sign of life. As long as the node was never registered that is a dot."""
+        if self.registered:
+            self._status = b"1"
+        elif self._status == b"1":
+            self._status = b"0"
+        self._notify(self._status)
+
+    def receive(self, line: About) -> None:
+        """Act on a worker's line: changed fields of the node, a job to cancel or revoke, or bells to ring again."""
+        changes = dict(line)
+        if changes.pop("rung", None):
+            self._ring_again()
+        for name, act in (("cancel", self.lanes.cancel), ("revoke", self.lanes.revoke)):
+            if job_id := changes.pop(name, None):
+                try:
+                    act(str(job_id), why="revoked", by="celery")
+                except CoordinatorError as error:
+                    logger.info("revoke of %s: %s", job_id, error)
+        self.changed.update(changes)
+        self.charge.about.update(changes)
+
+    def step(self) -> None:
+        """Beat, watch and sweep once. An error ends this step, not the clock."""
+        try:
+            self.beat()
+            if self.registered:
+                self.watch.step(self._drained, self.busy)
+                self._get_on()
+                if not 0 <= self._swept < milliseconds(self.settings.sweep * 0.9):
+                    self.sweep()
+        except (StoreUnavailable, StoreRefused) as error:
+            logger.warning("clock of %s: %s", self.charge.node, error)
+        except SettingsError as error:
+            self._refuse(f"{error}; until then it takes no work")
+        except Exception:
+            logger.exception("clock of %s", self.charge.node)
+
+    def _get_on(self) -> None:
+        """Give signs of life between two pieces of work, since Redis may be slow or the work long."""
+        self.sign()
+        if self.registered and time.monotonic() - self._beaten > self.settings.node_ttl / 4:
+            self._beaten = time.monotonic()  # a beat that finds the node dead extends leases, which calls this again
+            self.beat()
+
+    def _refuse(self, why: str) -> None:
+        """Log why the node cannot be registered, only the first time."""
+        if not self._refused:
+            logger.error("%s", why)
+        self._refused = True
+
+    def beat(self) -> None:
+        """Register the node, or renew its registration and read what Redis wants of it."""
+        charge = self.charge
+        if not self.registered:
+            done = self.nodes.register(charge.node, charge.incarnation, charge.about, charge.serves, charge.tasks)
+            if not done:
+                self._refuse(f"another living worker is named {charge.node}: this one takes no work")
+                return
+            self.registered, self._refused = True, False
+            self.busy, self._swept = True, -1
+            return
+        times: Times | None = None
+        if time.monotonic() >= self._next_load:
+            times = self._read_times()
+            self._next_load = time.monotonic() + self.settings.heartbeat
+            load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+            self.changed |= {
+                "load": round(load, 3),
+                "memory": round(memory, 3),
+                "braked": int(max(load, memory) > BRAKE),
+            }
+        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times)
+        self.changed, self._beaten = {}, time.monotonic()
+        if beat is None:
+            logger.warning("node %s was declared dead; registering again", charge.node)
+            self.watch.reclaim()
+            self.registered = False
+            return self.beat()
+        self.errands_due, self.busy, self._swept = beat.errands, beat.busy, beat.swept
+        self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
+        for bell in beat.bells:
+            if self.store.ringer:
+                self.store.ringer(charge.node, bell)
+
+    def _ring_again(self) -> None:
+        """Ring all bells that are on their way to this node, since its broker may have lost some. Without this, each
+        would wait as long again as it has waited.
+        """
+        try:
+            bells: list[bytes] = self.store.read("ZRANGE", self.store.key("rung", self.charge.node), 0, _BELLS - 1)
+        except CoordinatorError as error:
+            logger.info("bells of %s are rung later: %s", self.charge.node, error)
+            return
+        for bell in bells:
+            if self.store.ringer:
+                self.store.ringer(self.charge.node, bell.decode())
+
+    def _read_times(self) -> Times | None:
+        """Read how long the node's jobs run; None if there is nothing now, and was nothing before."""
+        before, self._times = self._times, read(self.board.folder)
+        return self._times if self._times or before else None
+
+    def sweep(self) -> None:
+        interval, until = milliseconds(self.settings.sweep * 0.9), time.monotonic() + self.settings.sweep / 2
+        while True:
+            gap, node = milliseconds(self.settings.gap), self.charge.node
+            _, lost, gone, due, more = self.store.step("sweep", interval, gap, node)
+            for job_id in lost:
+                self._get_on()
+                logger.warning("job %s: its lease ended", job_id.decode())
+                look_for_fault(self.lanes, job_id.decode())
+            for node in gone:
+                logger.warning("node %s is dead", node.decode())
+            if not more or time.monotonic() > until:
+                break
+            interval = 0
+        self.flush(due)
+
+    def flush(self, due: int) -> None:
+        """Flush the sorters that are due, for half a sweep at most, so that leases are renewed in time. The next sweep
+        continues.
+        """
+        until = time.monotonic() + self.settings.sweep / 2
+        while due and time.monotonic() < until:
+            due = self.store.step("sorter_flush", STEP)
+
+    def leave(self) -> None:
+        """Sign off after the worker is gone: stop its processes and put their jobs back, unless the node's name belongs
+        to another worker.
+        """
+        self.charge.about["ending"] = 1
+        self.beat()
+        if self.registered:
+            self.watch.leave()
+            self.nodes.leave(self.charge.node, self.charge.incarnation)

@@ -1,0 +1,46 @@
+"""The duty of the errands that sends results and links that no runner sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from celery import Celery
+
+from coordinator.lanes.client import Lanes
+from coordinator.runner.results import MOST_TRIES, JobEnd, melted_into, recorded_error, send
+from coordinator.store.client import Store
+
+logger = logging.getLogger(__name__)
+
+
+class Results:
+    """Sends overdue results and links of one app's jobs: the runner died, or the job ended without a runner."""
+
+    def __init__(self, store: Store, lanes: Lanes, app: Celery) -> None:
+        self.store = store
+        self.lanes = lanes
+        self.app = app
+
+    def step(self, get_on: Callable[[], None] = lambda: None) -> int:
+        """Send what is overdue, job by job, and call `get_on` before each. Returns the number of jobs."""
+        sent = 0
+        while overdue := self.store.step("notices_take", self.app.main, 1):
+            job_id, tries = overdue[0][0].decode(), overdue[0][1]
+            get_on()
+            try:
+                job = self.lanes.job(job_id)
+                trace = (job.error or {}).get("traceback", "")
+                end = JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
+                send(self.app, melted_into(self.store, end))
+            except Exception:
+                if tries < MOST_TRIES:
+                    logger.exception("could not send the end of job %s (try %d); trying again later", job_id, tries)
+                    continue
+                logger.exception("could not send the end of job %s in %d tries; giving up", job_id, tries)
+            self._sent([job_id])
+            sent += 1
+        return sent
+
+    def _sent(self, job_ids: list[str]) -> None:
+        self.store.step("notices_told", self.app.main, *job_ids)

@@ -1,0 +1,1 @@
+"""The inbox: takes requests from a queue of the broker."""

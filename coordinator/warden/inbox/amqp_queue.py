@@ -1,0 +1,107 @@
+"""A request queue on RabbitMQ, or another broker that speaks AMQP.
+
+It reads messages with py-amqp, since kombu would decompress a message on arrival, to whatever size. When the connection
+of the node that took a message ends, the broker gives the message to another node. A message keeps its tag only if its
+sender set a `message_id`; any other gets a new tag at each delivery.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from celery import Celery
+from kombu.connection import Connection
+from kombu.messaging import Producer
+
+from coordinator.broker.transport import CONFIRMED
+from coordinator.warden.inbox.as_it_is import request_queue
+from coordinator.warden.inbox.message import MOST
+from coordinator.warden.inbox.queue import DEAD, LEASE, LETTERS, UNREADABLE, Received
+
+_JSON = "application/json"
+_RECEIVED = 64  # unsettled messages of a node
+_HEARTBEAT = 20  # seconds
+_CONNECT = 2.0  # seconds
+_LONGEST = 200  # characters of a message_id that is a tag
+
+
+class AmqpQueue:
+    """The same as `RequestQueue`, on AMQP: `take` returns an unsettled message again after `LEASE` seconds.
+
+    The queue is durable; so are `<queue>.dead` and `<queue>.unreadable`.
+    """
+
+    def __init__(self, app: Celery, queue: str, node: str) -> None:
+        self._app = app
+        self._name = queue
+        self._tag = f"{node} {uuid.uuid4().hex}"
+        self._connection: Connection | None = None
+        self._channel: Any = None
+        self._received: dict[Received, float] = {}  # unsettled messages, and when `take` returns each
+
+    def take(self, seconds: float) -> Received | None:
+        connection, now = self._connect(), time.monotonic()
+        received = next((unsettled for unsettled, due in self._received.items() if due <= now), None)
+        if received is not None:
+            self._received[received] = now + LEASE
+            return received
+        try:
+            connection.drain_events(timeout=seconds)
+        except TimeoutError:
+            connection.heartbeat_check()
+        return None
+
+    def settle(self, received: Received) -> None:
+        self._channel.basic_ack(int(received.stored))
+        del self._received[received]
+
+    def refuse(self, received: Received, letter: str, place: str) -> None:
+        Producer(self._connect()).publish(
+            letter, exchange="", routing_key=f"{self._name}{place}", content_type=_JSON, content_encoding="utf-8"
+        )
+        self.settle(received)
+
+    def close(self) -> None:
+        """Close the connection: the broker gives unsettled messages to any node again."""
+        connection, self._connection, self._channel = self._connection, None, None
+        self._received.clear()
+        if connection is not None:
+            with suppress(Exception):
+                connection.release()
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            connection = self._connection = self._app.connection_for_read(
+                heartbeat=_HEARTBEAT, connect_timeout=_CONNECT, transport_options=CONFIRMED
+            )
+            self._channel = connection.channel()
+            self._channel.basic_qos(0, _RECEIVED, False)
+            queue = request_queue(self._name)(self._channel)
+            queue.declare()
+            for place in (DEAD, UNREADABLE):
+                request_queue(f"{self._name}{place}", LETTERS)(self._channel).declare()
+            queue.consume(self._tag, self._receive)
+        return self._connection
+
+    def _receive(self, message: Any) -> None:
+        body = message.body if isinstance(message.body, bytes) else str(message.body or "").encode()
+        about, delivery = message.properties, message.delivery_info
+        tag = about.get("message_id")
+        if not (isinstance(tag, str) and 0 < len(tag) <= _LONGEST):
+            tag = uuid.uuid4().hex
+        text = _text(about.get("content_type"), about.get("application_headers") or {}, body)
+        number, again = str(delivery["delivery_tag"]).encode(), bool(delivery["redelivered"])
+        self._received[Received(tag, text, number, len(body), again)] = 0.0
+
+
+def _text(kind: str | None, headers: dict[str, object], body: bytes) -> bytes:
+    """The message as it would stand on Redis: plain JSON unchanged, any other in kombu's envelope, a long one cut."""
+    if len(body) > MOST or (str(kind or _JSON).startswith(_JSON) and not headers.keys() & {"task", "compression"}):
+        return body[:MOST]
+    envelope = {"body": base64.b64encode(body).decode(), "content-type": kind, "headers": headers}
+    return json.dumps(envelope | {"properties": {"body_encoding": "base64"}}, default=str).encode()

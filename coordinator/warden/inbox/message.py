@@ -1,0 +1,75 @@
+"""Reads a message of a request queue: a plain JSON object, kombu's envelope around one, or a Celery task message.
+
+It does not use kombu, which decodes whatever the sender names (a pickle, a compression) and trusts the shape. A task
+message comes from `send_task(<queue>, kwargs={…})`, in protocol 2; one with options that a request cannot honour is
+refused, and the reason names them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import cast
+
+from coordinator.store.values import Json
+
+MOST = 16 * 1024  # bytes of a message
+
+_NOT_HONOURED = ("eta", "expires", "callbacks", "errbacks", "chain", "chord", "taskset", "group")
+
+
+def read(message: bytes, queue: str, size: int) -> tuple[dict[str, Json], Json]:
+    """Parse the message: its object, and the id of a task message, else None. `size`: its bytes before it was cut.
+
+    Raises ValueError, whose text says what is wrong.
+    """
+    if size > MOST:
+        raise ValueError(f"the message has {size} bytes; the inbox takes at most {MOST}")
+    data = _object(_json(message), "the message")
+    if not {"body", "properties"} <= data.keys():
+        return data, None
+    headers = _object(data.get("headers") or {}, "headers")
+    body = _json(_body(data, headers))
+    if "task" not in headers:
+        return _object(body, "the body"), None
+    if headers["task"] != queue:
+        raise ValueError(f"a message of the task {headers['task']!r}: this inbox takes only {queue!r}")
+    if not isinstance(body, list) or len(body) != 3:
+        raise ValueError("the body of a task message is [args, kwargs, options]")
+    if body[0]:
+        raise ValueError("the message has positional arguments: give them by name")
+    options = headers | _object(body[2] or {}, "options")
+    if wrong := [name for name in _NOT_HONOURED if options.get(name)]:
+        raise ValueError(f"a request cannot honour {', '.join(wrong)}")
+    return _object(body[1] or {}, "kwargs"), headers.get("id")
+
+
+def _json(text: bytes) -> Json:
+    try:
+        return cast(Json, json.loads(text.decode()))
+    except UnicodeDecodeError:
+        raise ValueError("not JSON: not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _object(value: Json, name: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name}: a JSON object, not {type(value).__name__}")
+    return value
+
+
+def _body(data: dict[str, Json], headers: dict[str, Json]) -> bytes:
+    kind, body = data.get("content-type"), data["body"]
+    if not isinstance(kind, str) or kind.partition(";")[0].strip().lower() != "application/json":
+        raise ValueError(f"content-type {kind!r}: the inbox reads only application/json")
+    if headers.get("compression"):
+        raise ValueError("the body is compressed: the inbox reads only plain JSON")
+    if not isinstance(body, str):
+        raise ValueError(f"the body is a text, not {type(body).__name__}")
+    if _object(data["properties"], "properties").get("body_encoding") != "base64":
+        return body.encode(errors="surrogatepass")
+    try:
+        return base64.b64decode(body, validate=True)
+    except ValueError as error:
+        raise ValueError(f"the body is not base64: {error}") from None

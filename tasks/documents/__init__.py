@@ -1,0 +1,7 @@
+"""Documents that every node and beat keeps on disk; a change reaches all of them, or none."""
+
+from tasks.documents.document import Document
+from tasks.documents.errors import Changed, NotInReplicaSet, StaleFence, UpdatePending
+from tasks.documents.registry import Documents
+
+__all__ = ["Changed", "Document", "Documents", "NotInReplicaSet", "StaleFence", "UpdatePending"]

@@ -1,0 +1,56 @@
+"""The documents of an installation by name: which ones nodes and beats keep, and this process's view of each."""
+
+from __future__ import annotations
+
+import atexit
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from coordinator import Coordinator
+from tasks.documents.copies import Copies
+from tasks.documents.document import Document
+from tasks.documents.replica import Replica
+from tasks.documents.replica_set import label_of, outside
+
+
+class Documents:
+    """The documents by name. `root`: the folder of this machine's copies."""
+
+    def __init__(self, coordinator: Coordinator, root: Path) -> None:
+        self._coordinator, self._folder = coordinator, root
+        self.kept: list[str] = []
+        self._served: dict[str, Replica] = {}
+        self._documents: dict[tuple[str, str], Document] = {}
+
+    def keep(self, name: str) -> None:
+        """Have every node and beat keep copies of this document."""
+        self.kept.append(name)
+        self._coordinator.warden_plugin(lambda node: self._replica(name, node))
+        self._coordinator.needed_labels[label_of(name)] = lambda store: outside(store, name)
+
+    def serve(self) -> list[Replica]:
+        """Keep copies in this process, a beat. Several beats of one machine take different names."""
+        replicas = [self._replica(name, f"beat@{socket.gethostname()}", several=True) for name in self.kept]
+        for replica in replicas:
+            with suppress(OSError):  # its thread tries again
+                replica.begin()
+            self._served[replica.document.name] = replica
+            replica.start()
+            atexit.register(replica.stop)  # else the next update waits until Redis notices the silence
+        return replicas
+
+    def __getitem__(self, name: str) -> Document:
+        """The document as this process sees it: on the disk of its node or beat, else in Redis."""
+        member = self._served[name].name if name in self._served else self._coordinator.node
+        if (name, member) not in self._documents:
+            copies = Copies(self._root / member, name) if member and name in self.kept else None
+            self._documents[name, member] = Document(self._coordinator.store, name, copies)
+        return self._documents[name, member]
+
+    @property
+    def _root(self) -> Path:
+        return self._folder / self._coordinator.settings.prefix
+
+    def _replica(self, name: str, member: str, several: bool = False) -> Replica:
+        return Replica(self._coordinator.store, name, member, self._root, several)

@@ -1,0 +1,223 @@
+"""Grabs: one process wins an instance, the others learn who, and how it ends."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from subprocess import PIPE
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator, Grab, InvalidJob, WouldDeadlock
+from coordinator.jobs.instances import lane_of
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+from tests.harness.warm import start
+
+LONGEST = 200
+
+
+@pytest.fixture
+def other(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
+    client = Coordinator(url=redis_server.url(0), prefix=prefix)
+    yield client
+    client.store.close()
+
+
+def test_one_wins_and_the_others_learn_at_once_who_did_and_log_it_once(
+    coordinator: Coordinator, other: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    won = coordinator.grab("timer", 7, "first")
+    assert (won.won, won.state, won.attempt) == (True, "running", 1)
+    lost = other.grab("timer", "7", "second", on_losing="incomplete")
+    assert (lost.won, lost.state, lost.fence) == (False, "incomplete", won.fence)
+    assert lost.winner == won.winner
+    assert lost.winner
+    assert lost.winner.identifier == "first"
+    assert caplog.messages == [f"grab timer 7: second lost to first ({lost.winner.host}, pid {lost.winner.pid})"]
+    won.complete()
+
+
+MANY = """
+import sys
+from coordinator import Coordinator
+client = Coordinator(url=sys.argv[1], prefix=sys.argv[2])
+print(*(number for number in range(100) if client.grab("many", number, sys.argv[3]).won))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def test_ten_processes_grab_a_hundred_instances_and_win_each_once(redis_server: RedisServer, prefix: str) -> None:
+    argv = ["-c", MANY, redis_server.url(0), prefix]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(start([*argv, str(number)], stdin=PIPE, stdout=PIPE)) for number in range(10)]
+        wins: Counter[str] = Counter()
+        for process in processes:
+            assert process.stdout
+            wins.update(process.stdout.readline().split())
+        for process in processes:
+            process.communicate()
+    assert wins == Counter(str(number) for number in range(100))
+
+
+def test_of_two_at_once_one_wins_in_each_round(coordinator: Coordinator, other: Coordinator) -> None:
+    both, wins = threading.Barrier(2), Counter[int]()
+
+    def compete(client: Coordinator) -> None:
+        for number in range(1_000):
+            both.wait(30)
+            grab = client.grab("round", number, "the same identifier")
+            if grab.won:
+                wins[number] += 1
+                grab.complete()
+
+    threads = [threading.Thread(target=compete, args=[client]) for client in (coordinator, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wins == Counter(range(1_000))
+
+
+def test_a_completed_instance_is_never_grabbed_again_and_shows_its_winner_and_result(coordinator: Coordinator) -> None:
+    with coordinator.grab("job", "a", "one") as grab:
+        grab.complete({"rows": 3})
+    for _ in range(2):
+        late = coordinator.grab("job", "a", "two")
+        assert (late.won, late.state, late.result) == (False, "complete", {"rows": 3})
+        assert late.winner
+        assert late.winner.identifier == "one"
+        assert late.wait(1) == "complete"
+
+
+def test_leaving_completes_and_an_exception_fails_so_that_it_may_be_grabbed_again(coordinator: Coordinator) -> None:
+    with pytest.raises(ValueError, match="bad"), coordinator.grab("job", "a", "one") as failing:
+        raise ValueError("bad")
+    assert (failing.state, failing.reason) == ("failed", "ValueError: bad")
+    with coordinator.grab("job", "a", "two") as again:
+        assert (again.won, again.attempt) == (True, 2)
+        assert again.fence > failing.fence
+    assert again.state == "complete"
+    (seen,) = coordinator.grabs("job")
+    assert (seen.state, seen.attempt, seen.winner and seen.winner.identifier) == ("complete", 2, "two")
+
+
+@pytest.mark.parametrize("end", ["complete", "failed"])
+def test_a_loser_hears_the_end_at_once(coordinator: Coordinator, other: Coordinator, end: str) -> None:
+    grab = coordinator.grab("job", "a", "one")
+    loser, heard = other.grab("job", "a", "two", on_losing="incomplete"), list[tuple[str, float]]()
+    thread = threading.Thread(target=lambda: heard.append((loser.wait(10), time.monotonic())))
+    thread.start()
+    channel = coordinator.store.key("grabbed", lane_of("job", "a"))
+    wait_until(lambda: coordinator.store.read("PUBSUB NUMSUB", channel)[0][1] == 1)
+    since = time.monotonic()
+    (grab.complete if end == "complete" else grab.fail)("because")
+    thread.join()
+    assert heard[0][0] == end == loser.state
+    assert heard[0][1] - since < 0.9, "the poll alone takes a second"
+    assert "because" in (loser.result, loser.reason)
+    assert not loser.won
+
+
+@pytest.mark.parametrize(
+    ("on_losing", "state"), [("incomplete", "incomplete"), ("complete", "complete"), ("wait", "waiting")]
+)
+def test_the_state_of_a_loser_is_the_one_that_it_asked_for(
+    coordinator: Coordinator, on_losing: str, state: str
+) -> None:
+    grab = coordinator.grab("job", "a", "one")
+    assert coordinator.grab("job", "a", "two", on_losing=on_losing).state == state  # type: ignore[arg-type]
+    grab.complete()
+
+
+@pytest.mark.parametrize("name", ["", " \n", "a\x1fb", "x" * (LONGEST + 1), None, 1.5])
+def test_a_name_that_cannot_be_one_is_refused_and_says_which(coordinator: Coordinator, name: object) -> None:
+    for place, names in {
+        "key": (name, "i", "who"), "instance": ("k", name, "who"), "identifier": ("k", "i", name),
+    }.items():  # fmt: skip
+        with pytest.raises(InvalidJob, match=place):
+            coordinator.grab(*names)  # type: ignore[arg-type]
+    assert coordinator.grabs() == []
+
+
+def test_names_of_any_script_and_length_are_their_own_instances(coordinator: Coordinator) -> None:
+    names = [("a@b", "c"), ("a", "b@c"), ("a/b", "c"), ("a", "b/c"), ("日" * LONGEST, "ж" * LONGEST)]
+    for key, instance in names:
+        with coordinator.grab(key, instance, "ö" * LONGEST) as grab:
+            assert grab.won
+    assert {(one.key, one.instance) for one in coordinator.grabs()} == set(names)
+
+
+def test_instances_do_not_wait_for_each_other_and_no_lane_of_a_job_is_in_their_way(coordinator: Coordinator) -> None:
+    with (
+        coordinator.lock("job"),
+        coordinator.lock("grab/job/a"),
+        coordinator.grab("job", "a", "one") as one,
+        coordinator.grab("job", "b", "two") as two,
+    ):
+        assert (one.won, two.won) == (True, True)
+
+
+def test_a_kept_record_ends_with_keep(coordinator: Coordinator) -> None:
+    coordinator.grab("job", "a", "one", ttl=0.3, keep=0.5).complete()
+    assert coordinator.grabs("job")[0].state == "complete"
+    wait_until(lambda: coordinator.grabs("job") == [])
+    assert coordinator.grab("job", "a", "two", ttl=0.3, keep=0.5).won
+    wait_until(lambda: coordinator.grab("job", "a", "three", ttl=0.3, keep=0.5).winner is not None)
+
+
+def test_a_function_runs_for_the_call_that_wins(coordinator: Coordinator) -> None:
+    calls: list[int] = []
+
+    @coordinator.run_once(key="nightly", instance=lambda day, **_: day, identifier="server 1")
+    def work(day: int, factor: int = 2) -> int:
+        calls.append(day)
+        if day == 13:
+            raise ValueError("unlucky")
+        return day * factor
+
+    first, second = work(4, factor=3), work(4)
+    assert isinstance(first, Grab)
+    assert isinstance(second, Grab)
+    assert (first.won, first.result, second.won, second.result, calls) == (True, 12, False, 12, [4])
+    with pytest.raises(ValueError, match="unlucky"):
+        work(13)
+    assert {one.instance: one.state for one in coordinator.grabs("nightly")} == {"4": "complete", "13": "failed"}
+
+
+def test_a_celery_task_that_grabs_gives_json(coordinator: Coordinator) -> None:
+    app = Celery("grabs", broker="memory://", set_as_current=False)
+
+    @app.task
+    @coordinator.run_once(key="nightly", instance=str, identifier="server 1")
+    def work(day: int) -> int:
+        return day + 1
+
+    won, lost = work.apply([5]).get(), work.apply([5]).get()
+    assert (won["won"], won["result"], lost["won"], lost["result"]) == (True, 6, False, 6)
+    assert lost["winner"]["identifier"] == "server 1"
+
+
+def test_what_is_asked_for_must_make_sense(coordinator: Coordinator) -> None:
+    with pytest.raises(InvalidJob, match="on_losing is one of incomplete, complete, wait"):
+        coordinator.grab("job", "a", "one", on_losing="give up")  # type: ignore[arg-type]
+    with pytest.raises(InvalidJob, match="attempts is a whole number from 1"):
+        coordinator.grab("job", "a", "one", attempts=0)
+    with pytest.raises(InvalidJob, match="ttl is at least"):
+        coordinator.grab("job", "a", "one", ttl=0)
+    with (
+        coordinator.grab("job", "a", "one"),
+        pytest.raises(WouldDeadlock, match="job a is its own already"),
+        coordinator.grab("job", "a", "two"),
+    ):
+        pass
+    with (
+        coordinator.grab("job", "b", "one"),
+        pytest.raises(InvalidJob, match="not ours; its state is waiting"),
+    ):
+        coordinator.grab("job", "b", "two").complete()

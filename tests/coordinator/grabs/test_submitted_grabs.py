@@ -1,0 +1,234 @@
+"""Submits with an instance: one job among all does it, once, and the submits that lose learn who has it."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator, InvalidJob, StoreUnavailable, Submission
+from coordinator.jobs.instances import lane_of
+from tests.harness.hand_node import Puppet, sketch
+from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_until
+
+LANE = lane_of("report", "a")
+
+
+@pytest.fixture
+def node(coordinator: Coordinator) -> Puppet:
+    puppet = Puppet(coordinator.store, "cn1@host")
+    puppet.up()
+    return puppet
+
+
+def submit(node: Puppet, job_id: str, instance: object = "a", **options: Any) -> Submission:
+    return node.submit("report", job_id=job_id, instance=instance, **options)
+
+
+def test_the_first_wins_and_a_second_loses_and_learns_who_has_it(node: Puppet, coordinator: Coordinator) -> None:
+    first = submit(node, "one")
+    assert (first.outcome, first.won, first.state, first.accepted) == ("started", True, "running", True)
+    lost = submit(node, "two")
+    assert (lost.outcome, lost.won, lost.state, lost.job_id) == ("lost", False, "incomplete", "one")
+    assert not lost.accepted
+    assert lost.winner
+    assert (lost.winner.identifier, lost.winner.node) == ("one", "")
+    taken = node.take(runner="4711.99.abc")
+    assert taken
+    winner = submit(node, "three").winner
+    assert winner
+    assert tuple(winner) == ("one", "host", 4711, "cn1@host")
+    (seen,) = coordinator.grabs("report")
+    assert (seen.state, seen.attempt, seen.fence, seen.instance) == ("running", 1, taken.fence, "a")
+    node.finish(taken)
+    assert node.order() == []
+
+
+def test_an_instance_that_is_complete_is_not_done_again_and_shows_its_result(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    submit(node, "one")
+    assert node.order() == ["one"]
+    for job_id in ("two", "three"):
+        lost = submit(node, job_id)
+        assert (lost.outcome, lost.state, lost.result, lost.job_id) == ("lost", "complete", "detail", "one")
+    assert node.order() == []
+    (seen,) = coordinator.grabs("report")
+    assert (seen.state, seen.value) == ("complete", "detail")
+    assert seen.ended
+
+
+def test_a_failed_instance_may_be_submitted_again_and_gets_a_greater_attempt_and_fence(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    submit(node, "one")
+    first = node.must_take()
+    node.finish(first, "failed")
+    assert [(one.state, one.value) for one in coordinator.grabs("report")] == [("failed", "detail")]
+    again = submit(node, "two")
+    assert (again.outcome, again.won, again.result) == ("started", True, None)
+    second = node.must_take()
+    (seen,) = coordinator.grabs("report")
+    assert (seen.state, seen.attempt, seen.fence, seen.ended, seen.value) == ("running", 2, second.fence, None, None)
+    assert second.fence > first.fence
+    node.finish(second)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired", "rolled_back"])
+def test_whatever_ends_a_job_badly_frees_its_instance(node: Puppet, coordinator: Coordinator, end: str) -> None:
+    undo = {"rollback": {"task": "shop.other"}} if end == "rolled_back" else {}
+    submit(node, "one", **undo, options={"expires": -1} if end == "expired" else {})
+    if end == "rolled_back":
+        node.finish(node.must_take(), "failed")
+        assert submit(node, "two").outcome == "lost", "its rollback has not run yet"
+    if end == "cancelled":
+        coordinator.cancel("one")
+    node.order()
+    node.sweep()
+    assert coordinator.job("one").state == end
+    assert submit(node, "two").won
+    assert node.order() == ["two"]
+
+
+def test_a_job_that_is_tried_again_or_held_keeps_its_instance(node: Puppet, coordinator: Coordinator) -> None:
+    submit(node, "one", max_attempts=2, on_failure="hold")
+    assert node.finish(node.must_take(), "raised").state == "retrying"
+    assert submit(node, "two").outcome == "lost"
+    node.sweep()
+    last = node.must_take()
+    assert coordinator.grabs("report")[0].fence == last.fence
+    assert node.finish(last, "raised").state == "held"
+    assert submit(node, "two").outcome == "lost"
+    coordinator.retry("one")
+    assert node.order() == ["one"]
+    assert coordinator.grabs("report")[0].state == "complete"
+
+
+def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_wins(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    submit(node, "one")
+    first = node.must_take()
+    assert coordinator.release_grab("report", "a", why="it hangs", by="ann") == "one"
+    assert submit(node, "two").outcome == "lost", "its process is stopped first"
+    node.finish(first)
+    assert coordinator.job("one").state == "cancelled"
+    assert submit(node, "two").won
+    (seen,) = coordinator.grabs("report")
+    assert (seen.attempt, seen.earlier[0].state, seen.earlier[0].value) == (
+        2, "failed", {"type": "Cancelled", "message": "it hangs", "by": "ann"},
+    )  # fmt: skip
+    assert coordinator.release_grab("report", "a", why="it waits") == "two"
+    assert coordinator.job("two").state == "cancelled"
+
+
+def test_an_operators_retry_does_nothing_where_another_has_done_the_instance_since(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    submit(node, "one")
+    node.finish(node.must_take(), "failed")
+    submit(node, "two")
+    assert coordinator.retry("one") == "failed"
+    assert node.order() == ["two"]
+    assert coordinator.retry("one") == "failed"
+    assert node.order() == []
+    submit(node, "three", "b")
+    node.finish(node.must_take(), "failed")
+    assert coordinator.retry("three") == "ready"
+    assert submit(node, "four", "b").outcome == "lost"
+    assert node.order() == ["three"]
+    assert {one.instance: (one.state, one.attempt) for one in coordinator.grabs("report")} == {
+        "a": ("complete", 2), "b": ("complete", 2),
+    }  # fmt: skip
+
+
+def test_the_same_submit_asked_again_is_its_own_win_also_when_its_record_is_gone(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    submit(node, "one")
+    again = submit(node, "one")
+    assert (again.outcome, again.won, again.state, again.job_id) == ("duplicate", True, "running", "one")
+    node.order()
+    coordinator.store._client.delete(coordinator.store.key("job", "one"))
+    late = submit(node, "one")
+    assert (late.outcome, late.won, late.state, late.result) == ("duplicate", True, "complete", "detail")
+    assert node.order() == []
+
+
+def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, prefix: str, node: Puppet) -> None:
+    behind = Coordinator(url=proxy.url(0), prefix=prefix, timeout=0.5)
+    try:
+        assert behind.counts()["created"] == 0
+        proxy.lose_reply(b"job_submit")
+        request = sketch("report", job_id="one", instance="a")
+        with pytest.raises(StoreUnavailable):
+            behind._core.submit(request)
+        assert proxy.lost.is_set()
+        assert (told := behind._core.submit(request)).won, told
+    finally:
+        behind.store.close()
+    assert node.order() == ["one"]
+
+
+def test_jobs_and_processes_compete_for_the_same_instance(node: Puppet, coordinator: Coordinator) -> None:
+    submit(node, "one")
+    lost = coordinator.grab("report", "a", "server 1")
+    assert (lost.won, lost.winner and lost.winner.identifier) == (False, "one")
+    heard: list[str] = []
+    thread = threading.Thread(target=lambda: heard.append(lost.wait(10)))
+    thread.start()
+    channel = coordinator.store.key("grabbed", LANE)
+    wait_until(lambda: coordinator.store.read("PUBSUB NUMSUB", channel)[0][1] == 1)
+    since = time.monotonic()
+    node.order()
+    thread.join()
+    assert (heard, lost.result) == (["complete"], "detail")
+    assert time.monotonic() - since < 0.9, "the poll alone takes a second"
+    with coordinator.grab("report", "b", "server 1") as grab:
+        lost_to = submit(node, "two", "b")
+        assert (lost_to.outcome, lost_to.winner) == ("lost", grab.winner)
+    assert submit(node, "two", "b").state == "complete"
+    dead = coordinator.grab("report", "c", "server 1", ttl=0.2)
+    assert dead._lease
+    dead._grabber.renewer.drop(dead._lease)
+    wait_until(lambda: submit(node, "three", "c").won)
+    assert node.order() == ["three"]
+    assert coordinator.grabs("report")[0].attempt == 2
+
+
+def test_instances_wait_for_nobody_and_have_the_turn_of_their_keys_group(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    node.submit("report", job_id="plain")
+    for instance in (1, 2, "x/y"):
+        assert submit(node, f"of {instance}", instance).outcome == "started"
+    assert sorted(node.order()) == ["of 1", "of 2", "of x/y", "plain"]
+    node.submit("a/report", job_id="grouped", instance="x/y")
+    store = coordinator.store
+    assert store._client.lrange(store.key("ready", "shop\ncelery"), 0, -1) == [b"a"]
+    node.order()
+
+
+def test_many_are_submitted_in_one_round_trip_and_each_learns_its_own(node: Puppet) -> None:
+    asked = [sketch("report", job_id=f"j{number}", instance=number % 2) for number in range(4)]
+    told = node.lanes.submit_many(asked)
+    assert [(one.outcome, one.won, one.job_id) for one in told] == [
+        ("started", True, "j0"), ("started", True, "j1"), ("lost", False, "j0"), ("lost", False, "j1"),
+    ]  # fmt: skip
+    assert sorted(node.order()) == ["j0", "j1"]
+
+
+def test_what_makes_no_sense_with_an_instance_is_refused() -> None:
+    for options, named in (
+        ({"keys": ["a", "b"]}, "one key, not to 2"),
+        ({"instance": ""}, "the instance of a grab"),
+        ({"keys": "k" * 201}, "the key of a grab"),
+        ({"when_busy": "skip"}, "no when_busy"),
+        ({"max_waiting": 1}, "no max_waiting"),
+        ({"keep_instance": 0}, "keep_instance is seconds above 0"),
+        ({"keep_instance": 1, "instance": None}, "keep_instance is for a submit with an instance"),
+    ):
+        given: dict[str, Any] = {"keys": "report", "instance": "a"} | options
+        with pytest.raises(InvalidJob, match=named):
+            sketch(given.pop("keys"), **given)

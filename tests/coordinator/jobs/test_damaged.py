@@ -1,0 +1,144 @@
+"""A record that cannot be read is shown as damaged, and stops nobody."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator, StoreRefused, UnknownJob
+from coordinator.cli.format import as_json
+from coordinator.diagnosis.status import list_jobs, status_of
+from coordinator.jobs.backoff import delay_of_job
+from coordinator.jobs.current import CurrentJob
+from coordinator.jobs.record import fields
+from coordinator.warden.clock.watch import look_for_fault
+from coordinator.warden.errands.parked import Parked
+from coordinator.warden.errands.results import Results
+from tests.harness.command import Call, loaded
+from tests.harness.hand_node import Puppet
+
+JUNK = b"\xff{"
+
+
+@pytest.fixture
+def shop(node: Puppet) -> Iterator[Puppet]:
+    """One job in each state that a record keeps long, and one that waits behind each."""
+    node.submit("held", job_id="held", on_failure="hold")
+    node.finish(node.must_take(), "failed")
+    node.submit("parked", job_id="parked")
+    parked = node.must_take()
+    node.store.step("job_finish", parked.id, parked.token, "parked", '{"ids": ["other"], "one": true}', 0, "", "", "",
+                    "", "one", parked.runner, "", 60000)  # fmt: skip
+    node.submit("retrying", job_id="retrying", max_attempts=2)
+    node.finish(node.must_take(), "raised", delay=1)
+    node.submit("over", job_id="over", tell=True)
+    node.finish(node.must_take(), "failed")
+    node.submit("succeeded", job_id="succeeded")
+    node.finish(node.must_take())
+    node.submit("running", job_id="running", rollback={"task": "shop.other"})
+    taken = node.must_take()
+    CurrentJob("running", ("running",), taken.token, 1, 1, node.lanes).progress(1, 2)
+    for key in ("held", "parked", "retrying", "running"):
+        node.submit(key, job_id=f"behind-{key}")
+    yield node
+    client: Any = node.store._client
+    client.unlink(*client.scan_iter(node.store.prefix + "*", 1000))
+
+
+def test_a_progress_that_is_no_whole_number_is_refused(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    with pytest.raises(TypeError):
+        CurrentJob("j", ("a",), taken.token, 1, 1, node.lanes).progress(0.5, 1.0)  # type: ignore[arg-type]
+    assert node.lanes.job("j").progress is None
+    node.finish(taken)
+
+
+def test_the_commands_show_a_damaged_record_and_all_others(node: Puppet, call: Call, coordinator: Coordinator) -> None:
+    node.submit("a", job_id="j")
+    node.submit("a", job_id="k")
+    node.store._client.hset(node.store.key("job", "j"), "progress", "0.5/1.0")
+    assert {job["id"]: job["damaged"] for job in loaded(call("jobs", "--json"))} == {"j": ["progress"], "k": []}
+    assert "ready (damaged)" in call("jobs").stdout
+    assert "progress" in call("job", "j").stdout.partition("damaged")[2].splitlines()[0]
+    assert coordinator.why("k")[-1] == "the record of job j is damaged: progress"
+    assert node.order() == ["j", "k"]
+
+
+def test_a_damaged_field_whichever_it_is_stops_nobody(shop: Puppet, coordinator: Coordinator) -> None:
+    client: Any = shop.store._client
+    app = Celery("shop", backend="cache+memory://", set_as_current=False)
+    errands = (Parked(shop.lanes, app), Results(shop.store, shop.lanes, app))
+    names = [job.id for job in list_jobs(shop.store)]
+    for job_id in names:
+        for name, value in client.hgetall(shop.store.key("job", job_id)).items():
+            client.hset(shop.store.key("job", job_id), name, JUNK)
+            client.zadd(shop.store.key("parked", "shop"), {"parked": 1})
+            client.zadd(shop.store.key("unsent", "shop"), {"over": 1})
+            try:
+                assert {job.id for job in list_jobs(shop.store)} == set(names)
+                list_jobs(shop.store, key="held", state="held")
+                assert as_json([shop.lanes.job(one) for one in names])
+                for one in names:
+                    assert coordinator.why(one)
+                assert status_of(shop.store).nodes
+                assert coordinator.lanes()
+                delay_of_job(shop.store, job_id)
+                look_for_fault(shop.lanes, job_id)
+                for errand in errands:
+                    errand.step()
+            except Exception as error:
+                error.add_note(f"{job_id}: {name}")
+                raise
+            client.hset(shop.store.key("job", job_id), name, value)
+
+
+@pytest.mark.parametrize("name", ["keys", "limits", "class"])
+def test_a_sweep_and_a_renewal_go_on_behind_a_damaged_record(shop: Puppet, name: str) -> None:
+    """Its retry, its lease and its lifetime are all over, and so are those of another."""
+    client: Any = shop.store._client
+    shop.submit("last", job_id="last", max_attempts=2)
+    while (taken := shop.must_take()).id != "last":
+        shop.finish(taken)
+    (token,) = fields(shop.store, "running", "token")
+    running = taken._replace(id="running", token=token)
+    for job_id in ("retrying", "running"):
+        client.hdel(shop.store.key("job", job_id), name)
+    assert shop.renew(running, taken)[1]
+    shop.finish(taken, "raised", delay=10**6)
+    client.zadd(shop.store.key("leases"), {"running": 1})
+    client.zadd(shop.store.key("expiry"), {"parked": 1, "retrying": 0, "held": 2})
+    client.zadd(shop.store.key("due"), {"retrying": 1, "last": 2})
+    shop.sweep()
+    assert (shop.lanes.job("last").state, shop.lanes.job("held").state) == ("ready", "expired")
+    with pytest.raises(UnknownJob):
+        shop.lanes.job("other")
+
+
+def test_what_a_user_may_not_do_is_said_and_taken_for_no_damage(node: Puppet) -> None:
+    client: Any = node.store._client
+    node.submit("a", job_id="j")
+    client.execute_command("ACL", "SETUSER", "default", "-sismember")
+    try:
+        with pytest.raises(StoreRefused, match="forbids that to this user"):
+            node.take()
+    finally:
+        client.execute_command("ACL", "SETUSER", "default", "+@all")
+
+
+@pytest.mark.parametrize("name", ["keys", "limits", "task"])
+def test_the_end_of_a_job_goes_on_past_a_damaged_one_that_is_next(node: Puppet, name: str) -> None:
+    """One that waits in its lane and becomes ready by this end, and one that is ready already."""
+    client: Any = node.store._client
+    node.submit("a", job_id="first")
+    first = node.must_take()
+    node.submit("a", job_id="damaged and waiting")
+    node.submit("b", job_id="damaged and ready")
+    node.submit("c", job_id="other")
+    for job_id in ("damaged and waiting", "damaged and ready"):
+        client.hdel(node.store.key("job", job_id), name)
+    verdict, state, given = node.finish(first, next_token="next")
+    assert (verdict, state, given and given.id) == ("accepted", "succeeded", "other")
+    assert given
+    assert node.finish(given).state == "succeeded"

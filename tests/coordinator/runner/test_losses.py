@@ -1,0 +1,226 @@
+"""Processes that die, pause, or come back late: what their jobs and their words are worth then."""
+
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.jobs.record import Job
+from tests.harness.hand_node import Puppet
+
+
+def lock_of(node: Puppet, key: str) -> str:
+    return node.locked_by(key) or ""
+
+
+def put_back(node: Puppet, **options: Any) -> Any:
+    """A job whose holder went silent past its lease, ready again, not taken yet."""
+    node.submit("a", job_id="j", **options)
+    late = node.must_take()
+    node.lapse("j")
+    assert node.sweep() == (["j"], [])
+    assert node.lanes.job("j").state == "ready"
+    return late
+
+
+def test_a_lost_job_is_taken_again_in_its_place_with_a_greater_fence(node: Puppet) -> None:
+    ids = [node.submit("a").job_id for _ in range(3)]
+    first = node.must_take()
+    assert node.lose(first) == "ready"
+    again = node.must_take()
+    assert (again.id, again.attempt, again.losses) == (ids[0], 2, 1)
+    assert again.fence > first.fence
+    node.finish(again)
+    assert node.order() == ids[1:]
+
+
+def test_a_lost_job_goes_before_those_that_became_ready_meanwhile(node: Puppet) -> None:
+    node.submit("a", job_id="lost")
+    taken = node.must_take()
+    node.submit("b", job_id="later")
+    node.lose(taken)
+    assert node.order() == ["lost", "later"]
+
+
+def test_a_holder_that_was_succeeded_may_neither_finish_nor_renew(node: Puppet) -> None:
+    late = put_back(node)
+    current = node.must_take()
+    assert node.finish(late)[:2] == ("lost", "")
+    assert node.renew(late) == [False]
+    assert node.store.step("job_progress", "j", late.token, "9/9") == 0
+    assert node.lose(late) == ""
+    assert lock_of(node, "a") == current.token
+    job = node.lanes.job("j")
+    assert (job.state, job.attempt, job.progress) == ("running", 2, None)
+    assert node.lanes.holds("j", current.token)
+    assert not node.lanes.holds("j", late.token)
+    node.finish(current)
+
+
+def test_a_late_outcome_does_not_change_an_accepted_one(node: Puppet) -> None:
+    late = put_back(node)
+    node.finish(node.must_take())
+    assert node.finish(late, "raised")[:2] == ("lost", "")
+    assert node.lanes.job("j").state == "succeeded"
+
+
+def test_a_holder_whose_lease_lapsed_may_finish_while_nobody_succeeded_it(node: Puppet) -> None:
+    late = put_back(node)
+    node.submit("a", job_id="next")
+    assert node.finish(late)[:2] == ("accepted", "succeeded")
+    assert node.order() == ["next"]
+    assert node.lanes.job("j").losses == 0
+
+
+def test_a_holder_whose_lease_lapsed_may_renew_while_nobody_succeeded_it(node: Puppet) -> None:
+    late = put_back(node, time_limit=60)
+    assert node.renew(late) == [True]
+    assert node.take() is None
+    assert (lock_of(node, "a"), list(node.work())) == (late.token, [late.runner.encode()])
+    job = node.lanes.job("j")
+    assert (job.state, job.losses, job.attempt) == ("running", 0, 1)
+    node.finish(late)
+
+
+def test_an_attempt_that_raises_after_it_was_put_back_counts_as_an_attempt(node: Puppet) -> None:
+    late = put_back(node)
+    assert node.finish(late, "raised").state == "failed"
+    assert node.order() == []
+
+
+def test_losses_and_attempts_are_counted_apart(node: Puppet) -> None:
+    node.submit("a", job_id="j", max_attempts=2, max_losses=2)
+    steps: list[tuple[int, int]] = []
+    for _ in range(2):
+        node.lose(node.must_take())
+    assert node.finish(node.must_take(), "raised", delay=0).state == "retrying"
+    node.sweep()
+    last = node.must_take()
+    steps.append((last.attempt, last.losses))
+    assert steps == [(4, 2)]
+    assert node.finish(last, "raised").state == "failed"
+
+
+def test_a_job_lost_too_often_ends_as_failed_and_the_next_goes_on(node: Puppet) -> None:
+    node.submit("a", job_id="killer", max_losses=2)
+    node.submit("a", job_id="next")
+    assert [node.lose(node.must_take()) for _ in range(3)] == ["ready", "ready", "failed"]
+    job = node.lanes.job("killer")
+    assert (job.losses, job.error) == (3, {"type": "Lost", "message": "gone"})
+    assert node.order() == ["next"]
+
+
+def test_a_condemned_attempt_may_not_finish_and_its_runner_gets_nothing_more(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.submit("b", job_id="other")
+    taken = node.must_take()
+    assert node.store.step("runner_condemn", "one", taken.runner, taken.token, "j") == 1
+    assert not node.lanes.holds("j", taken.token)
+    assert node.finish(taken, next_token="next") == ("condemned", "", None)
+    assert node.lose(taken, "timed_out") == "failed"
+    assert node.finish(taken)[:2] == ("condemned", "")
+    assert node.order() == ["other"]
+
+
+def test_a_runner_that_went_on_to_another_job_is_not_condemned(node: Puppet) -> None:
+    node.submit("a")
+    node.submit("b")
+    first = node.must_take()
+    second = node.finish(first, next_token="next").next
+    assert second
+    assert node.store.step("runner_condemn", "one", first.runner, first.token, first.id) == 0
+    assert node.finish(second).verdict == "accepted"
+
+
+def test_a_condemned_job_whose_warden_died_goes_on_once_its_lease_is_over(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    node.store.step("runner_condemn", "one", taken.runner, taken.token, "j")
+    node.finish(taken)
+    node.lapse("j")
+    assert node.sweep() == (["j"], [])
+    again = node.must_take()
+    assert node.finish(again)[:2] == ("accepted", "succeeded")
+
+
+def test_a_cancelled_job_whose_runner_nobody_watches_ends_with_its_lease(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    node.store._client.delete(node.store.key("work", "one"))
+    assert node.lanes.cancel("j", why="enough") == "running"
+    node.lapse("j")
+    node.sweep()
+    job = node.lanes.job("j")
+    assert (job.state, job.error and job.error["message"]) == ("cancelled", "enough")
+    assert node.finish(taken).state == "cancelled"
+
+
+def test_a_job_past_its_lifetime_is_stopped_where_it_runs(node: Puppet) -> None:
+    node.submit("a", job_id="j", max_lifetime=1000)
+    taken = node.must_take()
+    node.store._client.hset(node.store.key("job", "j"), "taken", 1)
+    assert node.renew(taken) == [True]
+    assert node.work()[taken.runner.encode()].split()[1] == b"1"
+    assert node.lose(taken, "timed_out") == "expired"
+    assert node.lanes.job("j").error == {"type": "Lost", "message": "max_lifetime is over"}
+
+
+@pytest.mark.parametrize("state", ["ready", "retrying"])
+def test_a_job_past_its_lifetime_expires_where_it_waits_for_another_attempt(node: Puppet, state: str) -> None:
+    node.submit("a", job_id="j", max_attempts=2, max_lifetime=1000)
+    node.submit("a", job_id="next")
+    taken = node.must_take()
+    if state == "ready":
+        node.lose(taken)
+    else:
+        node.finish(taken, "raised", delay=3_600_000)
+    assert node.lanes.job("j").state == state
+    node.store._client.zadd(node.store.key("expiry"), {"j": 1}, xx=True)
+    node.sweep()
+    assert node.lanes.job("j").state == "expired"
+    assert node.order() == ["next"]
+
+
+def test_a_node_that_says_nothing_is_forgotten_and_its_work_goes_elsewhere(coordinator: Coordinator) -> None:
+    dead, other = Puppet(coordinator.store, "dead"), Puppet(coordinator.store, "other")
+    dead.up()
+    other.up()
+    dead.submit("a", job_id="j")
+    taken = dead.must_take()
+    dead.lapse("j")
+    coordinator.store._client.zadd(coordinator.store.key("alive"), {"dead": 1})
+    assert other.sweep() == (["j"], ["dead"])
+    assert [one.name for one in other.nodes.all()] == ["other"]
+    assert dead.take() is None
+    again = other.must_take()
+    assert (again.id, again.attempt) == ("j", 2)
+    other.finish(again)
+    assert dead.finish(taken).verdict == "lost"
+
+
+def test_a_node_that_was_only_silent_keeps_what_its_processes_hold(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    node.store._client.zadd(node.store.key("alive"), {"one": 1})
+    assert node.sweep() == ([], ["one"])
+    assert node.nodes.beat("one", "a", {}) is None
+    node.up()
+    assert list(node.work()) == [taken.runner.encode()]
+    assert node.store._client.ttl(node.store.key("work", "one")) == -1
+    assert node.renew(taken) == [True]
+    node.finish(taken)
+
+
+def test_the_end_of_a_job_is_owed_until_it_is_told(node: Puppet) -> None:
+    def states() -> list[Job]:
+        return [node.lanes.job(one.decode()) for one, _ in node.store.step("notices_take", "shop", 10)]
+
+    node.submit("a", job_id="j", tell=True)
+    node.finish(node.must_take())
+    assert states() == [], "its runner tells it first"
+    node.store._client.zadd(node.store.key("unsent", "shop"), {"j": 1})
+    assert [job.id for job in states()] == ["j"]
+    node.store._client.zadd(node.store.key("unsent", "shop"), {"j": 1, "long-gone": 1})
+    assert [job.id for job in states()] == ["j"], "what is not kept any more is not told"
+    node.store.step("notices_told", "shop", "j")
+    assert node.store._client.exists(node.store.key("unsent", "shop")) == 0

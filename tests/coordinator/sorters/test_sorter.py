@@ -1,0 +1,181 @@
+"""The sorter: when a batch is due, and how it is put in line; its scripts, called by hand."""
+
+import itertools
+import time
+
+import pytest
+
+from coordinator import Coordinator, Sorter
+from coordinator.sorters.sorter import natural
+from coordinator.store.client import Store
+from tests.coordinator.sorters.batches import add, flush, names, overdue, signature
+from tests.harness.hand_node import Puppet
+from tests.harness.waiting import wait_until
+
+
+@pytest.mark.parametrize(
+    ("order", "sorted_"),
+    [
+        ("alphabetical", ["10", "2", "9", "a", "a10", "a2", "a2b", "b", "é"]),
+        ("natural", ["2", "9", "10", "a", "a2", "a2b", "a10", "b", "é"]),
+    ],
+)
+def test_a_batch_goes_in_line_in_the_order_of_its_ids(
+    coordinator: Coordinator, node: Puppet, order: str, sorted_: list[str]
+) -> None:
+    sorter = coordinator.sorter("orders", order=order)
+    add(sorter, *["a2b", "9", "10", "é", "a10", "2", "b", "a", "a2"])
+    assert names(sorter.orders()) == sorted_
+    overdue(coordinator.store)
+    assert flush(coordinator.store) == 1
+    assert names(coordinator.lane("k").jobs) == sorted_
+    assert names(node.order()) == sorted_
+    assert coordinator.sorters() == []
+
+
+def test_natural_order_knows_leading_zeros_and_long_numbers() -> None:
+    given = ["7", "07", "007", "8", "0", "00", "x", "1" * 300, "2" * 299, "a-1", "a1", "aa", "v1.10", "v1.9"]
+    found = sorted(given, key=lambda text: natural(text) + "\0" + text)
+    assert found == ["0", "00", "007", "07", "7", "8", "2" * 299, "1" * 300, "a-1", "a1", "aa", "v1.9", "v1.10", "x"]
+
+
+def test_it_is_due_the_idle_time_after_the_last_and_at_most_max_wait_after_the_first(
+    coordinator: Coordinator, store: Store
+) -> None:
+    def due() -> float:
+        (held,) = coordinator.sorters()
+        assert held.due
+        assert held.first
+        return (held.due - held.first).total_seconds()
+
+    first = store.key("sorter", "orders")
+    add(coordinator.sorter("orders", 10), "1")
+    assert due() == 10
+    store._client.hincrby(first, "first", -8000)  # 8 s have passed
+    add(coordinator.sorter("orders", 10), "2")
+    assert 18 <= due() < 28
+    add(coordinator.sorter("orders", 10, max_wait=15), "3")
+    assert due() == 15, "the last one to add decides"
+    add(coordinator.sorter("orders", 3, max_wait=15), "4")
+    assert 11 <= due() < 15
+    for order_id in "1234":
+        coordinator.cancel(f"orders/{order_id}")
+
+
+def test_whoever_comes_between_the_instant_and_the_look_does_not_put_it_off(
+    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
+) -> None:
+    add(orders, "b")
+    overdue(store)
+    add(orders, "a")
+    assert store._client.zscore(store.key("sorters"), "orders") == 1
+    flush(store)
+    assert names(node.order()) == ["a", "b"]
+
+
+def test_nothing_is_flushed_before_it_is_due(store: Store, orders: Sorter, node: Puppet) -> None:
+    add(orders, "a")
+    assert store.step("sweep", 0, 2000)[3] == 0
+    assert store.step("sorter_flush", 300) == 0
+    assert node.order() == []
+    overdue(store)
+    assert store.step("sweep", 0, 2000)[3] == 1
+    assert flush(store) == 1
+    assert names(node.order()) == ["a"]
+
+
+def test_the_first_step_seals_the_batch_and_a_late_one_joins_the_next(
+    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
+) -> None:
+    add(orders, "b", "d", "f", "h")
+    overdue(store)
+    assert store.step("sorter_flush", 2) == 1
+    add(orders, "a", "g")
+    (held,) = coordinator.sorters()
+    assert (held.collected, held.flushing) == (2, 2)
+    assert names(orders.orders()) == ["f", "h", "a", "g"]
+    assert coordinator.why("orders/f") == [
+        "job orders/f is among the orders that the sorter 'orders' is putting in line"
+    ]
+    assert "until no more come" in coordinator.why("orders/a")[0]
+    assert flush(store, 2) == 1
+    assert names(coordinator.lane("k").jobs) == ["b", "d", "f", "h"]
+    overdue(store)
+    flush(store)
+    assert names(node.order()) == ["b", "d", "f", "h", "a", "g"]
+
+
+def test_a_batch_that_became_due_again_while_it_was_flushed_is_two_batches(
+    store: Store, orders: Sorter, node: Puppet
+) -> None:
+    add(orders, "c", "d")
+    overdue(store)
+    store.step("sorter_flush", 1)
+    add(orders, "a", "b")
+    store._client.hset(store.key("sorter", "orders"), "due", 1)
+    assert flush(store, 1) == 3
+    assert names(node.order()) == ["c", "d", "a", "b"]
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_whoever_goes_on_after_a_crash_between_two_steps_finds_what_is_left(
+    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet, steps: int
+) -> None:
+    given = [f"{number:02}" for number in range(10)]
+    add(orders, *reversed(given))
+    overdue(store)
+    assert flush(store, 3, steps) == steps
+    other = Coordinator(url=coordinator.settings.url, prefix=coordinator.settings.prefix)
+    flush(other.store, 4)
+    other.store.close()
+    assert names(node.order()) == given
+    assert coordinator.counts()["created"] == coordinator.counts()["succeeded"] == 10
+
+
+def test_two_that_flush_at_once_put_each_order_in_line_once(store: Store, orders: Sorter, node: Puppet) -> None:
+    given = [f"{number:03}" for number in range(100)]
+    add(orders, *reversed(given))
+    overdue(store)
+    for _, most in zip(range(40), itertools.cycle([1, 7]), strict=False):
+        store.step("sorter_flush", most)
+    assert names(node.order()) == given
+
+
+def test_an_order_whose_record_is_gone_holds_up_no_other(store: Store, orders: Sorter, node: Puppet) -> None:
+    add(orders, "a", "b", "c")
+    store._client.delete(store.key("job", "orders/b"))
+    store._client.srem(store.key("state", "collected"), "orders/b")
+    overdue(store)
+    assert flush(store) == 1
+    assert names(node.order()) == ["a", "c"]
+
+
+def test_two_sorters_never_mix(coordinator: Coordinator, store: Store, node: Puppet) -> None:
+    one, two = coordinator.sorter("one"), coordinator.sorter("two", 20)
+    for order_id in ("c", "a", "b"):
+        one.add(order_id, "k1", signature())
+        two.add(order_id, "k2", signature())
+    assert [held.name for held in coordinator.sorters()] == ["one", "two"]
+    overdue(store, "one")
+    flush(store)
+    assert node.order() == ["one/a", "one/b", "one/c"]
+    assert two.orders() == ("two/a", "two/b", "two/c")
+    overdue(store, "two")
+    flush(store)
+    assert node.order() == ["two/a", "two/b", "two/c"]
+
+
+def test_ten_thousand_orders_are_in_line_within_ten_seconds(
+    coordinator: Coordinator, store: Store, node: Puppet
+) -> None:
+    began = time.monotonic()
+    sorter = coordinator.sorter("orders", 0.001, order="natural")
+    made = signature()
+    for number in reversed(range(10_000)):
+        sorter.add(str(number), f"key/{number % 100}", made)
+    added = time.monotonic()
+    wait_until(lambda: store.step("sorter_flush", 300) == 0 and not coordinator.sorters(), 10)
+    print(f"added in {added - began:.1f} s, flushed in {time.monotonic() - added:.2f} s")
+    assert time.monotonic() - began < 10
+    for key in (0, 99):
+        assert names(coordinator.lane(f"key/{key}").jobs) == [str(number) for number in range(key, 10_000, 100)]

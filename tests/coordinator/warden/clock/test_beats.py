@@ -1,0 +1,71 @@
+"""What the beats of a node say and hear, also while its clock is busy."""
+
+import pytest
+
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from tests.coordinator.warden.clock.test_clock import clock_of
+from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import looking
+
+
+def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_server: RedisServer, prefix: str) -> None:
+    """Each answer takes a sixth of the time for which a node may be silent, and eight processes are gone."""
+    with Proxy(redis_server.port) as proxy:
+        clock = clock_of(redis_server, prefix, url=proxy.url(0), node_ttl=3.0, timeout=5)
+        node = Puppet(Store(Settings.load({"url": redis_server.url(0), "prefix": prefix}, {}, {})))
+        clock.step()
+        for number in range(8):
+            node.submit(f"a{number}", job_id=f"j{number}")
+            assert node.take(runner=f"999999999.1.{number}")
+        with looking(lambda: node.nodes.is_alive("one"), pause=0.02) as seen:
+            proxy.delay = 0.5
+            clock.step()
+        assert len(seen) > 50
+        assert all(seen), "it was silent for too long"
+        assert node.work() == {}
+        assert len(node.order()) == 8
+
+
+def test_a_beat_says_when_the_errands_have_something_to_do(redis_server: RedisServer, prefix: str) -> None:
+    clock = clock_of(redis_server, prefix)
+    node = Puppet(clock.store)
+    clock.step()
+    clock.step()
+    assert not clock.errands_due
+    node.submit("a", job_id="owed", tell=True)
+    node.finish(node.must_take())
+    node.store._client.zadd(node.store.key("unsent", "shop"), {"owed": 1})
+    clock.step()
+    assert clock.errands_due
+    node.store.step("notices_told", "shop", "owed")
+    clock.step()
+    assert not clock.errands_due
+
+
+def test_an_idle_clock_asks_one_thing_at_a_look_while_another_one_sweeps(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_of(redis_server, prefix, sweep=30, lock_ttl=100, node_ttl=100)
+    node = Puppet(Store(clock.settings))
+    clock.step()
+    asked: list[str] = []
+    step, read = clock.store.step, clock.store.read
+    monkeypatch.setattr(clock.store, "step", lambda name, *args: asked.append(name) or step(name, *args))
+    monkeypatch.setattr(clock.store, "read", lambda name, *args: asked.append(name) or read(name, *args))
+    clock.step()
+    assert asked == ["node_beat"]
+    node.submit("a", job_id="j")
+    node.take(runner="999999999.1.1")  # its process is gone
+    clock.step()
+    assert asked[1:3] == ["node_beat", "HGETALL"]
+    assert node.lanes.job("j").losses == 1
+    asked.clear()
+    node.store._client.hset(node.store.key("swept"), "last", 1)
+    clock.step()
+    assert asked == ["node_beat", "sweep"]
+    node.store._client.hset(node.store.key("swept"), "last", 2**50)  # a server whose clock went back
+    clock.step()
+    assert asked[2:] == ["node_beat", "sweep"]

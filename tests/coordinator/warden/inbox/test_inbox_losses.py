@@ -1,0 +1,90 @@
+"""An inbox whose broker is killed, loses a reply, or is ended while the inbox listens."""
+
+import inspect
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from coordinator.warden.inbox.inbox import Inbox
+from tests.coordinator.warden.inbox.senders import QUEUE, broker, key, letters, plain, push
+from tests.harness.installation import Installation
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+SCRIPTS = sorted(Path(inspect.getfile(Inbox)).parent.glob("*.lua"))
+
+
+def test_a_broker_killed_in_the_middle_loses_no_request(
+    own_redis: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = [f"r{number}" for number in range(1000)]
+    given: list[str] = []
+    with Installation(own_redis, prefix) as apps, broker(apps) as client:
+        inbox = Inbox(
+            apps.shop.app,
+            QUEUE,
+            apps.shop.Request,
+            lambda request: given.append(request.id),
+            "one",
+            lambda: apps.coordinator.store,
+        )
+        client.lpush(key(apps), *[json.dumps({"name": "a", "id": name}) for name in sent])
+        inbox.start()
+        wait_until(lambda: len(given) > 100)
+        own_redis.kill()
+        wait_until(lambda: "tries again" in caplog.text)
+        assert set(given) < set(sent)
+        own_redis.start()
+        wait_until(lambda: not client.exists(key(apps), key(apps, ".taken")))
+        inbox.stop()
+    assert set(given) == set(sent)
+    assert len(given) <= len(sent) + 1
+
+
+@pytest.mark.parametrize("request_of", ["take.lua", "refuse.lua", "ZREM", "BLMOVE"])
+def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation, proxy: Proxy, request_of: str) -> None:
+    with broker(apps) as client:
+        known = {path.name: client.script_load(path.read_text()) for path in SCRIPTS}
+    app = Celery("proxied", broker=proxy.url(1), set_as_current=False)
+    app.conf.broker_transport_options = {"global_keyprefix": f"{apps.prefix}."}
+    given: list[str | None] = []
+    dead = Inbox(app, QUEUE, apps.shop.Request, lambda request: None, "dead", lambda: apps.coordinator.store)
+    plain(apps, {"name": "of the dead", "id": "0"})
+    dead._requests.take(1)
+    dead._requests.close()
+    plain(apps, {"name": "a", "id": "1"})
+    push(apps, "rubbish")
+    plain(apps, {"name": "b", "id": "2"})
+    proxy.lose_reply(containing=known.get(request_of, request_of).encode())
+    inbox = Inbox(
+        app,
+        QUEUE,
+        apps.shop.Request,
+        lambda request: given.append(request.id),
+        "one",
+        lambda: apps.coordinator.store,
+    )
+    with broker(apps) as client:
+        wait_until(
+            lambda: inbox.step() >= 0 and proxy.lost.is_set() and not client.exists(key(apps), key(apps, ".taken"))
+        )
+    assert sorted(set(map(str, given))) == ["0", "1", "2"]
+    assert len(given) <= 4
+    assert letters(apps) == 1
+    inbox._requests.close()
+
+
+def test_an_inbox_stops_at_once_while_it_listens(apps: Installation) -> None:
+    inbox = Inbox(apps.shop.app, QUEUE, apps.shop.Request, lambda request: None, "one", lambda: apps.coordinator.store)
+    inbox.start()
+    with broker(apps) as client:
+        wait_until(lambda: any(one["cmd"] == "blmove" for one in client.client_list()))
+    began = time.monotonic()
+    inbox.stop()
+    assert time.monotonic() - began < 2
+    assert not [thread for thread in threading.enumerate() if thread.name == f"inbox-{QUEUE}"]
