@@ -7,7 +7,8 @@ body begins and ends; that is a write into memory, without a round trip. So the 
     a token of a later number  the runner has gone on to another claim
     not begun                  the body of this claim has not begun: its time limit does not run, no attempt was made
 
-The worker also writes there whether it sends task events, and whether it stops. A board belongs to one worker and its
+The worker also writes there whether it sends task events, whether it stops, and when it has looked at its signals. A
+board belongs to one worker and its
 forks. Its name has the worker's pid and birth, since a worker that SIGHUP restarts keeps its pid. The next worker
 removes the board of a killed one.
 """
@@ -21,7 +22,6 @@ import tempfile
 import time
 import zlib
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
 _NUMBER = 8  # hex digits at the end of a token that count the runner's claims
 _ROOM = 1000  # size of a notice in bytes
-_FLAGS = "events"  # two bytes: 1 = the worker sends task events, 1 = it stops
+_FLAGS = "worker"  # three bytes: 1 = it sends task events, 1 = it stops, a number that grows with each of its looks
 _KEPT = 60.0  # seconds for which the notice of a failed runner is kept for the clock
 _READS = 5  # tries at a notice that is being written; its process may be stopped in the middle of a write
 
@@ -126,6 +126,7 @@ class Board:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.times = RunTimes(folder)
+        self._flags = _shared(folder / _FLAGS, 3)
 
     @classmethod
     def open(cls) -> Board:
@@ -136,19 +137,6 @@ class Board:
             if processes.condition(".".join(folder.name.removeprefix(name).split(".")[:2])) == "gone":
                 shutil.rmtree(folder, ignore_errors=True)
         return cls(Path(tempfile.mkdtemp("", f"{name}{processes.identity()}.", memory)))
-
-    @cached_property
-    def _flags(self) -> mmap.mmap:
-        """Two flags, shared with all processes of the worker; private memory if the worker is gone."""
-        try:
-            file = os.open(self.folder / _FLAGS, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            return mmap.mmap(-1, 2)
-        try:
-            os.truncate(file, 2)
-            return mmap.mmap(file, 2)
-        finally:
-            os.close(file)
 
     @property
     def events(self) -> bool:
@@ -167,6 +155,16 @@ class Board:
     @stops.setter
     def stops(self, on: bool) -> None:
         self._flags[1] = int(on)
+
+    @property
+    def looks(self) -> int:
+        """Changes with each look of the worker's main process at its own state."""
+        return self._flags[2]
+
+    def look(self, stops: bool) -> None:
+        """The main process has looked: whether it stops is up to date for all signals that came before."""
+        self.stops = self.stops or stops
+        self._flags[2] = (self._flags[2] + 1) % 256
 
     def pen(self, runner: str) -> NoticeWriter:
         return NoticeWriter(self.folder / runner)
@@ -213,6 +211,19 @@ class Board:
     def close(self) -> None:
         """Remove the board."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _shared(path: Path, size: int) -> mmap.mmap:
+    """Memory that all processes of the worker share; private memory if the worker is gone."""
+    try:
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return mmap.mmap(-1, size)
+    try:
+        os.truncate(file, size)
+        return mmap.mmap(file, size)
+    finally:
+        os.close(file)
 
 
 def _is_gone(path: Path) -> bool:

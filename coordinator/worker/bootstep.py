@@ -146,6 +146,7 @@ class WardenStep(bootsteps.StartStopStep):
             self._wrong = str(error)
 
     def _look_after_clock(self, c: consumer.Consumer) -> None:
+        self.coordinated.coordinator._board.look(stops=state.should_stop not in (None, False))  # SIGHUP sets no more
         if self._clock is None:
             settings, note = self.coordinated.coordinator.settings, self.coordinated.coordinator._board.folder / "clock"
             patience = 4 * settings.timeout + settings.gap  # the clock asks Redis between two signs of life

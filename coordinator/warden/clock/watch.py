@@ -11,8 +11,8 @@ and birth, and at the runner's notice on the board:
     signalled                      the process is about to end: its worker stops, or the attempt is a loss
 
 A job that a stopping worker leaves undone is put back, and is no loss. The worker notes on the board that it stops
-before it signals its processes. A signal from outside may reach all processes, and the worker last: while the board
-has no such note, the watch waits for the process to end, about a second.
+before it signals its processes. A signal from outside may reach all processes, and the worker last: so the watch waits
+until the worker, too, has looked at its signals.
 
 A clock that starts, or that stood still, renews every lease once, also those of stopped processes: they may have been
 stopped together with it. It compares times of Redis to see that it stood still, since a machine's own clock stands
@@ -79,6 +79,7 @@ class RunnerWatch:
         self._renewed: dict[str, int] = {}  # token: last renewal, in ms of the installation's clock
         self._now = self._looked = 0  # in the same ms: this look, and the last complete one
         self._living: list[WorkEntry] = []  # at the last look
+        self._signalled: dict[str, int] = {}  # token whose process a signal ended: the worker's looks then
 
     def entries(self) -> list[WorkEntry]:
         """Read from Redis what the runners of this node hold."""
@@ -97,6 +98,8 @@ class RunnerWatch:
         stood_still = now - self._looked > milliseconds(max(self.settings.lock_ttl / 3, 2 * self.settings.sweep))
         self._now = now
         living: list[WorkEntry] = []
+        tokens = {entry.token for entry in entries}
+        self._signalled = {token: looks for token, looks in self._signalled.items() if token in tokens}
         for entry in entries:
             self._get_on()
             condition, notice = processes.condition(entry.process), self.board.read(entry.runner)
@@ -138,7 +141,13 @@ class RunnerWatch:
             self._lose_or_hand(entry, f"the worker {self.node} is gone")
 
     def _put_back(self, entry: WorkEntry, notice: Notice) -> None:
-        """Put back a job whose process is gone. If its body had not begun, that is no loss."""
+        """Put back a job whose process is gone. If its body had not begun, that is no loss. A signal that ended it may
+        have reached the worker, too: then wait for the worker's next look.
+        """
+        if notice.state == "signalled":
+            self._signalled.setdefault(entry.token, self.board.looks)
+        if self._signalled.get(entry.token) == self.board.looks and not self.board.stops:
+            return
         if notice.has_begun(entry.token):
             self._lose_or_hand(entry, f"the process {entry.process} on {self.node} is gone")
         else:

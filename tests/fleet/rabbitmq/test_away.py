@@ -101,7 +101,7 @@ def test_ticks_of_ordinary_tasks_wait_for_a_broker_that_was_killed_and_none_is_l
     redis_server: RedisServer, rabbitmq: Broker, prefix: str
 ) -> None:
     beats, ids = Beats(redis_server, prefix, misfire_grace=120), list[str]()
-    beat = beats.beat(source(entry("a", FAST, key=None)), broker=rabbitmq.url)
+    beat = beats.beat(source(entry("a", FAST, key=None, misfire="all", catch_up=1000)), broker=rabbitmq.url)
 
     def sent() -> list[str]:
         ids.extend(str(message.headers["id"]) for message in rabbitmq.taken(beat.app, prefix))

@@ -107,6 +107,37 @@ def test_a_process_that_ends_in_the_body_is_a_loss(
     assert (clock.lanes.job("j").state, clock.lanes.job("j").losses) == ("ready", 1)
 
 
+@pytest.mark.parametrize(("stops", "losses"), [(False, 1), (True, 0)])
+def test_a_process_that_a_signal_ended_is_a_loss_only_once_the_worker_has_looked_and_goes_on(
+    clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes], stops: bool, losses: int
+) -> None:
+    """The signal may reach the worker, too, and later."""
+    pen = board.pen(taken_by(node, sleeper).runner)
+    pen.begin(TOKENS[1], None)
+    pen.fail("SystemExit(-15)", signalled=True)
+    sleeper.kill()
+    sleeper.wait()
+    board.look(stops=False)
+    for _ in range(3):
+        clock.step()
+    assert clock.lanes.job("j").state == "running"
+    board.look(stops)
+    clock.step()
+    assert (clock.lanes.job("j").state, clock.lanes.job("j").losses) == ("ready", losses)
+
+
+def test_a_worker_that_noted_its_stop_and_is_gone_with_its_board_loses_nothing(
+    clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
+) -> None:
+    taken = taken_by(node, sleeper, max_losses=0)
+    Board(clock.board.folder).pen(taken.runner).begin(TOKENS[1], None)
+    worker = Board(clock.board.folder)
+    worker.stops = True
+    worker.close()
+    clock.leave()
+    assert (clock.lanes.job("j").state, clock.lanes.job("j").losses) == ("ready", 0)
+
+
 def test_the_time_limit_counts_from_the_beginning_of_the_body(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
