@@ -191,9 +191,9 @@ def test_a_clock_that_hangs_is_replaced_and_the_job_at_work_is_not_lost(fleet: F
 def test_clock_and_errands_outlive_what_their_whole_group_is_sent_and_are_replaced_while_the_worker_ends(
     fleet: Fleet, pool: str
 ) -> None:
-    fleet.configure(**SHORT)
+    fleet.configure(**SHORT | {"lock_ttl": 6})
     worker = start(fleet, concurrency=1, pool=pool)
-    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 8), job_id="long", max_losses=0)
+    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 12), job_id="long", max_losses=0)
     fleet.begun("long")
     other = fleet.worker("other")
     beside = [worker.warden(), worker.errands()]
@@ -231,7 +231,7 @@ def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) ->
     wait_until(lambda: server_us(fleet) - before > 1e6, 5)
     for process in others:
         process.resume()
-    assert fleet.coordinator.wait("long", 30).state == "succeeded"
+    assert fleet.coordinator.wait("long", 30).state == "succeeded", fleet.logs()
     assert clock.is_running()
     assert "its lease ended" not in fleet.logs()
 

@@ -82,7 +82,7 @@ def test_a_damaged_field_whichever_it_is_stops_nobody(shop: Puppet, coordinator:
                 assert as_json([shop.lanes.job(one) for one in names])
                 for one in names:
                     assert coordinator.why(one)
-                assert status_of(shop.store).nodes
+                assert status_of(shop.store).jobs
                 assert coordinator.lanes()
                 delay_of_job(shop.store, job_id)
                 look_for_fault(shop.lanes, job_id)

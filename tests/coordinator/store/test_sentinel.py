@@ -88,6 +88,7 @@ def test_a_store_follows_the_master_that_hangs_and_leaves_it_for_good(sentinels:
     url, first = sentinels.url(0), sentinels.servers[0]
     store = store_of(url, timeout=1.5)
     assert submit(store, "one") == b"queued"
+    assert store.read("WAIT", 1, 20_000) > 0, "a replica has it"
 
     # One timeout, and all connections to it are left for those to the next one.
     former, *held = [store.connections._borrow() for _ in range(5)]

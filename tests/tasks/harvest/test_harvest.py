@@ -218,6 +218,7 @@ def test_only_a_bounded_number_of_objects_is_in_hand_at_once(federation: Federat
 
 
 def test_documents_too_large_to_be_held_at_once_are_stored_in_parts(federation: Federation) -> None:
+    federation = federation.with_settings(read_timeout=20, request_timeout=20)
     federation.server.fill(30, first=at(0))
 
     def padded(request: Request) -> Reply | None:
