@@ -35,5 +35,11 @@ def test_an_async_job_at_work_submits_while_its_worker_ends(fleet: Fleet) -> Non
     node = fleet.worker("one", 1, app="awaiting", pool="custom", fresh=True, CELERY_CUSTOM_WORKER_POOL=POOL)
     job = app.coordinator.submit("k", app.at_the_end.s("later"))
     wait_until(lambda: app.coordinator.job(job.job_id).state == "running")
-    node.kill(signal.SIGTERM)
+
+    def ends() -> bool:
+        """This pool blocks the main thread, where Python may overlook a signal."""
+        node.kill(signal.SIGTERM)
+        return "Warm shutdown" in node.log.read_text()
+
+    wait_until(ends, 20)
     assert app.coordinator.wait(job.job_id, 60).state == "succeeded"
