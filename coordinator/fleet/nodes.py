@@ -63,7 +63,8 @@ class Beat:
     """The reply to a heartbeat.
 
     `bells`: overdue doorbells. `drains`: seconds for which the node has drained, None: it does not. `errands`: a result
-    is owed, or a parked job is due for a look. `busy`: a runner has a claim. `swept`: ms since the last sweep.
+    is owed, or a parked job is due for a look. `busy`: a runner has a claim. `swept`: ms since the last sweep. `now`:
+    the installation's clock, in ms.
     """
 
     bells: list[str]
@@ -71,6 +72,7 @@ class Beat:
     errands: bool
     busy: bool
     swept: int
+    now: int
 
 
 class Nodes:
@@ -99,12 +101,12 @@ class Nodes:
         fields = [part for pair in changed.items() for part in pair]
         ttl = milliseconds(self.store.settings.node_ttl)
         sent = "" if times is None else dumps(times)
-        verdict, bells, drains, due, busy, swept = self.store.step("node_beat", name, incarnation, ttl, sent, *fields)
+        verdict, bells, drains, *rest = self.store.step("node_beat", name, incarnation, ttl, sent, *fields)
         if verdict != b"alive":
             return None
-        return Beat(
-            [bell.decode() for bell in bells], None if drains < 0 else drains / 1000, bool(due), bool(busy), swept
-        )
+        due, busy, swept, now = rest
+        overdue = [bell.decode() for bell in bells]
+        return Beat(overdue, None if drains < 0 else drains / 1000, bool(due), bool(busy), swept, now)
 
     def drain(self, name: str, on: bool, why: str, by: str) -> bool:
         """Drain a node, or let it go on. True if that changed anything."""

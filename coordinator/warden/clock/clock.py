@@ -75,7 +75,7 @@ class Clock:
         self._refused = False
         self._next_load = self._beaten = 0.0  # monotonic
         self._times: Times = {}  # as Redis has them
-        self.busy, self._swept = True, -1  # by the last beat; a node that was just registered looks for itself
+        self.busy, self._swept, self._now = True, -1, 0  # by the last beat
         self._drained = False  # drains for longer than drain_timeout: what still runs is handed over
 
     def sign(self) -> None:
@@ -105,10 +105,11 @@ class Clock:
         try:
             self.beat()
             if self.registered:
-                self.watch.step(self._drained, self.busy)
+                now = self._now
+                self.watch.step(now, self._drained, self.busy)
                 self._get_on()
                 if not 0 <= self._swept < milliseconds(self.settings.sweep * 0.9):
-                    self.sweep()
+                    self.sweep(now + milliseconds(min(self.settings.lock_ttl / 2, self.settings.node_ttl)))
         except (StoreUnavailable, StoreRefused) as error:
             logger.warning("clock of %s: %s", self.charge.node, error)
         except SettingsError as error:
@@ -138,8 +139,6 @@ class Clock:
                 self._refuse(f"another living worker is named {charge.node}: this one takes no work")
                 return
             self.registered, self._refused = True, False
-            self.busy, self._swept = True, -1
-            return
         times: Times | None = None
         if time.monotonic() >= self._next_load:
             times = self._read_times()
@@ -157,7 +156,7 @@ class Clock:
             self.watch.reclaim()
             self.registered = False
             return self.beat()
-        self.errands_due, self.busy, self._swept = beat.errands, beat.busy, beat.swept
+        self.errands_due, self.busy, self._swept, self._now = beat.errands, beat.busy, beat.swept, beat.now
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
         for bell in beat.bells:
             if self.store.ringer:
@@ -181,11 +180,14 @@ class Clock:
         before, self._times = self._times, read(self.board.folder)
         return self._times if self._times or before else None
 
-    def sweep(self) -> None:
+    def sweep(self, deadline: int) -> None:
+        """Do what is due. Redis refuses a sweep after the deadline (ms, as `Store.now`): this clock may have stood
+        still since its last look at the leases of its node, and must renew them first.
+        """
         interval, until = milliseconds(self.settings.sweep * 0.9), time.monotonic() + self.settings.sweep / 2
         while True:
-            gap, node = milliseconds(self.settings.gap), self.charge.node
-            _, lost, gone, due, more = self.store.step("sweep", interval, gap, node)
+            gap = milliseconds(self.settings.gap)
+            _, lost, gone, due, more = self.store.step("sweep", interval, gap, deadline)
             for job_id in lost:
                 self._get_on()
                 logger.warning("job %s: its lease ended", job_id.decode())

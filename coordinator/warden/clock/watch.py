@@ -89,12 +89,12 @@ class RunnerWatch:
             entries.append(WorkEntry(runner.decode(), token, int(till), job_id))
         return entries
 
-    def step(self, hands_over: bool, busy: bool = True) -> None:
-        """Look at each runner's process; then renew the leases that are due. `hands_over`: the node has drained for
-        `drain_timeout`, and other nodes take over what still runs. `busy`: False if no runner holds a job.
+    def step(self, now: int, hands_over: bool = False, busy: bool = True) -> None:
+        """Look at each runner's process; then renew the leases that are due. `now`: ms, as `Store.now`. `hands_over`:
+        the node has drained for `drain_timeout`, and other nodes take over what still runs. `busy`: False if no runner
+        holds a job.
         """
         entries = self.entries() if busy else []
-        now = self.store.now() if entries else 0
         stood_still = now - self._looked > milliseconds(max(self.settings.lock_ttl / 3, 2 * self.settings.sweep))
         self._now = now
         living: list[WorkEntry] = []

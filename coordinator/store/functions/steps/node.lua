@@ -78,14 +78,14 @@ end
 -- args node incarnation ttl times fields…
 --   times: JSON {task: [runs, median in s]} of its jobs, '' = unchanged; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
--- returns {alive or unknown, overdue bells to publish, ms, due, busy, swept}; unknown = declared dead meanwhile,
+-- returns {alive or unknown, overdue bells to publish, ms, due, busy, swept, now}; unknown = declared dead meanwhile,
 --   register again; ms: for how long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands
---   are to look; busy: how many runners hold something; swept: ms since the last sweep; asked again: the bells are not
---   overdue any more
+--   are to look; busy: how many runners hold something; swept: ms since the last sweep; now: the installation's clock;
+--   asked again: the bells are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, times = unpack(args, 1, 4)
   local name = c.P .. 'node:' .. node
-  if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1, 0, 0, 0} end
+  if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1, 0, 0, 0, 0} end
   if #args > 4 then redis.call('HSET', name, unpack(args, 5)) end
   if times ~= '' then pace.measure(c, node, times) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
@@ -99,7 +99,7 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   local due = are_errands_due(c, redis.call('HGET', name, 'app') or '')
   local swept = c.now - (redis.call('HGET', c.P .. 'swept', 'last') or 0)
   local busy = redis.call('HLEN', c.P .. 'work:' .. node)
-  return {'alive', overdue, closing and c.now - closing or -1, due, busy, swept}
+  return {'alive', overdue, closing and c.now - closing or -1, due, busy, swept, c.now}
 end)
 
 -- node_drain: gives this node nothing new until it is undone, also a later worker of the same name.

@@ -93,18 +93,17 @@ end
 
 -- sweep: does what is due by the clock: lapsed leases, retries and starts, lifetimes, rings, dead nodes, work
 --   beside room.
--- args interval gap node?
+-- args interval gap until?
 --   interval: ms that must have passed since the last sweep; gap: ms, a longer silence of everybody ends no lease;
---   node: of the caller: one whose last heartbeat is too old sweeps nothing before it has renewed its leases
+--   until: ms of the installation's clock; a clock that stood still beyond it sweeps nothing before it has renewed its
+--   leases
 -- returns {swept, lost ids, gone nodes, how many sorters are due, more}; more: 1 = go on at once, with interval 0;
 --   asked again: what is due then
 step.define('sweep', {'allow-oom'}, function(c, args)
   local interval, gap = tonumber(args[1]), tonumber(args[2])
   local last = tonumber(redis.call('HGET', c.P .. 'swept', 'last') or '0')
   if last <= c.now and c.now - last < interval then return {0, {}, {}, 0, 0} end
-  if args[3] and tonumber(redis.call('ZSCORE', c.P .. 'alive', args[3]) or '0') <= c.uptime then
-    return {0, {}, {}, 0, 0}
-  end
+  if args[3] and c.now > tonumber(args[3]) then return {0, {}, {}, 0, 0} end
   redis.call('HSET', c.P .. 'swept', 'last', c.now_text)
   base.keep_gap(c, gap)
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ def test_a_stopped_process_is_not_renewed_and_a_living_one_is(
         clock.store._client.zadd(leases, {"j": 9e15})
         for _ in range(6):
             clock.store._client.blpop([clock.store.key("never")], timeout=0.02)
-            clock.watch.step(False)
+            clock.watch.step(clock.store.now())
         return (clock.store._client.zscore(leases, "j") or 0) < 9e15
 
     assert renewed()
@@ -241,6 +241,33 @@ def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_
     assert node.finish(succeeded).state == "cancelled"
 
 
+def test_a_clock_that_stood_still_between_its_look_and_its_sweep_loses_no_job(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For longer than a lease. It beats, and so its node is alive again, before it has renewed the lease."""
+    clock = clock_of(redis_server, prefix, lock_ttl=0.3, node_ttl=0.3, sweep=0.05)
+    node = Puppet(clock.store, ttl=300)
+    clock.step()
+    node.submit("a", job_id="j", max_losses=0)
+    taken = node.take(runner=f"{processes.identity()}.0")
+    assert taken
+    look = clock.watch.step
+
+    def stand_still(*args: Any) -> None:
+        look(*args)
+        lapsed = clock.store.now() + 600
+        acts = cycle(["1", "0"])  # somebody takes steps: the leases' time goes on
+        wait_until(lambda: clock.store.step("node_drain", "other", next(acts), "", "") and clock.store.now() > lapsed)
+        clock._beaten = clock._swept = 0
+
+    monkeypatch.setattr(clock.watch, "step", stand_still)
+    clock.step()
+    monkeypatch.undo()
+    clock.step()
+    assert (clock.lanes.job("j").state, clock.lanes.job("j").losses) == ("running", 0)
+    node.finish(taken)
+
+
 def test_the_end_of_the_worker_hands_back_what_it_held_and_stops_its_processes(
     clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
@@ -291,6 +318,6 @@ def test_a_sweep_goes_on_at_once_while_there_is_more(redis_server: RedisServer, 
     for kind in ("leases", "due"):
         names: Any = clock.store._client.zrange(clock.store.key(kind), 0, -1)
         clock.store._client.zadd(clock.store.key(kind), dict.fromkeys(names, 1))
-    clock.sweep()
+    clock.sweep(clock.store.now() + 60_000)
     assert clock.lanes.counts()["ready"] == 440
     assert len(node.order()) == 440

@@ -206,19 +206,6 @@ def test_a_clock_that_is_started_again_renews_at_its_first_look(
     assert node.finish(taken) == ("accepted", "succeeded", None)
 
 
-def test_a_clock_that_stood_still_between_its_beat_and_its_sweep_ends_no_lease(
-    clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
-) -> None:
-    taken = taken_by(node, sleeper)
-    board.pen(taken.runner).begin(TOKENS[1], None)
-    node.lapse("j")
-    clock.store._client.zadd(clock.store.key("alive"), {"one": 0})
-    clock.sweep()
-    clock.step()
-    assert node.sweep()[0] == []
-    assert node.finish(taken) == ("accepted", "succeeded", None)
-
-
 def test_a_clock_that_may_open_no_file_takes_no_process_for_gone() -> None:
     code = """
 import os, resource
@@ -250,9 +237,9 @@ def test_a_record_that_is_gone_ends_no_look(
         board.pen(taken.runner).begin(taken.token, None)
     node.store._client.delete(node.store.key("job", "gone"))
     clock.watch.long_runs = LongRuns(0)
-    clock.watch.step(False)
+    clock.watch.step(clock.store.now())
     assert "job here (here) runs for" in caplog.text
-    clock.watch.step(True)
+    clock.watch.step(clock.store.now(), hands_over=True)
     assert [runner.decode() for runner in node.work()] == runners[1:]
     sleeper.wait(10)
     node.finish(taken)

@@ -37,7 +37,7 @@ def test_the_warden_names_key_job_age_and_node(
     taken = node.take(runner=f"{processes.identity()}.0")
     assert taken
     with caplog.at_level(logging.WARNING):
-        wait_until(lambda: clock.watch.step(False) or "runs for" in caplog.text, 10)  # type: ignore[func-returns-value]
+        wait_until(lambda: clock.watch.step(clock.store.now()) or "runs for" in caplog.text, 10)  # type: ignore[func-returns-value]
     (line,) = [record.getMessage() for record in caplog.records if "runs for" in record.message]
     assert line.startswith("job j (ledger) runs for ")
     assert line.endswith(" s on one")
