@@ -12,9 +12,9 @@ from tests.harness.waiting import looking
 
 
 def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_server: RedisServer, prefix: str) -> None:
-    """Each answer takes a sixth of the time for which a node may be silent, and eight processes are gone."""
+    """Each answer takes a tenth of the time for which a node may be silent, and eight processes are gone."""
     with Proxy(redis_server.port) as proxy:
-        clock = clock_of(redis_server, prefix, url=proxy.url(0), node_ttl=3.0, timeout=5)
+        clock = clock_of(redis_server, prefix, url=proxy.url(0), node_ttl=5.0, timeout=5)
         node = Puppet(Store(Settings.load({"url": redis_server.url(0), "prefix": prefix}, {}, {})))
         clock.step()
         for number in range(8):
