@@ -214,6 +214,6 @@ class _Twin(blocking.Coordinator):
         """Run in the caller's greenlet, since Celery keeps the task at work for each greenlet."""
         self._host._check_open()
 
-    def _made(self, submission: Submission) -> Submission:
+    def _attach(self, submission: Submission) -> Submission:
         """Leave the submission without a coordinator, since its `get` would block the loop."""
         return submission

@@ -113,7 +113,7 @@ class Coordinator(OnCommit):
         the record. Raises InvalidJob, LaneFull or ShuttingDown before anything is written. StoreRefused: nothing was
         written. StoreUnavailable: nobody knows; ask again with the error's `job_id`.
         """
-        return self._made(self._core.submit(self._request(keys, signature, options)))
+        return self._attach(self._core.submit(self._request(keys, signature, options)))
 
     def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
         """Submit each (keys, signature) or (keys, signature, {options}), 200 in one round trip.
@@ -122,10 +122,10 @@ class Coordinator(OnCommit):
         all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
         """
         asked = [self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs]
-        return [self._made(one) for one in self._core.submit_many(asked)]
+        return [self._attach(one) for one in self._core.submit_many(asked)]
 
-    def _made(self, submission: Submission) -> Submission:
-        """It asks this coordinator from here. A copy would cost a bulk of submits a tenth of its time."""
+    def _attach(self, submission: Submission) -> Submission:
+        """Attach this coordinator in place: copying would make submit_many a tenth slower."""
         if submission._host is None:
             object.__setattr__(submission, "_host", self)
         return submission
@@ -523,6 +523,6 @@ def task_at_work() -> Task | None:
 
 
 def _is_in_task() -> bool:
-    """Does a worker call us as a task?"""
+    """True inside a task that a worker runs."""
     task = task_at_work()
     return task is not None and not task.request.called_directly

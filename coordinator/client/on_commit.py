@@ -41,14 +41,14 @@ class SqlSession(Protocol):
 
 
 class AsyncSession(Protocol):
-    """One of asyncio's."""
+    """SQLAlchemy's session for asyncio."""
 
     @property
     def sync_session(self) -> SqlSession: ...
 
 
 class ScopedSession(Protocol):
-    """One that each thread or task has for itself, as Flask-SQLAlchemy's `db.session`."""
+    """A registry with a session for each thread or task, as Flask-SQLAlchemy's `db.session`."""
 
     @property
     def registry(self) -> object: ...

@@ -48,7 +48,7 @@ def place_of(app: Celery | None, lanes: Lanes, task: str) -> tuple[str, str]:
 
 
 class _Kept:
-    """What is known of each task. What the nodes say of one counts for a minute: a fleet may move it."""
+    """A cache by task. What the nodes say counts for a minute, since a fleet may move a task."""
 
     def __init__(self, lanes: Lanes, waits: bool) -> None:
         self._lanes = lanes
@@ -86,7 +86,7 @@ class KnownToNodes(_Kept):
 
 
 class TaskDefaults(_Kept):
-    """Those of the task and its app."""
+    """Reads the defaults from the task and its app."""
 
     def __init__(self, app: Celery, lanes: Lanes, waits: bool = False) -> None:
         super().__init__(lanes, waits)

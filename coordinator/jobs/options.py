@@ -66,7 +66,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class SorterOptions(TaskOptions, total=False):
-    """Those of `TaskOptions`, and two that are of one submit.
+    """The options of `TaskOptions`, and two of a single submit.
 
     * not_before: the job starts at this instant at the earliest; without a zone, it is in UTC.
     * start_at: the number of the step with which a chain begins, from 0.

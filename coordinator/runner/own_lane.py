@@ -35,7 +35,7 @@ def lanes_in(app: Celery, signature: Signature, before: int = 0) -> Iterator[tup
 
 
 def behind_own(app: Celery, keys: Collection[str], headers: Mapping[str, object], body: object) -> dict[str, Behind]:
-    """Of what a message starts, now or later: the ids that wait for a task in one of these lanes."""
+    """The ids, among what a message starts now or later, that wait for a task in one of these lanes."""
     args, kwargs, embed = body if isinstance(body, list | tuple) and len(body) == 3 else ((), {}, {})
     options = {"task_id": headers["id"], "headers": headers}
     first = {"task": headers["task"], "args": args, "kwargs": kwargs, "options": options}

@@ -83,7 +83,7 @@ class Tools:
         self.events = TaskEvents(app, place.node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
         self.results = ResultsInStep(app, place.lanes.store, place.node)
-        self.tracked: dict[str, bool] = {}  # tasks of which the backend is to hear when they begin
+        self.tracked: dict[str, bool] = {}  # task: the backend gets STARTED for it
 
     def flush(self) -> None:
         """Wait a moment for what is still to be sent, before the process ends."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from socket import gethostname
+from typing import cast
 
 from kombu.utils.json import loads
 
@@ -199,8 +200,7 @@ class Entries:
         about = self._store.read("HGET", self._store.key("tick", name), "about")
         if about is None:
             raise UnknownEntry(name)
-        told: dict[str, Json] = loads(about)
-        return told
+        return cast("dict[str, Json]", loads(about))
 
     def _now(self) -> datetime:
         return instant(self._store.clock().wall)
