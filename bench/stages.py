@@ -102,7 +102,6 @@ def runner_stages(bench: Any, client: Any) -> list[Stage]:
     watch.on(runner.store, "step", "wait")
     for name in ("started", "ended"):
         watch.on(runner._events, name, "note events")
-    watch.on(runner._results, "of", "pack result")
     watch.on(runner, "_work", "rest of the runner")
     client.config_resetstat()
     done = runner.run("bell")
@@ -110,7 +109,7 @@ def runner_stages(bench: Any, client: Any) -> list[Stage]:
     runner._events.flush(10)
     step = steps(client)
     us = {name: seconds / done * 1e6 for name, seconds in watch.spent.items()}
-    names = ("read the claim", "trace (Celery)", "body", "note events", "pack result", "rest of the runner")
+    names = ("read the claim", "trace (Celery)", "body", "note events", "rest of the runner")
     return [
         Stage("Redis", "finish and claim", step),
         Stage("worker", "send, read, network", us["wait"] - step),

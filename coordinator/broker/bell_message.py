@@ -20,7 +20,7 @@ from coordinator.store.database import database_of
 
 logger = logging.getLogger(__name__)
 
-# Placeholders: functions/rules/beside.lua replaces them by the bell and a number.
+# Placeholders: functions/rules/doorbells.lua replaces them by the bell and a number.
 _BELL, _TAG = "THE_BELL", "THE_TAG"
 
 

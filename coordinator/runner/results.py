@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from celery import Celery, states
@@ -18,7 +18,7 @@ from celery.result import AsyncResult
 
 from coordinator.jobs.record import Job, callers
 from coordinator.jobs.spec import Spec
-from coordinator.runner.canvas import Caller, Ended, ended, go_on, has_results, raisable, request_of
+from coordinator.runner.canvas import Caller, ended, go_on, has_results, raisable, request_of
 from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     for end in ends:
         try:
             if together and not (end.callers or goes_on(end.spec)) and _is_kept(app, end):
-                results += [(end.job.id, _packed(app.backend, end, job_id)) for job_id in (end.job.id, *end.others)]
+                results += [(end.job.id, packed) for packed in _packed(app.backend, end)]
             else:
                 send(app, end)
                 sent.add(end.job.id)
@@ -127,22 +127,16 @@ def goes_on(spec: Spec) -> bool:
     return any(spec.get(name) or name in spec.get("message", ()) for name in _FOLLOWING)
 
 
-def _packed(backend: RedisBackend, end: JobEnd, job_id: str) -> Packed:
-    request = _request(end, _own(end), True, end.children) if says_more(backend, end.spec, end.children) else None
-    return packed(backend, ended(end.job, end.error, end.trace), request, job_id)
-
-
-def says_more(backend: RedisBackend, spec: Spec, children: Sequence[AsyncResult]) -> bool:
-    """True if the stored result contains more than value and state."""
-    return bool(backend.app.conf.result_extended or children or "message" in spec)
-
-
-def packed(backend: RedisBackend, how: Ended, request: Context | None, job_id: str) -> Packed:
-    """Encode a result as KeyValueStoreBackend._store_result does, under this id."""
-    state, result, trace = how
-    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request or _NO_REQUEST)
+def _packed(backend: RedisBackend, end: JobEnd) -> Iterator[Packed]:
+    """Encode the result as KeyValueStoreBackend._store_result does, under each id that shares it."""
+    state, result, trace = ended(end.job, end.error, end.trace)
+    says_more = backend.app.conf.result_extended or end.children or "message" in end.spec
+    request = _request(end, _own(end), True, end.children) if says_more else _NO_REQUEST
+    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request)
     expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
-    return Packed(backend.get_key_for_task(job_id), backend.encode(meta | {"task_id": job_id}), int(expires or 0))
+    for job_id in (end.job.id, *end.others):
+        text = backend.encode(meta | {"task_id": job_id})
+        yield Packed(backend.get_key_for_task(job_id), text, int(expires or 0))
 
 
 def _store(backend: RedisBackend, results: list[tuple[str, Packed]]) -> set[str]:

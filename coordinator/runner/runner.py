@@ -45,7 +45,6 @@ from coordinator.runner.claim import Claim, claim_of
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.own_lane import check_lanes
 from coordinator.runner.results import JobEnd, is_tracked, recorded_error
-from coordinator.runner.results_in_step import ResultsInStep
 from coordinator.runner.subresults import check_stored
 from coordinator.runner.task_events import TaskEvents
 from coordinator.store.client import Store
@@ -82,7 +81,6 @@ class Tools:
         self.tracers = Tracers(app, place.node)
         self.events = TaskEvents(app, place.node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
-        self.results = ResultsInStep(app, place.lanes.store, place.node)
         self.tracked: dict[str, bool] = {}  # task: the backend gets STARTED for it
 
     def flush(self) -> None:
@@ -105,7 +103,6 @@ class Runner:
         self._pen, self._times = board.pen(self.id), board.times
         self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
-        self._results = tools.results
         self._ttl = milliseconds(self.store.settings.lock_ttl)
 
     def run(self, bell: str) -> int:
@@ -173,27 +170,15 @@ class Runner:
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
         """Record how the attempt ended, and claim the next job with this token; '' claims none."""
         kind, detail, following = chain_end(claim, outcome)
-        args = (
-            claim.id,
-            claim.token,
-            kind,
-            detail,
-            milliseconds(outcome.delay),
-            outcome.most or "",
-            *following,
-            self.node,
-            self.id,
-            token,
-        )
-        result = self._results.of(claim, outcome) if kind == "succeeded" and not self._is_tracked(claim) else ()
         reply: Iterable[object] | None
-        verdict, state, reply = self._insist("job_finish", *args, self._ttl, *result)
+        verdict, state, reply = self._insist(
+            "job_finish", claim.id, claim.token, kind, detail, milliseconds(outcome.delay), outcome.most or "",
+            *following, self.node, self.id, token, self._ttl,
+        )  # fmt: skip
         if verdict == b"deadlock":
             error = would_deadlock(state.decode())
             return self._finish(claim, replace(failed(claim, error, outcome.runtime, 0.0), kind="failed"), token)
-        if verdict == b"stored":
-            self._events.ended(claim, outcome, state.decode())
-        elif verdict in (b"accepted", b"shared"):
+        if verdict in (b"accepted", b"shared"):
             self._publish(claim, outcome, state.decode(), verdict == b"shared")
         else:
             logger.warning("job %s (%s): outcome refused, %s", claim.id, claim.keys[0], verdict.decode())

@@ -45,11 +45,7 @@ class Database(NamedTuple):
 
 def database_of(client: Client) -> Database:
     """The database of a redis-py client."""
-    return database_from(client.get_connection_kwargs())
-
-
-def database_from(connection: Mapping[str, object]) -> Database:
-    """The database that these arguments of a redis-py connection lead to."""
+    connection = client.get_connection_kwargs()
     host = connection.get("host")
     address = connection.get("path") or (f"{host}:{connection.get('port', 6379)}" if host else "")
     pool = connection.get("connection_pool")

@@ -1,7 +1,6 @@
 """A node and its runners played by hand: the steps called directly, one after the other, without processes."""
 
 import itertools
-from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from coordinator.fleet.nodes import About, Nodes
@@ -11,7 +10,6 @@ from coordinator.jobs.submission import Submission
 from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from coordinator.store.wire import Arg
 
 TASKS = ("shop.work", "shop.other")
 
@@ -77,13 +75,11 @@ class Puppet:
         assert taken, "nothing was ready"
         return taken
 
-    def finish(
-        self, taken: Taken, outcome: str = "succeeded", next_token: str = "", delay: int = 0, result: Sequence[Arg] = ()
-    ) -> Finished:
-        """`next_token`: take the next ready job with it too. `result`: key, value, seconds, database, home."""
+    def finish(self, taken: Taken, outcome: str = "succeeded", next_token: str = "", delay: int = 0) -> Finished:
+        """`next_token`: take the next ready job with it too."""
         verdict, state, given = self.store.step(
             "job_finish", taken.id, taken.token, outcome, '"detail"', delay, "", "", "", "", self.name, taken.runner,
-            next_token, self.ttl, *result,
+            next_token, self.ttl,
         )  # fmt: skip
         return Finished(verdict.decode(), state.decode(), _taken(given, next_token, taken.runner))
 

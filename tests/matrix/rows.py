@@ -25,7 +25,7 @@ WHOLE = (
     "tests/fleet/test_keyed_arrivals.py::test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails",
     "tests/fleet/test_limits.py",
     "tests/fleet/test_node_loss.py::test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_it",
-    "tests/fleet/test_results.py::test_at_no_moment_has_a_job_succeeded_and_its_result_is_not_there",
+    "tests/fleet/test_results.py::test_who_has_waited_for_a_job_finds_its_result",
     "tests/fleet/test_watched.py",
     "tests/fleet/test_worker.py::test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on",
     "tests/fleet/test_worker.py::test_limits_stop_an_attempt_and_the_lane_goes_on",

@@ -23,13 +23,27 @@ function doorbells.rescore(c, node)
   redis.call('ZADD', c.P .. 'room', score, node)
 end
 
+-- Puts a bell into a node's queue, if the app's broker is on this server. The node registered both: bell_queue =
+-- "<database> <home> <name of the queue>", home being the installation's database, and bell_message. tag: unique for
+-- each message. Returns false if the node registered none, or Redis refuses.
+function doorbells.put_bell(c, node, bell, tag)
+  local queue, message = unpack(redis.call('HMGET', c.P .. 'node:' .. node, 'bell_queue', 'bell_message'))
+  if not queue then return false end
+  local database, home, name = string.match(queue, '^(%d+) (%d+) (.*)$')
+  message = string.gsub(string.gsub(message, 'THE_BELL', bell), 'THE_TAG', tag)
+  if database ~= home and redis.pcall('SELECT', database).err then return false end
+  local reply = redis.pcall('LPUSH', name, message)
+  if database ~= home then redis.call('SELECT', home) end
+  return type(reply) ~= 'table'
+end
+
 -- Rings a node: puts the bell into its queue, else leaves it to the caller. A bell's name begins with the instant of
 -- its first ring.
 function doorbells.bell(c, node)
   local turn = redis.call('INCR', c.P .. 'bells')
   local bell = c.now .. '-' .. turn
   redis.call('HSET', c.P .. 'node:' .. node, 'turn', turn)
-  local put = beside.put_bell(c, node, bell, turn)
+  local put = doorbells.put_bell(c, node, bell, turn)
   redis.call('ZADD', c.P .. 'rung:' .. node, c.now + (put and base.AGAIN or c.delay), bell)
   doorbells.rescore(c, node)
   if not put then base.add(c, 'rung', {node, bell}) end

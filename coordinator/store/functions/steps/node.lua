@@ -61,7 +61,7 @@ local function ring_again(c, node)
   local left = {}
   for _, bell in ipairs(bells_to_ring(c, node)) do
     redis.call('ZADD', c.P .. 'rung:' .. node, c.now + 1000, bell)
-    if not beside.put_bell(c, node, bell, redis.call('INCR', c.P .. 'bells')) then left[#left + 1] = bell end
+    if not doorbells.put_bell(c, node, bell, redis.call('INCR', c.P .. 'bells')) then left[#left + 1] = bell end
   end
   return left
 end

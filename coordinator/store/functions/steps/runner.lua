@@ -62,24 +62,22 @@ local function go(c, node, runner, token)
 end
 
 -- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
--- args id token kind detail delay most class task limit node runner next ttl result…
+-- args id token kind detail delay most class task limit node runner next ttl
 --   kind: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left) | conflict |
 --   parked | step | replaced; detail: JSON of the result, error, handles or steps; most: of raised, the bound on
 --   attempts, '' = the job's own; class, task, limit: of step and replaced, those of the next step, limit in ms; next:
---   token of the next claim, '' = none: the slice is over; result: key, value, seconds, database and home of a result
---   for this step to store, if any (rules/beside.lua)
--- returns {verdict, state, job or false}; verdict: accepted | stored (its result, too) | shared (accepted, and calls
---   that were skipped for it, or melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait
---   for itself: nothing was done, and the ring is in place of the state); asked again: the same
+--   token of the next claim, '' = none: the slice is over
+-- returns {verdict, state, job or false}; verdict: accepted | shared (accepted, and calls that were skipped for it, or
+--   melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait for itself: nothing was done,
+--   and the ring is in place of the state); asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
-  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args, 1, 13)
+  local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args)
   c.tell_after, c.direct = 5000, next ~= ''
 
   local job, verdict, state, before = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', token
   record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom', 'submitted', 'taken',
     'started', 'fence', 'attempt')
   if job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
-    if #args > 13 and beside.store_result(unpack(args, 14)) then verdict, job.tell = 'stored', nil end
     if not settle.succeed(c, id, job, detail) then settle.finish(c, id, job, 'succeeded', 'result', detail) end
     before = false
   else
