@@ -7,7 +7,6 @@ that an app's global limits do not end a runner. The runner applies each job's o
 from __future__ import annotations
 
 import logging
-import queue
 from contextvars import Context
 from functools import cached_property
 from typing import cast
@@ -19,7 +18,7 @@ from kombu.messaging import Producer
 from kombu.pools import producers
 
 from coordinator.broker.transport import BRIEF, is_amqp, is_redis
-from coordinator.threads import StoppableThread
+from coordinator.threads import SendingThread
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +27,7 @@ OF_NODES = "coordinator.node."
 
 GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
 _NO_LIMIT = 366 * 86400
-_WAITING = 1000  # bells in the queue; the rest are dropped, and the nodes' wardens ring those again
-_LAST_BELLS = 2.0  # seconds at shutdown to ring the waiting bells
+_WAITING = 1000  # bells in the queue; older ones are dropped, and the nodes' wardens ring those again
 ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 
@@ -99,24 +97,17 @@ def publish_bell(app: Celery, producer: Producer, queue: str, bell: str, args: t
     )
 
 
-class BellQueue(StoppableThread):
+class BellQueue(SendingThread[tuple[str, str]]):
     """Rings from a thread, one bell after another, so that a slow broker does not delay callers."""
 
     def __init__(self, doorbells: Doorbells) -> None:
-        super().__init__("bells", _LAST_BELLS)
+        super().__init__("coordinator-bells", 0.0, _WAITING)
         self._doorbells = doorbells
-        self._bells: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
 
     def ring(self, node: str, bell: str) -> None:
         """Queue a bell. Returns at once, and never raises."""
-        if self._bells.qsize() < _WAITING:
-            self._bells.put((node, bell))
+        self.put((node, bell))
 
-    def stop(self) -> None:
-        """Ring the waiting bells as far as time allows, then end the thread."""
-        self._bells.put(None)
-        super().stop()
-
-    def run(self) -> None:
-        while (item := self._bells.get()) is not None:
-            self._doorbells.ring(*item)
+    def send(self, items: list[tuple[str, str]]) -> None:
+        for node, bell in items:
+            self._doorbells.ring(node, bell)

@@ -223,9 +223,7 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
         here = place()
         if here.node not in tools:
             tools[here.node] = Tools(app, here)
-            bells = BellQueue(here.doorbells)  # rings from a thread, so that a broker that hangs delays no job
-            bells.start()
-            here.lanes.store.ringer = bells.ring
+            here.lanes.store.ringer = BellQueue(here.doorbells).ring  # a broker that hangs delays no job
         return Runner(app, here, tools[here.node]).run(bell or task.request.id)
 
     def flush(**_: object) -> None:

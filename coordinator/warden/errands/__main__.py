@@ -30,6 +30,8 @@ from coordinator.warden.errands.results import Results
 
 logger = logging.getLogger(__name__)
 
+_LAST_BELLS = 2.0  # seconds at shutdown to ring the waiting bells
+
 
 class ErrandsCoordinator(Protocol):
     """The parts of a Coordinator that the errands use."""
@@ -83,7 +85,7 @@ def main() -> None:
 
     clock = LineReader(sys.stdin, charge["clock"], receive)
     plugins: list[WardenPlugin] = [make(charge["node"]) for make in coordinator._warden_plugins]
-    parts: list[WardenPlugin] = [bells, *duties, queues, *plugins]
+    parts: list[WardenPlugin] = [*duties, queues, *plugins]
     for part in parts:
         part.start()
     clock.start()
@@ -93,6 +95,7 @@ def main() -> None:
             plugin.stopping.set()
     for part in reversed(parts):
         part.stop()
+    bells.flush(_LAST_BELLS)
 
 
 if __name__ == "__main__":
