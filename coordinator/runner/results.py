@@ -46,8 +46,11 @@ class JobEnd(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A result as Celery's Redis backend stores it; `expires`: in seconds, 0: never."""
+    """A result as Celery's Redis backend stores it; `expires`: in seconds, 0: never. `job_id`: the job that it is of,
+    whose result may be stored under several keys.
+    """
 
+    job_id: str
     key: str
     value: str | bytes
     expires: int
@@ -59,19 +62,20 @@ def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
     return bool(spec.get("ignore_result") or (known is not None and known.ignore_result))
 
 
-def _is_kept(app: Celery, end: JobEnd) -> bool:
-    return has_results(app) and not is_ignored(app, end.job.task, end.spec)
+def _is_kept(app: Celery, caller: Caller) -> bool:
+    return has_results(app) and not is_ignored(app, caller.task, caller.spec)
 
 
 def send(app: Celery, end: JobEnd) -> None:
     """Store the result, publish the links and continue the canvas, of a job that is over and of the calls behind it."""
-    how, kept = ended(end.job, end.error, end.trace), _is_kept(app, end)
-    for caller in (_own(end), *end.callers):
-        is_kept = has_results(app) and not is_ignored(app, caller.task, caller.spec)
-        own = caller.id == end.job.id
-        go_on(app, _request(end, caller, is_kept, end.children if own else ()), how, is_kept, turned_away=not own)
+    how, own = ended(end.job, end.error, end.trace), _own(end)
+    kept = _is_kept(app, own)
+    go_on(app, _request(end, own, kept, end.children), how, kept)
+    for caller in end.callers:
+        is_kept = _is_kept(app, caller)
+        go_on(app, _request(end, caller, is_kept), how, is_kept, turned_away=True)
     if kept:
-        request = _request(end, _own(end), kept)
+        request = _request(end, own, kept)
         for other in end.others:
             app.backend.store_result(other, how.result, how.state, how.trace, request=request)
 
@@ -108,12 +112,12 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     With Celery's own Redis backends, plain results go in one round trip. Unlike `send`, that does not ask whether there
     is a result already: Redis accepted only this outcome.
     """
-    sent, results = set(), []
+    sent, results = set[str](), list[Packed]()
     together = type(app.backend) in (RedisBackend, SentinelBackend)
     for end in ends:
         try:
-            if together and not (end.callers or goes_on(end.spec)) and _is_kept(app, end):
-                results += [(end.job.id, packed) for packed in _packed(app.backend, end)]
+            if together and not (end.callers or goes_on(end.spec)) and _is_kept(app, _own(end)):
+                results += [*_packed(app.backend, end)]
             else:
                 send(app, end)
                 sent.add(end.job.id)
@@ -136,15 +140,15 @@ def _packed(backend: RedisBackend, end: JobEnd) -> Iterator[Packed]:
     expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
     for job_id in (end.job.id, *end.others):
         text = backend.encode(meta | {"task_id": job_id})
-        yield Packed(backend.get_key_for_task(job_id), text, int(expires or 0))
+        yield Packed(end.job.id, backend.get_key_for_task(job_id), text, int(expires or 0))
 
 
-def _store(backend: RedisBackend, results: list[tuple[str, Packed]]) -> set[str]:
-    """Store all results in one round trip, each as RedisBackend._set does. Takes pairs of the job's id and a result;
-    returns the ids of the jobs whose results are all stored.
+def _store(backend: RedisBackend, results: list[Packed]) -> set[str]:
+    """Store all results in one round trip, each as RedisBackend._set does. Returns the ids of the jobs whose results
+    are all stored.
     """
     pipe = backend.client.pipeline(transaction=False)
-    for _, result in results:
+    for result in results:
         pipe.set(result.key, result.value, ex=result.expires or None)
         pipe.publish(result.key, result.value)
     try:
@@ -153,11 +157,11 @@ def _store(backend: RedisBackend, results: list[tuple[str, Packed]]) -> set[str]
         logger.warning("%d results are not stored yet: %s", len(results), error)
         return set()
     left = set()
-    for (job_id, _), stored in zip(results, replies[::2], strict=True):
+    for result, stored in zip(results, replies[::2], strict=True):
         if isinstance(stored, Exception):
-            logger.warning("job %s: its result is not stored yet: %s", job_id, stored)
-            left.add(job_id)
-    return {job_id for job_id, _ in results} - left
+            logger.warning("job %s: its result is not stored yet: %s", result.job_id, stored)
+            left.add(result.job_id)
+    return {result.job_id for result in results} - left
 
 
 def melted_into(store: Store, end: JobEnd) -> JobEnd:
