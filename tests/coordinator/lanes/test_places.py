@@ -103,20 +103,6 @@ def test_only_a_job_that_waits_can_be_moved(node: Puppet) -> None:
         node.lanes.move("j", to="middle")
 
 
-@pytest.mark.parametrize(
-    ("keys", "text"),
-    [
-        ([f"k{i}" for i in range(17)], "a job has 1 to 16 keys, not 17"),
-        ([], "a job has 1 to 16 keys, not 0"),
-        (["a", "b", "a"], "key 'a' is named twice"),
-    ],
-)
-def test_keys_that_make_no_sense_are_refused(node: Puppet, keys: list[str], text: str) -> None:
-    with pytest.raises(InvalidJob, match=text):
-        node.submit(keys)
-    assert node.lanes.lanes() == []
-
-
 def test_sixteen_keys_are_had_all_or_none(node: Puppet) -> None:
     keys = [f"k{i:02}" for i in range(16)]
     node.submit(keys[9], job_id="one")

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from coordinator import Coordinator
+from coordinator.jobs.record import TERMINAL
 from tests.harness.hand_node import Puppet, sketch
 
+LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 WORTH = 2**20  # places that one point of priority is worth
 
 
@@ -114,6 +117,12 @@ def test_counts_of_many_groups_ask_no_group(node: Puppet) -> None:
         node.finish(one)
     for one in many:
         node.lanes.cancel(one.id)
+
+
+def test_before_anything_was_counted_every_counter_is_nought(coordinator: Coordinator) -> None:
+    counts = coordinator.counts()
+    assert set(counts) == {"created", "retries", "losses", "faults", *LIVE, *TERMINAL}
+    assert set(counts.values()) == {0}
 
 
 def test_a_rollback_is_counted_once_ready_or_running(node: Puppet) -> None:
