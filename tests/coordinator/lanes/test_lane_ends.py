@@ -30,11 +30,6 @@ def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Pup
     assert node.order() == ["later"]
 
 
-def test_a_job_in_the_past_is_due(node: Puppet) -> None:
-    node.submit("a", job_id="past", not_before=datetime(1999, 1, 1, tzinfo=UTC))
-    assert node.order() == ["past"]
-
-
 def test_a_job_not_started_in_time_expires_and_lets_the_next_go_on(node: Puppet) -> None:
     node.submit("a", job_id="running")
     taken = node.must_take()
@@ -84,20 +79,6 @@ def test_a_running_job_that_is_cancelled_ends_as_cancelled_whatever_its_process_
     assert node.finish(taken) == ("accepted", "cancelled", None)
     job = node.lanes.job("j")
     assert (job.result, job.error) == (None, {"type": "Cancelled", "message": "too long", "by": "me"})
-
-
-def test_a_cancelled_job_whose_process_is_gone_is_not_run_again(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    node.lanes.cancel("j")
-    assert node.lose(taken) == "cancelled"
-    assert node.order() == []
-
-
-def test_a_finished_job_cannot_be_cancelled(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    node.order()
-    assert node.lanes.cancel("j") == "succeeded"
 
 
 def test_an_id_that_was_never_given_is_unknown(node: Puppet) -> None:
