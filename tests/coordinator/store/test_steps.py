@@ -142,7 +142,7 @@ def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None
     assert [node.up(), node.up()] == [True, True]
     assert list(node.work()) == [taken.runner.encode()]
     beats = [node.nodes.beat("one", "a", {"load": 0}) for _ in range(2)]
-    assert [replace(beat, swept=0) for beat in beats if beat] == [Beat([], None, False, True, 0)] * 2
+    assert [replace(beat, swept=0, now=0) for beat in beats if beat] == [Beat([], None, False, True, 0, 0)] * 2
     node.finish(taken)
     assert [node.nodes.leave("one", "a") for _ in range(2)] == [True, False]
     assert node.nodes.beat("one", "a", {}) is None
