@@ -9,14 +9,8 @@ import pytest
 
 from coordinator import Coordinator, JobFailed, Locked, UnknownJob, WaitTimeout
 from coordinator.jobs.record import TERMINAL
-from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
-
-
-def names(store: Store) -> set[str]:
-    """All keys of the installation."""
-    return {name.decode() for name in store._client.scan_iter(store.prefix + "*", 1000)}
 
 
 def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Puppet) -> None:
@@ -119,12 +113,12 @@ def test_a_finished_job_is_kept_for_its_time_and_leaves_no_other_key(node: Puppe
     node.up()
     node.submit("warm-up")
     node.order()
-    before = names(node.store)
+    before = node.names()
     node.submit(["a", "b"], job_id="won", when_busy="defer", options={"expires": 100}, tell=False)
     node.submit("a", job_id="lost", not_before=datetime.now(UTC) + timedelta(hours=1), settings={"keep_failure": 7.0})
     node.order()
     node.lanes.cancel("lost")
-    assert names(node.store) - before == {node.store.key("job", "won"), node.store.key("job", "lost")}
+    assert node.names() - before == {node.store.key("job", "won"), node.store.key("job", "lost")}
     assert 3_590_000 < node.store._client.pttl(node.store.key("job", "won")) <= 3_600_000
     assert 6_000 < node.store._client.pttl(node.store.key("job", "lost")) <= 7_000
 

@@ -12,11 +12,6 @@ from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet, sketch
 
 
-def names(store: Store) -> set[str]:
-    """All keys of the installation."""
-    return {name.decode() for name in store._client.scan_iter(store.prefix + "*", 1000)}
-
-
 def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Puppet) -> None:
     found = [node.submit("a", job_id=f"j{i}") for i in range(3)]
     assert [(one.outcome, one.position, one.accepted) for one in found] == [
@@ -36,10 +31,10 @@ def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
 
 def test_skip_is_refused_while_the_lane_is_busy_and_writes_nothing(node: Puppet) -> None:
     assert node.submit("a", when_busy="skip", job_id="in").outcome == "started"
-    before = names(node.store)
+    before = node.names()
     skipped = node.submit("a", when_busy="skip", job_id="out")
     assert (skipped.outcome, skipped.accepted) == ("skipped", False)
-    assert names(node.store) == before
+    assert node.names() == before
     with pytest.raises(UnknownJob):
         node.lanes.job("out")
     node.order()
@@ -140,7 +135,7 @@ def test_what_a_job_cannot_unite_any_more_waits_in_one_behind_it(node: Puppet, n
     assert "late" in node.lanes.job(waiting[-1]).kwargs["pids"]
     node.finish(first)
     assert node.order() == [*waiting[1:]]
-    assert not [name for name in names(node.store) if ":melt:" in name]
+    assert not [name for name in node.names() if ":melt:" in name]
 
 
 def test_texts_survive_being_united(node: Puppet) -> None:
@@ -153,9 +148,9 @@ def test_texts_survive_being_united(node: Puppet) -> None:
 
 def test_a_second_submit_of_an_id_is_a_duplicate_and_does_nothing(node: Puppet) -> None:
     node.submit("a", job_id="j")
-    before = names(node.store)
+    before = node.names()
     assert node.submit("b", job_id="j", when_busy="defer").outcome == "duplicate"
-    assert names(node.store) == before
+    assert node.names() == before
     assert node.order() == ["j"]
     assert node.submit("a", job_id="j").outcome == "duplicate"
     assert node.order() == []

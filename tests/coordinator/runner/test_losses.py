@@ -7,10 +7,6 @@ from coordinator.jobs.record import Job
 from tests.harness.hand_node import Puppet
 
 
-def lock_of(node: Puppet, key: str) -> str:
-    return node.locked_by(key) or ""
-
-
 def put_back(node: Puppet, **options: Any) -> Any:
     """A job whose holder went silent past its lease, ready again, not taken yet."""
     node.submit("a", job_id="j", **options)
@@ -39,7 +35,7 @@ def test_a_holder_that_was_succeeded_may_neither_finish_nor_renew(node: Puppet) 
     assert node.renew(late) == [False]
     assert node.store.step("job_progress", "j", late.token, "9/9") == 0
     assert node.lose(late) == ""
-    assert lock_of(node, "a") == current.token
+    assert node.locked_by("a") == current.token
     job = node.lanes.job("j")
     assert (job.state, job.attempt, job.progress) == ("running", 2, None)
     assert node.lanes.holds("j", current.token)
@@ -59,7 +55,7 @@ def test_a_holder_whose_lease_lapsed_may_renew_while_nobody_succeeded_it(node: P
     late = put_back(node, time_limit=60)
     assert node.renew(late) == [True]
     assert node.take() is None
-    assert (lock_of(node, "a"), list(node.work())) == (late.token, [late.runner.encode()])
+    assert (node.locked_by("a"), list(node.work())) == (late.token, [late.runner.encode()])
     job = node.lanes.job("j")
     assert (job.state, job.losses, job.attempt) == ("running", 0, 1)
     node.finish(late)
