@@ -176,25 +176,6 @@ def test_a_submit_is_refused_when_too_many_wait_and_nothing_is_written(node: Pup
     assert node.submit("a", max_waiting=3).outcome == "queued"
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"exclusive": 1}, "exclusive is True or False, not 1"),
-        ({"exclusiv": True}, "unexpected option 'exclusiv' .did you mean 'exclusive'"),
-        (
-            {"unknown": "wait", "keep": 1},
-            "'unknown' .did you mean 'if_unknown'.*, 'keep' .did you mean 'keep_instance'",
-        ),
-        ({"max_waiting": 0}, "max_waiting is a whole number from 1, not 0"),
-        ({"priority": 256}, "priority is a whole number from -255 to 255"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_by_name(node: Puppet, options: dict[str, object], text: str) -> None:
-    with pytest.raises(InvalidJob, match=text):
-        node.submit("a", **options)
-    assert node.lanes.lanes() == []
-
-
 @pytest.mark.parametrize("limit", [-1, 1001, True, "2", 1.5])
 def test_limits_that_make_no_sense_are_refused(coordinator: Coordinator, limit: int) -> None:
     with pytest.raises(InvalidJob, match="limit is a whole number from 0"):
