@@ -116,6 +116,10 @@ class Puppet:
     def locked_by(self, key: str, *slot: str) -> str | None:
         return locked_by(self.store, key, *slot)
 
+    def names(self) -> set[str]:
+        """All keys of the installation."""
+        return {name.decode() for name in self.store._client.scan_iter(self.store.prefix + "*", 1000)}
+
     def order(self) -> list[str]:
         """Run everything that is ready, one at a time; the ids in order."""
         found = []

@@ -1,16 +1,17 @@
-"""The library on a clock of the test's own, its text changed in memory where a mutation asks for it.
+"""The library on a clock of the test's own, its text changed in memory where a mutant asks for it.
 
 TIME, PTTL, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what
 ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.store.library import Library, assemble, text_of
 from coordinator.store.wire import Arg
+from tests.model.mutants.mutant import Mutant
 from tests.model.record import BEGINNING
 
 _CLOCK = """
@@ -64,33 +65,22 @@ return now
 """
 
 
-class Mutation(NamedTuple):
-    """`why`: what is wrong with `new` for `old` in <file>.lua of the library; `seldom`: left to `make soak`."""
-
-    file: str
-    why: str
-    old: str
-    new: str
-    seldom: bool = False
-
-
 @cache
-def library(mutation: Mutation | None = None, before: str = _CLOCK) -> Library:
+def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
     """As the store puts it together, behind the clock."""
 
-    def mutated(file: str) -> str:
-        text = text_of(file)
-        return text.replace(mutation.old, mutation.new) if mutation and mutation.file == file else text
+    def planted(file: str) -> str:
+        return mutant.plant(text_of(file)) if mutant and mutant.file == file else text_of(file)
 
-    return assemble(mutated, before)
+    return assemble(planted, before)
 
 
 class Clocked(Store):
     """An installation whose time is the test's."""
 
-    def __init__(self, settings: Settings, mutation: Mutation | None = None) -> None:
+    def __init__(self, settings: Settings, mutant: Mutant | None = None) -> None:
         super().__init__(settings, ringer=lambda node, bell: None)
-        self.library = library(mutation)
+        self.library = library(mutant)
         self.used: set[str] = set()
         self._client.set(self.prefix + "time", BEGINNING)
 

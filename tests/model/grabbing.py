@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from tests.model import asks
-from tests.model.clock import Mutation
 from tests.model.harness import TTL, Harness
+from tests.model.mutants.mutant import Mutant
 from tests.model.steps import Stepping, act
 
 KEEP = 1_000_000
@@ -83,12 +83,12 @@ def lane_of(key: str, instance: str) -> str:
 
 class Grabbing(Stepping):
     url = ""
-    mutation: Mutation | None = None
+    mutant: Mutant | None = None
     parts = ("time",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.on = Harness(self.url, self.mutation)
+        self.on = Harness(self.url, self.mutant)
         self.model = self.on.model
         self.instances: dict[tuple[str, str], Instance] = {}
         self.asked: list[Part] = []

@@ -9,11 +9,12 @@ from kombu.utils.json import dumps
 from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from tests.model import batches
-from tests.model.clock import Clocked, Mutation
+from tests.model.clock import Clocked
 from tests.model.history import History
 from tests.model.invariants import Held, broken
 from tests.model.lanes import Node
 from tests.model.mirror import differences
+from tests.model.mutants.mutant import Mutant
 from tests.model.operators import Model
 from tests.model.raw import Dump
 from tests.model.record import Job
@@ -37,9 +38,9 @@ class Taking(NamedTuple):
 class Harness:
     """`again`: each call is made twice; `takings`: all there ever were."""
 
-    def __init__(self, url: str, mutation: Mutation | None = None) -> None:
+    def __init__(self, url: str, mutant: Mutant | None = None) -> None:
         settings = Settings(url=url, prefix=f"m{uuid.uuid4().hex[:8]}", node_ttl=NODE_TTL / 1000, timeout=60)
-        self.store = Clocked(settings, mutation)
+        self.store = Clocked(settings, mutant)
         self.lanes = Lanes(self.store)
         self.model = Model()
         self.history = History()

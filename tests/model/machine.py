@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from tests.model import asks
-from tests.model.clock import Mutation
 from tests.model.harness import TTL, Harness, Taking
+from tests.model.mutants.mutant import Mutant
 from tests.model.steps import Stepping, act
 
 A, B, C = "g/a", "g/b", "h/c"
@@ -55,11 +55,11 @@ def _picks(chance: Random) -> list[int]:
 
 class Machine(Stepping):
     url = ""
-    mutation: Mutation | None = None
+    mutant: Mutant | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        self.on = Harness(self.url, self.mutation)
+        self.on = Harness(self.url, self.mutant)
         self.model = self.on.model
 
     @property

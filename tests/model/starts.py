@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import redis
 
 from coordinator.settings import Settings
-from tests.model.clock import Clocked, Mutation
+from tests.model.clock import Clocked
 from tests.model.lanes import Lanes
+from tests.model.mutants.mutant import Mutant
 from tests.model.steps import Stepping, act
 
 HOUR = 3_600_000
@@ -30,13 +31,13 @@ class Starts(Stepping):
 
     exact = True
     url = ""
-    mutation: Mutation | None = None
+    mutant: Mutant | None = None
     parts = ()
 
     def __init__(self) -> None:
         super().__init__()
         settings = Settings(url=self.url, prefix=f"m{uuid.uuid4().hex[:8]}")
-        self.store = Clocked(settings, self.mutation)
+        self.store = Clocked(settings, self.mutant)
         self.model = Lanes()
         self.greatest = 0
         self.kept: list[Kept] = []  # what one that begins may find

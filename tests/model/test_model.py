@@ -14,6 +14,10 @@ from tasks.documents.library import text_of
 from tests.harness.functions import ALL, NAMES, tables_in
 from tests.harness.redis import RedisServer
 from tests.model.clock import Clocked, library
+from tests.model.grabbing import Grabbing
+from tests.model.grabbing_jobs import GrabbingJobs
+from tests.model.starts import Starts
+from tests.model.steps import Stepping
 from tests.model.wholes import Whole
 from tests.test_floors import imports
 
@@ -48,6 +52,11 @@ APART = {
 
 GRABS = {"grab_take", "grab_end", "grab_look", "grab_release"}  # a machine of their own drives them: grabbing.py
 
+OF_MODEL = [
+    "record", "lanes", "rings", "attempts", "awaits", "sorters", "sweeps", "operators", "raw", "invariants", "batches",
+    "history", "mirror",
+]  # fmt: skip
+
 BOUNDED = settings(
     max_examples=70,  # tests/soak/test_model.py has more, and longer ones
     stateful_step_count=60,
@@ -75,6 +84,15 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
     assert used | AMONG_DRIVEN == NAMES - set(APART) - GRABS | AMONG_DRIVEN
 
 
+@pytest.mark.parametrize(("machine", "courses"), [(Grabbing, 60), (GrabbingJobs, 30), (Starts, 40)])
+def test_grabs_and_first_fences_are_as_their_models_say(
+    redis_server: RedisServer, machine: type[Stepping], courses: int
+) -> None:
+    here = type("Here", (machine,), {"url": redis_server.url(9)})
+    for number in range(courses):
+        here.course(number, 40)
+
+
 def test_every_step_is_driven_by_the_machine_or_named_with_a_reason() -> None:
     modules = ("machine", "collecting", "courses", "wholes", "harness", "grabbing")
     called = "".join(Path(__file__).with_name(f"{module}.py").read_text() for module in modules)
@@ -94,24 +112,7 @@ def test_a_step_that_is_not_driven_touches_no_lane_and_no_job(file: str) -> None
     assert not [kind for kind in kinds if f"'{kind}'" in text or f"'{kind}:'" in text]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "record",
-        "lanes",
-        "rings",
-        "attempts",
-        "awaits",
-        "sorters",
-        "sweeps",
-        "operators",
-        "raw",
-        "invariants",
-        "batches",
-        "history",
-        "mirror",
-    ],
-)
+@pytest.mark.parametrize("module", OF_MODEL)
 def test_the_model_and_the_invariants_share_nothing_with_the_coordinator(module: str) -> None:
     used = set(imports(Path(__file__).with_name(f"{module}.py")))
     assert {name.split(".")[0] for name in used} <= {"collections", "dataclasses", "json", "tests", "typing"}

@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness.redis import RedisServer
-from tests.model.clock import Mutation
-from tests.model.mutants import MUTATIONS
-from tests.model.test_mutations import SELDOM, courses, is_seen, named
+from tests.model.mutants.mutant import Mutant
+from tests.model.test_mutants import SELDOM, is_seen
 from tests.model.wholes import Whole
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -37,6 +36,6 @@ def test_lanes_do_what_the_model_does_for_long(redis_server: RedisServer, number
     run_state_machine_as_test(seed(SEED + number)(Here), settings=long)  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.seldom], ids=named)
-def test_the_machine_sees_what_it_seldom_meets(mutation: Mutation, redis_server: RedisServer) -> None:
-    assert is_seen(redis_server.url(9), mutation, courses(SELDOM))
+@pytest.mark.parametrize("mutant", SELDOM, ids=lambda mutant: mutant.why)
+def test_the_model_sees_what_it_seldom_meets(mutant: Mutant, redis_server: RedisServer) -> None:
+    assert is_seen(redis_server.url(9), mutant, Whole, range(1600))

@@ -3,14 +3,8 @@
 import pytest
 
 from coordinator import Coordinator, InvalidJob
+from tests.coordinator.fleet.test_nodes import pair
 from tests.harness.hand_node import Puppet
-
-
-def pair(coordinator: Coordinator) -> tuple[Puppet, Puppet]:
-    one, two = Puppet(coordinator.store, "one"), Puppet(coordinator.store, "two")
-    one.up()
-    two.up()
-    return one, two
 
 
 def test_a_drained_node_is_neither_rung_nor_given_anything_until_it_is_undrained(coordinator: Coordinator) -> None:

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from subprocess import PIPE
 
@@ -18,13 +17,6 @@ from tests.harness.waiting import wait_until
 from tests.harness.warm import start
 
 LONGEST = 200
-
-
-@pytest.fixture
-def other(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
-    client = Coordinator(url=redis_server.url(0), prefix=prefix)
-    yield client
-    client.store.close()
 
 
 def test_one_wins_and_the_others_learn_at_once_who_did_and_log_it_once(

@@ -45,20 +45,6 @@ def test_the_first_wins_and_a_second_loses_and_learns_who_has_it(node: Puppet, c
     assert node.order() == []
 
 
-def test_an_instance_that_is_complete_is_not_done_again_and_shows_its_result(
-    node: Puppet, coordinator: Coordinator
-) -> None:
-    submit(node, "one")
-    assert node.order() == ["one"]
-    for job_id in ("two", "three"):
-        lost = submit(node, job_id)
-        assert (lost.outcome, lost.state, lost.result, lost.job_id) == ("lost", "complete", "detail", "one")
-    assert node.order() == []
-    (seen,) = coordinator.grabs("report")
-    assert (seen.state, seen.value) == ("complete", "detail")
-    assert seen.ended
-
-
 def test_a_failed_instance_may_be_submitted_again_and_gets_a_greater_attempt_and_fence(
     node: Puppet, coordinator: Coordinator
 ) -> None:
@@ -91,20 +77,6 @@ def test_whatever_ends_a_job_badly_frees_its_instance(node: Puppet, coordinator:
     assert node.order() == ["two"]
 
 
-def test_a_job_that_is_tried_again_or_held_keeps_its_instance(node: Puppet, coordinator: Coordinator) -> None:
-    submit(node, "one", max_attempts=2, on_failure="hold")
-    assert node.finish(node.must_take(), "raised").state == "retrying"
-    assert submit(node, "two").outcome == "lost"
-    node.sweep()
-    last = node.must_take()
-    assert coordinator.grabs("report")[0].fence == last.fence
-    assert node.finish(last, "raised").state == "held"
-    assert submit(node, "two").outcome == "lost"
-    coordinator.retry("one")
-    assert node.order() == ["one"]
-    assert coordinator.grabs("report")[0].state == "complete"
-
-
 def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_wins(
     node: Puppet, coordinator: Coordinator
 ) -> None:
@@ -121,39 +93,6 @@ def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_win
     )  # fmt: skip
     assert coordinator.release_grab("report", "a", why="it waits") == "two"
     assert coordinator.job("two").state == "cancelled"
-
-
-def test_an_operators_retry_does_nothing_where_another_has_done_the_instance_since(
-    node: Puppet, coordinator: Coordinator
-) -> None:
-    submit(node, "one")
-    node.finish(node.must_take(), "failed")
-    submit(node, "two")
-    assert coordinator.retry("one") == "failed"
-    assert node.order() == ["two"]
-    assert coordinator.retry("one") == "failed"
-    assert node.order() == []
-    submit(node, "three", "b")
-    node.finish(node.must_take(), "failed")
-    assert coordinator.retry("three") == "ready"
-    assert submit(node, "four", "b").outcome == "lost"
-    assert node.order() == ["three"]
-    assert {one.instance: (one.state, one.attempt) for one in coordinator.grabs("report")} == {
-        "a": ("complete", 2), "b": ("complete", 2),
-    }  # fmt: skip
-
-
-def test_the_same_submit_asked_again_is_its_own_win_also_when_its_record_is_gone(
-    node: Puppet, coordinator: Coordinator
-) -> None:
-    submit(node, "one")
-    again = submit(node, "one")
-    assert (again.outcome, again.won, again.state, again.job_id) == ("duplicate", True, "running", "one")
-    node.order()
-    coordinator.store._client.delete(coordinator.store.key("job", "one"))
-    late = submit(node, "one")
-    assert (late.outcome, late.won, late.state, late.result) == ("duplicate", True, "complete", "detail")
-    assert node.order() == []
 
 
 def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, prefix: str, node: Puppet) -> None:

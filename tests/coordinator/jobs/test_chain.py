@@ -50,12 +50,7 @@ def _typo(depot: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a link within": (
-        lambda d: chain(d.work.s("a").set(link=[d.work.s("x")]), d.work.si("b")),
-        "step 0, .* link there",
-    ),
     "an error link": (lambda d: chain(d.work.s("a"), d.work.si("b").on_error(d.work.s("x"))), "step 1, .* link_error"),
-    "a start within": (lambda d: chain(d.work.s("a"), d.work.si("b").set(countdown=3)), "step 1, .* countdown there"),
     "an unknown task": (_typo, "unknown task 'depot.typo'"),
     "an unknown step": (lambda d: chain(d.work.s("a"), _typo(d)), "unknown task 'depot.typo'"),
     "an unknown member": (lambda d: group(d.work.s("a"), _typo(d)), "unknown task 'depot.typo'"),
@@ -65,7 +60,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda d: chain(d.work.s("a"), group(d.work.si("b"), d.work.si(object()))),
         "argument 0 of .*work of step 1 is not JSON: object",
     ),
-    "a map": (lambda d: d.work.map(["a"]), "a map cannot be a job"),
 }
 
 
@@ -76,13 +70,6 @@ def test_what_cannot_be_honoured_is_refused_by_name_before_anything_is_written(d
         depot.coordinator.submit("k", make(depot))
     assert depot.coordinator.lanes() == []
     assert depot.coordinator.counts()["created"] == 0
-
-
-@pytest.mark.parametrize(("steps", "text"), [(2, "the chain has steps 0 to 1"), (1, "start_at is for a chain")])
-def test_a_step_to_begin_with_that_is_not_there_is_refused(depot: Any, steps: int, text: str) -> None:
-    one = depot.work.s("a")
-    with pytest.raises(InvalidJob, match=text):
-        depot.coordinator.submit("k", chain(one, one) if steps == 2 else one, start_at=steps)
 
 
 def test_a_rollback_of_an_unknown_task_is_refused(depot: Any) -> None:

@@ -163,6 +163,8 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"priority": 1.5},
         {"priority": True},
         {"priority": "high"},
+        {"exclusive": 1},
+        {"max_waiting": 0},
         {"max_attempts": -1},
         {"max_attempts": 1.5},
         {"max_losses": -1},
@@ -214,6 +216,10 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         match=r"\Agot an unexpected .*'max_atempts' .did you mean 'max_attempts'.*options of submit: .*max_attempts",
     ):
         coordinator.submit("a", add.s(1, 2), max_atempts=3)
+    with pytest.raises(
+        InvalidJob, match=r"'unknown' .did you mean 'if_unknown'.*, 'keep' .did you mean 'keep_instance'"
+    ):
+        coordinator.submit("a", add.s(1, 2), unknown="wait", keep=1)
 
 
 def test_what_cannot_be_stored_is_refused_with_its_place_or_its_size() -> None:

@@ -8,7 +8,6 @@ from celery import chain, chord, group
 
 from coordinator import InvalidJob
 from tests.harness.hand_node import Puppet, playing
-from tests.harness.installation import Installation
 
 Canvas = Callable[[Any, Any], Any]
 
@@ -26,11 +25,6 @@ FIRST: dict[str, Canvas] = {
     "chord, header": lambda m, one: chord([one, m.plain.s(1)], m.tell.s()),
     "chain in a group": lambda m, one: group(chain(one, m.plain.s()), m.plain.s(1)),
 }
-
-
-@pytest.fixture
-def keyed(apps: Installation) -> Any:
-    return apps.app("keyed")
 
 
 @pytest.fixture(autouse=True)

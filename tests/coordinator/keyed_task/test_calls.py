@@ -17,11 +17,6 @@ from tests.harness.proxy import Proxy
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery itself
 
 
-@pytest.fixture
-def keyed(apps: Installation) -> Any:
-    return apps.app("keyed")
-
-
 @pytest.fixture(autouse=True)
 def node(keyed: Any) -> Puppet:
     return playing(keyed)

@@ -8,14 +8,8 @@ from celery.exceptions import TaskRevokedError
 
 from coordinator.worker.remote_control import jobs_among
 from tests.harness.hand_node import Puppet, playing
-from tests.harness.installation import Installation
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery itself
-
-
-@pytest.fixture
-def keyed(apps: Installation) -> Any:
-    return apps.app("keyed")
 
 
 @pytest.fixture

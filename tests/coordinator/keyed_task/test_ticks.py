@@ -1,15 +1,7 @@
 """A beat's entry that names a keyed task, and no key of its own."""
 
-import pytest
-
 from coordinator.store.times import to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, instant_of, run, without_gap
-from tests.harness.redis import RedisServer
-
-
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
 
 
 def test_an_entry_without_a_key_goes_through_the_lane_of_its_task_under_the_tick_s_id(beats: Beats) -> None:

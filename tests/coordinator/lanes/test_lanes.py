@@ -12,11 +12,6 @@ from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet, sketch
 
 
-def names(store: Store) -> set[str]:
-    """All keys of the installation."""
-    return {name.decode() for name in store._client.scan_iter(store.prefix + "*", 1000)}
-
-
 def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Puppet) -> None:
     found = [node.submit("a", job_id=f"j{i}") for i in range(3)]
     assert [(one.outcome, one.position, one.accepted) for one in found] == [
@@ -34,53 +29,16 @@ def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
     assert node.order() == ids
 
 
-def test_lanes_go_on_beside_each_other(node: Puppet) -> None:
-    ids = {node.submit(f"k{i}").job_id for i in range(4)}
-    taken = [node.must_take() for _ in range(4)]
-    assert {one.id for one in taken} == ids
-    for one in taken:
-        node.finish(one)
-
-
-def test_each_taking_has_a_greater_fence_than_all_before_it(node: Puppet) -> None:
-    for i in range(30):
-        node.submit(f"k{i % 3}")
-    fences = []
-    while taken := node.take():
-        fences.append(taken.fence)
-        node.finish(taken)
-    assert len(fences) == 30
-    assert fences == sorted(set(fences))
-
-
-def test_a_fence_grows_even_when_the_clock_went_back(node: Puppet) -> None:
-    ahead = 8_000_000_000_000_000
-    node.store._client.set(node.store.key("fence"), ahead)
-    node.submit("a")
-    node.submit("a")
-    first = node.must_take()
-    second = node.finish(first, next_token="t2").next
-    assert second
-    assert ahead < first.fence < second.fence
-    node.finish(second)
-
-
 def test_skip_is_refused_while_the_lane_is_busy_and_writes_nothing(node: Puppet) -> None:
     assert node.submit("a", when_busy="skip", job_id="in").outcome == "started"
-    before = names(node.store)
+    before = node.names()
     skipped = node.submit("a", when_busy="skip", job_id="out")
     assert (skipped.outcome, skipped.accepted) == ("skipped", False)
-    assert names(node.store) == before
+    assert node.names() == before
     with pytest.raises(UnknownJob):
         node.lanes.job("out")
     node.order()
     assert node.submit("a", when_busy="skip").outcome == "started"
-    node.order()
-
-
-def test_skip_looks_at_every_key_of_the_job(node: Puppet) -> None:
-    node.submit("b")
-    assert node.submit(["a", "b"], when_busy="skip").outcome == "skipped"
     node.order()
 
 
@@ -121,17 +79,6 @@ def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -
     assert 3_000_000 < left <= 3_600_000, "it is forgotten with the job"
 
 
-def test_nothing_melts_into_a_job_that_was_started(node: Puppet) -> None:
-    node.submit("a", when_busy="defer", job_id="first")
-    taken = node.must_take()
-    assert node.submit("a", when_busy="defer").outcome == "queued"
-    assert node.lose(taken) == "ready"
-    again = node.must_take()
-    assert (again.id, again.attempt) == ("first", 2)
-    node.finish(again)
-    node.order()
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -149,12 +96,6 @@ def test_defer_melts_only_into_the_same_task_with_the_same_arguments(node: Puppe
     assert node.submit("a", when_busy="defer", **{"args": (1,), **other}).outcome == "queued"
     for job_id in node.lanes.lane("a").jobs:
         node.lanes.cancel(job_id)
-
-
-def test_defer_melts_only_into_a_job_over_the_same_keys(node: Puppet) -> None:
-    node.submit("a", when_busy="defer", job_id="narrow")
-    assert node.submit(["a", "b"], when_busy="defer").outcome == "queued"
-    node.order()
 
 
 def test_what_melts_is_united_and_everything_wins(node: Puppet) -> None:
@@ -194,7 +135,7 @@ def test_what_a_job_cannot_unite_any_more_waits_in_one_behind_it(node: Puppet, n
     assert "late" in node.lanes.job(waiting[-1]).kwargs["pids"]
     node.finish(first)
     assert node.order() == [*waiting[1:]]
-    assert not [name for name in names(node.store) if ":melt:" in name]
+    assert not [name for name in node.names() if ":melt:" in name]
 
 
 def test_texts_survive_being_united(node: Puppet) -> None:
@@ -207,40 +148,12 @@ def test_texts_survive_being_united(node: Puppet) -> None:
 
 def test_a_second_submit_of_an_id_is_a_duplicate_and_does_nothing(node: Puppet) -> None:
     node.submit("a", job_id="j")
-    before = names(node.store)
+    before = node.names()
     assert node.submit("b", job_id="j", when_busy="defer").outcome == "duplicate"
-    assert names(node.store) == before
+    assert node.names() == before
     assert node.order() == ["j"]
     assert node.submit("a", job_id="j").outcome == "duplicate"
     assert node.order() == []
-
-
-def test_a_greater_priority_goes_first_among_those_that_wait(node: Puppet) -> None:
-    node.submit("a", job_id="running")
-    taken = node.must_take()
-    for job_id, priority in (("low", -255), ("plain", 0), ("high", 255), ("plain2", 0), ("high2", 255)):
-        node.submit("a", job_id=job_id, priority=priority)
-    node.finish(taken)
-    assert node.order() == ["high", "high2", "plain", "plain2", "low"]
-
-
-@pytest.mark.parametrize("state", ["ready", "running", "retrying"])
-def test_nobody_overtakes_a_job_that_was_admitted(node: Puppet, state: str) -> None:
-    node.submit("a", job_id="first", max_attempts=2)
-    taken = None
-    if state != "ready":
-        taken = node.must_take()
-    if state == "retrying" and taken:
-        assert node.finish(taken, "raised", delay=60_000).state == "retrying"
-    assert node.submit("a", job_id="urgent", priority=255).outcome == "queued"
-    assert node.lanes.lane("a").jobs == ("first", "urgent")
-    if state == "running" and taken:
-        assert node.take() is None
-        node.finish(taken)
-    elif state == "retrying":
-        assert node.take() is None
-        node.lanes.retry("first", why="now")
-    assert node.order() == (["urgent"] if state == "running" else ["first", "urgent"])
 
 
 def test_a_job_with_several_keys_runs_when_it_is_in_front_in_all_of_them(node: Puppet) -> None:
@@ -259,32 +172,6 @@ def test_a_job_with_several_keys_runs_when_it_is_in_front_in_all_of_them(node: P
     assert [node.locked_by(key) for key in "ab"] == [both.token] * 2
     node.finish(both)
     assert node.order() == ["behind"]
-
-
-def test_all_locks_are_taken_or_none(node: Puppet) -> None:
-    node.submit(["a", "b"], job_id="both")
-    node.store._client.set(node.store.key("lock", "b"), f"somebody {10**13}", px=60000)
-    assert node.take() is None
-    assert node.store._client.get(node.store.key("lock", "a")) is None
-    node.store._client.delete(node.store.key("lock", "b"))
-    assert node.order() == ["both"]
-
-
-def test_jobs_that_name_their_keys_in_other_orders_never_wait_for_each_other(node: Puppet) -> None:
-    keys = ["a", "b", "c"]
-    ids = [node.submit([keys[i % 3], keys[(i + 1 + i % 2) % 3]]).job_id for i in range(60)]
-    assert sorted(node.order()) == sorted(ids)
-
-
-def test_a_job_over_several_keys_that_is_cancelled_lets_all_of_them_go_on(node: Puppet) -> None:
-    node.submit("a", job_id="a")
-    taken = node.must_take()
-    node.submit(["a", "b"], job_id="both")
-    node.submit("b", job_id="b")
-    assert node.take() is None
-    assert node.lanes.cancel("both") == "cancelled"
-    assert node.order() == ["b"]
-    node.finish(taken)
 
 
 def test_names_with_colons_do_not_collide(node: Puppet) -> None:

@@ -87,31 +87,6 @@ def test_one_of_weight_all_runs_alone_and_nobody_passes_it(node: Puppet) -> None
     assert ready(node) == ["light-2", "light-3"]
 
 
-def test_nobody_overtakes_by_priority_who_was_started_in_a_lane_with_a_limit(node: Puppet) -> None:
-    node.lanes.set_limit("a", 2)
-    node.submit("a", job_id="j0")
-    node.submit("a", job_id="j1")
-    assert node.submit("a", job_id="urgent", priority=9).outcome == "queued"
-    assert ready(node) == ["j0", "j1"]
-    first = node.must_take()
-    node.finish(first)
-    assert ready(node) == sorted({"j0", "j1", "urgent"} - {first.id})
-
-
-def test_each_of_those_that_run_at_once_holds_a_lock_of_its_own(node: Puppet) -> None:
-    store, client = node.store, node.store._client
-    node.lanes.set_limit("a", 3)
-    for i in range(3):
-        node.submit("a", job_id=f"j{i}")
-    taken = [node.must_take() for _ in range(3)]
-    names = [store.key("lock", "a"), *(store.key("slot", slot, "a") for slot in ("2", "3"))]
-    held = [node.locked_by("a"), node.locked_by("a", "2"), node.locked_by("a", "3")]
-    assert set(held) == {one.token for one in taken}
-    for one in taken:
-        node.finish(one)
-    assert client.exists(*names) == 0
-
-
 def test_who_renews_late_gets_another_slot_where_its_own_was_given_away(node: Puppet) -> None:
     client = node.store._client
     node.lanes.set_limit("a", 2)
@@ -125,18 +100,6 @@ def test_who_renews_late_gets_another_slot_where_its_own_was_given_away(node: Pu
     node.finish(slow)
     node.finish(other)
     assert client.exists(node.store.key("lock", "a"), node.store.key("slot", "2", "a")) == 0
-
-
-def test_a_job_over_a_lane_with_a_limit_and_one_without_runs_when_in_front_in_both(node: Puppet) -> None:
-    node.lanes.set_limit("a", 2)
-    node.submit("b", job_id="b0")
-    node.submit(["b", "a"], job_id="both")
-    node.submit("a", job_id="a0")
-    node.submit("a", job_id="a1")
-    assert ready(node) == ["a0", "b0"]
-    first, second = node.must_take(), node.must_take()
-    node.finish(first if first.id == "b0" else second)
-    assert ready(node) == ["both"]
 
 
 def test_a_lane_may_have_a_limit_and_be_paused(node: Puppet) -> None:
@@ -169,17 +132,6 @@ def test_a_skip_would_wait_beside_one_that_runs_alone(node: Puppet, alone: tuple
     node.lanes.set_limit("a", 3)
     outcomes = [node.submit("a", when_busy="skip", exclusive=exclusive).outcome for exclusive in alone]
     assert outcomes == ["started", "skipped"]
-
-
-def test_an_operator_releases_one_of_those_that_run_at_once(node: Puppet) -> None:
-    node.lanes.set_limit("a", 2)
-    for i in range(3):
-        node.submit("a", job_id=f"j{i}")
-    node.must_take()
-    second = node.must_take()
-    assert node.lanes.release("a", why="stuck", holder=second.id) == second.id
-    assert ready(node) == ["j2"]
-    assert node.lanes.release("a", why="stuck", holder="j2") is None
 
 
 def test_a_lane_shows_all_that_hold_it_and_is_released_from_the_one_that_was_started_first(node: Puppet) -> None:
@@ -224,45 +176,8 @@ def test_a_submit_is_refused_when_too_many_wait_and_nothing_is_written(node: Pup
     assert node.submit("a", max_waiting=3).outcome == "queued"
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"exclusive": 1}, "exclusive is True or False, not 1"),
-        ({"exclusiv": True}, "unexpected option 'exclusiv' .did you mean 'exclusive'"),
-        (
-            {"unknown": "wait", "keep": 1},
-            "'unknown' .did you mean 'if_unknown'.*, 'keep' .did you mean 'keep_instance'",
-        ),
-        ({"max_waiting": 0}, "max_waiting is a whole number from 1, not 0"),
-        ({"priority": 256}, "priority is a whole number from -255 to 255"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_by_name(node: Puppet, options: dict[str, object], text: str) -> None:
-    with pytest.raises(InvalidJob, match=text):
-        node.submit("a", **options)
-    assert node.lanes.lanes() == []
-
-
 @pytest.mark.parametrize("limit", [-1, 1001, True, "2", 1.5])
 def test_limits_that_make_no_sense_are_refused(coordinator: Coordinator, limit: int) -> None:
     with pytest.raises(InvalidJob, match="limit is a whole number from 0"):
         coordinator.set_limit("a", limit)
     assert coordinator.lanes() == []
-
-
-def test_whoever_waited_behind_one_of_weight_all_starts_in_the_step_that_ends_it(node: Puppet) -> None:
-    node.lanes.set_limit("a", 4)
-    node.lanes.pause("b")
-    node.submit("a", job_id="running")
-    taken = node.must_take()
-    node.submit(["a", "b"], job_id="blocked")
-    node.submit("a", job_id="heavy", exclusive=True, options={"expires": 3600})
-    node.submit(["a", "b"], job_id="other", options={"expires": 1800})
-    node.submit("a", job_id="light")
-    node.store._client.zadd(node.store.key("expiry"), {"other": 1, "heavy": 2})  # both in one sweep
-    node.sweep()
-    assert [node.lanes.job(one).state for one in ("heavy", "other", "light")] == ["expired", "expired", "ready"]
-    node.lanes.resume("b")
-    node.finish(taken)
-    node.order()
-    node.lanes.set_limit("a", 1)

@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -81,29 +81,6 @@ def test_who_releases_twice_takes_the_lane_from_one_job_only(node: Puppet) -> No
     assert node.finish(first).state == "cancelled"
 
 
-@pytest.mark.parametrize("what", ["nobody", "paused", "not started", "scheduled"])
-def test_where_nobody_holds_the_lane_nothing_is_released(node: Puppet, what: str) -> None:
-    if what != "nobody":
-        later = datetime.now(UTC) + timedelta(hours=1) if what == "scheduled" else None
-        node.submit("a", job_id="j", not_before=later)
-    if what == "paused":
-        node.lanes.pause("a")
-    assert node.lanes.release("a", why="stuck") is None
-    if what == "paused":
-        node.lanes.resume("a")
-    if what != "nobody":
-        assert node.lanes.cancel("j") == "cancelled"
-
-
-def test_a_job_over_several_keys_is_released_from_all_of_them(node: Puppet) -> None:
-    node.submit(["a", "b"], job_id="both")
-    node.submit("a", job_id="in a")
-    node.submit("b", job_id="in b")
-    node.must_take()
-    assert node.lanes.release("b", why="stuck") == "both"
-    assert sorted(node.order()) == ["in a", "in b"]
-
-
 def test_a_lock_in_plain_code_is_released_its_holder_is_told_and_its_waiter_goes_on(coordinator: Coordinator) -> None:
     held, over = threading.Event(), threading.Event()
     told: list[object] = []
@@ -130,19 +107,6 @@ def test_a_lock_in_plain_code_is_released_its_holder_is_told_and_its_waiter_goes
             assert lease.fence > int(str(told[0]))
 
 
-def test_a_waiter_that_is_removed_is_cancelled_and_the_others_keep_their_order(node: Puppet) -> None:
-    for name in ("holder", "one", "two", "three"):
-        node.submit("a", job_id=name)
-    holder = node.must_take()
-    assert node.lanes.cancel("two", why="not wanted", by="anna") == "cancelled"
-    job = node.lanes.job("two")
-    assert job.error
-    assert (job.error["message"], job.error["by"], job.fence) == ("not wanted", "anna", None)
-    assert node.lanes.lane("a").jobs == ("holder", "one", "three")
-    node.finish(holder)
-    assert node.order() == ["one", "three"]
-
-
 def test_a_pause_lets_what_was_started_go_on_and_nothing_else(node: Puppet) -> None:
     node.submit("a", job_id="started", max_attempts=3)
     node.submit("a", job_id="next")
@@ -157,28 +121,6 @@ def test_a_pause_lets_what_was_started_go_on_and_nothing_else(node: Puppet) -> N
     assert node.submit("a", job_id="last").outcome == "queued"
     node.lanes.resume("a")
     assert node.order() == ["next", "last"]
-
-
-def test_a_job_over_several_keys_waits_for_each_paused_one_and_holds_up_the_others(node: Puppet) -> None:
-    node.submit(["a", "b"], job_id="both")
-    node.submit("b", job_id="behind")
-    node.lanes.pause("a")
-    node.lanes.pause("b")
-    assert node.order() == []
-    node.lanes.resume("b")
-    assert node.order() == []
-    node.lanes.resume("a")
-    assert node.order() == ["both", "behind"]
-
-
-def test_a_job_that_is_due_in_a_paused_lane_stands_in_line(node: Puppet) -> None:
-    node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
-    node.lanes.pause("a")
-    node.store._client.zadd(node.store.key("starts"), {"later": 1})
-    node.sweep()
-    assert (node.lanes.job("later").state, node.order()) == ("waiting", [])
-    node.lanes.resume("a")
-    assert node.order() == ["later"]
 
 
 def test_a_paused_lane_is_busy(node: Puppet) -> None:
@@ -204,16 +146,6 @@ def test_a_waiter_for_a_lock_waits_for_the_paused_lane(coordinator: Coordinator)
         assert (coordinator.lane("door").state, fence.done()) == ("waiting", False)
         coordinator.resume("door")
         assert fence.result(20) > 0
-
-
-def test_a_paused_lane_that_is_resumed_empty_leaves_no_key(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    node.lanes.pause("a", why="maintenance", by="anna")
-    node.finish(taken)
-    assert node.lanes.lane("a").paused
-    assert node.lanes.resume("a")
-    assert not node.store._client.exists(node.store.key("line", "a"), node.store.key("paused"))
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])

@@ -10,13 +10,6 @@ from coordinator import Coordinator, InvalidJob, UnknownJob
 from tests.harness.hand_node import Puppet, sketch
 
 
-def test_ten_waiters_of_equal_priority_are_served_in_order_of_arrival(node: Puppet) -> None:
-    names = [f"j{i}" for i in range(10)]
-    for name in names:
-        node.submit("a", job_id=name)
-    assert node.order() == names
-
-
 def test_a_greater_priority_goes_first_then_who_came_first(node: Puppet) -> None:
     chance = random.Random(7)
     wanted = []
@@ -26,15 +19,6 @@ def test_a_greater_priority_goes_first_then_who_came_first(node: Puppet) -> None
         node.submit("a", job_id=f"j{i}", priority=priority)
         wanted.append((-priority, i, f"j{i}"))
     assert node.order() == ["first", *(name for _, _, name in sorted(wanted))]
-
-
-def test_one_whose_priority_is_lowered_while_it_waits_comes_last(node: Puppet) -> None:
-    for i in range(4):
-        node.submit("a", job_id=f"{i}")
-    assert node.lanes.move("1", priority=-1, why="can wait", by="ann") == "waiting"
-    assert node.lanes.job("1").priority == -1
-    assert node.lanes.job("1").acts["moved"]["why"] == "can wait"
-    assert node.order() == ["0", "2", "3", "1"]
 
 
 def test_a_move_goes_to_the_back_or_the_front_of_its_priority_but_passes_nobody_that_was_started(node: Puppet) -> None:
@@ -103,34 +87,6 @@ def test_only_a_job_that_waits_can_be_moved(node: Puppet) -> None:
         node.lanes.move("j", to="middle")
 
 
-@pytest.mark.parametrize(
-    ("keys", "text"),
-    [
-        ([f"k{i}" for i in range(17)], "a job has 1 to 16 keys, not 17"),
-        ([], "a job has 1 to 16 keys, not 0"),
-        (["a", "b", "a"], "key 'a' is named twice"),
-    ],
-)
-def test_keys_that_make_no_sense_are_refused(node: Puppet, keys: list[str], text: str) -> None:
-    with pytest.raises(InvalidJob, match=text):
-        node.submit(keys)
-    assert node.lanes.lanes() == []
-
-
-def test_sixteen_keys_are_had_all_or_none(node: Puppet) -> None:
-    keys = [f"k{i:02}" for i in range(16)]
-    node.submit(keys[9], job_id="one")
-    holder = node.must_take()
-    node.submit(keys, job_id="all")
-    assert node.take() is None
-    assert node.store._client.exists(*(node.store.key("lock", key) for key in keys)) == 1
-    node.finish(holder)
-    taken = node.must_take()
-    assert node.store._client.exists(*(node.store.key("lock", key) for key in keys)) == 16
-    node.finish(taken)
-    assert node.lanes.lanes() == []
-
-
 def test_groups_of_keys_take_turns(node: Puppet) -> None:
     for i in range(6):
         node.submit(f"flood/{i}", job_id=f"flood{i}")
@@ -141,14 +97,6 @@ def test_groups_of_keys_take_turns(node: Puppet) -> None:
         "flood0", "light0", "plain0", "flood1", "light1", "flood2", "flood3", "flood4", "flood5",
     ]  # fmt: skip
     assert node.store._client.exists(node.store.key("ready", "shop\ncelery")) == 0
-
-
-def test_a_job_that_goes_back_keeps_the_head_of_its_group(node: Puppet) -> None:
-    for i in range(3):
-        node.submit(f"flood/{i}", job_id=f"flood{i}")
-    node.submit("light/0", job_id="light0")
-    node.lose(node.must_take())
-    assert node.order() == ["light0", "flood0", "flood1", "flood2"]
 
 
 def by_last_letter(key: str) -> str:
@@ -197,15 +145,6 @@ def test_lanes_come_in_pages_by_key(node: Puppet) -> None:
     assert found == [name for name in names if name.startswith("b/")]
     assert [lane.key for lane in node.lanes.lanes("b", "ready", most=3)] == ["b", "b/000", "b/001"]
     assert node.lanes.lanes("d") == node.lanes.lanes("a", after="b") == []
-
-
-def test_one_that_was_overtaken_in_one_lane_and_paused_meets_others_in_one_order(node: Puppet) -> None:
-    node.submit(["a", "b"], job_id="j")
-    node.submit("a", job_id="k", priority=5)
-    node.lanes.pause("a")
-    node.submit(["a", "b"], job_id="l", priority=5)
-    node.lanes.resume("a")
-    assert node.order() == ["k", "l", "j"]
 
 
 def test_a_paused_lane_in_which_nobody_stands_is_held_by_nobody(node: Puppet) -> None:

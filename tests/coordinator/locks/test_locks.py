@@ -3,7 +3,6 @@
 import contextvars
 import threading
 import time
-from collections.abc import Iterator
 from subprocess import PIPE
 
 import pytest
@@ -37,13 +36,6 @@ with client.lock(sys.argv[3], ttl=float(sys.argv[4]), blocking_timeout=float(sys
     print("held", flush=True)
     time.sleep(600)
 """
-
-
-@pytest.fixture
-def other(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
-    client = Coordinator(url=redis_server.url(0), prefix=prefix)
-    yield client
-    client.store.close()
 
 
 def holder(server: RedisServer, prefix: str, name: str, ttl: float, wait: float = 0) -> Started:

@@ -76,50 +76,6 @@ def test_an_end_told_again_is_answered_the_same_and_counted_once(
     end(node)
 
 
-def test_the_end_of_a_rollback_told_again_is_answered_the_same(node: Puppet) -> None:
-    for i, (outcome, state) in enumerate([("succeeded", "rolled_back"), ("raised", "double_fault")]):
-        node.submit("a", job_id=f"{i}", rollback=UNDO)
-        assert tell(node, node.must_take(), "failed") == ("accepted", "rolling_back")
-        undo = node.must_take()
-        for _ in range(2):
-            assert tell(node, undo, outcome) == ("accepted", state)
-    counts = node.lanes.counts()
-    assert [counts[name] for name in ("rolled_back", "double_fault", "faults", "retries")] == [1, 1, 1, 0]
-
-
-def test_a_rollback_taken_and_asked_for_again_is_the_same_taking(node: Puppet) -> None:
-    node.submit("a", job_id="j", rollback=UNDO)
-    tell(node, node.must_take(), "failed")
-    bell, ask = node.rung()[0], ("one", "a", "runner")
-    given = [claim_of(node.store.step("runner_take", *ask, bell, "token", node.ttl), "t") for _ in range(2)]
-    assert given[0] == given[1]
-    assert (given[0].task, given[0].undoing, given[0].attempt) == ("shop.other", True, 2)
-    taken = Taken("j", "token", "runner", 2, 0, 0)
-    assert tell(node, taken, "succeeded") == ("accepted", "rolled_back")
-
-
-def test_sub_results_that_ended_are_told_once(node: Puppet) -> None:
-    node.submit("a", job_id="j", max_attempts=2)
-    taken = node.must_take()
-    tell(node, taken, "parked")
-    args = ("j", taken.token, "raised", '"detail"', HOUR, "", "", "", "")
-    assert [node.store.step("job_unpark", *args) for _ in range(2)] == [b"retrying", b""]
-    assert node.lanes.counts()["retries"] == 1
-    end(node)
-
-
-@pytest.mark.parametrize("how", ["lost", "timed_out"])
-def test_a_loss_told_again_changes_nothing(node: Puppet, how: str) -> None:
-    node.submit("a", job_id="j", max_attempts=2, max_losses=1, rollback=UNDO)
-    taken = node.must_take()
-    before = node.lose(taken, how)
-    assert before == ("ready" if how == "lost" else "retrying")
-    assert node.lose(taken, how) == ""
-    counts = node.lanes.counts()
-    assert (counts["losses"], counts["retries"]) == ((1, 0) if how == "lost" else (0, 1))
-    end(node)
-
-
 @pytest.mark.parametrize("state", ["held", "retrying", "failed", "rolled_back"])
 def test_an_operators_retry_given_twice_is_one_more_run(node: Puppet, state: str) -> None:
     options: Any = {"held": {"on_failure": "hold"}, "retrying": {"max_attempts": 2}, "rolled_back": {"rollback": UNDO}}
@@ -135,50 +91,6 @@ def test_an_operators_retry_given_twice_is_one_more_run(node: Puppet, state: str
     tell(node, taken, "succeeded")
     assert (state_of(node), node.lanes.counts()["created"], node.lanes.counts()["succeeded"]) == ("succeeded", 1, 1)
     assert node.lanes.retry("j", why="again") == "succeeded"
-
-
-def test_a_job_that_is_retried_has_all_its_attempts_and_losses_again(node: Puppet) -> None:
-    node.submit("a", job_id="j", max_attempts=2, max_losses=1)
-    assert [node.lose(node.must_take()) for _ in range(2)] == ["ready", "failed"]
-    node.lanes.retry("j", why="mended")
-    assert node.lose(node.must_take()) == "ready"
-    assert tell(node, node.must_take(), "raised") == ("accepted", "retrying")
-    node.lanes.retry("j", why="now")
-    assert tell(node, node.must_take(), "raised") == ("accepted", "failed")
-
-
-def test_a_job_that_expired_before_its_start_runs_when_it_is_retried(node: Puppet) -> None:
-    node.submit("a", job_id="j", options={"expires": -1})
-    assert node.take() is None
-    assert state_of(node) == "expired"
-    node.lanes.retry("j", why="still wanted")
-    assert node.order() == ["j"]
-    assert state_of(node) == "succeeded"
-
-
-def test_the_end_of_a_job_that_was_retried_before_it_was_told_is_not_told(node: Puppet) -> None:
-    node.submit("a", job_id="j", tell=True)
-    node.lanes.cancel("j")
-    assert node.store._client.zcard(node.store.key("unsent", "shop")) == 1
-    node.lanes.retry("j", why="wanted after all")
-    assert node.store._client.zcard(node.store.key("unsent", "shop")) == 0
-    node.order()
-    node.store.step("notices_told", "shop", "j")
-
-
-def test_what_melted_into_a_retried_job_stays_its_alias(node: Puppet) -> None:
-    node.submit("a", job_id="front")
-    front = node.must_take()
-    node.submit("a", job_id="j", when_busy="defer")
-    assert node.submit("a", job_id="alias", when_busy="defer").outcome == "coalesced"
-    tell(node, front, "succeeded")
-    tell(node, node.must_take(), "failed")
-    node.lanes.retry("j", why="again")
-    assert node.store._client.ttl(node.store.key("job", "j")) == -1
-    assert node.store._client.zscore(node.store.key("melted"), "j") is None
-    node.order()
-    assert node.lanes.job("alias").state == "succeeded"
-    assert node.store._client.zscore(node.store.key("melted"), "j") is not None
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "raised"])
@@ -205,57 +117,6 @@ def test_a_job_held_after_its_rollback_can_be_decided_upon(node: Puppet, outcome
     assert state_of(node) == {"retry": "succeeded", "expiry": "expired"}.get(decision, "cancelled")
     counts = node.lanes.counts()
     assert (counts["held"], counts["rolling_back"], counts["waiting"]) == (0, 0, 0)
-
-
-def test_conflicts_are_not_among_the_attempts_that_may_raise(node: Puppet) -> None:
-    node.submit("a", job_id="j", max_attempts=2)
-    for outcome, state in (*[("conflict", "retrying")] * 3, ("raised", "retrying"), ("raised", "failed")):
-        assert tell(node, node.must_take(), outcome) == ("accepted", state)
-        if state == "retrying":
-            node.lanes.retry("j", why="now")
-
-
-@pytest.mark.parametrize("state", ["lost", "retrying", "parked"])
-@pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_a_started_job_that_ends_between_two_runs_is_rolled_back_in_its_place(
-    node: Puppet, state: str, end: str
-) -> None:
-    node.submit("a", job_id="j", rollback=UNDO, max_attempts=2)
-    node.submit("a", job_id="next")
-    taken = node.must_take()
-    if state == "lost":
-        node.lose(taken)
-    else:
-        tell(node, taken, "raised" if state == "retrying" else "parked")
-    if end == "cancelled":
-        assert node.lanes.cancel("j", why="enough") == "rolling_back"
-    else:
-        node.store._client.zadd(node.store.key("expiry"), {"j": 1}, xx=True)
-        node.sweep()
-    undo = node.must_take()
-    assert node.lanes.cancel("j") == "rolling_back", "a rollback that has begun is not cancelled"
-    assert (undo.id, node.take()) == ("j", None)
-    assert tell(node, undo, "succeeded") == ("accepted", end)
-    assert node.lanes.job("j").rollback == "done"
-    assert node.order() == ["next"]
-    node.store.step("parked_take", "shop", 10)
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_a_lane_released_from_a_rollback_goes_on_and_the_job_is_itself_again(node: Puppet, taken: bool) -> None:
-    node.submit("a", job_id="j", rollback=UNDO)
-    node.submit("a", job_id="next")
-    tell(node, node.must_take(), "failed")
-    undo = node.must_take() if taken else None
-    assert node.lanes.release("a", why="it hangs") == "j"
-    if undo:
-        assert tell(node, undo, "succeeded") == ("accepted", "cancelled")
-    job = node.lanes.job("j")
-    assert (job.state, job.task, job.rollback) == ("cancelled", "shop.work", "failed")
-    assert node.order() == ["next"]
-    node.lanes.retry("j", why="once more")
-    tell(node, node.must_take(), "succeeded")
-    assert (state_of(node), node.lanes.job("j").rollback) == ("succeeded", None)
 
 
 def test_a_map_as_a_rollback_is_refused_by_name(node: Puppet) -> None:

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by
 
 
 @pytest.fixture
-def keyed(apps: Installation) -> Any:
-    return apps.app("keyed")
-
-
-@pytest.fixture
 def node(keyed: Any) -> Puppet:
     return playing(keyed)
 

@@ -2,15 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from coordinator import Coordinator
 from coordinator.jobs.record import Job
 from tests.harness.hand_node import Puppet
-
-
-def lock_of(node: Puppet, key: str) -> str:
-    return node.locked_by(key) or ""
 
 
 def put_back(node: Puppet, **options: Any) -> Any:
@@ -34,14 +28,6 @@ def test_a_lost_job_is_taken_again_in_its_place_with_a_greater_fence(node: Puppe
     assert node.order() == ids[1:]
 
 
-def test_a_lost_job_goes_before_those_that_became_ready_meanwhile(node: Puppet) -> None:
-    node.submit("a", job_id="lost")
-    taken = node.must_take()
-    node.submit("b", job_id="later")
-    node.lose(taken)
-    assert node.order() == ["lost", "later"]
-
-
 def test_a_holder_that_was_succeeded_may_neither_finish_nor_renew(node: Puppet) -> None:
     late = put_back(node)
     current = node.must_take()
@@ -49,19 +35,12 @@ def test_a_holder_that_was_succeeded_may_neither_finish_nor_renew(node: Puppet) 
     assert node.renew(late) == [False]
     assert node.store.step("job_progress", "j", late.token, "9/9") == 0
     assert node.lose(late) == ""
-    assert lock_of(node, "a") == current.token
+    assert node.locked_by("a") == current.token
     job = node.lanes.job("j")
     assert (job.state, job.attempt, job.progress) == ("running", 2, None)
     assert node.lanes.holds("j", current.token)
     assert not node.lanes.holds("j", late.token)
     node.finish(current)
-
-
-def test_a_late_outcome_does_not_change_an_accepted_one(node: Puppet) -> None:
-    late = put_back(node)
-    node.finish(node.must_take())
-    assert node.finish(late, "raised")[:2] == ("lost", "")
-    assert node.lanes.job("j").state == "succeeded"
 
 
 def test_a_holder_whose_lease_lapsed_may_finish_while_nobody_succeeded_it(node: Puppet) -> None:
@@ -76,29 +55,10 @@ def test_a_holder_whose_lease_lapsed_may_renew_while_nobody_succeeded_it(node: P
     late = put_back(node, time_limit=60)
     assert node.renew(late) == [True]
     assert node.take() is None
-    assert (lock_of(node, "a"), list(node.work())) == (late.token, [late.runner.encode()])
+    assert (node.locked_by("a"), list(node.work())) == (late.token, [late.runner.encode()])
     job = node.lanes.job("j")
     assert (job.state, job.losses, job.attempt) == ("running", 0, 1)
     node.finish(late)
-
-
-def test_an_attempt_that_raises_after_it_was_put_back_counts_as_an_attempt(node: Puppet) -> None:
-    late = put_back(node)
-    assert node.finish(late, "raised").state == "failed"
-    assert node.order() == []
-
-
-def test_losses_and_attempts_are_counted_apart(node: Puppet) -> None:
-    node.submit("a", job_id="j", max_attempts=2, max_losses=2)
-    steps: list[tuple[int, int]] = []
-    for _ in range(2):
-        node.lose(node.must_take())
-    assert node.finish(node.must_take(), "raised", delay=0).state == "retrying"
-    node.sweep()
-    last = node.must_take()
-    steps.append((last.attempt, last.losses))
-    assert steps == [(4, 2)]
-    assert node.finish(last, "raised").state == "failed"
 
 
 def test_a_job_lost_too_often_ends_as_failed_and_the_next_goes_on(node: Puppet) -> None:
@@ -122,39 +82,6 @@ def test_a_condemned_attempt_may_not_finish_and_its_runner_gets_nothing_more(nod
     assert node.order() == ["other"]
 
 
-def test_a_runner_that_went_on_to_another_job_is_not_condemned(node: Puppet) -> None:
-    node.submit("a")
-    node.submit("b")
-    first = node.must_take()
-    second = node.finish(first, next_token="next").next
-    assert second
-    assert node.store.step("runner_condemn", "one", first.runner, first.token, first.id) == 0
-    assert node.finish(second).verdict == "accepted"
-
-
-def test_a_condemned_job_whose_warden_died_goes_on_once_its_lease_is_over(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    node.store.step("runner_condemn", "one", taken.runner, taken.token, "j")
-    node.finish(taken)
-    node.lapse("j")
-    assert node.sweep() == (["j"], [])
-    again = node.must_take()
-    assert node.finish(again)[:2] == ("accepted", "succeeded")
-
-
-def test_a_cancelled_job_whose_runner_nobody_watches_ends_with_its_lease(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    node.store._client.delete(node.store.key("work", "one"))
-    assert node.lanes.cancel("j", why="enough") == "running"
-    node.lapse("j")
-    node.sweep()
-    job = node.lanes.job("j")
-    assert (job.state, job.error and job.error["message"]) == ("cancelled", "enough")
-    assert node.finish(taken).state == "cancelled"
-
-
 def test_a_job_past_its_lifetime_is_stopped_where_it_runs(node: Puppet) -> None:
     node.submit("a", job_id="j", max_lifetime=1000)
     taken = node.must_take()
@@ -163,22 +90,6 @@ def test_a_job_past_its_lifetime_is_stopped_where_it_runs(node: Puppet) -> None:
     assert node.work()[taken.runner.encode()].split()[1] == b"1"
     assert node.lose(taken, "timed_out") == "expired"
     assert node.lanes.job("j").error == {"type": "Lost", "message": "max_lifetime is over"}
-
-
-@pytest.mark.parametrize("state", ["ready", "retrying"])
-def test_a_job_past_its_lifetime_expires_where_it_waits_for_another_attempt(node: Puppet, state: str) -> None:
-    node.submit("a", job_id="j", max_attempts=2, max_lifetime=1000)
-    node.submit("a", job_id="next")
-    taken = node.must_take()
-    if state == "ready":
-        node.lose(taken)
-    else:
-        node.finish(taken, "raised", delay=3_600_000)
-    assert node.lanes.job("j").state == state
-    node.store._client.zadd(node.store.key("expiry"), {"j": 1}, xx=True)
-    node.sweep()
-    assert node.lanes.job("j").state == "expired"
-    assert node.order() == ["next"]
 
 
 def test_a_node_that_says_nothing_is_forgotten_and_its_work_goes_elsewhere(coordinator: Coordinator) -> None:

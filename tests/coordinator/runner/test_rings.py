@@ -1,7 +1,6 @@
 """Jobs that would wait for themselves: refused by the step that closes the ring, or ended by the sweep, and named."""
 
 import json
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -45,81 +44,6 @@ def test_a_job_that_parks_on_one_behind_itself_is_refused_and_goes_on(node: Pupp
     assert node.lanes.job("A").state == "running"
     assert node.finish(a, "failed").state == "failed"
     assert node.order() == ["C"]
-
-
-def test_a_job_that_parks_on_itself_is_refused(node: Puppet) -> None:
-    a = start(node, "A", "k")
-    assert park(node, a, "A") == ("deadlock", "A waits for its sub-result A")
-    node.finish(a)
-
-
-def test_a_ring_over_two_parents_is_refused_where_it_closes(node: Puppet) -> None:
-    a = start(node, "A", "a")
-    b = start(node, "B", "b")
-    assert park(node, a, "B") == ("accepted", "parked")
-    node.submit("a", job_id="C")
-    ring = "B waits for its sub-result C; C waits behind A in lane 'a'; A waits for its sub-result B"
-    assert park(node, b, "C") == ("deadlock", ring)
-    end(node)
-
-
-@pytest.mark.parametrize("first", ["A", "D"])
-def test_a_ring_over_two_lanes_is_refused_where_it_closes(node: Puppet, first: str) -> None:
-    both = {"A": (start(node, "A", "a"), "C"), "D": (start(node, "D", "d"), "E")}
-    node.submit("d", job_id="C")
-    node.submit("a", job_id="E")
-    assert park(node, *both.pop(first)) == ("accepted", "parked")
-    ((name, (taken, child)),) = both.items()
-    verdict, ring = park(node, taken, child)
-    assert verdict == "deadlock"
-    assert ring.startswith(f"{name} waits for its sub-result {child}; {child} waits behind {first} in lane ")
-    end(node)
-
-
-def test_a_ring_through_one_that_waits_in_two_lanes_is_found_however_long_its_line(node: Puppet) -> None:
-    a = start(node, "A", "a")
-    b = start(node, "B", "b")
-    node.submit(["a", "b"], job_id="AB")
-    for number in range(50):
-        node.submit("b", job_id=f"n{number}")
-    node.submit("b", job_id="C")
-    node.finish(b)
-    verdict, ring = park(node, a, "C")
-    assert verdict == "deadlock"
-    assert ring.startswith("A waits for its sub-result C; C waits behind AB in lane 'b'; AB waits behind A in lane 'a'")
-    end(node)
-
-
-def test_what_can_still_end_is_waited_for(node: Puppet) -> None:
-    """A child within the limit of its parent's lane, one that is over, an ordinary task, one behind a running job."""
-    node.lanes.set_limit("k", 2)
-    a = start(node, "A", "k")
-    start(node, "other", "o")
-    node.submit("k", job_id="beside")
-    node.submit("o", job_id="behind")
-    node.submit("e", job_id="ended")
-    node.lanes.cancel("ended")
-    assert park(node, a, "beside", "behind", "ended", "a task") == ("accepted", "parked")
-    end(node)
-    node.lanes.set_limit("k", 1)
-
-
-def test_in_a_lane_with_a_limit_all_that_stand_before_must_be_stuck(node: Puppet) -> None:
-    node.lanes.set_limit("k", 2)
-    a = start(node, "A", "k")
-    b = start(node, "B", "k")
-    node.submit("k", job_id="C")
-    assert park(node, a, "C") == ("accepted", "parked"), "B may end"
-    assert park(node, b, "C")[0] == "deadlock"
-    end(node)
-    node.lanes.set_limit("k", 1)
-
-
-def test_one_that_stands_in_no_line_yet_will_stand_behind_those_that_are_started(node: Puppet) -> None:
-    a = start(node, "A", "k")
-    node.submit("k", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
-    assert park(node, a, "later")[0] == "deadlock"
-    end(node)
 
 
 def move_into_a_ring(node: Puppet, oldest: str) -> None:

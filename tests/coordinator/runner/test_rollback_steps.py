@@ -46,42 +46,6 @@ def test_a_rollback_that_nobody_can_run_is_a_double_fault_after_its_lifetime(nod
     assert node.order() == ["next"]
 
 
-def test_a_rollback_that_waits_for_room_only_waits_on(node: Puppet) -> None:
-    node.submit("a", job_id="j", rollback={"task": "shop.other"})
-    node.finish(node.must_take(), "failed")
-    node.store._client.zadd(node.store.key("expiry"), {"j": 1})
-    node.sweep()
-    assert node.lanes.job("j").state == "rolling_back"
-    assert (node.store._client.zscore(node.store.key("expiry"), "j") or 0) > 1
-    assert node.finish(node.must_take()).state == "rolled_back"
-
-
-def test_a_cancel_ends_a_rollback_that_has_not_begun_as_a_double_fault(node: Puppet) -> None:
-    to_be_rolled_back(node, on_failure="hold")
-    for _ in range(2):
-        assert node.lanes.cancel("j", why="nobody can", by="me") == "double_fault"
-    job = node.lanes.job("j")
-    assert (job.rollback, (job.fault or {})["message"]) == ("failed", "nobody can")
-    assert node.order() == ["next"]
-
-
-def test_a_cancel_leaves_a_rollback_alone_that_has_begun(node: Puppet) -> None:
-    node.submit("a", job_id="j", rollback={"task": "shop.other"})
-    node.finish(node.must_take(), "failed")
-    undo = node.must_take()
-    assert node.lanes.cancel("j") == "rolling_back"
-    assert node.finish(undo).state == "rolled_back"
-
-
-def test_a_cancel_asked_again_does_not_end_the_rollback_that_it_caused(node: Puppet) -> None:
-    node.submit("a", job_id="j", rollback={"task": "shop.other"}, max_attempts=2)
-    node.finish(node.must_take(), "raised", delay=3_600_000)
-    for _ in range(2):
-        assert node.lanes.cancel("j") == "rolling_back"
-    assert node.finish(node.must_take()).state == "cancelled"
-    assert node.lanes.job("j").rollback == "done"
-
-
 def tell(node: Puppet, taken: Taken, outcome: str, detail: str, *following: object) -> str:
     """`following`: class, task and time limit of the next step."""
     answer = node.store.step(
@@ -223,18 +187,6 @@ def test_a_rollback_may_be_a_chain_and_each_of_its_steps_is_begun_once(node: Pup
     job = node.lanes.job("j")
     assert (job.task, job.rollback, job.attempt) == ("shop.work", "done", 3)
     assert node.order() == ["next"]
-
-
-def test_a_later_step_of_a_rollback_that_is_lost_is_a_double_fault_and_a_retry_begins_the_rollback_anew(
-    node: Puppet,
-) -> None:
-    node.submit("a", job_id="j", rollback=CHAIN)
-    for _ in range(2):
-        node.finish(node.must_take(), "failed")
-        tell(node, node.must_take(), "step", "1", "shop\ncelery", "shop.work", 7000)
-        assert node.lose(node.must_take()) == "double_fault"
-        node.lanes.retry("j")
-    assert node.finish(node.must_take()).state == "succeeded"
 
 
 def test_a_rollback_is_given_the_results_of_all_steps_before_and_how_the_last_sub_results_ended(

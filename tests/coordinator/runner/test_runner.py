@@ -1,4 +1,4 @@
-"""The requests of one runner: each counts once and in its turn, and none takes a job for nobody."""
+"""A runner that breaks off, and what becomes of its job."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -23,63 +23,6 @@ def two_jobs(node: Puppet) -> str:
     for name in ("a", "b"):
         node.submit(name, job_id=name)
     return node.rung()[0]
-
-
-def test_the_first_request_of_a_runner_that_has_gone_on_takes_nothing(node: Puppet) -> None:
-    bell = two_jobs(node)
-    first = node.take("token0", "runner", bell)
-    assert first
-    second = node.finish(first, next_token="token1").next
-    assert second
-    before = node.work()
-    assert node.take("token0", "runner", bell) is None
-    assert node.work() == before
-    assert node.renew(second) == [True]
-    node.finish(second)
-
-
-def test_the_first_request_of_a_runner_that_is_over_takes_nothing(node: Puppet) -> None:
-    bell = two_jobs(node)
-    first = node.take("token0", "runner", bell)
-    assert first
-    node.finish(first)
-    assert node.take("token0", "runner", bell) is None
-    assert (node.work(), node.ready()) == ({}, ["b"])
-    node.order()
-
-
-def test_a_finish_that_comes_again_after_its_runner_has_gone_on_takes_nothing(node: Puppet) -> None:
-    bell = two_jobs(node)
-    node.submit("c", job_id="c")
-    first = node.take("token0", "runner", bell)
-    assert first
-    second = node.finish(first, next_token="token1").next
-    assert second
-    third = node.finish(second, next_token="token2").next
-    assert third
-    node.submit("d", job_id="d")
-    late = node.finish(first, next_token="token1")
-    assert (late.verdict, late.next) == ("accepted", None)
-    assert list(node.work()) == [b"runner"]
-    assert node.work()[b"runner"].startswith(b"token2 ")
-    node.finish(third)
-    late = node.finish(second, next_token="token2")
-    assert (late.verdict, late.next, node.work(), node.ready()) == ("accepted", None, {}, ["d"])
-    node.order()
-
-
-def test_a_runner_whose_job_was_lost_meanwhile_ends_and_a_bell_wakes_another(node: Puppet) -> None:
-    bell = two_jobs(node)
-    first = node.take("token0", "runner", bell)
-    assert first
-    node.lose(first)
-    again = node.must_take()
-    assert again.id in ("a", "b")
-    other = node.must_take()
-    assert node.finish(first, next_token="token1").next is None
-    for taken in (again, other):
-        node.finish(taken)
-    node.order()
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("no"), SystemExit()], ids=["fails", "must end"])

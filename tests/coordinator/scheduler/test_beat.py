@@ -20,11 +20,6 @@ from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, lo
 from tests.harness.redis import RedisServer
 
 
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
-
-
 def test_of_any_number_of_beats_one_takes_each_tick(beats: Beats) -> None:
     several = [beats.beat(source(entry())) for _ in range(3)]
     run(*several, until=lambda: len(beats.ids()) >= 6)

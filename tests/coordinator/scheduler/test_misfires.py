@@ -15,16 +15,10 @@ from coordinator.scheduler.due import LAG, Due, Plan, jitter_of
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.schedules import Every, Quartz, Schedule, schedule_of
 from tests.coordinator.scheduler.beats import Beats, entry, instant_of, look_again, source
-from tests.harness.redis import RedisServer
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
 
 
 def taken(plan: Plan, now: datetime, grace: timedelta) -> list[Due]:

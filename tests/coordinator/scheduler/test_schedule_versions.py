@@ -15,11 +15,6 @@ from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, ru
 from tests.harness.redis import RedisServer
 
 
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
-
-
 def test_a_new_or_changed_schedule_counts_from_the_change(beats: Beats) -> None:
     given = [entry("a", 3600)]
     beat = beats.beat(lambda: (str(given), given))

@@ -11,12 +11,6 @@ from coordinator.scheduler.entries import tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
-from tests.harness.redis import RedisServer
-
-
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
 
 
 def past(beats: Beats, seconds: float) -> None:

@@ -10,12 +10,6 @@ from coordinator import Entry, InvalidJob
 from coordinator.scheduler.beat import Scheduler
 from coordinator.scheduler.entries import tick_id
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
-from tests.harness.redis import RedisServer
-
-
-@pytest.fixture
-def beats(redis_server: RedisServer, prefix: str) -> Beats:
-    return Beats(redis_server, prefix)
 
 
 def names(beats: Beats) -> set[str]:

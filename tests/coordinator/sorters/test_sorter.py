@@ -1,7 +1,5 @@
 """The sorter: when a batch is due, and how it is put in line; its scripts, called by hand."""
 
-import itertools
-
 import pytest
 
 from coordinator import Coordinator, Sorter
@@ -61,17 +59,6 @@ def test_it_is_due_the_idle_time_after_the_last_and_at_most_max_wait_after_the_f
         coordinator.cancel(f"orders/{order_id}")
 
 
-def test_whoever_comes_between_the_instant_and_the_look_does_not_put_it_off(
-    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
-) -> None:
-    add(orders, "b")
-    overdue(store)
-    add(orders, "a")
-    assert store._client.zscore(store.key("sorters"), "orders") == 1
-    flush(store)
-    assert names(node.order()) == ["a", "b"]
-
-
 def test_nothing_is_flushed_before_it_is_due(store: Store, orders: Sorter, node: Puppet) -> None:
     add(orders, "a")
     assert store.step("sweep", 0, 2000)[3] == 0
@@ -104,42 +91,6 @@ def test_the_first_step_seals_the_batch_and_a_late_one_joins_the_next(
     assert names(node.order()) == ["b", "d", "f", "h", "a", "g"]
 
 
-def test_a_batch_that_became_due_again_while_it_was_flushed_is_two_batches(
-    store: Store, orders: Sorter, node: Puppet
-) -> None:
-    add(orders, "c", "d")
-    overdue(store)
-    store.step("sorter_flush", 1)
-    add(orders, "a", "b")
-    store._client.hset(store.key("sorter", "orders"), "due", 1)
-    assert flush(store, 1) == 3
-    assert names(node.order()) == ["c", "d", "a", "b"]
-
-
-@pytest.mark.parametrize("steps", range(1, 5))
-def test_whoever_goes_on_after_a_crash_between_two_steps_finds_what_is_left(
-    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet, steps: int
-) -> None:
-    given = [f"{number:02}" for number in range(10)]
-    add(orders, *reversed(given))
-    overdue(store)
-    assert flush(store, 3, steps) == steps
-    other = Coordinator(url=coordinator.settings.url, prefix=coordinator.settings.prefix)
-    flush(other.store, 4)
-    other.store.close()
-    assert names(node.order()) == given
-    assert coordinator.counts()["created"] == coordinator.counts()["succeeded"] == 10
-
-
-def test_two_that_flush_at_once_put_each_order_in_line_once(store: Store, orders: Sorter, node: Puppet) -> None:
-    given = [f"{number:03}" for number in range(100)]
-    add(orders, *reversed(given))
-    overdue(store)
-    for _, most in zip(range(40), itertools.cycle([1, 7]), strict=False):
-        store.step("sorter_flush", most)
-    assert names(node.order()) == given
-
-
 def test_an_order_whose_record_is_gone_holds_up_no_other(store: Store, orders: Sorter, node: Puppet) -> None:
     add(orders, "a", "b", "c")
     store._client.delete(store.key("job", "orders/b"))
@@ -147,21 +98,6 @@ def test_an_order_whose_record_is_gone_holds_up_no_other(store: Store, orders: S
     overdue(store)
     assert flush(store) == 1
     assert names(node.order()) == ["a", "c"]
-
-
-def test_two_sorters_never_mix(coordinator: Coordinator, store: Store, node: Puppet) -> None:
-    one, two = coordinator.sorter("one"), coordinator.sorter("two", 20)
-    for order_id in ("c", "a", "b"):
-        one.add(order_id, "k1", signature())
-        two.add(order_id, "k2", signature())
-    assert [held.name for held in coordinator.sorters()] == ["one", "two"]
-    overdue(store, "one")
-    flush(store)
-    assert node.order() == ["one/a", "one/b", "one/c"]
-    assert two.orders() == ("two/a", "two/b", "two/c")
-    overdue(store, "two")
-    flush(store)
-    assert node.order() == ["two/a", "two/b", "two/c"]
 
 
 def test_thousands_of_orders_are_flushed_step_by_step(coordinator: Coordinator, store: Store, node: Puppet) -> None:

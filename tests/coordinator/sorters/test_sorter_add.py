@@ -101,32 +101,6 @@ def test_a_cancelled_order_is_in_no_batch_and_the_last_one_takes_the_sorter_with
     assert names(node.order()) == ["b"]
 
 
-def test_what_comes_after_all_were_cancelled_is_a_first_one(coordinator: Coordinator, store: Store) -> None:
-    sorter = coordinator.sorter("orders", 5, max_wait=10)
-    add(sorter, "a")
-    store._client.hincrby(store.key("sorter", "orders"), "first", -9000)
-    coordinator.cancel("orders/a")
-    add(sorter, "b")
-    (held,) = coordinator.sorters()
-    assert held.first
-    assert held.due
-    assert (held.due - held.first).total_seconds() == 5
-    coordinator.cancel("orders/b")
-
-
-def test_cancelling_the_rest_of_a_batch_leaves_the_next_one_its_time(
-    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
-) -> None:
-    add(orders, "a", "b")
-    overdue(store)
-    store.step("sorter_flush", 1)
-    add(orders, "late")
-    coordinator.cancel("orders/b")
-    assert store.step("sorter_flush", 300) == 0
-    assert names(node.order()) == ["a"]
-    coordinator.cancel("orders/late")
-
-
 def test_an_order_may_have_several_keys_a_priority_a_start_and_an_end(
     coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
 ) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import Coordinator
 from coordinator.fleet.nodes import Beat
 from coordinator.store.library import Library, current
 from tasks.documents import library as documents
@@ -124,53 +123,6 @@ def test_the_linter_finds_nothing(library: Library, tmp_path: Path) -> None:
     assert not done.returncode, done.stdout
 
 
-def test_a_taking_asked_for_again_gives_the_same_job_and_no_other(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    node.submit("b", job_id="other")
-    first = node.take("token", "runner")
-    assert first
-    assert node.take("token", "runner") == first
-    assert (first.id, node.lanes.job("j").attempt, node.lanes.job("other").state) == ("j", 1, "ready")
-    assert list(node.work()) == [b"runner"]
-    node.finish(first)
-    node.order()
-
-
-def test_an_outcome_told_again_is_answered_the_same_with_the_same_next_job(node: Puppet) -> None:
-    for key in "abc":
-        node.submit(key, job_id=key)
-    first = node.must_take()
-    answer = node.finish(first, next_token="next")
-    assert (answer.verdict, answer.state, answer.next and answer.next.id) == ("accepted", "succeeded", "b")
-    assert node.finish(first, next_token="next") == answer
-    assert node.lanes.job("c").state == "ready"
-    assert answer.next
-    node.finish(answer.next)
-    node.order()
-
-
-def test_an_attempt_that_raised_and_is_told_again_counts_once(node: Puppet) -> None:
-    node.submit("a", job_id="j", max_attempts=2)
-    first = node.must_take()
-    answers = [node.finish(first, "raised", delay=0) for _ in range(2)]
-    assert [(one.verdict, one.state) for one in answers] == [("accepted", "retrying")] * 2
-    node.sweep()
-    again = node.must_take()
-    assert node.finish(first, "raised", delay=0)[:2] == ("accepted", "retrying")
-    assert again.attempt == 2
-    assert node.finish(again, "raised").state == "failed"
-    assert node.finish(first, "raised", delay=0)[:2] == ("accepted", "retrying")
-
-
-def test_a_lock_asked_for_again_is_the_same_lock(coordinator: Coordinator) -> None:
-    store = coordinator.store
-    args = ("l", "a", "skip", "t", 5000, 60000)
-    first, second = store.step("lock_take", *args), store.step("lock_take", *args)
-    assert (first[0], second[0]) == (b"started", b"duplicate")
-    assert first[2:4] == second[2:4]
-    assert [store.step("lock_release", "l", "t") for _ in range(2)] == [b"released"] * 2
-
-
 def test_what_is_said_again_changes_nothing(node: Puppet) -> None:
     store = node.store
     node.submit("a", job_id="j", tell=True)
@@ -184,33 +136,17 @@ def test_what_is_said_again_changes_nothing(node: Puppet) -> None:
     assert [node.lanes.cancel("j") for _ in range(2)] == ["failed", "failed"]
 
 
-def test_a_loss_reported_twice_counts_once(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    assert [node.lose(taken), node.lose(taken)] == ["ready", ""]
-    assert node.lanes.job("j").losses == 1
-    assert node.order() == ["j"]
-
-
 def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None:
     node.submit("a", job_id="j")
     taken = node.must_take()
     assert [node.up(), node.up()] == [True, True]
     assert list(node.work()) == [taken.runner.encode()]
     beats = [node.nodes.beat("one", "a", {"load": 0}) for _ in range(2)]
-    assert [replace(beat, swept=0) for beat in beats if beat] == [Beat([], None, False, True, 0)] * 2
+    assert [replace(beat, swept=0, now=0) for beat in beats if beat] == [Beat([], None, False, True, 0, 0)] * 2
     node.finish(taken)
     assert [node.nodes.leave("one", "a") for _ in range(2)] == [True, False]
     assert node.nodes.beat("one", "a", {}) is None
     assert node.nodes.all() == []
-
-
-def test_an_entry_is_dropped_once_and_only_with_its_token(node: Puppet) -> None:
-    node.submit("a")
-    taken = node.must_take()
-    drops = [("other", 0), (taken.token, 1), (taken.token, 0)]
-    assert [node.store.step("work_drop", "one", taken.runner, token) for token, _ in drops] == [n for _, n in drops]
-    node.finish(taken)
 
 
 def test_two_sweeps_at_once_are_one(node: Puppet) -> None:

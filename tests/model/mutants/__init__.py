@@ -1,5 +1,1 @@
-"""Faults put into the library in memory, one at a time."""
-
-from tests.model.mutants import endings, lanes, sorters, takings, wardens
-
-MUTATIONS = [*lanes.MUTATIONS, *takings.MUTATIONS, *endings.MUTATIONS, *sorters.MUTATIONS, *wardens.MUTATIONS]
+"""Defects of the library, one at a time. SELDOM: those that courses meet too seldom for the suite; `make soak`."""

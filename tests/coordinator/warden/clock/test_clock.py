@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -45,14 +44,6 @@ def clock(redis_server: RedisServer, prefix: str) -> Clock:
 @pytest.fixture
 def node(clock: Clock) -> Puppet:
     return Puppet(clock.store)
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process in the place of a pool process."""
-    with subprocess.Popen(["sleep", "600"]) as process:
-        yield process
-        process.kill()
 
 
 def runner_in(process: subprocess.Popen[bytes]) -> str:

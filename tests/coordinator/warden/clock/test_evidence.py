@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ from tests.harness.warm import ROOT, python
 
 RANDOM = "f" * 24
 TOKENS = [f"{RANDOM}{number:08x}" for number in range(3)]
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process in the place of a pool process."""
-    with subprocess.Popen(["sleep", "600"]) as process:
-        yield process
-        process.kill()
 
 
 @pytest.fixture

@@ -134,6 +134,11 @@ RUBBISH: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-def letters(apps: Installation) -> int:
+def put_aside(apps: Installation) -> list[dict[str, Any]]:
     with broker(apps) as client:
-        return sum(int(client.llen(key(apps, place))) for place in (DEAD, UNREADABLE))
+        found = [one for place in (DEAD, UNREADABLE) for one in client.lrange(key(apps, place), 0, -1)]
+        return [json.loads(letter) for letter in found]
+
+
+def letters(apps: Installation) -> int:
+    return len(put_aside(apps))

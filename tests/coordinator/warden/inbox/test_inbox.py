@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from coordinator.errors import SettingsError, StoreUnavailable
 from coordinator.warden.inbox.inbox import Inbox, register
 from coordinator.warden.inbox.message import MOST
-from coordinator.warden.inbox.queue import DEAD, UNREADABLE
 from tests.coordinator.warden.inbox.senders import (
     QUEUE,
     RUBBISH,
@@ -26,6 +25,7 @@ from tests.coordinator.warden.inbox.senders import (
     key,
     plain,
     push,
+    put_aside,
 )
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
@@ -95,12 +95,6 @@ def end_leases(apps: Installation) -> None:
         client.zadd(key(apps, ".taken"), dict.fromkeys(received(apps), 1))
 
 
-def dead(apps: Installation) -> list[dict[str, Any]]:
-    with broker(apps) as client:
-        found = [one for place in (DEAD, UNREADABLE) for one in client.lrange(key(apps, place), 0, -1)]
-        return [json.loads(letter) for letter in found]
-
-
 @pytest.mark.parametrize("send", SENDERS, ids=lambda send: send.__name__)
 def test_a_request_is_taken_from_every_kind_of_sender(
     apps: Installation, make: Make, handler: Handler, send: Send
@@ -108,7 +102,7 @@ def test_a_request_is_taken_from_every_kind_of_sender(
     send(apps, {"name": "a", "pid": "ä/#", "id": "mine"})
     make().step()
     assert handler.given == [{"name": "a", "pid": "ä/#", "id": "mine"}]
-    assert (waiting(apps), received(apps), dead(apps)) == (0, [], [])
+    assert (waiting(apps), received(apps), put_aside(apps)) == (0, [], [])
     assert apps.coordinator.job("mine").key == "inbox/a"
 
 
@@ -118,7 +112,7 @@ def test_rubbish_is_put_aside_with_its_reason(apps: Installation, make: Make, ha
     push(apps, message)
     plain(apps, {"name": "good"})
     handle_all(apps, make())
-    (letter,) = dead(apps)
+    (letter,) = put_aside(apps)
     original = letter["original"]
     assert (base64.b64decode(original) if letter["encoding"] == "base64" else original.encode()) == message[:MOST]
     assert reason in letter["reason"]
@@ -138,7 +132,7 @@ def test_values_are_read_strictly_whatever_the_model_says(apps: Installation, ma
         push(apps, f'{{"number": {number}}}')
     handle_all(apps, make(model=Numbered, handler=lambda request: given.append(request.number)))
     assert given == [2]
-    assert len(dead(apps)) == 2
+    assert len(put_aside(apps)) == 2
 
 
 def test_all_priorities_are_taken_the_most_urgent_first(apps: Installation, make: Make, handler: Handler) -> None:
@@ -195,7 +189,7 @@ def test_a_refusal_asked_for_twice_leaves_one_letter(apps: Installation, make: M
     assert entry
     inbox._take_in(entry)
     inbox._take_in(entry)
-    assert len(dead(apps)) == 1
+    assert len(put_aside(apps)) == 1
 
 
 def test_while_the_store_is_away_requests_stay_received(apps: Installation, make: Make, handler: Handler) -> None:
@@ -207,7 +201,7 @@ def test_while_the_store_is_away_requests_stay_received(apps: Installation, make
         plain(apps, {"name": name})
     inbox = make()
     assert [inbox.step(), inbox.step()] == [0.2, 0.4]
-    assert (len(received(apps)), dead(apps)) == (2, [])
+    assert (len(received(apps)), put_aside(apps)) == (2, [])
     handler.fault = lambda request: None
     end_leases(apps)
     inbox.step()
@@ -244,7 +238,7 @@ def test_a_flood_of_rubbish_is_logged_ten_times(
     with caplog.at_level(logging.INFO, "coordinator.warden.inbox"):
         while waiting(apps):
             inbox.step()
-    assert len(dead(apps)) == 500
+    assert len(put_aside(apps)) == 500
     assert len(caplog.records) == 10
 
 
@@ -270,14 +264,14 @@ def test_a_broker_without_memory_keeps_what_it_has(own_redis: RedisServer, prefi
         with broker(apps) as client:
             client.config_set("maxmemory", 1)
             inbox.step()
-            assert (waiting(apps), len(received(apps)), dead(apps)) == (1, 1, [])
+            assert (waiting(apps), len(received(apps)), put_aside(apps)) == (1, 1, [])
             client.config_set("maxmemory", 0)
         end_leases(apps)
         inbox.step()
         inbox.step()
         inbox._requests.close()
         assert given == ["a"]
-        assert len(dead(apps)) == 1
+        assert len(put_aside(apps)) == 1
 
 
 def test_a_broker_without_requests_is_named_and_ends_nothing(

@@ -10,8 +10,8 @@ from coordinator.scheduler.entries import tick_id
 from coordinator.store.times import EPOCH
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.inbox import Inbox
-from coordinator.warden.inbox.queue import DEAD, UNREADABLE
-from tests.coordinator.warden.inbox.senders import QUEUE, broker, key, plain, push
+from coordinator.warden.inbox.queue import UNREADABLE
+from tests.coordinator.warden.inbox.senders import QUEUE, broker, key, plain, push, put_aside
 from tests.harness.installation import Installation
 
 LARGE = 8 * 1024 * 1024
@@ -30,12 +30,6 @@ def inbox(apps: Installation) -> Iterator[Inbox[Any]]:
             apps.coordinator.cancel(job_id)
 
 
-def letters(apps: Installation) -> list[dict[str, Any]]:
-    with broker(apps) as client:
-        found = [one for place in (DEAD, UNREADABLE) for one in client.lrange(key(apps, place), 0, -1)]
-        return [json.loads(letter) for letter in found]
-
-
 def test_a_message_of_many_megabytes_is_cut_by_redis_and_holds_up_no_other(
     apps: Installation, inbox: Inbox[Any]
 ) -> None:
@@ -46,7 +40,7 @@ def test_a_message_of_many_megabytes_is_cut_by_redis_and_holds_up_no_other(
     assert (len(taken.stored) < message.MOST + 100, taken.size > LARGE) == (True, True)
     inbox._take_in(taken)
     inbox.step()
-    [letter] = letters(apps)
+    [letter] = put_aside(apps)
     assert f"has {taken.size} bytes" in letter["reason"]
     assert (letter["size"], letter["encoding"]) == (taken.size, "utf-8")
     assert letter["original"].startswith('{"name": "\u00fc')
@@ -58,7 +52,7 @@ def test_a_message_of_many_megabytes_is_cut_by_redis_and_holds_up_no_other(
 def test_a_padded_object_is_refused_though_its_beginning_is_one(apps: Installation, inbox: Inbox[Any]) -> None:
     push(apps, json.dumps({"name": "padded"}) + " " * LARGE)
     inbox.step()
-    assert [letter["size"] > LARGE for letter in letters(apps)] == [True]
+    assert [letter["size"] > LARGE for letter in put_aside(apps)] == [True]
     assert not apps.coordinator.counts()["created"]
 
 
@@ -80,7 +74,7 @@ def test_only_the_last_letters_are_kept_and_no_rubbish_drives_a_request_out(
     push(apps, "rubbish")
     inbox.step()
     inbox.step()
-    kept = letters(apps)
+    kept = put_aside(apps)
     assert "reserved" in kept[0]["reason"]
     assert len(kept[1:]) == 1000
     assert kept[-1]["original"] == "rubbish"
@@ -89,5 +83,5 @@ def test_only_the_last_letters_are_kept_and_no_rubbish_drives_a_request_out(
 def test_a_request_with_the_id_of_a_tick_is_refused(apps: Installation, inbox: Inbox[Any]) -> None:
     plain(apps, {"name": "a", "id": str(tick_id("sync/a", EPOCH))})
     inbox.step()
-    assert ["reserved" in letter["reason"] for letter in letters(apps)] == [True]
+    assert ["reserved" in letter["reason"] for letter in put_aside(apps)] == [True]
     assert not apps.coordinator.counts()["created"]
