@@ -1,5 +1,6 @@
 """Fetches the system metadata of many objects in parallel: bounded in number, each with a few tries."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -28,8 +29,19 @@ A_WHILE = 1.0
 
 
 class Arrival(NamedTuple):
+    """The end of an object's tries. `began`, `at`: when the first try began, and when the last one ended."""
+
     wanted: Wanted
     result: Fetched | Exception
+    began: float
+    at: float
+
+
+class Doubted(NamedTuple):
+    """A failure that may be the object's fault or the member's. `at`: when it happened."""
+
+    wanted: Wanted
+    error: MemberNodeError
     at: float
 
 
@@ -51,7 +63,7 @@ class Fetcher:
         self._back_at = 0.0  # the member answered again after a silence
         self._again: list[Wanted] = []
         self._comebacks: Counter[Wanted] = Counter()
-        self._doubted: list[tuple[Wanted, MemberNodeError]] = []  # failures since the last object that was fetched
+        self._doubted: list[Doubted] = []
         self._in_a_row = 0
         self._timeouts = 0  # in a row
         self.first_error: MemberNodeError | None = None
@@ -90,10 +102,12 @@ class Fetcher:
 
     def _work(self, wanted: Wanted) -> None:
         """Runs in a thread of the pool, and always delivers a result or an error."""
+        began = time.monotonic()
         try:
-            self._arrived.put(Arrival(wanted, self._try(wanted), time.monotonic()))
+            result: Fetched | Exception = self._try(wanted)
         except Exception as error:
-            self._arrived.put(Arrival(wanted, error, time.monotonic()))
+            result = error
+        self._arrived.put(Arrival(wanted, result, began, time.monotonic()))
 
     def _try(self, wanted: Wanted) -> Fetched:
         pause = self._settings.try_pause
@@ -108,16 +122,17 @@ class Fetcher:
         return Fetched(wanted, self._client.system_metadata(wanted.pid))
 
     def _sort(self, arrived: Arrival) -> Iterator[Fetched | Failed]:
-        wanted, result, at = arrived
+        wanted, result, began, at = arrived
         if isinstance(result, Fetched):
             self._patience.delivered()
             self._in_a_row = self._timeouts = 0
-            yield from self._settle((MemberUnreachable,))
+            # An answer that was asked for before a failure does not prove that the member lived after it.
+            yield from self._settle((MemberUnreachable,), before=began)
             yield result
             return
         if not isinstance(result, MemberNodeError):
             raise result
-        self._doubted.append((wanted, result))
+        self._doubted.append(Doubted(wanted, result, at))
         if at <= self._back_at:
             yield from self._settle(DOUBTFUL)
             return
@@ -132,17 +147,21 @@ class Fetcher:
 
     def _judge(self) -> Iterator[Failed]:
         """Decide whether the last failures are faults of the objects. Where the member was silent, they are not."""
-        doubtful = [error for _, error in self._doubted if isinstance(error, DOUBTFUL)]
+        doubtful = [doubted.error for doubted in self._doubted if isinstance(doubted.error, DOUBTFUL)]
         if doubtful and self._patience.outlast(doubtful[-1]):
             self._in_a_row, self._timeouts, self._back_at = 0, 0, time.monotonic()
             yield from self._settle(DOUBTFUL)
         else:
             yield from self._settle()
 
-    def _settle(self, excused: tuple[type[MemberNodeError], ...] = ()) -> Iterator[Failed]:
-        """Fetch objects with an excused error again, each COMEBACKS times at most; yield the others as failed."""
-        doubted, self._doubted = self._doubted, []
-        for wanted, error in doubted:
+    def _settle(self, excused: tuple[type[MemberNodeError], ...] = (), before: float = math.inf) -> Iterator[Failed]:
+        """Decide on the failures before that instant.
+
+        Fetch objects with an excused error again, each COMEBACKS times at most; yield the others as failed.
+        """
+        settled = [doubted for doubted in self._doubted if doubted.at < before]
+        self._doubted = [doubted for doubted in self._doubted if doubted.at >= before]
+        for wanted, error, _ in settled:
             if isinstance(error, excused) and self._comebacks[wanted] < COMEBACKS:
                 self._comebacks[wanted] += 1
                 self._again.append(wanted)
