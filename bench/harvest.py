@@ -23,9 +23,8 @@ from tasks.harvest.harvest import harvest_member
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.member_node.objects import read_listing
-from tasks.nodelist.xml_file import XmlNodelist
-from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
+from tests.tasks.conftest import OneMember
 
 OBJECTS = 20_000
 CONNECTIONS = 8
@@ -78,8 +77,7 @@ def run(name: str, described: str) -> None:
 def ours(node: Member, directory: Path) -> int:
     settings = Settings(data_dir=directory, connections=CONNECTIONS)
     catalog = Catalog(settings)
-    settings.nodelist.write_bytes(write_nodelist([node]))
-    nodelist = XmlNodelist(catalog.engine, settings.nodelist)
+    nodelist = OneMember(node)
     with MemberNode(node, settings) as client:
         outcome = harvest_member(node, client=client, catalog=catalog, nodelist=nodelist, fence=1, settings=settings)
     return outcome.stored

@@ -10,7 +10,7 @@ from coordinator.scheduler.quartz import Quartz, QuartzError
 from tasks.app import NODELIST_LABEL
 from tasks.harvest.asked import TICK
 from tasks.member_node.member import Member
-from tasks.nodelist.protocol import Nodelist
+from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.service import service
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def entries() -> tuple[str, Iterator[Entry]]:
     return current.nodelist.version(), _entries(current.nodelist, current.settings.zone)
 
 
-def _entries(nodelist: Nodelist, zone: tzinfo) -> Iterator[Entry]:
+def _entries(nodelist: ReplicatedNodelist, zone: tzinfo) -> Iterator[Entry]:
     for member in nodelist.members():
         if member.obstacle is not None:
             continue

@@ -15,7 +15,6 @@ from tasks.catalog.catalog import Catalog
 from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import NodelistStore
-from tasks.nodelist.xml_file import XmlNodelist
 from tasks.nodelist.xml_store import XmlStore
 from tasks.settings import Settings
 
@@ -38,14 +37,14 @@ def fresh() -> Service:
     # A node checks the database when it starts; an upgrade since then does not stop its new processes.
     catalog = Catalog(settings, may_be_newer=bool(coordinator.node))
     who = coordinator.node or f"{getuser()}@{settings.host}"
-    nodelist = ReplicatedNodelist(documents[NODELIST], _store(settings, catalog), who)
+    nodelist = ReplicatedNodelist(documents[NODELIST], _store(settings), who)
     return Service(settings, catalog, nodelist)
 
 
-def _store(settings: Settings, catalog: Catalog) -> NodelistStore:
+def _store(settings: Settings) -> NodelistStore:
     """LDAP where the settings name its address, else an XML document."""
     if not settings.ldap_url:
-        return XmlStore(XmlNodelist(catalog.engine, settings.nodelist))
+        return XmlStore(settings.nodelist)
     ldap = import_module("tasks.nodelist.ldap.store")  # only LDAP needs python-ldap
     store: NodelistStore = ldap.LdapStore(settings)
     return store

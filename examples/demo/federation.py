@@ -27,11 +27,11 @@ from tasks import instants
 from tasks.app import NODELIST, coordinator
 from tasks.catalog.catalog import Catalog
 from tasks.documents.document import Document
-from tasks.local.machine import Machine, Wanted, holdings, stop_signals
+from tasks.local.machine import Machine, Wanted, stop_signals
 from tasks.member_node.member import Schedule
 from tasks.nodelist.entries import MEMBER
-from tasks.nodelist.protocol import Nodelist
 from tasks.nodelist.xml_format import write_nodelist
+from tasks.nodelist.xml_store import XmlStore
 from tasks.requests import QUEUE, Request
 from tasks.schedules import lane_of
 from tasks.settings import Settings
@@ -89,8 +89,8 @@ class Sight:
 class Watcher:
     """Looks at the members through Redis, the catalog and the nodelist, as any tool of an operator could."""
 
-    def __init__(self, coordinator: Coordinator, catalog: Catalog, nodelist: Nodelist, members: Sequence[str]) -> None:
-        self._coordinator, self._catalog, self._nodelist = coordinator, catalog, nodelist
+    def __init__(self, coordinator: Coordinator, catalog: Catalog, store: XmlStore, members: Sequence[str]) -> None:
+        self._coordinator, self._catalog, self._store = coordinator, catalog, store
         self.sights = [Sight(member) for member in members]
 
     def look(self) -> list[Sight]:
@@ -105,9 +105,14 @@ class Watcher:
 
     def _stored(self, sight: Sight) -> Sight:
         summary = self._catalog.summary(sight.member)
-        said = self._nodelist.member(sight.member)
-        until = None if said is None or said.harvested_until <= instants.NEVER else said.last_harvested
-        return replace(sight, objects=summary.objects, failed=summary.failed, last_harvested=until)
+        state = self._store.read_one(sight.member)
+        until = state.listed.member.harvested_until if state else instants.NEVER
+        return replace(
+            sight,
+            objects=summary.objects,
+            failed=summary.failed,
+            last_harvested=until if until > instants.NEVER else None,
+        )
 
     def _coordinated(self, sight: Sight) -> Sight:
         """Look at the member's jobs. A job may begin and end between two looks; the id of its tick still finds it."""
@@ -138,12 +143,14 @@ def run(data: Path | None, flower: int | None, objects: int, seconds: float | No
         where = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coordinator-demo-")))
         servers = [stack.enter_context(server) for server in _servers(objects)]
         own = OWN | {"TASKS_NODELIST_PATH": str(where.absolute() / "nodelist.xml")}
-        catalog, nodelist = holdings(Settings.from_environment(os.environ | own, data_dir=where.absolute()))
+        settings = Settings.from_environment(os.environ | own, data_dir=where.absolute())
+        store = XmlStore(settings.nodelist)
         with _document(servers) as document:
-            nodelist.import_file(document)
+            store.replacement(document)
         wanted = Wanted(where.absolute(), flower=flower)
         machine = stack.enter_context(Machine(wanted, extra=own))
-        watcher = Watcher(machine.coordinator, catalog, nodelist, [server.member.identifier for server in servers])
+        names = [server.member.identifier for server in servers]
+        watcher = Watcher(machine.coordinator, Catalog(settings), store, names)
         for line in machine.announcement():
             console.print(line, highlight=False, soft_wrap=True)
         for warning in machine.warnings():

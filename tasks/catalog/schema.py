@@ -15,8 +15,6 @@ members = Table(
     metadata,
     Column("member", String(256), primary_key=True),
     Column("fence", BigInteger, nullable=False, server_default="0"),  # the greatest fence that ever wrote
-    Column("last_harvested", Instant),
-    Column("last_complete", Instant),
     Column("ran_at", Instant),
     Column("outcome", Text),
     Column("error", Text),

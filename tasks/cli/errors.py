@@ -14,7 +14,7 @@ from tasks.components import UnknownComponent
 from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.member_node import safe_xml
 from tasks.nodelist.stores import NodelistStoreAway
-from tasks.nodelist.xml_file import NodelistUnreadable
+from tasks.nodelist.xml_store import NodelistUnreadable
 
 
 @contextmanager

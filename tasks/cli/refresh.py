@@ -14,7 +14,7 @@ from tasks.cli.nodelist import still_lacking
 from tasks.database import ForeignHost, NewerDatabase, OldDatabase
 from tasks.harvest.outcome import STORED
 from tasks.nodelist.protocol import WRITTEN
-from tasks.nodelist.xml_file import NodelistUnreadable
+from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.service import service
 
 TAKEN_IN = 10.0  # seconds to wait until a node takes the request in

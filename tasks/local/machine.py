@@ -33,8 +33,7 @@ from coordinator.local.supervisor import ChildSpec, Supervisor
 from tasks.broker import own_address
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment
-from tasks.nodelist.protocol import Nodelist
-from tasks.nodelist.xml_file import NodelistUnreadable, XmlNodelist
+from tasks.nodelist.xml_store import NodelistUnreadable, XmlStore
 from tasks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -244,13 +243,14 @@ def run(wanted: Wanted, document: Path | None = None) -> None:
             f"{settings.ldap_url} keeps the nodelist (TASKS_LDAP_URL). Start without --nodelist, and then run: "
             f"coordinator nodelist import {document}"
         )
-    _, nodelist = holdings(settings)
+    Catalog(settings).engine.dispose()  # refuses one that this host may not use
+    store = XmlStore(settings.nodelist)
     if document:
-        nodelist.import_file(document)
+        store.replacement(document)
     with stop_signals() as stop, Machine(wanted, tell=click.echo) as machine:
         for line in machine.announcement():
             click.echo(line)
-        for warning in (*machine.warnings(), *(() if settings.ldap_url else _misgivings(nodelist))):
+        for warning in (*machine.warnings(), *(() if settings.ldap_url else _misgivings(store))):
             click.secho(f"warning: {warning}", fg="yellow", err=True)
         while len(machine.nodes()) < wanted.nodes and not stop.wait(0.2):
             machine.step()
@@ -260,19 +260,13 @@ def run(wanted: Wanted, document: Path | None = None) -> None:
     click.echo("stopped")
 
 
-def holdings(settings: Settings) -> tuple[Catalog, Nodelist]:
-    """The catalog, and the nodelist in its XML file."""
-    catalog = Catalog(settings)
-    return catalog, XmlNodelist(catalog.engine, settings.nodelist)
-
-
-def _misgivings(nodelist: Nodelist) -> Iterator[str]:
+def _misgivings(store: XmlStore) -> Iterator[str]:
     try:
-        members = nodelist.members()
+        states = store.read().states.values()
     except NodelistUnreadable as error:
         yield f"{error}. To give one: coordinator nodelist import FILE"
         return
-    if not any(member.synchronizable for member in members):
+    if not any(state.listed.member.synchronizable for state in states):
         yield "no member of the nodelist can be synchronized: coordinator nodelist show says why"
 
 

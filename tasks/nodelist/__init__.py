@@ -3,7 +3,6 @@
 from tasks.nodelist.protocol import WRITTEN, Dates, Nodelist
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
-from tasks.nodelist.xml_file import XmlNodelist
 from tasks.nodelist.xml_store import XmlStore
 
 __all__ = [
@@ -14,6 +13,5 @@ __all__ = [
     "NodelistStore",
     "NodelistStoreAway",
     "ReplicatedNodelist",
-    "XmlNodelist",
     "XmlStore",
 ]

@@ -1,7 +1,6 @@
 """The nodelist as a synchronization uses it: its members, and the dates until which each was harvested."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tasks import instants
@@ -46,13 +45,9 @@ def _later(one: datetime | None, other: datetime | None) -> datetime | None:
 
 
 class Nodelist(Protocol):
-    def members(self) -> list[Member]: ...
+    """The part that a sync needs."""
 
     def member(self, member_id: str) -> Member | None: ...
-
-    def version(self) -> str:
-        """A text that changes with any change of the list, its dates aside."""
-        ...
 
     def harvested(
         self, member_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None
@@ -64,8 +59,4 @@ class Nodelist(Protocol):
         `started_from` is the last_harvested with which the run began. Where the list has another one by now, an
         operator has reset the member meanwhile: nothing is written, and the answer is None.
         """
-        ...
-
-    def import_file(self, path: Path) -> None:
-        """Replace the list by that of a node-list document. Dates that the document does not name stay."""
         ...

@@ -101,14 +101,15 @@ class NodelistStore(Protocol):
 def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None, fields: Collection[str]) -> Listed | None:
     """Our member with these fields of theirs. The store had `base`; somebody has changed that into `theirs` since.
 
-    A date goes back only when somebody moved it back in the store, as a reset does. Otherwise the later date stays.
+    A date goes back only when somebody moved it back in the store, as a reset does. Otherwise the later date stays,
+    also where the store names none, such as a document from a registry.
     """
     if theirs is None or ours is None:
         return None if theirs is None or base is not None else theirs
     changes = {name: getattr(theirs.member, name) for name in Member.model_fields if name in fields}
     for name in changes.keys() & set(DATES):
         there, was, here = ((one and getattr(one.member, name)) or instants.NEVER for one in (theirs, base, ours))
-        if there >= was and here > there:
-            changes[name] = here
+        if changes[name] is None or (there >= was and here > there):
+            changes[name] = getattr(ours.member, name)
     approved = theirs.approved if "approved" in fields else ours.approved
     return Listed(member=ours.member.model_copy(update=changes), approved=approved)

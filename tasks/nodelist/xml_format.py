@@ -1,6 +1,7 @@
 """The node-list document: XML to members and back. It can also set dates or replace members in one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from lxml import etree
@@ -63,46 +64,56 @@ def write_nodelist(members: Iterable[Member], version: Version = "v2") -> bytes:
     return serialized(root)
 
 
-def put_dates(parsed: Parsed, dates: Mapping[str, Dates]) -> bool:
-    """Give the members these dates. False: they had them already, and nothing is changed."""
-    changed = False
-    for member_id, (node, member) in parsed.entries.items():
-        new = dates.get(member_id)
-        if new is None or new == Dates.of(member):
-            continue
-        times = node.find("synchronization")
-        if times is None:
-            continue  # without a schedule there is no place for dates either
-        for tag, before, after in zip(("lastHarvested", "lastCompleteHarvest"), Dates.of(member), new, strict=True):
-            if after is not None and after != before:
-                _place(times, tag).text = instants.full(after) if after.microsecond % 1000 else instants.brief(after)
-                changed = True
-        parsed.entries[member_id] = node, new.or_else(Dates.of(member)).put_on(member)
-    return changed
+def read_nodelist(path: Path) -> Parsed:
+    """Read a file that is to replace the list. Raises safe_xml.Unreadable, also where it names no member."""
+    parsed = parse_nodelist(path.read_bytes())
+    if not parsed.entries:
+        raise safe_xml.Unreadable(f"{path} names no member")
+    return parsed
 
 
-def put_member(parsed: Parsed, member_id: str, member: Member | None) -> None:
-    """Replace this member's entry, or add one at the end; None removes it.
+def put_dates(parsed: Parsed, member_id: str, dates: Dates) -> bool:
+    """Give a member these dates; None leaves a date as it is. False: nothing was changed."""
+    node, member = parsed.entries[member_id]
+    old, times = Dates.of(member), node.find("synchronization")
+    new = dates.or_else(old)
+    if new == old or times is None:  # without a schedule there is no place for dates either
+        return False
+    for tag, before, after in zip(("lastHarvested", "lastCompleteHarvest"), old, new, strict=True):
+        if after is not None and after != before:
+            _place(times, tag).text = instants.full(after) if after.microsecond % 1000 else instants.brief(after)
+    parsed.entries[member_id] = node, new.put_on(member)
+    return True
 
-    Parts of an entry that we do not know stay in it.
+
+def put_member(parsed: Parsed, member_id: str, member: Member | None) -> bool:
+    """Replace this member's entry, or add one at the end; None removes it. False: nothing was changed.
+
+    Parts of an entry that we do not know stay in it. New dates leave the rest of the entry as it is written.
     """
-    version: Version = "v1" if parsed.root.tag == f"{{{NAMESPACES['v1']}}}nodeList" else "v2"
-    old = parsed.entries[member_id][0] if member_id in parsed.entries else None
-    if member is None:
-        if old is not None:
-            parsed.root.remove(old)
-            del parsed.entries[member_id]
-        return
-    new = member.to_xml(version)
+    node, old = parsed.entries.get(member_id, (None, None))
+    if old is not None and member is not None and Dates().put_on(old) == Dates().put_on(member):
+        return put_dates(parsed, member_id, Dates.of(member))
+    if node is not None and member is None:
+        parsed.root.remove(node)
+        del parsed.entries[member_id]
+    elif member is not None:
+        version: Version = "v1" if parsed.root.tag == f"{{{NAMESPACES['v1']}}}nodeList" else "v2"
+        parsed.entries[member_id] = _put(parsed.root, node, member.to_xml(version))
+    return old != member
+
+
+def _put(root: etree._Element, old: etree._Element | None, new: etree._Element) -> tuple[etree._Element, Member]:
+    """Put a new entry into the place of the old one, or at the end."""
     new.tail = "\n"
     if old is None:
-        parsed.root.append(new)
+        root.append(new)
     else:
         new.extend([child for child in old if child.tag not in KNOWN])
         new.attrib.update({name: text for name, text in old.attrib.items() if name not in new.attrib})
         new.tail = old.tail
-        parsed.root.replace(old, new)
-    parsed.entries[member_id] = new, Member.from_xml(new)
+        root.replace(old, new)
+    return new, Member.from_xml(new)
 
 
 def _place(times: etree._Element, tag: str) -> etree._Element:

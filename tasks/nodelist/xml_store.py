@@ -1,9 +1,19 @@
-"""The permanent store in a node-list document. Every member in it counts as approved."""
+"""The permanent store in a node-list document, of version 1 or 2. Every member in it counts as approved.
 
-from collections.abc import Mapping
+* A process changes the file under a lock beside it, and leaves the parts that it does not know as they are.
+* It changes a member only if the member still is as the writer read it. So no edit of an operator is overwritten.
+* A file that cannot be read, say because it is half copied, is never overwritten.
+"""
+
+import fcntl
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tasks.documents.atomic_file import replace
 from tasks.member_node import safe_xml
+from tasks.nodelist.protocol import Dates
 from tasks.nodelist.stores import (
     Found,
     Listed,
@@ -14,7 +24,13 @@ from tasks.nodelist.stores import (
     State,
     Write,
 )
-from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.xml_format import Parsed, parse_nodelist, put_dates, put_member, read_nodelist, serialized
+
+logger = logging.getLogger(__name__)
+
+
+class NodelistUnreadable(NodelistStoreAway):
+    """The file is missing, or it is no node list."""
 
 
 class XmlStore:
@@ -22,14 +38,16 @@ class XmlStore:
 
     keeps_approval, at_once = False, 1000
 
-    def __init__(self, nodelist: XmlNodelist) -> None:
-        self._nodelist = nodelist
-        self.name = str(nodelist.path)
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.name = str(self.path)
+        self._last: tuple[bytes, Parsed] | None = None
+        self._warned: set[str] = set()
 
     def read(self) -> Found:
-        members, bad, problems = self._nodelist.listed()
-        states = {member.identifier: State(Listed(member=member)) for member in members}
-        return Found(states, frozenset(bad), tuple(problems))
+        parsed = self._parsed()
+        states = {member.identifier: State(Listed(member=member)) for member in parsed.members}
+        return Found(states, frozenset(parsed.bad), tuple(parsed.problems))
 
     def read_one(self, member_id: str) -> State | None:
         found = self.read()
@@ -38,17 +56,57 @@ class XmlStore:
         return found.states.get(member_id)
 
     def write(self, writes: Mapping[str, Write]) -> dict[str, Outcome]:
-        changes = {
-            one: (base.listed.member if base else None, wanted.member if wanted else None)
-            for one, (base, wanted, _) in writes.items()
-        }
         try:
-            written = self._nodelist.write(changes)
-        except (safe_xml.Unreadable, OSError) as error:
+            with self._locked():
+                parsed, self._last = self._parsed(), None  # until the file is written, `parsed` is ahead of it
+                as_read = {one: write for one, write in writes.items() if _is_as_read(parsed, one, write)}
+                wanted = {one: write.wanted.member if write.wanted else None for one, write in as_read.items()}
+                changes = [put_member(parsed, one, member) for one, member in wanted.items()]
+                if any(changes):
+                    body = serialized(parsed.root)
+                    replace(self.path, body)
+                    self._last = body, parsed
+        except OSError as error:
             raise NodelistStoreAway(f"{self.name}: {error}") from error
-        found = {one: State(Listed(member=member)) if member else None for one, member in written.items()}
-        return {one: found[one] if one in found else Outdated(one) for one in writes}
+        return {one: _state(parsed, one) if one in as_read else Outdated(one) for one in writes}
 
-    def replacement(self, path: Path) -> Mapping[str, Listed] | None:
-        self._nodelist.import_file(path)
-        return None
+    def replacement(self, path: Path) -> None:
+        """Replace the document by this one. Dates that it does not name stay. Raises safe_xml.Unreadable."""
+        parsed = read_nodelist(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            with suppress(NodelistUnreadable):
+                for member_id, (_, old) in self._parsed().entries.items():
+                    if member_id in parsed.entries:
+                        new = Dates.of(parsed.entries[member_id][1])
+                        put_dates(parsed, member_id, new.or_else(Dates.of(old)))
+            replace(self.path, serialized(parsed.root))
+
+    def _parsed(self) -> Parsed:
+        """Raises NodelistUnreadable."""
+        try:
+            body = self.path.read_bytes()
+            if self._last is None or self._last[0] != body:
+                self._last = body, parse_nodelist(body)
+        except (OSError, safe_xml.Unreadable) as error:
+            raise NodelistUnreadable(f"{self.name}: no node list can be read there: {error}") from error
+        for problem in self._last[1].problems:
+            if problem not in self._warned:
+                self._warned.add(problem)
+                logger.warning("nodelist %s: %s; left out", self.name, problem)
+        return self._last[1]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self.path.with_name(f".{self.path.name}.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _is_as_read(parsed: Parsed, member_id: str, write: Write) -> bool:
+    there = parsed.entries[member_id][1] if member_id in parsed.entries else None
+    return member_id not in parsed.bad and there == (write.base and write.base.listed.member)
+
+
+def _state(parsed: Parsed, member_id: str) -> State | None:
+    return State(Listed(member=parsed.entries[member_id][1])) if member_id in parsed.entries else None

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from examples.demo.member_server import MemberServer
+from tasks import instants
 from tasks.catalog.catalog import Catalog
 from tasks.harvest import Asked, Outcome, harvest_member
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory, Record
-from tasks.nodelist.xml_file import XmlNodelist
+from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.settings import Settings
 from tests.harness.command import Run, called
@@ -53,13 +54,34 @@ def at(seconds: float) -> datetime:
 
 
 @dataclass
+class OneMember:
+    """A nodelist of one member, in memory."""
+
+    listed: Member
+
+    def member(self, member_id: str) -> Member | None:
+        return self.listed if self.listed.identifier == member_id else None
+
+    def harvested(
+        self, member_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None
+    ) -> str | None:
+        if started_from not in (None, self.listed.harvested_until):
+            return None
+        self.listed = Dates.of(self.listed).later(dates.floored()).put_on(self.listed)
+        return WRITTEN
+
+    def reset(self) -> None:
+        self.listed = Dates(instants.NEVER, instants.NEVER).put_on(self.listed)
+
+
+@dataclass
 class Federation:
     """One member, a nodelist that names it, and a catalog: all that a harvest needs."""
 
     settings: Settings
     server: MemberServer
     catalog: Catalog
-    nodelist: XmlNodelist
+    nodelist: OneMember
     fences: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property
@@ -68,9 +90,7 @@ class Federation:
 
     @property
     def member(self) -> Member:
-        member = self.nodelist.member(self.member_id)
-        assert member is not None
-        return member
+        return self.nodelist.listed
 
     @property
     def harvested(self) -> set[str]:
@@ -129,8 +149,7 @@ def client(server: MemberServer, settings: Settings) -> Iterator[MemberNode]:
 
 @pytest.fixture
 def federation(settings: Settings, server: MemberServer, catalog: Catalog) -> Federation:
-    settings.nodelist.write_bytes(write_nodelist([server.member]))
-    return Federation(settings, server, catalog, XmlNodelist(catalog.engine, settings.nodelist))
+    return Federation(settings, server, catalog, OneMember(server.member))
 
 
 @pytest.fixture
@@ -165,9 +184,7 @@ def river(directory: Directory) -> Record:
 
 
 @pytest.fixture(params=["ldap", "xml"])
-def lists(
-    request: pytest.FixtureRequest, redis_server: RedisServer, prefix: str, tmp_path: Path, catalog: Catalog
-) -> Iterator[Lists]:
+def lists(request: pytest.FixtureRequest, redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Lists]:
     """RIVER and another are in the store, and were taken in."""
     members = [RIVER, river_with(identifier="urn:node:other")]
     if request.param == "ldap":
@@ -175,7 +192,7 @@ def lists(
     else:
         path = tmp_path / "nodelist.xml"
         path.write_bytes(write_nodelist([river_with(identifier="urn:node:first")]))
-        made = over_xml(catalog, path, redis_server.url(0), prefix, tmp_path)
+        made = over_xml(path, redis_server.url(0), prefix, tmp_path)
     with made as lists:
         for member in members:
             lists.outside_adds(member)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks.catalog.catalog import Catalog
 from tasks.member_node.member import Property, Restriction, Service
 from tasks.nodelist import store_notes
 from tasks.nodelist.replicated import ReplicatedNodelist
@@ -177,6 +176,15 @@ def test_an_import_replaces_the_list_and_keeps_dates_and_approval(lists: Lists, 
     lists.agree()
 
 
+def test_a_store_that_names_no_dates_moves_none_back(lists: Lists) -> None:
+    lists.sync(day(1), 1, A)
+    lists.outside(A)
+    lists.outside_adds(river_with(name="From a registry", last_harvested=None, last_complete_harvest=None))
+    lists.nodelist.refresh()
+    assert (lists.listed(A).member.name, lists.dates(A).last_harvested) == ("From a registry", day(1))
+    lists.agree()
+
+
 def test_a_suspended_member_stays_so_over_syncs_and_refreshes(lists: Lists) -> None:
     lists.nodelist.change(A, lambda one: one and one.model_copy(update={"approved": False}), why="trouble")
     assert lists.nodelist.member(A) is None
@@ -214,11 +222,11 @@ def test_a_bad_entry_in_ldap_is_named_once_left_as_committed_and_taken_in_once_m
 
 
 def test_a_bad_entry_in_a_document_is_left_as_committed_and_taken_in_once_mended(
-    catalog: Catalog, redis_server: RedisServer, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    redis_server: RedisServer, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "nodelist.xml"
     path.write_bytes(write_nodelist([RIVER, river_with(identifier=B)]))
-    with over_xml(catalog, path, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_xml(path, redis_server.url(0), prefix, tmp_path) as lists:
         lists.nodelist.refresh()
         listed, good = lists.nodelist.listed(), path.read_text()
         path.write_text(good.replace('state="up"', 'state="asleep"', 1))
@@ -236,11 +244,11 @@ def test_a_bad_entry_in_a_document_is_left_as_committed_and_taken_in_once_mended
 
 
 def test_a_document_that_cannot_be_read_changes_nothing_though_an_older_one_could(
-    catalog: Catalog, redis_server: RedisServer, prefix: str, tmp_path: Path
+    redis_server: RedisServer, prefix: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "nodelist.xml"
     path.write_bytes(write_nodelist([RIVER]))
-    with over_xml(catalog, path, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_xml(path, redis_server.url(0), prefix, tmp_path) as lists:
         lists.nodelist.refresh()
         lists.outside_adds(river_with(identifier=B))
         lists.writer("two", "two").refresh()

@@ -14,7 +14,7 @@ def upgrade() -> None:
         "members",
         sa.Column("member", MEMBER, primary_key=True),
         sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
-        *(sa.Column(name, INSTANT) for name in ("last_harvested", "last_complete", "ran_at")),
+        sa.Column("ran_at", INSTANT),
         *(sa.Column(name, sa.Text) for name in ("outcome", "error")),
         *(sa.Column(name, INSTANT) for name in ("silent_since", "alone_until")),
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tasks.member_node import safe_xml
 from tasks.nodelist.ldap.directory import Directory, LdapEntry, Record
 from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused
 from tasks.nodelist.stores import (
@@ -19,7 +18,7 @@ from tasks.nodelist.stores import (
     State,
     Write,
 )
-from tasks.nodelist.xml_format import parse_nodelist
+from tasks.nodelist.xml_format import read_nodelist
 from tasks.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -74,10 +73,7 @@ class LdapStore:
         return None
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
-        parsed = parse_nodelist(path.read_bytes())
-        if not parsed.entries:
-            raise safe_xml.Unreadable(f"{path} names no member")
-        return {member.identifier: Listed(member=member) for member in parsed.members}
+        return {member.identifier: Listed(member=member) for member in read_nodelist(path).members}
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -14,8 +14,8 @@ from coordinator import Coordinator, Job, UnknownJob
 from coordinator.warden.inbox.as_it_is import request_queue
 from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
-from tasks.nodelist.xml_file import XmlNodelist
 from tasks.nodelist.xml_format import write_nodelist
+from tasks.nodelist.xml_store import XmlStore
 from tasks.settings import Settings
 from tests.harness.command import ROOT, Done, called, environment
 from tests.harness.leftovers import leftovers
@@ -43,7 +43,7 @@ class Service:
         } | settings
         self.coordinator = Coordinator(url=redis.url(0))
         self.catalog = Catalog(self.settings)
-        self.nodelist = XmlNodelist(self.catalog.engine, self.settings.nodelist)
+        self.nodelist = XmlStore(self.settings.nodelist)
         self._processes: list[Process] = []
 
     def node(self, name: str, concurrency: int = 2, *, launcher: Sequence[str] = (), **environ: str) -> psutil.Process:

@@ -8,8 +8,7 @@ from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.catalog.catalog import Failed, Superseded, Wanted
 from tasks.harvest.fetcher import Stalled
 from tasks.member_node.client import NOT_THERE, MemberNodeError, MemberRefused, MemberTimedOut
-from tasks.nodelist.xml_format import write_nodelist
-from tests.tasks.conftest import Federation, at
+from tests.tasks.conftest import Federation, OneMember, at
 from tests.tasks.faults import FAULTS, NAMES, Fault, faulty, says
 
 
@@ -283,9 +282,7 @@ def test_a_lost_lease_ends_the_harvest_before_the_next_write(federation: Federat
 def test_one_hanging_member_does_not_hold_another_back(federation: Federation) -> None:
     over = threading.Event()
     with MemberServer("urn:node:mnHanging", hook=lambda request: Reply() if over.wait(20) else None) as hanging:
-        members = [federation.server.member, hanging.member]
-        federation.settings.nodelist.write_bytes(write_nodelist(members))
-        other = Federation(federation.settings, hanging, federation.catalog, federation.nodelist)
+        other = Federation(federation.settings, hanging, federation.catalog, OneMember(hanging.member))
         federation.server.fill(50, first=at(0))
         ended: list[type] = []
 

@@ -1,6 +1,5 @@
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -12,9 +11,6 @@ from tasks.catalog.catalog import Wanted
 from tasks.harvest.fetcher import AHEAD, Fetcher
 from tasks.harvest.patience import Patience
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
-from tasks.member_node.member import Member
-from tasks.nodelist.xml_file import XmlNodelist
-from tasks.nodelist.xml_format import write_nodelist
 from tests.tasks.conftest import Federation, at
 from tests.tasks.faults import AWKWARD, faulty, says
 
@@ -127,7 +123,7 @@ def test_a_refreshed_object_does_not_move_the_date_past_what_was_not_listed(fede
 def test_a_member_that_is_not_to_be_synchronized_is_left_alone(
     federation: Federation, changed: dict[str, object], reason: str
 ) -> None:
-    federation.settings.nodelist.write_bytes(write_nodelist([federation.server.member.model_copy(update=changed)]))
+    federation.nodelist.listed = federation.member.model_copy(update=changed)
     seen = faulty(federation.server, says(500))
     outcome = federation.harvest()
     assert (outcome.outcome, outcome.reason) == ("not synchronizable", reason)
@@ -135,13 +131,15 @@ def test_a_member_that_is_not_to_be_synchronized_is_left_alone(
 
 
 def test_a_reset_makes_the_next_harvest_begin_at_the_beginning(federation: Federation) -> None:
+    federation.server.put("first", at(9000))
+    federation.harvest()
     federation.server.fill(300, first=at(10_000))
-    faulty(federation.server, says(500), listings=3)
+    faulty(federation.server, says(500), listings=3)  # the pass stops behind its first pages
     with pytest.raises(Failing):
         federation.harvest()
     federation.server.put("early", at(0))
     federation.server.hook = lambda request: None
-    federation.nodelist.reset(federation.member_id)
+    federation.nodelist.reset()
     federation.harvest()
     assert federation.harvested == federation.server.pids
 
@@ -151,31 +149,13 @@ def test_a_reset_while_a_harvest_runs_is_not_undone_by_it(federation: Federation
 
     def reset(request: Request) -> None:
         if request.path[0] == "object":
-            federation.nodelist.reset(federation.member_id)
+            federation.nodelist.reset()
 
     federation.harvest()
     federation.server.put("a", at(60))
     federation.server.hook = reset
     assert federation.harvest().outcome == "reset meanwhile"
     assert federation.member.last_harvested == instants.NEVER
-
-
-def test_where_a_registry_says_otherwise_than_the_cursor_it_is_right(federation: Federation) -> None:
-    class Elsewhere(XmlNodelist):
-        """A registry that others reset, without a word to our catalog."""
-
-        def member(self, member_id: str) -> Member | None:
-            member = super().member(member_id)
-            return None if member is None else member.model_copy(update={"last_harvested": at(-99_999)})
-
-    federation.server.fill(300, first=at(10_000))
-    faulty(federation.server, says(500), listings=3)
-    with pytest.raises(Failing):
-        federation.harvest()
-    federation.server.put("early", at(0))
-    federation.server.hook = lambda request: None
-    replace(federation, nodelist=Elsewhere(federation.catalog.engine, federation.settings.nodelist)).harvest()
-    assert federation.harvested == federation.server.pids
 
 
 def test_progress_grows_to_its_total(federation: Federation) -> None:

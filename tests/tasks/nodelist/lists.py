@@ -13,7 +13,6 @@ import pytest
 
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tasks.catalog.catalog import Catalog
 from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
@@ -23,7 +22,6 @@ from tasks.nodelist.ldap.store import LdapStore
 from tasks.nodelist.protocol import Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import Listed, NodelistStore
-from tasks.nodelist.xml_file import XmlNodelist
 from tasks.nodelist.xml_format import parse_nodelist, put_member, serialized
 from tasks.nodelist.xml_store import XmlStore
 from tests.harness.slapd import SlapdServer
@@ -127,7 +125,7 @@ def over(slapd: SlapdServer, url: str, prefix: str, folder: Path, **settings: An
 
 
 @contextmanager
-def over_xml(catalog: Catalog, path: Path, url: str, prefix: str, folder: Path) -> Iterator[Lists]:
+def over_xml(path: Path, url: str, prefix: str, folder: Path) -> Iterator[Lists]:
     """With a node-list document as the permanent store."""
 
     def outside(member_id: str, member: Member | None) -> None:
@@ -135,10 +133,7 @@ def over_xml(catalog: Catalog, path: Path, url: str, prefix: str, folder: Path) 
         put_member(parsed, member_id, member)
         path.write_bytes(serialized(parsed.root))
 
-    def make() -> XmlStore:
-        return XmlStore(XmlNodelist(catalog.engine, path))
-
-    with Lists(url, prefix, folder / "copies", make, outside) as lists:
+    with Lists(url, prefix, folder / "copies", lambda: XmlStore(path), outside) as lists:
         yield lists
 
 
