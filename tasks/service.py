@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tasks.app import NODELIST, coordinator, documents
 from tasks.catalog.catalog import Catalog
-from tasks.database import ForeignHost, NewerDatabase, OldDatabase
+from tasks.database import UnusableDatabase
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import NodelistStore
 from tasks.nodelist.xml_store import XmlStore
@@ -60,7 +60,7 @@ def refuse_what_cannot_be_used(**_: object) -> None:
     with suppress(SQLAlchemyError, OSError):
         try:
             Catalog(Settings.from_environment()).engine.dispose()  # a fork must not inherit connections
-        except (ForeignHost, NewerDatabase, OldDatabase) as error:
+        except UnusableDatabase as error:
             raise SystemExit(str(error)) from error
 
 
@@ -70,5 +70,5 @@ def keep_documents(**_: object) -> None:
 
 
 def service() -> Service:
-    """This process's service. The first call opens the catalog. Raises ForeignHost and NewerDatabase."""
+    """This process's service. The first call opens the catalog. Raises UnusableDatabase."""
     return _of(os.getpid())

@@ -53,7 +53,7 @@ _AS_TEXT = ("started", "ended", "removed")
 
 
 class Items:
-    """The store. Raises ForeignHost for a SQLite file of another host, NewerDatabase for one of a later version."""
+    """The store. Raises UnusableDatabase."""
 
     def __init__(self, settings: Settings, *, may_be_newer: bool = False, keeps: bool = False) -> None:
         self.engine: Engine = open_database(

@@ -85,7 +85,7 @@ class Summary(NamedTuple):
 
 
 class Catalog:
-    """The catalog. Raises ForeignHost for a SQLite file of another host, NewerDatabase for one of a later version."""
+    """The catalog. Raises UnusableDatabase."""
 
     def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
         self._delay, self._delay_max = settings.failure_delay, settings.failure_delay_max

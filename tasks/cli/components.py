@@ -9,7 +9,7 @@ from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option
 from coordinator.scheduler.entries import next_tick
 from tasks.batches import runs
-from tasks.cli.errors import one_line
+from tasks.cli.errors import OneLine
 from tasks.components import ends, look
 from tasks.components.declaration import Component
 from tasks.components.registry import Registry
@@ -37,7 +37,7 @@ class Condition(TypedDict):
     next_run: datetime | None
 
 
-class Named(click.Group):
+class Named(OneLine):
     """`components NAME` shows that component; `show` is what it calls."""
 
     def resolve_command(
@@ -54,7 +54,6 @@ def components_command(here: Registry) -> click.Group:
     @click.group(cls=Named, invoke_without_command=True, subcommand_metavar="[NAME [--working] | run NAME]")
     @json_option
     @click.pass_context
-    @one_line()
     def components(ctx: click.Context, as_json_: bool) -> None:
         """Show each component: what it waits for, its last run, what it works on."""
         if ctx.invoked_subcommand:
@@ -77,7 +76,6 @@ def _show(here: Registry) -> click.Command:
     @click.argument("name")
     @click.option("--working", is_flag=True, help="Only the items that it works on now.")
     @json_option
-    @one_line()
     def show(name: str, working: bool, as_json_: bool) -> None:
         """Show a component, or with --working the items that it works on."""
         component = here[name]
@@ -98,7 +96,6 @@ def _run(here: Registry) -> click.Command:
     @click.command()
     @click.argument("name")
     @click.pass_context
-    @one_line()
     def run(ctx: click.Context, name: str) -> None:
         """Poll once and wait for all children. Status: 0 done or nothing to do, 1 an item failed, 2 could not work,
         3 busy elsewhere.

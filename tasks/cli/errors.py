@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from coordinator import CoordinatorError
 from tasks.batches import Conflict, UnknownItem
 from tasks.components import UnknownComponent
-from tasks.database import ForeignHost, NewerDatabase, OldDatabase
+from tasks.database import UnusableDatabase
 from tasks.member_node import safe_xml
 from tasks.nodelist.stores import NodelistStoreAway
 from tasks.nodelist.xml_store import NodelistUnreadable
@@ -42,15 +42,21 @@ def one_line() -> Iterator[None]:
         UnknownItem,
         UnknownComponent,
         NodelistStoreAway,
-        ForeignHost,
-        NewerDatabase,
-        OldDatabase,
+        UnusableDatabase,
         safe_xml.Unreadable,
         OSError,
         OverflowError,
         ValueError,
     ) as error:
         raise click.ClickException(str(error)) from error
+
+
+class OneLine(click.Group):
+    """A group whose commands end with an error in one line."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        with one_line():
+            return super().invoke(ctx)
 
 
 def unknown(member: str) -> click.ClickException:

@@ -15,7 +15,7 @@ from tasks.batches import Event, Report, Wanted
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.batches.round_trips import approve as approve_batch
-from tasks.cli.errors import one_line
+from tasks.cli.errors import OneLine
 from tasks.components import look
 from tasks.components.registry import Registry
 from tasks.database import Value
@@ -31,7 +31,7 @@ def types(name: str, says: str) -> Callable[[F], F]:
 def items_command(here: Registry) -> click.Group:
     """The command, for the components of an app."""
 
-    @click.group(invoke_without_command=True)
+    @click.group(cls=OneLine, invoke_without_command=True)
     @types("past", "Items whose newest event of this type is a success.")
     @types("failed", "Items whose newest event of this type is a failure.")
     @types("future", "Items without an event of this type.")
@@ -43,7 +43,6 @@ def items_command(here: Registry) -> click.Group:
     )
     @json_option
     @click.pass_context  # type: ignore[arg-type]
-    @one_line()
     def items(ctx: click.Context, after: str | None, most: int, as_json_: bool, **asked: tuple[str, ...]) -> None:
         """Show items by what has happened to them, by priority, then age."""
         if ctx.invoked_subcommand:
@@ -85,7 +84,6 @@ def _looks(here: Registry) -> list[click.Command]:
     @click.argument("item", metavar="ID")
     @click.option("--history", is_flag=True, help="With the events that a repair removed.")
     @json_option
-    @one_line()
     def show(item: str, history: bool, as_json_: bool) -> None:
         """Show an item: its events and their reports, its round trips, and its orphaned results."""
         found, events = here.items.item(item), here.items.events(item, history=history)
@@ -106,7 +104,6 @@ def _looks(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="[ID]", required=False)
     @json_option
-    @one_line()
     def orphans(item: str | None, as_json_: bool) -> None:
         """Show finished work that had lost its item before it could store its event, the newest first."""
         found = here.items.orphans(item)
@@ -153,7 +150,6 @@ def _restart(here: Registry) -> click.Command:
     @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed.")
     @why_option
     @by_option
-    @one_line()
     def restart(item: str, kind: str | None, dry_run: bool, why: str, by: str) -> None:
         """Remove the first failure of an item and all that came from it: components do it again."""
         repair = look.repair(here, by, why)
@@ -173,7 +169,6 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.argument("kind", metavar="TYPE")
     @why_option
     @by_option
-    @one_line()
     def remove(item: str, kind: str, why: str, by: str) -> None:
         """Remove the events of one type; the history keeps them."""
         for event in look.repair(here, by, why).remove(item, kind):
@@ -185,7 +180,6 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.option("--failed", is_flag=True, help="The event is a failure.")
     @why_option
     @by_option
-    @one_line()
     def add(item: str, kind: str, failed: bool, why: str, by: str) -> None:
         """Add an event by hand."""
         look.repair(here, by, why).add(item, kind, success=not failed)
@@ -199,7 +193,6 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("item", metavar="ID")
     @why_option
     @by_option
-    @one_line()
     def stop(item: str, why: str, by: str) -> None:
         """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
         cancelled = look.stop(here, item, by=by, why=why)
@@ -212,7 +205,6 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("priority", type=click.IntRange(1, 9), required=False)
     @why_option
     @by_option
-    @one_line()
     def prioritise(item: str, priority: int | None, why: str, by: str) -> None:
         """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
         moved = look.prioritise(here, item, priority, by=by, why=why)
@@ -224,7 +216,6 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("batch")
     @why_option
     @by_option
-    @one_line()
     def approve(batch: str, why: str, by: str) -> None:
         """Approve the highest round trip of BATCH that is flagged."""
         for item, outcome in approve_batch(here.items, batch, by=by, why=why).items():
@@ -240,7 +231,6 @@ def _watch(here: Registry) -> click.Command:
     @click.option(
         "--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds to each look."
     )
-    @one_line()
     def watch(directory: Path, kind: str, poll: float) -> None:
         """Take in deliveries, until Ctrl-C: directories <batch>-RT<n> that hold the file transfer_acknowledged."""
         stop = threading.Event()

@@ -13,7 +13,7 @@ from coordinator.scheduler.entries import next_tick
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
-from tasks.cli.errors import one_line, unknown
+from tasks.cli.errors import OneLine, unknown
 from tasks.harvest.silence import silence
 from tasks.member_node.check import Check, look
 from tasks.member_node.member import Member
@@ -74,10 +74,9 @@ def _condition(listed: Listed, here: Service) -> Condition:
     )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=OneLine, invoke_without_command=True)
 @json_option
 @click.pass_context
-@one_line()
 def members(ctx: click.Context, as_json_: bool) -> None:
     """Show each member: its state, objects, failures, last and next run."""
     if ctx.invoked_subcommand:
@@ -106,7 +105,6 @@ def _wrong(one: Condition) -> str:
 
 @members.command()
 @click.argument("url")
-@one_line()
 def check(url: str) -> None:
     """Check whether the member at the base URL can be synchronized."""
     if _checked(url)[1]:
@@ -127,7 +125,7 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., None]], click.C
     """Make a command that changes the list. The history keeps `--why` and `--by`."""
 
     def add(function: Callable[..., None]) -> click.Command:
-        command = why_option(by_option(one_line()(function)))
+        command = why_option(by_option(function))
         return members.command()(click.argument("member", metavar=argument)(command))
 
     return add
@@ -195,7 +193,6 @@ def reset(member: str, why: str, by: str) -> None:
 @click.argument("member")
 @click.argument("pid", required=False)
 @click.option("--all", "all_", is_flag=True, help="All failures of MEMBER.")
-@one_line()
 def forget(member: str, pid: str | None, all_: bool) -> None:
     """Take PID from the failures of MEMBER, such as a mistyped one: no run tries it again unless somebody asks."""
     if all_ == (pid is not None):

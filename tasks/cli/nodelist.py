@@ -12,7 +12,7 @@ from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option
 from tasks import nodelist_refresh as job
 from tasks.app import app, coordinator
-from tasks.cli.errors import one_line
+from tasks.cli.errors import OneLine
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
 from tasks.nodelist.store_notes import Pending, lacking
@@ -27,14 +27,13 @@ WRITING, LOOK = 10.0, 0.2  # seconds until the nodes have written to the store, 
 SHOWN = 3  # entries of a change that the table shows
 
 
-@click.group()
+@click.group(cls=OneLine)
 def nodelist() -> None:
     """The list of members."""
 
 
 @nodelist.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@one_line()
 def import_(file: Path) -> None:
     """Replace the list by a DataONE node-list document.
 
@@ -58,7 +57,6 @@ def import_(file: Path) -> None:
 @nodelist.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--v1", is_flag=True, help="Use version 1 of the format, which has no properties.")
-@one_line()
 def export(file: Path | None, v1: bool) -> None:
     """Write the list as a DataONE node-list document, to FILE or stdout.
 
@@ -79,7 +77,6 @@ def export(file: Path | None, v1: bool) -> None:
 
 @nodelist.command()
 @json_option
-@one_line()
 def show(as_json_: bool) -> None:
     """Show the committed list, its keepers, and what the permanent store lacks."""
     here = service().nodelist
@@ -159,7 +156,6 @@ def still_lacking(member_id: str) -> str | None:
     help="Ids of members, a line each, whose entries in the permanent store are known to be broken.",
 )
 @json_option
-@one_line()
 def verify(known: Path | None, as_json_: bool) -> None:
     """Compare the disks of all nodes and beats, Redis and the permanent store.
 
@@ -203,7 +199,6 @@ def _excused(found: Verdict, known: set[str]) -> tuple[list[str], list[str], lis
 
 @nodelist.command()
 @json_option
-@one_line()
 def history(as_json_: bool) -> None:
     """Show the last 100 changes, the newest first."""
     found = service().nodelist.document.history()
@@ -222,7 +217,6 @@ def _few(entries: tuple[str, ...]) -> str:
 
 
 @nodelist.command()
-@one_line()
 def refresh() -> None:
     """Have a node reconcile the list with its permanent store now."""
     if not any(node.app == app.main for node in coordinator.nodes()):

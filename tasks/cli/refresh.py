@@ -11,7 +11,7 @@ from tasks.app import coordinator
 from tasks.catalog import one_object
 from tasks.cli.errors import one_line, unknown
 from tasks.cli.nodelist import still_lacking
-from tasks.database import ForeignHost, NewerDatabase, OldDatabase
+from tasks.database import UnusableDatabase
 from tasks.harvest.outcome import STORED
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.xml_store import NodelistUnreadable
@@ -88,7 +88,7 @@ def _refuse_what_nodes_would(member: str) -> None:
     """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
     try:
         listed = service().nodelist.listed().get(member)
-    except (NodelistUnreadable, ForeignHost, NewerDatabase, OldDatabase):
+    except (NodelistUnreadable, UnusableDatabase):
         return
     if listed is None:
         raise unknown(member)

@@ -10,9 +10,10 @@ stores the event, with a fence of its own.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, TypeVar
 
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
@@ -40,6 +41,8 @@ KINDS = {
     "Cancelled": "cancelled",
     "SystemExit": "exception",
 }
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -100,15 +103,9 @@ def record(registry: Registry, name: str, item: str) -> ChildResult:
     error = job.undoing.error if job.undoing else None
     if isinstance(error, dict) and error.get("type") in LOST:
         return {"item": item, "outcome": "not wanted", "failures": 0}
-    until = time.monotonic() + LONG_PATIENCE
-    while True:
-        try:
-            begun = _begin(registry, component, item, job)
-            if begun is None:
-                return _result_without_work(registry, item, job)
-            break
-        except infrastructure as away:
-            _pause(away, until, LONGEST_PAUSE / 5)
+    begun = _insist(lambda: _begin(registry, component, item, job), infrastructure, LONG_PATIENCE)
+    if begun is None:
+        return _insist(lambda: _result_without_work(registry, item, job), infrastructure, LONG_PATIENCE)
     event = _event(component, begun, job, started, _one_failure(component, _kind_of(error), _reason_of(error)))
     _store(registry, event, job, infrastructure, LONG_PATIENCE)
     return _result(event)
@@ -152,37 +149,31 @@ def _result_without_work(registry: Registry, item: str, job: CurrentJob) -> Chil
 
 def _store(registry: Registry, event: NewEvent, job: CurrentJob, infrastructure: Errors, patience: float) -> None:
     """Store the event. Where the item is lost, keeps the event as an orphan and raises LeaseLost or ItemLost."""
+
+    def append() -> None:
+        job.check()
+        registry.items.append(event)
+
+    try:
+        _insist(append, infrastructure, patience)
+    except (LeaseLost, ItemLost) as lost:
+        logger.warning("%s on %s: finished, and not stored: %s", event.component, event.item, lost)
+        _insist(lambda: registry.items.keep_orphan(event), infrastructure, PATIENCE)
+        raise
+
+
+def _insist(act: Callable[[], Result], infrastructure: Errors, patience: float) -> Result:
+    """Call `act`, and again while the infrastructure is away. Raises its error after `patience` seconds."""
     until, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
-            job.check()
-            registry.items.append(event)
-            return
-        except (LeaseLost, ItemLost) as lost:
-            logger.warning("%s on %s: finished, and not stored: %s", event.component, event.item, lost)
-            _keep_orphan(registry, event, infrastructure)
-            raise
+            return act()
         except infrastructure as away:
-            _pause(away, until, pause)
+            if time.monotonic() + pause > until:
+                raise
+            logger.warning("asking again: %s", str(away).splitlines()[0] if str(away) else type(away).__name__)
+            time.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
-
-
-def _keep_orphan(registry: Registry, event: NewEvent, infrastructure: Errors) -> None:
-    until, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
-    while True:
-        try:
-            return registry.items.keep_orphan(event)
-        except infrastructure as away:
-            _pause(away, until, pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
-
-
-def _pause(away: BaseException, until: float, seconds: float) -> None:
-    """Sleep. Raises `away` where the time is over."""
-    if time.monotonic() + seconds > until:
-        raise away
-    logger.warning("asking again: %s", str(away).splitlines()[0] if str(away) else type(away).__name__)
-    time.sleep(seconds)
 
 
 def _event(

@@ -20,7 +20,7 @@ from tasks.batches import Items
 from tasks.components import child, poll
 from tasks.components.declaration import Component
 from tasks.components.registry import OF_A_RUN, POLL, RECORD, WORK, Errors, Registry
-from tasks.database import ForeignHost, NewerDatabase, OldDatabase
+from tasks.database import UnusableDatabase
 from tasks.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Components(Registry):
         with suppress(SQLAlchemyError, OSError):
             try:
                 Items(Settings.from_environment()).engine.dispose()  # a fork must not inherit connections
-            except (ForeignHost, NewerDatabase, OldDatabase) as error:
+            except UnusableDatabase as error:
                 raise SystemExit(f"this node cannot work on components: {error}") from error
 
     def _entry(self, component: Component) -> Entry:

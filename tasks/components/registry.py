@@ -96,7 +96,7 @@ class Registry:
 
     @property
     def items(self) -> Items:
-        """This process's store. A forked process opens its own. Raises ForeignHost and NewerDatabase."""
+        """This process's store. A forked process opens its own. Raises UnusableDatabase."""
         return self._items(os.getpid())
 
     def _open(self, pid: int) -> Items:

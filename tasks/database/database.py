@@ -79,53 +79,12 @@ KEPT: Pooling = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1, "po
 meta = Table("meta", MetaData(), Column("name", String(64), primary_key=True), Column("value", Text, nullable=False))
 
 
-class ForeignHost(Exception):
-    """The SQLite catalog belongs to another host."""
-
-    def __init__(self, database: str, owner: str, host: str) -> None:
-        super().__init__(
-            f"the SQLite catalog {database} belongs to host {owner}, and this is {host}. SQLite serves one host only: "
-            "let all nodes share a PostgreSQL (TASKS_DATABASE_URL=postgresql+psycopg://user@server/name), or give each "
-            f"a catalog of its own. If this is the same machine under a new name, set TASKS_HOST={owner}."
-        )
-        self.database, self.owner, self.host = database, owner, host
-
-    def __reduce__(self) -> tuple[type["ForeignHost"], tuple[str, str, str]]:
-        return type(self), (self.database, self.owner, self.host)
-
-
-class NewerDatabase(Exception):
-    """The database has tables of a newer version of the program."""
-
-    def __init__(self, database: str, group: str, version: str, newest: str, made_by: str) -> None:
-        super().__init__(
-            f"the database {database} is newer than this program: its tables of the {group} have version {version}, "
-            f"which {made_by} made, and this program, celery-coordinator {VERSION}, knows versions up to {newest}. "
-            "Install the version that made them, or a later one; or put back a backup from before the upgrade."
-        )
-        self.database, self.group, self.version, self.newest, self.made_by = database, group, version, newest, made_by
-
-    def __reduce__(self) -> tuple[type["NewerDatabase"], tuple[str, ...]]:
-        return type(self), (self.database, self.group, self.version, self.newest, self.made_by)
-
-
-class OldDatabase(Exception):
-    """The database lacks a migration that this program needs, and that it cannot run itself."""
-
-    def __init__(self, database: str, group: str, version: str, newest: str, why: str) -> None:
-        super().__init__(
-            f"the database {database} is older than this program: its tables of the {group} have version {version}, "
-            f"and this program, celery-coordinator {VERSION}, needs {newest}. It could not migrate them: {why}. Start "
-            "one node, or any command that reads the database, with an account that may change its tables."
-        )
-        self.database, self.group, self.version, self.newest, self.why = database, group, version, newest, why
-
-    def __reduce__(self) -> tuple[type["OldDatabase"], tuple[str, ...]]:
-        return type(self), (self.database, self.group, self.version, self.newest, self.why)
+class UnusableDatabase(Exception):
+    """The database belongs to another host or version of the program; the sentence says what to do."""
 
 
 def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = False, keeps: bool = False) -> Engine:
-    """The engine, once the group's tables are up to date. Raises ForeignHost, NewerDatabase, OldDatabase.
+    """The engine, once the group's tables are up to date. Raises UnusableDatabase.
 
     `may_be_newer`: accept newer tables, for a node that runs since before an upgrade. `keeps`: keep a connection open
     between uses.
@@ -198,13 +157,23 @@ def _update_tables(connection: Connection, group: Group, may_be_newer: bool) -> 
         if may_be_newer:
             return
         made_by = _noted(connection).get(f"{group.name} made by", "an unknown version")
-        raise NewerDatabase(shown, group.name, version, newest, made_by)
+        raise UnusableDatabase(
+            f"the database {shown} is newer than this program: its tables of the {group.name} have version {version}, "
+            f"which {made_by} made, and this program, celery-coordinator {VERSION}, knows versions up to {newest}. "
+            "Install the version that made them, or a later one; or put back a backup from before the upgrade."
+        )
     try:
         _migrate(connection, group)
     except DBAPIError as error:
         if error.connection_invalidated:  # it is away
             raise
-        raise OldDatabase(shown, group.name, version or "none", newest, str(error.orig).partition("\n")[0]) from error
+        why, _, _ = str(error.orig).partition("\n")
+        raise UnusableDatabase(
+            f"the database {shown} is older than this program: its tables of the {group.name} have version "
+            f"{version or 'none'}, and this program, celery-coordinator {VERSION}, needs {newest}. It could not "
+            f"migrate them: {why}. Start one node, or any command that reads the database, with an account that may "
+            "change its tables."
+        ) from error
 
 
 def _migrate(connection: Connection, group: Group) -> None:
@@ -234,7 +203,12 @@ def _claim(connection: Connection, database: str, host: str) -> None:
     mine = {"host": host, "boot": _boot()}
     noted = _noted(connection)
     if noted.get("host") not in (None, host) and noted.get("boot") != mine["boot"]:
-        raise ForeignHost(database, noted["host"], host)
+        raise UnusableDatabase(
+            f"the SQLite catalog {database} belongs to host {noted['host']}, and this is {host}. SQLite serves one "
+            "host only: let all nodes share a PostgreSQL (TASKS_DATABASE_URL=postgresql+psycopg://user@server/name), "
+            "or give each a catalog of its own. If this is the same machine under a new name, set "
+            f"TASKS_HOST={noted['host']}."
+        )
     if not mine.items() <= noted.items():
         upsert(connection, meta, [{"name": name, "value": value} for name, value in mine.items()])
 

@@ -21,11 +21,11 @@ from typing import Self
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.connection import Connection, dn_of, path_of
 from tasks.nodelist.ldap.entries import BadEntry, entries_of, member_of
-from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused, LdapUnreachable
+from tasks.nodelist.ldap.errors import LdapConflict, LdapRefused, LdapUnreachable
 from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, changes, kind, rdn, weight
 from tasks.settings import Settings
 
-__all__ = ["Directory", "LdapConflict", "LdapEntry", "LdapError", "LdapRefused", "LdapUnreachable", "Reading", "Record"]
+__all__ = ["Directory", "LdapConflict", "LdapEntry", "LdapRefused", "LdapUnreachable", "Reading", "Record"]
 
 LOOKS = 5
 """How often the directory looks at a member that keeps changing."""

@@ -1,11 +1,9 @@
 """The errors of LDAP, which a program can import without python-ldap."""
 
-
-class LdapError(Exception):
-    """The base of every error of the directory."""
+from tasks.nodelist.stores import NodelistStoreAway, NodelistStoreRefused, Outdated
 
 
-class LdapUnreachable(LdapError):
+class LdapUnreachable(NodelistStoreAway):
     """The server is down, hangs, cannot be trusted or rejects our credentials. The operation may have happened."""
 
     def __init__(self, url: str, cause: str, way_out: str) -> None:
@@ -13,7 +11,7 @@ class LdapUnreachable(LdapError):
         self.url, self.cause, self.way_out = url, cause, way_out
 
 
-class LdapConflict(LdapError):
+class LdapConflict(Outdated):
     """Somebody else changed, added or removed this entry since it was read. It was not touched: read it again."""
 
     def __init__(self, dn: str, cause: str) -> None:
@@ -21,10 +19,13 @@ class LdapConflict(LdapError):
         self.dn = dn
 
 
-class LdapRefused(LdapError):
+class LdapRefused(NodelistStoreRefused):
     """The server refuses, by its schema, access rules or limits, or as a read-only copy. Asking again does not help."""
 
     def __init__(self, dn: str, attributes: tuple[str, ...], cause: str) -> None:
         of = f" ({', '.join(attributes)})" if attributes else ""
         super().__init__(f"{dn}{of}: {cause}")
         self.dn, self.attributes = dn, attributes
+
+
+LdapError = LdapUnreachable | LdapConflict | LdapRefused

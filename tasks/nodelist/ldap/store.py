@@ -2,12 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from tasks.nodelist.ldap.directory import Directory, LdapEntry, Record
-from tasks.nodelist.ldap.errors import LdapConflict, LdapError, LdapRefused
 from tasks.nodelist.stores import (
     Found,
     Listed,
@@ -37,7 +35,7 @@ class LdapStore:
 
     def read(self) -> Found:
         try:
-            with self._asking():
+            with self._one_at_a_time:
                 reading = self._directory.read()
         except NodelistStoreRefused as error:
             raise NodelistStoreAway(str(error)) from error
@@ -50,7 +48,7 @@ class LdapStore:
         return Found(states, frozenset(reading.bad), tuple(said))
 
     def read_one(self, member_id: str) -> State | None:
-        with self._asking():
+        with self._one_at_a_time:
             record = self._directory.read_one(member_id)
         return None if record is None else _state(record)
 
@@ -65,7 +63,7 @@ class LdapStore:
 
     def _write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool) -> State | None:
         record = None if base is None else _record(base)
-        with self._asking():
+        with self._one_at_a_time:
             if wanted is not None:
                 return _state(self._directory.write(member_id, record, wanted.member, wanted.approved, whole))
             if record is not None:
@@ -74,18 +72,6 @@ class LdapStore:
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
         return {member.identifier: Listed(member=member) for member in read_nodelist(path).members}
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        with self._one_at_a_time:
-            try:
-                yield
-            except LdapConflict as error:
-                raise Outdated(str(error)) from error
-            except LdapRefused as error:
-                raise NodelistStoreRefused(str(error)) from error
-            except LdapError as error:
-                raise NodelistStoreAway(str(error)) from error
 
 
 def _state(record: Record) -> State:

@@ -1,6 +1,5 @@
 """The tables of a database are brought up to date: by one of many, whole or not at all, and never backwards."""
 
-import pickle
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import CATALOG, metadata
-from tasks.database import Group, NewerDatabase, OldDatabase, database, open_database
+from tasks.database import Group, UnusableDatabase, database, open_database
 from tasks.database.migrate import configuration
 from tasks.service import refuse_what_cannot_be_used
 from tasks.settings import Settings
@@ -144,12 +143,11 @@ def test_a_newer_database_is_refused_with_its_maker_and_the_way_out(
     opened(group)
     monkeypatch.undo()
     (group.migrations / "v0002_lids.py").unlink()
-    with pytest.raises(NewerDatabase) as refused:
+    with pytest.raises(UnusableDatabase) as refused:
         opened(group)
     said = str(refused.value)
     assert "tables of the crates have version 0002, which celery-coordinator 7.8.9 made" in said
     assert "knows versions up to 0001. Install the version that made them" in said
-    assert str(pickle.loads(pickle.dumps(refused.value))) == said
     assert crates(opened(group, may_be_newer=True)) == ["first", "second"]  # a node that runs since before
 
 
@@ -203,12 +201,11 @@ def test_who_may_not_run_a_migration_is_told_which_one_is_missing(
     guest = request.getfixturevalue("guest")
     assert crates(open_database(guest, "cn1", group)) == ["first"]
     (group.migrations / "v0002_lids.py").write_text(SECOND)
-    with pytest.raises(OldDatabase) as refused:
+    with pytest.raises(UnusableDatabase) as refused:
         open_database(guest, "cn1", group)
     said = str(refused.value)
     assert "tables of the crates have version 0001" in said
     assert "needs 0002. It could not migrate them: must be owner of table crates" in said
-    assert str(pickle.loads(pickle.dumps(refused.value))) == said
     assert crates(opened(group)) == ["first", "second"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from ldap.schema import SubSchema
 from ldap.schema.models import AttributeType, ObjectClass
 
-from tasks.nodelist.ldap.directory import Directory, LdapError, LdapRefused, Record
+from tasks.nodelist.ldap.directory import Directory, LdapRefused, LdapUnreachable, Record
 from tasks.nodelist.ldap.schema import CHANGEABLE, CLASSES
 from tests.harness.slapd import BASE, DEPLOY, SlapdServer, ldif_of
 from tests.harness.waiting import wait_until
@@ -133,7 +133,7 @@ def readable(client: Directory) -> dict[str, Record] | None:
     """None as long as the copy is empty still and knows nobody's password."""
     try:
         return client.read().records
-    except LdapError:
+    except (LdapRefused, LdapUnreachable):
         return None
 
 
