@@ -145,21 +145,19 @@ def _first(connection: Connection, fitting: list[int], edge: Position | None, li
     """The positions of the first items of these profiles. An index has the items of each profile in order."""
     numbers = _table(connection, fitting)
     each = select(*_ORDER).where(items.c.profile == numbers.c.value).order_by(*_ORDER).limit(limit)
-    found: FromClause
+    rows: FromClause
     if connection.dialect.name == "sqlite":
         if edge is not None:
             each = each.where(tuple_(*_ORDER) > _bound(edge))
-        found = items.alias()
-        its_first = found.c.number.in_(each.with_only_columns(items.c.number).correlate(numbers))
-        query = select(found.c.rank, found.c.number).select_from(numbers.join(found, its_first))
+        rows = items.alias()
+        first = rows.c.number.in_(each.with_only_columns(items.c.number).correlate(numbers))
+        query = select(rows.c.rank, rows.c.number).select_from(numbers.join(rows, first))
     else:
         if edge is not None:  # without the profile in it, PostgreSQL would walk through all items by rank
             each = each.where(tuple_(items.c.profile, *_ORDER) > _bound(edge, numbers.c.value))
-        found = each.lateral()
-        query = select(found.c.rank, found.c.number).select_from(numbers.join(found, true()))
-    return [
-        Position._make(row) for row in connection.execute(query.order_by(found.c.rank, found.c.number).limit(limit))
-    ]
+        rows = each.lateral()
+        query = select(rows.c.rank, rows.c.number).select_from(numbers.join(rows, true()))
+    return [Position._make(row) for row in connection.execute(query.order_by(rows.c.rank, rows.c.number).limit(limit))]
 
 
 def _bound(edge: Position, *before: ColumnElement[int]) -> Tuple:

@@ -58,13 +58,13 @@ def components_command(here: Registry) -> click.Group:
         """Show each component: what it waits for, its last run, what it works on."""
         if ctx.invoked_subcommand:
             return
-        found = [_condition(here, component) for component in here.all()]
+        conditions = [_condition(here, component) for component in here.all()]
         if as_json_:
-            click.echo(as_json(found))
+            click.echo(as_json(conditions))
             return
         about = "component", "version", "event", "waits for", "limit"
         heads = (*about, "works on", "waiting", "last run", "submitted", "next")
-        click.echo(table(heads, [_row(one) for one in found]))
+        click.echo(table(heads, [_row(condition) for condition in conditions]))
 
     components.add_command(_show(here))
     components.add_command(_run(here))
@@ -79,9 +79,9 @@ def _show(here: Registry) -> click.Command:
     def show(name: str, working: bool, as_json_: bool) -> None:
         """Show a component, or with --working the items that it works on."""
         component = here[name]
-        found = look.working(here, component)
+        items = look.working(here, component)
         if working:
-            rows = [one._asdict() for one in found]
+            rows = [item._asdict() for item in items]
             heads = ("item", "node", "job", "since")
             shown = as_json(rows) if as_json_ else table(heads, [[row[head] for head in heads] for row in rows])
             click.echo(shown)
@@ -127,7 +127,7 @@ def _ran(here: Registry, name: str) -> int:
 
 def _condition(here: Registry, component: Component) -> Condition:
     lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
-    working = [one.item for one in look.working(here, component)]
+    working = [work.item for work in look.working(here, component)]
     return {
         "component": component.name,
         "version": component.version,
@@ -147,9 +147,13 @@ def _condition(here: Registry, component: Component) -> Condition:
     }
 
 
-def _row(one: Condition) -> list[object]:
-    needs = [*one["past"], *(f"{kind} failed" for kind in one["past_failed"]), *(f"{kind} old" for kind in one["old"])]
-    working = ", ".join(one["working"][:SHOWN]) + (" …" if len(one["working"]) > SHOWN else "")
-    named = one["component"], one["version"], one["event"]
-    last = one["last_run"], one["last_submitted"]
-    return [*named, needs, one["limit"], working, one["waiting"], *last, one["next_run"]]
+def _row(condition: Condition) -> list[object]:
+    needs = [
+        *condition["past"],
+        *(f"{kind} failed" for kind in condition["past_failed"]),
+        *(f"{kind} old" for kind in condition["old"]),
+    ]
+    working = ", ".join(condition["working"][:SHOWN]) + (" …" if len(condition["working"]) > SHOWN else "")
+    named = condition["component"], condition["version"], condition["event"]
+    last = condition["last_run"], condition["last_submitted"]
+    return [*named, needs, condition["limit"], working, condition["waiting"], *last, condition["next_run"]]

@@ -31,9 +31,9 @@ def one_line() -> Iterator[None]:
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        said = first["msg"].removeprefix("Value error, ")
+        reason = first["msg"].removeprefix("Value error, ")
         where = ".".join(map(str, first["loc"]))
-        raise click.ClickException(f"{where} {str(first['input'])[:80]!r}: {said}") from error
+        raise click.ClickException(f"{where} {str(first['input'])[:80]!r}: {reason}") from error
     except SQLAlchemyError as error:
         raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
     except (

@@ -69,14 +69,14 @@ def items_command(here: Registry) -> click.Group:
     return items
 
 
-def _worst_first(found: list[Event]) -> list[Event]:
+def _worst_first(events: list[Event]) -> list[Event]:
     """The newest event of each type: failures, then the newest."""
-    latest = list(newest(found).values())[::-1]
-    return [one for one in latest if not one.success] + [one for one in latest if one.success]
+    latest = list(newest(events).values())[::-1]
+    return [event for event in latest if not event.success] + [event for event in latest if event.success]
 
 
-def _marks(found: list[Event]) -> str:
-    return ", ".join(one.type if one.success else f"{one.type} FAILED" for one in found)
+def _marks(events: list[Event]) -> str:
+    return ", ".join(event.type if event.success else f"{event.type} FAILED" for event in events)
 
 
 def _looks(here: Registry) -> list[click.Command]:
@@ -87,7 +87,7 @@ def _looks(here: Registry) -> list[click.Command]:
     def show(item: str, history: bool, as_json_: bool) -> None:
         """Show an item: its events and their reports, its round trips, and its orphaned results."""
         found, events = here.items.item(item), here.items.events(item, history=history)
-        trips = [one.id for one in here.items.round_trips(found.batch) if one.id != item]
+        trips = [trip.id for trip in here.items.round_trips(found.batch) if trip.id != item]
         orphans, working = here.items.orphans(item), look.at_work(here, item)
         if as_json_:
             whole = asdict(found) | {"events": events, "round_trips": trips, "orphans": orphans, "working": working}
@@ -106,11 +106,11 @@ def _looks(here: Registry) -> list[click.Command]:
     @json_option
     def orphans(item: str | None, as_json_: bool) -> None:
         """Show finished work that had lost its item before it could store its event, the newest first."""
-        found = here.items.orphans(item)
+        lost = here.items.orphans(item)
         if as_json_:
-            click.echo(as_json(found))
+            click.echo(as_json(lost))
             return
-        for orphan in found:
+        for orphan in lost:
             click.echo(f"{orphan['item']!s}: ", nl=False)
             _show_orphan(orphan)
 
@@ -135,10 +135,10 @@ def _show_event(event: Event) -> None:
 def _show_report(report: Report) -> None:
     if report.text:
         click.echo(f"  {report.text}")
-    for one in report.failures:
-        click.echo(f"  {one.type} {one.file}: {one.description} ({one.component})")
-        if one.details:
-            click.echo(f"    {one.details}")
+    for failure in report.failures:
+        click.echo(f"  {failure.type} {failure.file}: {failure.description} ({failure.component})")
+        if failure.details:
+            click.echo(f"    {failure.details}")
     if report.found > len(report.failures):
         click.echo(f"  and {report.found - len(report.failures)} more failures")
 

@@ -82,25 +82,29 @@ def members(ctx: click.Context, as_json_: bool) -> None:
     if ctx.invoked_subcommand:
         return
     here = service()
-    found = [_condition(listed, here) for listed in here.nodelist.listed().values()]
+    conditions = [_condition(listed, here) for listed in here.nodelist.listed().values()]
     if as_json_:
-        click.echo(as_json([asdict(one) for one in found]))
+        click.echo(as_json([asdict(condition) for condition in conditions]))
         return
     heads = ("member", "state", "last harvested", "objects", "gone", "failed", "next tick", "last run", "what is wrong")
     fields = ("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick")
-    rows = ([*(getattr(one, name) for name in fields), _last_run(one), _wrong(one)] for one in found)
+    rows = (
+        [*(getattr(condition, name) for name in fields), _last_run(condition), _wrong(condition)]
+        for condition in conditions
+    )
     click.echo(table(heads, rows))
 
 
-def _last_run(one: Condition) -> str | None:
-    return f"{instants.shown(one.last_run)} {one.outcome}" if one.last_run else None
+def _last_run(condition: Condition) -> str | None:
+    return f"{instants.shown(condition.last_run)} {condition.outcome}" if condition.last_run else None
 
 
-def _wrong(one: Condition) -> str:
-    found = [f"not scheduled: {one.unscheduled}"] if one.unscheduled else []
-    found += [f"left alone until {instants.shown(one.left_alone_until)}"] if one.left_alone_until else []
-    found += [one.error] if one.error else [f"{count} × {reason}" for reason, count in list(one.failures.items())[:3]]
-    return "; ".join(found)
+def _wrong(condition: Condition) -> str:
+    reasons = [f"not scheduled: {condition.unscheduled}"] if condition.unscheduled else []
+    reasons += [f"left alone until {instants.shown(condition.left_alone_until)}"] if condition.left_alone_until else []
+    failures = [f"{count} × {reason}" for reason, count in list(condition.failures.items())[:3]]
+    reasons += [condition.error] if condition.error else failures
+    return "; ".join(reasons)
 
 
 @members.command()
@@ -113,12 +117,12 @@ def check(url: str) -> None:
 
 def _checked(url: str) -> tuple[Member | None, list[Check]]:
     """Print each check. Returns the member, if it describes itself, and the failed checks."""
-    member, lacking = None, []
-    for found in look(url, service().settings):
-        member = member or found.member
-        lacking += [] if found.fine else [found]
-        click.echo(f"{'ok' if found.fine else 'NO':3} {found.what}: {found.says}")
-    return member, lacking
+    member, failed = None, []
+    for check in look(url, service().settings):
+        member = member or check.member
+        failed += [] if check.fine else [check]
+        click.echo(f"{'ok' if check.fine else 'NO':3} {check.what}: {check.says}")
+    return member, failed
 
 
 def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., None]], click.Command]:
@@ -134,20 +138,22 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., None]], click.C
 @acts(argument="URL")
 def add(member: str, why: str, by: str) -> None:
     """Add the member at a base URL, as it describes itself; approve it later."""
-    found, lacking = _checked(member)
-    if found is None or lacking:
-        raise click.ClickException(f"not added: {lacking[0].what}: {lacking[0].says}")
-    new = Listed(member=Dates().put_on(found), approved=False)
+    described, failed = _checked(member)
+    if described is None or failed:
+        raise click.ClickException(f"not added: {failed[0].what}: {failed[0].says}")
+    new = Listed(member=Dates().put_on(described), approved=False)
 
     def to(before: Listed | None) -> Listed:
         if before is not None:
-            raise ValueError(f"not added: {found.identifier} is already in the list, at {before.member.base_url}")
+            raise ValueError(f"not added: {described.identifier} is already in the list, at {before.member.base_url}")
         return new
 
     nodelist = service().nodelist
-    far = nodelist.change(found.identifier, to, why=f"added: {why}", by=by)
-    _tell(nodelist, f"{found.identifier} is in the list", far, approved=False)
-    click.echo(f"it is not synchronized yet; to approve it: coordinator members approve {found.identifier} --why TEXT")
+    far = nodelist.change(described.identifier, to, why=f"added: {why}", by=by)
+    _tell(nodelist, f"{described.identifier} is in the list", far, approved=False)
+    click.echo(
+        f"it is not synchronized yet; to approve it: coordinator members approve {described.identifier} --why TEXT"
+    )
 
 
 @acts()

@@ -65,10 +65,10 @@ def export(file: Path | None, v1: bool) -> None:
     here = service().nodelist
     here.document.pointer()  # raises StoreUnavailable: without Redis nobody knows the committed version
     listed = here.listed()
-    for member_id, one in listed.items():
-        if not one.approved:
+    for member_id, entry in listed.items():
+        if not entry.approved:
             click.echo(f"left out, since it is not approved: {member_id}", err=True)
-    body = write_nodelist([one.member for one in listed.values() if one.approved], "v1" if v1 else "v2")
+    body = write_nodelist([entry.member for entry in listed.values() if entry.approved], "v1" if v1 else "v2")
     if file:
         file.write_bytes(body)
     else:
@@ -84,22 +84,22 @@ def show(as_json_: bool) -> None:
     listed, name, broken = here.listed(), here.store.name, _broken(here.store)
     if as_json_:
         about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name, "broken": broken}
-        missing = {member_id: one._asdict() for member_id, one in pending.items()}
+        missing = {member_id: entry._asdict() for member_id, entry in pending.items()}
         members = [
-            {"approved": one.approved, "synchronized": _synchronized(one)} | one.member.model_dump(mode="json")
-            for one in listed.values()
+            {"approved": entry.approved, "synchronized": _synchronized(entry)} | entry.member.model_dump(mode="json")
+            for entry in listed.values()
         ]
         click.echo(as_json({**about, "pending": missing, "members": members}))
         return
     rows = (
         (
             member_id,
-            one.member.name,
-            one.member.base_url,
-            _schedule(one.member),
-            _synchronized(one),
+            entry.member.name,
+            entry.member.base_url,
+            _schedule(entry.member),
+            _synchronized(entry),
         )
-        for member_id, one in listed.items()
+        for member_id, entry in listed.items()
     )
     click.echo(table(("member", "name", "base url", "schedule", "synchronized"), rows))
     version = (
@@ -126,25 +126,26 @@ def _schedule(member: Member) -> str | None:
     return " ".join(member.schedule.parts) if member.schedule else None
 
 
-def _synchronized(one: Listed) -> str:
-    if not one.approved:
+def _synchronized(entry: Listed) -> str:
+    if not entry.approved:
         return "it is not approved"
-    schedule = scheduled(one.member, service().settings.zone)
-    return one.member.obstacle or (f"only on request: {schedule}" if isinstance(schedule, str) else "yes")
+    schedule = scheduled(entry.member, service().settings.zone)
+    return entry.member.obstacle or (f"only on request: {schedule}" if isinstance(schedule, str) else "yes")
 
 
 def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
     return (
-        f"pending: {member_id}: {name} lacks version {one.version}: {one.reason}" for member_id, one in pending.items()
+        f"pending: {member_id}: {name} lacks version {lack.version}: {lack.reason}"
+        for member_id, lack in pending.items()
     )
 
 
 def still_lacking(member_id: str) -> str | None:
     """Why the permanent store lacks the member's newest version. Gives the nodes some seconds to write it."""
     deadline = time.monotonic() + WRITING
-    while one := lacking(service().nodelist.document).get(member_id):
-        if one.why or time.monotonic() > deadline:
-            return one.reason
+    while pending := lacking(service().nodelist.document).get(member_id):
+        if pending.why or time.monotonic() > deadline:
+            return pending.reason
         time.sleep(LOOK)
     return None
 
@@ -163,17 +164,19 @@ def verify(known: Path | None, as_json_: bool) -> None:
     The exit status is 1 where they differ.
     """
     nodes = frozenset(node.name for node in coordinator.nodes() if node.app == app.main)
-    found = verify_all(service().nodelist, nodes)
-    excused, differences, mended = _excused(found, _named(known) if known else set())
+    verdict = verify_all(service().nodelist, nodes)
+    excused, differences, mended = _excused(verdict, _named(known) if known else set())
     if as_json_:
-        about = found._replace(differences=differences)._asdict()
+        about = verdict._replace(differences=differences)._asdict()
         click.echo(as_json({"agreed": not differences, **about, "known": excused, "mended": mended}))
     elif not differences:
-        click.echo(f"version {found.version} is the same on {', '.join(found.copies)}, in Redis and in {found.store}")
+        click.echo(
+            f"version {verdict.version} is the same on {', '.join(verdict.copies)}, in Redis and in {verdict.store}"
+        )
     for line in () if as_json_ else (*differences, *(f"known: {line}" for line in excused), *mended):
         click.echo(line, err=True)
-    if differences and found.keepers and not as_json_:
-        click.echo(table(("node or beat", "its copy"), found.keepers.items()))
+    if differences and verdict.keepers and not as_json_:
+        click.echo(table(("node or beat", "its copy"), verdict.keepers.items()))
     if differences:
         raise click.exceptions.Exit(1)
 
@@ -183,17 +186,18 @@ def _named(file: Path) -> set[str]:
     return {line for line in lines if line}
 
 
-def _excused(found: Verdict, known: set[str]) -> tuple[list[str], list[str], list[str]]:
+def _excused(verdict: Verdict, known: set[str]) -> tuple[list[str], list[str], list[str]]:
     """The differences that are known; the others; a sentence about each name that is known and not broken any more."""
-    broken = {one for one in known if not_understood(one, found.store) in found.differences}
+    store = verdict.store
+    broken = {name for name in known if not_understood(name, store) in verdict.differences}
     excused = [
         line
-        for line in found.differences
-        if any(line.startswith((not_understood(one, found.store), f"{one}: {found.store} lacks ")) for one in broken)
+        for line in verdict.differences
+        if any(line.startswith((not_understood(name, store), f"{name}: {store} lacks ")) for name in broken)
     ]
-    others = [line for line in found.differences if line not in excused]
+    others = [line for line in verdict.differences if line not in excused]
     compared = not any("cannot be compared" in line or line.startswith("Redis: ") for line in others)
-    mended = [f"{one} is not broken any more: take it out of the file" for one in sorted(known - broken) if compared]
+    mended = [f"{name} is not broken any more: take it out of the file" for name in sorted(known - broken) if compared]
     return excused, others, mended
 
 
@@ -201,8 +205,8 @@ def _excused(found: Verdict, known: set[str]) -> tuple[list[str], list[str], lis
 @json_option
 def history(as_json_: bool) -> None:
     """Show the last 100 changes, the newest first."""
-    found = service().nodelist.document.history()
-    rows = [(one.version, datetime.fromtimestamp(one.at, UTC), one.who, one.why, one.entries) for one in found]
+    history = service().nodelist.document.history()
+    rows = [(item.version, datetime.fromtimestamp(item.at, UTC), item.who, item.why, item.entries) for item in history]
     if as_json_:
         heads = ("version", "at", "who", "why", "entries")
         click.echo(as_json([dict(zip(heads, row, strict=True)) for row in rows]))

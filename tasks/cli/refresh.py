@@ -71,17 +71,17 @@ def _tell_of_object(member: str, pid: str, job: Job) -> None:
 
 def _in_catalog(member: str, pid: str, job: Job) -> str:
     """The run failed, or its result had no room for the object: what did the run note in the catalog?"""
-    found = one_object.read(service().catalog, member, pid)
-    if job.fence is not None and found.fence is not None and found.fence >= job.fence:
+    noted = one_object.read(service().catalog, member, pid)
+    if job.fence is not None and noted.fence is not None and noted.fence >= job.fence:
         return STORED
-    if found.failed_at is not None and job.taken is not None and found.failed_at >= job.taken:
-        return str(found.reason)
+    if noted.failed_at is not None and job.taken is not None and noted.failed_at >= job.taken:
+        return str(noted.reason)
     return _words(job)
 
 
 def _words(job: Job) -> str:
-    said = (job.error or {}).get("message") or (job.result or {}).get("reason")
-    return str(said or f"its job {job.state}, and no reason was kept")
+    reason = (job.error or {}).get("message") or (job.result or {}).get("reason")
+    return str(reason or f"its job {job.state}, and no reason was kept")
 
 
 def _refuse_what_nodes_would(member: str) -> None:
@@ -98,7 +98,7 @@ def _refuse_what_nodes_would(member: str) -> None:
 
 def _watch(job_id: str) -> Job:
     """Wait for the end of the job. Stderr shows its progress: a live line on a terminal, else a line per state."""
-    live, told = sys.stderr.isatty(), ""
+    live, shown = sys.stderr.isatty(), ""
     deadline = time.monotonic() + TAKEN_IN
     while True:
         try:
@@ -114,9 +114,9 @@ def _watch(job_id: str) -> Job:
         done, total = job.progress or (0, 0)
         line = f"{job.state} {done}/{total}" if live and job.progress else job.state
         line += f" on {job.node}" if job.node else ""
-        if line != told:
+        if line != shown:
             click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or job.over)
-            told = line
+            shown = line
         if job.over:
             return job
         time.sleep(LOOK)

@@ -75,12 +75,12 @@ def harvest_member(
     member_id = member.identifier
     patience = Patience(client, settings)
     try:
-        said = nodelist.member(member_id)
-        reason = "it is not in the nodelist, or not approved" if said is None else said.obstacle
-        if said is None or reason is not None:
+        listed = nodelist.member(member_id)
+        reason = "it is not in the nodelist, or not approved" if listed is None else listed.obstacle
+        if listed is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
             return not_synchronizable(member_id, asked, str(reason))
-        run = _Run(said, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
+        run = _Run(listed, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
         patience.begin()
         outcome = run.all(asked)
         silence.end(catalog, member_id, fence=fence)
@@ -94,7 +94,7 @@ def harvest_member(
 
 @dataclass
 class _Run:
-    said: Member
+    listed: Member
     client: MemberNode
     catalog: Catalog
     nodelist: Nodelist
@@ -116,7 +116,7 @@ class _Run:
 
     @property
     def member_id(self) -> str:
-        return self.said.identifier
+        return self.listed.identifier
 
     @cached_property
     def sightings(self) -> Sightings:
@@ -132,7 +132,7 @@ class _Run:
                 return self.everything(asked.kind)
         if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
             raise self.fetcher.first_asked_error
-        return self._end(self.said.last_harvested)
+        return self._end(self.listed.last_harvested)
 
     def these(self, pids: Sequence[str]) -> None:
         self.ends = dict.fromkeys(pids, "")
@@ -147,7 +147,9 @@ class _Run:
         complete = kind == COMPLETE
         before = self.counts
         self.counts = Counter()
-        started_from = (self.said.last_complete_harvest or instants.NEVER) if complete else self.said.harvested_until
+        started_from = (
+            (self.listed.last_complete_harvest or instants.NEVER) if complete else self.listed.harvested_until
+        )
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
         since, began = self._since(kind, started_from)
         for page in Pages(self.client, since, until, self.settings, self.patience):
@@ -172,7 +174,7 @@ class _Run:
             self.member_id,
             Dates(newest, self.began if complete else None),
             fence=self.fence,
-            started_from=self.said.harvested_until,
+            started_from=self.listed.harvested_until,
         )
         update = {"store": written} if written else {"outcome": "reset meanwhile"}
         return outcome.model_copy(update=update)
@@ -240,13 +242,13 @@ class _Run:
         failed: list[Failed] = []
         held, stored_at = 0, time.monotonic()
         try:
-            for one in self.fetcher.fetch(wanted):
-                if isinstance(one, Failed):
-                    failed.append(one)
-                elif one is not None:
-                    fetched.append(one)
-                    held += len(one.metadata.document)
-                self._step(one is not None)
+            for result in self.fetcher.fetch(wanted):
+                if isinstance(result, Failed):
+                    failed.append(result)
+                elif result is not None:
+                    fetched.append(result)
+                    held += len(result.metadata.document)
+                self._step(result is not None)
                 if held > BATCH_BYTES or (time.monotonic() - stored_at > STORE_EVERY and (fetched or failed)):
                     self._store(fetched, failed, cursor)
                     fetched, failed, held, stored_at = [], [], 0, time.monotonic()
@@ -268,10 +270,10 @@ class _Run:
             self.member_id, fence=self.fence, fetched=fetched, failed=failed, cursor=cursor, now=self.clock()
         )
         self.counts.update(stored=len(fetched), failed=len(failed))
-        self.ends |= {one.wanted.pid: STORED for one in fetched if one.wanted.pid in self.ends}
-        self.ends |= {one.wanted.pid: one.reason for one in failed if one.wanted.pid in self.ends}
-        for one in new[: self.settings.report_limit - self.reports]:
-            if not self.client.report_error(one.wanted.pid, one.reason):
+        self.ends |= {item.wanted.pid: STORED for item in fetched if item.wanted.pid in self.ends}
+        self.ends |= {item.wanted.pid: item.reason for item in failed if item.wanted.pid in self.ends}
+        for item in new[: self.settings.report_limit - self.reports]:
+            if not self.client.report_error(item.wanted.pid, item.reason):
                 self.reports = self.settings.report_limit  # the member refuses reports
                 return
             self.reports += 1
@@ -288,10 +290,10 @@ class _Run:
             error = f"unreadable entries in its listing: {len(self.unreadable)}, such as {pid!r}: {reason}"
             logger.warning("%s: %s", self.member_id, error)
         self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded", error=error)
-        told = {
+        report = {
             "complete": complete,
             "unreadable": len(self.unreadable),
             "last_harvested": newest,
             "pids": bounded(self.ends),
         }
-        return Outcome.model_validate({"member": self.member_id, "outcome": "succeeded", **told, **self.counts})
+        return Outcome.model_validate({"member": self.member_id, "outcome": "succeeded", **report, **self.counts})

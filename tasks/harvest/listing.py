@@ -94,7 +94,9 @@ class Pages:
         if not listing.number:
             raise self._malformed(f"claims {total} objects and lists none")
         ordered = (
-            bool(entries) and self._by_date and all(one.modified <= other.modified for one, other in pairwise(entries))
+            bool(entries)
+            and self._by_date
+            and all(before.modified <= after.modified for before, after in pairwise(entries))
         )
         last = min(floor(entries[-1].modified), high) if entries else low
         if ordered and last > low:

@@ -60,41 +60,41 @@ def describe(base: str, settings: Settings) -> Member:
         return v1.describe()
 
 
-def differences(given: str, named: str) -> list[str]:
+def differences(asked: str, named: str) -> list[str]:
     """The parts in which two addresses differ. Case, a usual port and a slash at the end do not count."""
-    (one, other) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (given, named))
-    ports = [parts.port or {"http": 80, "https": 443}.get(parts.scheme) for parts in (one, other)]
+    (here, there) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (asked, named))
+    ports = [parts.port or {"http": 80, "https": 443}.get(parts.scheme) for parts in (here, there)]
     differing = {
-        "scheme": one.scheme != other.scheme,
-        "host": one.hostname != other.hostname,
-        "port": ports[0] != ports[1] and one.scheme == other.scheme,
-        "path": one.path.rstrip("/") != other.path.rstrip("/"),
+        "scheme": here.scheme != there.scheme,
+        "host": here.hostname != there.hostname,
+        "port": ports[0] != ports[1] and here.scheme == there.scheme,
+        "path": here.path.rstrip("/") != there.path.rstrip("/"),
     }
     return [part for part, differs in differing.items() if differs]
 
 
 def address(member: Member, differing: list[str], settings: Settings) -> Check:
     """The member names another address than the one that was given, and syncs ask where it says."""
-    said = f"the member names {member.base_url}, another {' and '.join(differing)}"
+    named = f"the member names {member.base_url}, another {' and '.join(differing)}"
     try:
         there = describe(member.base_url, settings)
     except MemberNodeError as error:
         mend = "Have the member name the address that you gave, as a proxy or a prefix before it shows it"
-        return Check("base URL", False, f"{said}. Syncs would ask there, and it {error.message}. {mend}")
+        return Check("base URL", False, f"{named}. Syncs would ask there, and it {error.message}. {mend}")
     if there.identifier != member.identifier:
-        return Check("base URL", False, f"{said}, and there answers {there.identifier}")
-    return Check("base URL", True, f"{said}. It answers there too, and syncs will ask there")
+        return Check("base URL", False, f"{named}, and there answers {there.identifier}")
+    return Check("base URL", True, f"{named}. It answers there too, and syncs will ask there")
 
 
 def schedule(member: Member, settings: Settings) -> Check:
     try:
-        found = member.quartz(settings.zone)
+        times = member.quartz(settings.zone)
     except QuartzError as error:
         return Check("schedule", False, str(error))
-    if found is None:
+    if times is None:
         return Check("schedule", False, "it names none: it would be synchronized only on request")
     text = " ".join(member.schedule.parts) if member.schedule else ""
-    return Check("schedule", True, f"{text}, next at {found.next(instants.now())}")
+    return Check("schedule", True, f"{text}, next at {times.next(instants.now())}")
 
 
 def serve(client: MemberNode, settings: Settings) -> Iterator[Check]:

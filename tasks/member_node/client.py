@@ -273,13 +273,13 @@ def _segment(pid: str) -> str:
 
 def _retry_after(response: httpx.Response) -> float | None:
     """Seconds, from either form of the header. None where the answer does not ask for a pause."""
-    given = response.headers.get("retry-after", "").strip()
-    if response.status_code not in (429, 503) or not given:
+    text = response.headers.get("retry-after", "").strip()
+    if response.status_code not in (429, 503) or not text:
         return None
-    if given.isascii() and given.isdigit():
-        return float(given)
+    if text.isascii() and text.isdigit():
+        return float(text)
     try:
-        then = instants.utc(email.utils.parsedate_to_datetime(given))
+        then = instants.utc(email.utils.parsedate_to_datetime(text))
     except ValueError:
         return None
     return max(0.0, (then - instants.now()).total_seconds())

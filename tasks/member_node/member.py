@@ -153,7 +153,7 @@ class Member(_Part):
 
 
 def _texts(element: etree._Element, tag: str) -> list[JsonValue]:
-    return [(found.text or "").strip() for found in element.findall(tag)]
+    return [(child.text or "").strip() for child in element.findall(tag)]
 
 
 def _read(node: etree._Element) -> dict[str, JsonValue]:
@@ -173,8 +173,8 @@ def _read(node: etree._Element) -> dict[str, JsonValue]:
         "subjects": _texts(node, "subject"),
         "contact_subjects": _texts(node, "contactSubject"),
         "properties": [
-            {"key": found.get("key"), "type": found.get("type"), "value": found.text or ""}
-            for found in node.findall("property")
+            {"key": child.get("key"), "type": child.get("type"), "value": child.text or ""}
+            for child in node.findall("property")
         ],
     }
 
@@ -185,8 +185,8 @@ def _read_service(service: etree._Element) -> dict[str, JsonValue]:
         "version": service.get("version"),
         "available": service.get("available", "true"),
         "restrictions": [
-            {"method": found.get("methodName"), "subjects": _texts(found, "subject")}
-            for found in service.findall("restriction")
+            {"method": child.get("methodName"), "subjects": _texts(child, "subject")}
+            for child in service.findall("restriction")
         ],
     }
 
@@ -200,7 +200,7 @@ def _read_policy(policy: etree._Element) -> dict[str, JsonValue]:
     }
 
 
-def _given(**attributes: object) -> dict[str, str]:
+def _attributes(**attributes: object) -> dict[str, str]:
     return {name: _plain(value) for name, value in attributes.items() if value is not None}
 
 
@@ -217,7 +217,7 @@ def _add(parent: etree._Element, tag: str, values: Iterable[object]) -> None:
 
 
 def _write(member: Member, version: Version, tag: str) -> etree._Element:
-    node = etree.Element(tag, _given(**{name: getattr(member, name) for name in ATTRIBUTES}))
+    node = etree.Element(tag, _attributes(**{name: getattr(member, name) for name in ATTRIBUTES}))
     _add(node, "identifier", [member.identifier])
     _add(node, "name", [member.name])
     _add(node, "description", [member.description])
@@ -236,11 +236,11 @@ def _write(member: Member, version: Version, tag: str) -> etree._Element:
         _add(element, "allowedNode", policy.allowed_nodes)
         _add(element, "allowedObjectFormat", policy.allowed_formats)
     if (ping := member.ping) is not None:
-        etree.SubElement(node, "ping", _given(success=ping.success, lastSuccess=ping.last_success))
+        etree.SubElement(node, "ping", _attributes(success=ping.success, lastSuccess=ping.last_success))
     _add(node, "subject", member.subjects)
     _add(node, "contactSubject", member.contact_subjects)
-    for given in member.properties if version == "v2" else ():
-        etree.SubElement(node, "property", _given(key=given.key, type=given.type)).text = given.value
+    for property_ in member.properties if version == "v2" else ():
+        etree.SubElement(node, "property", _attributes(key=property_.key, type=property_.type)).text = property_.value
     return node
 
 
@@ -249,8 +249,8 @@ def _write_services(node: etree._Element, services: tuple[Service, ...]) -> None
         return
     parent = etree.SubElement(node, "services")
     for service in services:
-        given = _given(name=service.name, version=service.version, available=service.available)
-        element = etree.SubElement(parent, "service", given)
+        attributes = _attributes(name=service.name, version=service.version, available=service.available)
+        element = etree.SubElement(parent, "service", attributes)
         for restriction in service.restrictions:
             child = etree.SubElement(element, "restriction", methodName=restriction.method)
             _add(child, "subject", restriction.subjects)

@@ -57,10 +57,10 @@ def local_name(element: etree._Element) -> str:
 
 def text(element: etree._Element, path: str) -> str:
     """The text at `path`. Raises Unreadable where there is none."""
-    found = element.findtext(path)
-    if not found or not found.strip():
+    content = element.findtext(path)
+    if not content or not content.strip():
         raise Unreadable(f"{local_name(element)} without {path}")
-    return found.strip()
+    return content.strip()
 
 
 def _refuse_doctype(element: etree._Element) -> None:

@@ -31,21 +31,21 @@ def _context(access: Access, stamps: tuple[int, ...]) -> ssl.SSLContext:
 
 def trouble(error: BaseException, access: Access) -> str | None:
     """A sentence about the certificate that is wrong; None where the error is about something else."""
-    cause = next((one for one in _causes(error) if isinstance(one, ssl.SSLError)), None)
+    cause = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
     if isinstance(cause, ssl.SSLCertVerificationError):
         by = f"ca_bundle {access.ca_bundle}" if access.ca_bundle else "the authorities of this machine"
         return f"its certificate is not accepted: {cause.verify_message.rstrip('.')} (checked with {by})"
     alert = re.search(r"ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)", (cause and cause.reason) or "")
     if alert is None:
         return None
-    said = alert[1].lower().replace("_", " ")
+    words = alert[1].lower().replace("_", " ")
     if access.client_cert is None:
-        return f"it wants a client certificate, and TASKS_ACCESS names none for it ({said})"
-    return f"it refuses the client certificate {access.client_cert}: {said}"
+        return f"it wants a client certificate, and TASKS_ACCESS names none for it ({words})"
+    return f"it refuses the client certificate {access.client_cert}: {words}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

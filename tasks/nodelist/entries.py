@@ -32,17 +32,17 @@ def listed_in(copy: Copy, member_id: str) -> Listed | None:
 
 
 def dates_in(copy: Copy, member_id: str) -> Dates:
-    found = copy.value(DATED + member_id) or {}
-    return Dates(*(found.get(name) and instants.parse(found[name]) for name in DATES))
+    dates = copy.value(DATED + member_id) or {}
+    return Dates(*(dates.get(name) and instants.parse(dates[name]) for name in DATES))
 
 
 def dates_value(dates: Dates) -> dict[str, str | None]:
     return {name: None if date is None else instants.full(date) for name, date in zip(DATES, dates, strict=True)}
 
 
-def member_value(one: Listed) -> dict[str, JsonValue]:
+def member_value(listed: Listed) -> dict[str, JsonValue]:
     """The entry of the member itself, without the dates."""
-    return {"approved": one.approved, "member": one.member.model_dump(mode="json", exclude=set(DATES))}
+    return {"approved": listed.approved, "member": listed.member.model_dump(mode="json", exclude=set(DATES))}
 
 
 def difference(member_id: str, before: Listed | None, after: Listed | None) -> Changes:

@@ -33,11 +33,11 @@ class Dates(NamedTuple):
 
     def or_else(self, other: "Dates") -> "Dates":
         """The other's dates where these are missing."""
-        return Dates(*(other if one is None else one for one, other in zip(self, other, strict=True)))
+        return Dates(*(other if mine is None else mine for mine, other in zip(self, other, strict=True)))
 
     def later(self, other: "Dates") -> "Dates":
         """The later of both, for each date."""
-        return Dates(*(_later(one, another) for one, another in zip(self, other, strict=True)))
+        return Dates(*(_later(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:

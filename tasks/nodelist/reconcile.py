@@ -74,17 +74,17 @@ class Reconciler:
     def commit_all(self, copy: Copy, changes: Mapping[str, Changes], *, why: str, follow: bool = True) -> set[str]:
         """Commit the changes by member, in few updates. Returns the members that somebody else changed meanwhile."""
         refused: set[str] = set()
-        names = [member_id for member_id, change in changes.items() if change]
+        names = [name for name, change in changes.items() if change]
         for portion in (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)):
-            for group in ([portion], [[one] for one in portion]):
+            for group in ([portion], [[name] for name in portion]):
                 missed = [part for part in group if not self._committed(copy, changes, part, why, follow)]
                 if not missed:
                     break
-            refused |= {one for part in missed for one in part}
+            refused |= {name for part in missed for name in part}
         return refused
 
     def _committed(self, copy: Copy, changes: Mapping[str, Changes], names: list[str], why: str, follow: bool) -> bool:
-        together: Changes = {entry: value for one in names for entry, value in changes[one].items()}
+        together: Changes = {entry: value for name in names for entry, value in changes[name].items()}
         try:
             self.commit(copy, together, why=why, follow=follow)
         except (Changed, StaleFence):
@@ -97,16 +97,16 @@ class Reconciler:
         Raises NodelistStoreAway, and changes nothing, where the store cannot be read, or is empty and was not.
         """
         run, before = self.document.run(), self.document.stored()
-        found = self.store.read()
-        if not found.states and not found.bad and any(_listed(note) for note in before.values()):
+        stored = self.store.read()
+        if not stored.states and not stored.bad and any(_listed(note) for note in before.values()):
             raise NodelistStoreAway(f"{self.store.name} is empty now, and was not before: nothing is changed")
-        sightings, others = compared(before, self.document.stored(), found, run)
+        sightings, others = compared(before, self.document.stored(), stored, run)
         for member_id, note in others.items():  # somebody wrote meanwhile: the reading may be older than that
             sightings |= self._looked_at(member_id, note)
         lines, spoilt = self._take_in(sightings, run)
-        if not found.states and self.document.pointer()[0] == 0:
+        if not stored.states and self.document.pointer()[0] == 0:
             self.document.update(NOBODY, fence=1, follow=False, who=self._who, why=f"{self.store.name} is empty")
-        self.follow_all(found.bad, spoilt)
+        self.follow_all(stored.bad, spoilt)
         return lines
 
     def _looked_at(self, member_id: str, note: Note | None) -> dict[str, Sighting]:
@@ -118,18 +118,18 @@ class Reconciler:
             return {}
         return {member_id: Sighting(note, state)} if self.document.stored_of(member_id) == note else {}
 
-    def _take_in(self, found: Mapping[str, Sighting], run: str) -> tuple[list[str], set[str]]:
+    def _take_in(self, sightings: Mapping[str, Sighting], run: str) -> tuple[list[str], set[str]]:
         """Commit other people's changes, and note what the store has. Returns a line for each difference, and the
         members that are to be written again.
 
         Each note in `found` stood while its state was read, and in that run of Redis.
         """
-        copy, kept = self.committed(*found), set() if self.store.keeps_approval else {"approved"}
+        copy, kept = self.committed(*sightings), set() if self.store.keeps_approval else {"approved"}
         lines: dict[str, list[str]] = {}
         to_write: dict[str, Changes] = {}
         as_stored: dict[str, Changes] = {}
-        notes, spoilt = {member_id: seen(sighting, run) for member_id, sighting in found.items()}, set[str]()
-        for member_id, sighting in found.items():
+        notes, spoilt = {member_id: seen(sighting, run) for member_id, sighting in sightings.items()}, set[str]()
+        for member_id, sighting in sightings.items():
             note, state = sighting
             theirs, ours = state and state.listed, listed_in(copy, member_id)
             fields = foreign(sighting) - kept - doubtful(note, run, ours)
@@ -145,12 +145,12 @@ class Reconciler:
         why = f"changed in {self.store.name}"
         refused = self.commit_all(copy, to_write, why=why)
         refused |= self.commit_all(copy, as_stored, why=why, follow=False)
-        for member_id in found.keys() - refused:  # the next refresh looks at the refused ones again
-            self.document.note(member_id, found[member_id].note, notes[member_id])
-        told = [line for member_id in found if member_id not in refused for line in lines[member_id]]
-        for line in told:
+        for member_id in sightings.keys() - refused:  # the next refresh looks at the refused ones again
+            self.document.note(member_id, sightings[member_id].note, notes[member_id])
+        differences = [line for member_id in sightings if member_id not in refused for line in lines[member_id]]
+        for line in differences:
             logger.info("nodelist: %s", line)
-        return told, spoilt
+        return differences, spoilt
 
     def follow_all(self, but: Collection[str] = (), also: Collection[str] = ()) -> None:
         """Write everything that the store lacks, until the store goes away."""
@@ -184,42 +184,42 @@ class Reconciler:
 
         Raises NodelistStoreAway.
         """
-        told: dict[str, str] = {}
+        outcomes: dict[str, str] = {}
         for _ in range(TRIES):
-            left = [member_id for member_id in names if member_id not in told]
+            left = [name for name in names if name not in outcomes]
             if not left:
-                return told
-            behind = self.document.behind(*(prefix + member_id for member_id in left for prefix in (MEMBER, DATED)))
-            notes, copy = {one: self.document.stored_of(one) for one in left}, self.committed(*left)
-            wanted = {member_id: listed_in(copy, member_id) for member_id in left}
-            told |= {member_id: WRITTEN for member_id in left if has(notes[member_id], wanted[member_id])}
+                return outcomes
+            behind = self.document.behind(*(prefix + name for name in left for prefix in (MEMBER, DATED)))
+            notes, copy = {name: self.document.stored_of(name) for name in left}, self.committed(*left)
+            wanted = {name: listed_in(copy, name) for name in left}
+            outcomes |= {name: WRITTEN for name in left if has(notes[name], wanted[name])}
             for entry, version in behind.items():
-                if entry.partition("/")[2] in told:
+                if entry.partition("/")[2] in outcomes:
                     self.document.followed(entry, version)
-            told |= self._try_to_write({one: (notes[one], wanted[one]) for one in left if one not in told})
+            outcomes |= self._try_to_write({name: (notes[name], wanted[name]) for name in left if name not in outcomes})
         why = f"somebody keeps changing it in {self.store.name}"
-        return told | {one: self._pends(one, why) for one in names if one not in told}
+        return outcomes | {name: self._pends(name, why) for name in names if name not in outcomes}
 
     def _try_to_write(self, wanted: Mapping[str, tuple[Note | None, Listed | None]]) -> dict[str, str]:
         """Returns the reason for each member that the store refuses."""
         run, refused = self.document.run() if wanted else "", dict[str, str]()
-        intended = {one: intending(note, new, run) for one, (note, new) in wanted.items()}
-        intended = {one: note for one, note in intended.items() if self.document.note(one, wanted[one][0], note)}
+        intended = {name: intending(note, new, run) for name, (note, new) in wanted.items()}
+        intended = {name: note for name, note in intended.items() if self.document.note(name, wanted[name][0], note)}
         writes = {
-            one: Write(state_of(wanted[one][0]), wanted[one][1], whole=len(note["intents"]) > 1)
-            for one, note in intended.items()
+            name: Write(state_of(wanted[name][0]), wanted[name][1], whole=len(note["intents"]) > 1)
+            for name, note in intended.items()
         }
-        for one, outcome in (self.store.write(writes) if writes else {}).items():
+        for name, outcome in (self.store.write(writes) if writes else {}).items():
             try:
                 if isinstance(outcome, NodelistStoreRefused):
                     raise outcome
                 if isinstance(outcome, Outdated):
-                    self._look_again(one, intended[one], run)
+                    self._look_again(name, intended[name], run)
                 else:
-                    self.document.note(one, intended[one], note_of(outcome, json_of(wanted[one][1]), run))
+                    self.document.note(name, intended[name], note_of(outcome, json_of(wanted[name][1]), run))
             except NodelistStoreRefused as error:
-                logger.warning("nodelist: %s is not written to %s: %s", one, self.store.name, error)
-                refused[one] = self._pends(one, str(error))
+                logger.warning("nodelist: %s is not written to %s: %s", name, self.store.name, error)
+                refused[name] = self._pends(name, str(error))
         return refused
 
     def _look_again(self, member_id: str, note: Note, run: str) -> None:

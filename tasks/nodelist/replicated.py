@@ -50,8 +50,8 @@ class ReplicatedNodelist:
 
     def member(self, member_id: str) -> Member | None:
         """None where the member is not in the list, or is not approved."""
-        found = self._one(member_id) or self.listed().get(member_id)
-        return found.member if found and found.approved else None
+        listed = self._one(member_id) or self.listed().get(member_id)
+        return listed.member if listed and listed.approved else None
 
     def _one(self, member_id: str) -> Listed | None:
         """The member as it is committed, however many others there are. None: only a read of the whole list can say."""
@@ -107,10 +107,10 @@ class ReplicatedNodelist:
     def reset(self, member_id: str, why: str = "reset", by: str | None = None) -> str:
         """Forget that the member was ever harvested. KeyError for an unknown member. Returns as `change` does."""
 
-        def never(one: Listed | None) -> Listed:
-            if one is None:
+        def never(listed: Listed | None) -> Listed:
+            if listed is None:
                 raise KeyError(member_id)
-            return one.model_copy(update={"member": Dates(instants.NEVER, instants.NEVER).put_on(one.member)})
+            return listed.model_copy(update={"member": Dates(instants.NEVER, instants.NEVER).put_on(listed.member)})
 
         return self.change(member_id, never, why=why, by=by)
 
@@ -139,17 +139,17 @@ class ReplicatedNodelist:
 
         Raises Changed with the members that somebody else kept changing; the others are replaced.
         """
-        found = self.store.replacement(path)
-        if found is None:  # the document has replaced the store itself
+        new = self.store.replacement(path)
+        if new is None:  # the document has replaced the store itself
             with suppress(StoreUnavailable):  # the nodes refresh, now or when they start
                 self.refresh()
             return
         self.reconciler.begin()
-        names = {*found, *(entry.removeprefix(MEMBER) for entry in self.document.fetch().entries(MEMBER))}
+        names = {*new, *(entry.removeprefix(MEMBER) for entry in self.document.fetch().entries(MEMBER))}
         for _ in range(TRIES):
             copy = self.reconciler.committed(*names)
-            olds = {member_id: listed_in(copy, member_id) for member_id in names}
-            changes = {one: difference(one, old, keeping(found.get(one), old)) for one, old in olds.items()}
+            olds = {name: listed_in(copy, name) for name in names}
+            changes = {name: difference(name, old, keeping(new.get(name), old)) for name, old in olds.items()}
             names = self.reconciler.commit_all(copy, changes, why=f"import of {path.name}")
             if not names:
                 break

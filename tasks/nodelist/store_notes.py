@@ -101,7 +101,7 @@ def has(note: Note | None, wanted: Listed | None) -> bool:
     value = json_of(wanted)
     if note is None:
         return wanted is None
-    return value in (note["wrote"], note["listed"]) and all(one == value for one in note["intents"])
+    return value in (note["wrote"], note["listed"]) and all(intent == value for intent in note["intents"])
 
 
 def differs(sighting: Sighting) -> bool:
@@ -113,7 +113,7 @@ def differs(sighting: Sighting) -> bool:
 def intending(note: Note | None, wanted: Listed | None, run: str) -> Note:
     """The note before somebody writes the wanted value."""
     known, value = note or note_of(None, UNKNOWN, run), json_of(wanted)
-    return {**known, "intents": [*(one for one in known["intents"] if one != value), value][-INTENTS:]}
+    return {**known, "intents": [*(intent for intent in known["intents"] if intent != value), value][-INTENTS:]}
 
 
 def seen(sighting: Sighting, run: str) -> Note:
@@ -160,8 +160,8 @@ def _atoms(listed: Listed | None) -> dict[tuple[str, ...], Hashable]:
     for service in member.services:
         path = "services", service.name, service.version
         atoms[path] = service.available
-        atoms |= {(*path, one.method): tuple(sorted(one.subjects)) for one in service.restrictions}
-    return atoms | {("properties", one.key): (one.type, one.value.strip()) for one in member.properties}
+        atoms |= {(*path, part.method): tuple(sorted(part.subjects)) for part in service.restrictions}
+    return atoms | {("properties", part.key): (part.type, part.value.strip()) for part in member.properties}
 
 
 def doubtful(note: Note | None, run: str, ours: Listed | None) -> set[str]:
@@ -179,7 +179,7 @@ def doubtful(note: Note | None, run: str, ours: Listed | None) -> set[str]:
 
 
 def compared(
-    before: Mapping[str, str], after: Mapping[str, str], found: Found, run: str
+    before: Mapping[str, str], after: Mapping[str, str], stored: Found, run: str
 ) -> tuple[dict[str, Sighting], dict[str, Note | None]]:
     """Two results. First, sightings that differ from the note, or whose note is of another run of Redis or has intents.
     Second, notes that somebody changed while the store was read.
@@ -188,8 +188,8 @@ def compared(
     """
     differing: dict[str, Sighting] = {}
     others: dict[str, Note | None] = {}
-    for member_id in sorted({*after, *found.states} - found.bad):
-        text, state = after.get(member_id), found.states.get(member_id)
+    for member_id in sorted({*after, *stored.states} - stored.bad):
+        text, state = after.get(member_id), stored.states.get(member_id)
         if before.get(member_id) != text:
             others[member_id] = parsed(text)
         elif not _settled(text, state, run):

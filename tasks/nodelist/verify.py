@@ -41,30 +41,32 @@ def verify_all(nodelist: ReplicatedNodelist, nodes: Set[str]) -> Verdict:
         return first
     time.sleep(PAUSE)
     second, again = _look(nodelist, nodes)
-    lasting = [one for one in second.differences if one in first.differences]
+    lasting = [sentence for sentence in second.differences if sentence in first.differences]
     return second._replace(differences=[*dict.fromkeys([*damaged, *again]), *lasting])
 
 
 def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[str]]:
     """The verdict of one look, and beside it a sentence for each damaged copy."""
     document, name = nodelist.document, nodelist.store.name
-    copy, found = document.fetch(), {one.name: one for one in document.replica_set.keepers()}
+    copy, known = document.fetch(), {keeper.name: keeper for keeper in document.replica_set.keepers()}
     if copy.version == 0:
-        said = ["nothing is committed yet: the first node that starts will read the permanent store"]
-        return Verdict(0, name, {}, {}, said), []
-    disks = document.replica_set.look({*nodes, *found})
-    keepers = {one: _of_keeper(copy, found.get(one), disks.get(one)) for one in {*nodes, *found, *disks}}
+        differences = ["nothing is committed yet: the first node that starts will read the permanent store"]
+        return Verdict(0, name, {}, {}, differences), []
+    disks = document.replica_set.look({*nodes, *known})
+    keepers = {who: _of_keeper(copy, known.get(who), disks.get(who)) for who in {*nodes, *known, *disks}}
     copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
     states = {keeper: keepers[keeper][0] for keeper in sorted(keepers)}
     damaged = [f"{keeper} {keepers[keeper][1]}" for keeper in states if states[keeper] == "damaged"]
-    said = [f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state not in ("same", "damaged")]
+    differences = [
+        f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state not in ("same", "damaged")
+    ]
     if not keepers:
-        said.append("no node or beat keeps the list: only Redis and the permanent store have it")
+        differences.append("no node or beat keeps the list: only Redis and the permanent store have it")
     if copy.sha in (*ANY, sum_of(copy.state)):
-        said += _of_store(nodelist, copy)
+        differences += _of_store(nodelist, copy)
     else:  # without a good copy there is nothing to compare the store with
-        said.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
-    return Verdict(copy.version, name, copies, states, said), damaged
+        differences.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
+    return Verdict(copy.version, name, copies, states, differences), damaged
 
 
 def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
@@ -87,20 +89,20 @@ def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[
 
 def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:
     pending, name = lacking(nodelist.document), nodelist.store.name
-    for member_id, one in pending.items():
-        yield f"{member_id}: {name} lacks version {one.version}: {one.reason}"
+    for member_id, lack in pending.items():
+        yield f"{member_id}: {name} lacks version {lack.version}: {lack.reason}"
     notes = nodelist.document.stored()
     try:
-        found = nodelist.store.read()
+        stored = nodelist.store.read()
     except NodelistStoreAway as away:
         yield f"the permanent store cannot be compared: {away}"
         return
-    for member_id in sorted(found.bad):
+    for member_id in sorted(stored.bad):
         yield not_understood(member_id, name)
     names = [entry.removeprefix(MEMBER) for entry in copy.entries(MEMBER)]
     ours = {member_id: listed_in(copy, member_id) for member_id in names}
-    for member_id in sorted({*found.states, *ours} - pending.keys() - found.bad):
-        state = found.states.get(member_id)
+    for member_id in sorted({*stored.states, *ours} - pending.keys() - stored.bad):
+        state = stored.states.get(member_id)
         note = parsed(notes.get(member_id))
         yield from _of_member(name, member_id, ours.get(member_id), state and state.listed, note)
 
@@ -123,5 +125,5 @@ def _of_member(
             yield f"{member_id}: {field}: {name} has {has[field]}, and {wanted[field]} is committed"
 
 
-def _flat(one: Listed) -> dict[str, JsonValue]:
-    return {"approved": one.approved} | one.member.model_dump(mode="json")
+def _flat(listed: Listed) -> dict[str, JsonValue]:
+    return {"approved": listed.approved} | listed.member.model_dump(mode="json")

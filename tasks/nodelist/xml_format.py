@@ -118,19 +118,19 @@ def _put(root: etree._Element, old: etree._Element | None, new: etree._Element) 
 
 def _place(times: etree._Element, tag: str) -> etree._Element:
     """The element, in the place that the schema asks for: schedule, lastHarvested, lastCompleteHarvest."""
-    found = times.find(tag)
-    if found is not None:
-        return found
-    made = etree.Element(tag)
+    child = times.find(tag)
+    if child is not None:
+        return child
+    new = etree.Element(tag)
     later = times.find("lastCompleteHarvest")
     if tag == "lastHarvested" and later is not None:
-        made.tail = times.text
-        later.addprevious(made)
+        new.tail = times.text
+        later.addprevious(new)
     else:
         if len(times):
-            made.tail, times[-1].tail = times[-1].tail, times.text
-        times.append(made)
-    return made
+            new.tail, times[-1].tail = times[-1].tail, times.text
+        times.append(new)
+    return new
 
 
 def serialized(root: etree._Element) -> bytes:

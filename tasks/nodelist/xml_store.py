@@ -50,25 +50,25 @@ class XmlStore:
         return Found(states, frozenset(parsed.bad), tuple(parsed.problems))
 
     def read_one(self, member_id: str) -> State | None:
-        found = self.read()
-        if member_id in found.bad:
+        members = self.read()
+        if member_id in members.bad:
             raise NodelistStoreRefused(f"{self.name}: its entry cannot be understood")
-        return found.states.get(member_id)
+        return members.states.get(member_id)
 
     def write(self, writes: Mapping[str, Write]) -> dict[str, Outcome]:
         try:
             with self._locked():
                 parsed, self._last = self._parsed(), None  # until the file is written, `parsed` is ahead of it
-                as_read = {one: write for one, write in writes.items() if _is_as_read(parsed, one, write)}
-                wanted = {one: write.wanted.member if write.wanted else None for one, write in as_read.items()}
-                changes = [put_member(parsed, one, member) for one, member in wanted.items()]
+                as_read = {name: write for name, write in writes.items() if _is_as_read(parsed, name, write)}
+                wanted = {name: write.wanted.member if write.wanted else None for name, write in as_read.items()}
+                changes = [put_member(parsed, name, member) for name, member in wanted.items()]
                 if any(changes):
                     body = serialized(parsed.root)
                     replace(self.path, body)
                     self._last = body, parsed
         except OSError as error:
             raise NodelistStoreAway(f"{self.name}: {error}") from error
-        return {one: _state(parsed, one) if one in as_read else Outdated(one) for one in writes}
+        return {name: _state(parsed, name) if name in as_read else Outdated(name) for name in writes}
 
     def replacement(self, path: Path) -> None:
         """Replace the document by this one. Dates that it does not name stay. Raises safe_xml.Unreadable."""

@@ -2,6 +2,6 @@
 
 from alembic import context
 
-given = context.config.attributes
-context.configure(given["connection"], version_table=given["version_table"], transactional_ddl=True)
+attributes = context.config.attributes
+context.configure(attributes["connection"], version_table=attributes["version_table"], transactional_ddl=True)
 context.run_migrations()

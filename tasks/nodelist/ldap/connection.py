@@ -72,9 +72,9 @@ class Connection:
         while True:
             page = SimplePagedResultsControl(True, size=self._settings.ldap_page, cookie=cookie)
             ask = partial(_search, dn, wanted, list(attributes), page, self._settings.ldap_timeout)
-            _, found, _, controls = self._call(ask, dn)
-            yield from ((name, _decoded(entry)) for name, entry in found if name is not None)
-            cookie = next((told.cookie for told in controls if told.controlType == page.controlType), b"")
+            _, entries, _, controls = self._call(ask, dn)
+            yield from ((name, _decoded(entry)) for name, entry in entries if name is not None)
+            cookie = next((control.cookie for control in controls if control.controlType == page.controlType), b"")
             if not cookie:
                 return
 
@@ -96,12 +96,12 @@ class Connection:
     def _changed(self, ask: Callable[[LDAPObject], int], dn: str, attributes: Iterable[str]) -> str:
         timeout = self._settings.ldap_timeout
         *_, controls = self._call(lambda live: live.result3(ask(live), timeout=timeout), dn, tuple(attributes))
-        told: dict[str, list[bytes]] = next(
-            (one.entry for one in controls if one.controlType == _POST_READ.controlType), {}
+        entry: dict[str, list[bytes]] = next(
+            (control.entry for control in controls if control.controlType == _POST_READ.controlType), {}
         )
-        if not told.get("entryCSN"):
+        if not entry.get("entryCSN"):
             raise LdapRefused(dn, ("entryCSN",), "the server does not show it; this account needs the right to read it")
-        return str(told["entryCSN"][0], "ascii")
+        return str(entry["entryCSN"][0], "ascii")
 
     def _call(self, ask: Callable[[LDAPObject], Answer], dn: str, attributes: tuple[str, ...] = ()) -> Answer:
         """Call `ask` with a bound LDAPObject. Raises LdapError, which names `dn` and `attributes`."""
@@ -221,8 +221,8 @@ class Connection:
 
 def _said(error: ldap.LDAPError) -> str:
     """The words of libldap and of the server."""
-    told = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
-    words = [str(told[name]).strip() for name in ("desc", "info") if told.get(name)]
+    about = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
+    words = [str(about[name]).strip() for name in ("desc", "info") if about.get(name)]
     return ": ".join(words) or type(error).__name__.replace("_", " ").lower()
 
 
@@ -263,4 +263,4 @@ def _encoded(values: Iterable[str]) -> list[bytes]:
 
 
 def _decoded(entry: dict[str, list[bytes]]) -> Attributes:
-    return {name: tuple(value.decode("utf-8", "surrogateescape") for value in given) for name, given in entry.items()}
+    return {name: tuple(value.decode("utf-8", "surrogateescape") for value in values) for name, values in entry.items()}

@@ -77,12 +77,12 @@ class Directory:
         """Every member, approved or not, and a problem for every bad entry."""
         self._connection.begin()
         try:
-            found, stamps = self._looked_at(()), self._stamps(())
+            entries, stamps = self._looked_at(()), self._stamps(())
         except LdapConflict as error:
             raise LdapRefused(self._base, (), "it does not exist, or this account may not see it") from error
-        states = {path: entry.csn for path, entry in found.items()}
+        states = {path: entry.csn for path, entry in entries.items()}
         moved = {path[:1] for path in states.keys() | stamps.keys() if states.get(path) != stamps.get(path)}
-        whole = _by_member({path: entry for path, entry in found.items() if path[:1] not in moved})
+        whole = _by_member({path: entry for path, entry in entries.items() if path[:1] not in moved})
         reading = Reading()
         for top in sorted(moved):
             settled = self._settled(top)
@@ -127,12 +127,12 @@ class Directory:
         entries = {} if base is None else {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
         top = next((path for path in entries if len(path) == 1), top)
         known = {path[1:]: entry.attributes for path, entry in entries.items()}
-        made = entries_of(wanted, approved=approved, known=known)
-        changed, added, vanished = changes(known, made, whole)
+        wanted_entries = entries_of(wanted, approved=approved, known=known)
+        changed, added, vanished = changes(known, wanted_entries, whole)
         if base is not None and not (changed or added or vanished):
             return base
         if base is not None:
-            changed = {(): {APPROVED: made[()][APPROVED]}, **changed}
+            changed = {(): {APPROVED: wanted_entries[()][APPROVED]}, **changed}
         self._connection.begin()
         for path, attributes in changed.items():
             old = entries[top + path]
@@ -169,7 +169,7 @@ class Directory:
 
     def _looked_at(self, top: Path) -> dict[Path, LdapEntry]:
         """The entry at `top` and all entries below it."""
-        found = {}
+        entries = {}
         for dn, attributes in self._connection.search(self._dn(top), CLASSES, ["*", "entryCSN"]):
             kept = {name: values for name, values in attributes.items() if name != "entryCSN"}
             csn = next(iter(attributes.get("entryCSN", ())), "")
@@ -177,20 +177,20 @@ class Directory:
                 raise LdapRefused(
                     dn, ("entryCSN",), "the server does not show it; this account needs the right to read it"
                 )
-            found[path_of(dn, self._base)] = LdapEntry(csn, kept)
-        return found
+            entries[path_of(dn, self._base)] = LdapEntry(csn, kept)
+        return entries
 
     def _stamps(self, top: Path) -> dict[Path, str]:
-        found = self._connection.search(self._dn(top), CLASSES, ["entryCSN"])
-        return {path_of(dn, self._base): attributes["entryCSN"][0] for dn, attributes in found}
+        entries = self._connection.search(self._dn(top), CLASSES, ["entryCSN"])
+        return {path_of(dn, self._base): attributes["entryCSN"][0] for dn, attributes in entries}
 
     def _settled(self, top: Path) -> dict[Path, LdapEntry] | None:
         """The entries, once two looks agree. None if no two looks agreed."""
         try:
             for _ in range(LOOKS):
-                found = self._looked_at(top)
-                if {path: entry.csn for path, entry in found.items()} == self._stamps(top):
-                    return found
+                entries = self._looked_at(top)
+                if {path: entry.csn for path, entry in entries.items()} == self._stamps(top):
+                    return entries
         except LdapConflict:  # nothing is there
             return {}
         return None

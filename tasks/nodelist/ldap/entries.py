@@ -79,16 +79,16 @@ def entries_of(
 ) -> dict[Path, Attributes]:
     """The new entries by path, parents first. `known`: the entries that exist already."""
     known = known or {}
-    made: dict[Path, dict[str, tuple[str, ...]]] = {(): _node(member, approved)}
+    entries: dict[Path, dict[str, tuple[str, ...]]] = {(): _node(member, approved)}
     for path, service in _placed(member.services, known, SERVICE, "d1NodeServiceId", ("name", "version"), SERVED):
-        made[path] = _entry(SERVICE, member, d1NodeServiceId=(path[-1][0][1],)) | _texts(service, SERVED)
-        made |= _restrictions(member, path, service, known)
-    for path, given in _placed(member.properties, known, PROPERTY, "d1NodePropertyId", ("key",), KEYED):
-        made[path] = _entry(PROPERTY, member, d1NodePropertyId=(path[-1][0][1],)) | _texts(given, KEYED)
-        made[path][KEYED["value"]] = (given.value or " ",)
+        entries[path] = _entry(SERVICE, member, d1NodeServiceId=(path[-1][0][1],)) | _texts(service, SERVED)
+        entries |= _restrictions(member, path, service, known)
+    for path, property_ in _placed(member.properties, known, PROPERTY, "d1NodePropertyId", ("key",), KEYED):
+        entries[path] = _entry(PROPERTY, member, d1NodePropertyId=(path[-1][0][1],)) | _texts(property_, KEYED)
+        entries[path][KEYED["value"]] = (property_.value or " ",)
     others = [text for text in known.get((), {}).get("description", ()) if not text.startswith(NOTE)]
-    made[()]["description"] = (*others, *_note(member, made))
-    return {path: {name: values for name, values in entry.items() if values} for path, entry in made.items()}
+    entries[()]["description"] = (*others, *_note(member, entries))
+    return {path: {name: values for name, values in entry.items() if values} for path, entry in entries.items()}
 
 
 def _one(attributes: Attributes, name: str) -> str | None:
@@ -103,10 +103,10 @@ def _sorted(attributes: Attributes, name: str) -> tuple[str, ...]:
     return tuple(sorted(text.strip() for text in attributes.get(name, ())))
 
 
-def _valid(model: type[Part], path: Path, names: Mapping[str, str], found: Mapping[str, object]) -> Part:
+def _valid(model: type[Part], path: Path, names: Mapping[str, str], values: Mapping[str, object]) -> Part:
     """Raises BadEntry, which names the attribute and the error."""
     try:
-        return model.model_validate(dict(found))
+        return model.model_validate(dict(values))
     except ValidationError as error:
         wrong = "; ".join(
             f"{names.get(str(item['loc'][0]), str(item['loc'][0]))} "
@@ -128,7 +128,7 @@ def _plain_member(entries: Mapping[Path, Attributes]) -> Member:
     times, ping = _read(node, TIMES), _read(node, PING)
     allowed = {field: _sorted(node, name) for field, name in ALLOWED.items() if node.get(name)}
     policy = {**_read(node, LIMITS), **allowed}
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         **_read(node, PLAIN),
         **{field: _sorted(node, name) for field, name in SUBJECTS.items()},
         "schedule": _valid(Schedule, (), TIMES, times) if times else None,
@@ -137,14 +137,14 @@ def _plain_member(entries: Mapping[Path, Attributes]) -> Member:
         "services": _services(entries),
         "properties": sorted(
             (_valid(Property, path, KEYED, _read(entry, KEYED)) for path, entry in _of(entries, PROPERTY)),
-            key=lambda given: given.key,
+            key=lambda property_: property_.key,
         ),
     }
-    return _valid(Member, (), PLAIN | SUBJECTS, found)
+    return _valid(Member, (), PLAIN | SUBJECTS, values)
 
 
 def _services(entries: Mapping[Path, Attributes]) -> list[Service]:
-    found = []
+    services = []
     for path, entry in _of(entries, SERVICE):
         restrictions = [
             _valid(
@@ -156,8 +156,8 @@ def _services(entries: Mapping[Path, Attributes]) -> list[Service]:
             for below, inner in _of(entries, RESTRICTION, path)
         ]
         restrictions.sort(key=lambda restriction: restriction.method)
-        found.append(_valid(Service, path, SERVED, {**_read(entry, SERVED), "restrictions": restrictions}))
-    return sorted(found, key=lambda service: (service.version, service.name))
+        services.append(_valid(Service, path, SERVED, {**_read(entry, SERVED), "restrictions": restrictions}))
+    return sorted(services, key=lambda service: (service.version, service.name))
 
 
 def _text(value: object) -> str:
@@ -227,14 +227,14 @@ def _restrictions(
 ) -> dict[Path, dict[str, tuple[str, ...]]]:
     """One entry for each method: it holds all subjects of that method."""
     there = {folded(_one(entry, METHOD) or ""): path for path, entry in _of(known, RESTRICTION, above)}
-    made: dict[Path, dict[str, tuple[str, ...]]] = {}
+    entries: dict[Path, dict[str, tuple[str, ...]]] = {}
     for restriction in service.restrictions:
         name = _shortened(restriction.method)
         path = there.setdefault(folded(name), (*above, rdn(METHOD, name)))
         naming = {METHOD: (path[-1][0][1],), "d1NodeServiceId": (above[-1][0][1],)}
-        entry = made.setdefault(path, _entry(RESTRICTION, member, **naming))
+        entry = entries.setdefault(path, _entry(RESTRICTION, member, **naming))
         entry[ADMITTED] = _set((*entry.get(ADMITTED, ()), *restriction.subjects), ADMITTED)
-    return made
+    return entries
 
 
 def _shortened(name: str) -> str:
@@ -261,8 +261,8 @@ def _digest(value: object) -> str:
 
 
 def _note(member: Member, entries: Mapping[Path, Attributes]) -> tuple[str, ...]:
-    said, meant = (one.model_dump(mode="json") for one in (_plain_member(entries), member))
-    note = {field: [_digest(said[field]), meant[field]] for field in meant if said[field] != meant[field]}
+    held, exact = (version.model_dump(mode="json") for version in (_plain_member(entries), member))
+    note = {field: [_digest(held[field]), exact[field]] for field in exact if held[field] != exact[field]}
     return (NOTE + json.dumps(note, ensure_ascii=False, sort_keys=True),) if note else ()
 
 
@@ -271,9 +271,9 @@ def _noted(member: Member, node: Attributes) -> Member:
     note = next((text[len(NOTE) :] for text in node.get("description", ()) if text.startswith(NOTE)), None)
     if note is None:
         return member
-    said = member.model_dump(mode="json")
+    held = member.model_dump(mode="json")
     try:
-        meant = {field: value for field, (digest, value) in json.loads(note).items() if digest == _digest(said[field])}
-        return Member.model_validate(said | meant)
+        exact = {field: value for field, (digest, value) in json.loads(note).items() if digest == _digest(held[field])}
+        return Member.model_validate(held | exact)
     except (ValueError, KeyError, TypeError, AttributeError):
         return member

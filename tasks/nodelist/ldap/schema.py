@@ -95,7 +95,11 @@ def folded(text: str) -> str:
 
 def weight(name: str) -> int:
     """The bytes of a name in LMDB, which keeps it twice, as given and as compared, escaped. LONGEST bytes fit."""
-    return sum(3 if one in ',+"\\<>;=#' else len(one.encode()) for form in (name, folded(name)) for one in form)
+    return sum(
+        3 if character in ',+"\\<>;=#' else len(character.encode())
+        for form in (name, folded(name))
+        for character in form
+    )
 
 
 def rdn(attribute: str, value: str) -> Rdn:

@@ -44,8 +44,8 @@ class LdapStore:
                 self._named.add(line)
                 logger.warning("nodelist in LDAP: %s; left out", line)
         states = {member_id: _state(record) for member_id, record in reading.records.items()}
-        said = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
-        return Found(states, frozenset(reading.bad), tuple(said))
+        problems = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
+        return Found(states, frozenset(reading.bad), tuple(problems))
 
     def read_one(self, member_id: str) -> State | None:
         with self._one_at_a_time:
