@@ -1,6 +1,9 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,15 @@ RIVER = SAMPLE[1]
 
 IN_BOTH = pytest.mark.parametrize("settings", ["sqlite", "postgres"], indirect=True)
 """Each test once with its catalog in SQLite, and once in PostgreSQL."""
+
+
+OverLdap = Callable[..., AbstractContextManager[Lists]]
+
+
+def in_threads(act: Callable[[Any], object], args: Sequence[Any]) -> None:
+    """Call `act` in a thread for each argument, and wait for all."""
+    with ThreadPoolExecutor(len(args)) as pool:
+        list(pool.map(act, args))
 
 
 def river_with(**given: Any) -> Member:
@@ -183,12 +195,18 @@ def river(directory: Directory) -> Record:
     return directory.write(RIVER.identifier, None, RIVER, approved=True)
 
 
+@pytest.fixture
+def over_ldap(slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path) -> OverLdap:
+    """`with over_ldap() as lists`: a nodelist whose permanent store is `slapd`, with these settings of LDAP."""
+    return partial(over, slapd, redis_server.url(0), prefix, tmp_path)
+
+
 @pytest.fixture(params=["ldap", "xml"])
 def lists(request: pytest.FixtureRequest, redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Lists]:
     """RIVER and another are in the store, and were taken in."""
     members = [RIVER, river_with(identifier="urn:node:other")]
     if request.param == "ldap":
-        made = over(request.getfixturevalue("slapd"), redis_server.url(0), prefix, tmp_path)
+        made = request.getfixturevalue("over_ldap")()
     else:
         path = tmp_path / "nodelist.xml"
         path.write_bytes(write_nodelist([river_with(identifier="urn:node:first")]))

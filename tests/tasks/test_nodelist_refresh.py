@@ -15,8 +15,8 @@ from tasks.nodelist.stores import Listed, NodelistStoreAway
 from tasks.nodelist.xml_format import write_nodelist
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
-from tests.tasks.conftest import RIVER, day, river_with
-from tests.tasks.nodelist.lists import Crash, Lists, calls, change, over, over_xml, setting, synced
+from tests.tasks.conftest import RIVER, OverLdap, day, river_with
+from tests.tasks.nodelist.lists import Crash, Lists, calls, change, over_xml, setting, synced
 
 A, B = RIVER.identifier, "urn:node:other"
 
@@ -197,9 +197,9 @@ def test_a_suspended_member_stays_so_over_syncs_and_refreshes(lists: Lists) -> N
 
 
 def test_a_bad_entry_in_ldap_is_named_once_left_as_committed_and_taken_in_once_mended(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    slapd: SlapdServer, over_ldap: OverLdap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         for member in (RIVER, river_with(identifier=B)):
             lists.outside_adds(member)
         lists.nodelist.refresh()

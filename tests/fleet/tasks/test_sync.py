@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,10 +26,12 @@ from tests.harness.waiting import wait_until
 from tests.harness.warm import python
 
 A, B = "urn:node:mnA", "urn:node:mnB"
+Members = tuple[MemberServer, MemberServer]
+Begin = Callable[..., Service]
 
 
 @pytest.fixture
-def members() -> Iterator[tuple[MemberServer, MemberServer]]:
+def members() -> Iterator[Members]:
     with MemberServer(A) as one, MemberServer(B) as two:
         one.fill(30)
         two.fill(20)
@@ -42,8 +44,10 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def begin(stack: ExitStack, redis: RedisServer, folder: Path, members: tuple[MemberServer, ...], **env: str) -> Service:
-    return stack.enter_context(Service(redis, folder, members, **env))
+@pytest.fixture
+def begin(own_redis: RedisServer, tmp_path: Path, members: Members, stack: ExitStack) -> Begin:
+    """Begins the service of both members; its environment has these variables, too."""
+    return lambda **env: stack.enter_context(Service(own_redis, tmp_path, members, **env))
 
 
 def harvested(service: Service, member_id: str) -> datetime:
@@ -59,9 +63,9 @@ def completed(service: Service, member_id: str) -> bool:
 
 
 def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodelist(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+    begin: Begin, members: Members
 ) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+    service = begin()
     service.node("one")
     service.ask(json.dumps({"node": A, "id": "mine", "reason": "a test"}))
     job = service.ended("mine")
@@ -76,11 +80,10 @@ def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodeli
 
 @pytest.mark.broker
 def test_whatever_is_asked_while_a_sync_runs_makes_exactly_one_more_run(
-    own_redis: RedisServer, rabbitmq: Broker | None, tmp_path: Path, members: tuple[MemberServer, MemberServer],
-    stack: ExitStack,
-) -> None:  # fmt: skip
+    begin: Begin, rabbitmq: Broker | None, members: Members, stack: ExitStack
+) -> None:
     broker = {"CELERY_BROKER_URL": rabbitmq.url} if rabbitmq else {}
-    service, go = begin(stack, own_redis, tmp_path, members, **broker), Event()
+    service, go = begin(**broker), Event()
     stack.callback(go.set)
 
     def slow(request: Request) -> None:
@@ -107,10 +110,10 @@ def test_whatever_is_asked_while_a_sync_runs_makes_exactly_one_more_run(
 
 
 def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refused(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+    begin: Begin, members: Members, stack: ExitStack
 ) -> None:
     times = {"COORDINATOR_LOCK_TTL": "1.5", "COORDINATOR_SWEEP": "0.1", "TASKS_PAGE_SIZE": "10"}
-    service = begin(stack, own_redis, tmp_path, members, **times)
+    service = begin(**times)
     first = service.node("one", 1)
     asked, go = Event(), Event()
     stack.callback(go.set)
@@ -144,10 +147,8 @@ def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refu
     assert service.coordinator.job("mine").state == "succeeded"
 
 
-def test_one_bad_member_harms_no_other_and_its_error_is_its_own(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
-) -> None:
-    service = begin(stack, own_redis, tmp_path, members, TASKS_TRIES="1")
+def test_one_bad_member_harms_no_other_and_its_error_is_its_own(begin: Begin, members: Members) -> None:
+    service = begin(TASKS_TRIES="1")
 
     def broken(request: Request) -> Reply:
         return failure(500, "ServiceFailure", "no disk")
@@ -165,12 +166,10 @@ def test_one_bad_member_harms_no_other_and_its_error_is_its_own(
     wait_until(lambda: harvested(service, B) > instants.now() - timedelta(hours=1))
 
 
-def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
-) -> None:
+def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(begin: Begin, tmp_path: Path) -> None:
     access = tmp_path / "access.json"
     access.write_text(json.dumps({A: {"ca_bundle": "/nowhere.pem"}}))
-    service = begin(stack, own_redis, tmp_path, members, TASKS_ACCESS=str(access))
+    service = begin(TASKS_ACCESS=str(access))
     service.node("one")
     for name in (A, B):
         service.ask(json.dumps({"node": name, "id": name}))
@@ -182,9 +181,9 @@ def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(
 
 @pytest.mark.parametrize("what", [("worker", "-n", "far@test"), ("beat", "--pidfile=")])
 def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
-    own_redis: RedisServer, tmp_path: Path, stack: ExitStack, what: tuple[str, ...]
+    begin: Begin, what: tuple[str, ...]
 ) -> None:
-    service = begin(stack, own_redis, tmp_path, ())
+    service = begin()
     owner = [{"name": "host", "value": "cn1"}, {"name": "boot", "value": "of another machine"}]
     with service.catalog.engine.begin() as connection:
         upsert(connection, meta, owner)
@@ -196,9 +195,9 @@ def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
 
 
 def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+    begin: Begin, own_redis: RedisServer, members: Members
 ) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+    service = begin()
     service.node("one")
     service.ask('{"node": "urn:node:nobody"}')
     service.ask('{"members": "urn:node:mnA"}')
@@ -209,10 +208,8 @@ def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
             assert [said in json.loads(letter)["reason"] for letter in broker.lrange(aside, 0, -1)] == [True]
 
 
-def test_who_asks_from_python_can_wait_for_what_comes_of_it(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
-) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+def test_who_asks_from_python_can_wait_for_what_comes_of_it(begin: Begin) -> None:
+    service = begin()
     service.node("one")
     job_id = service.shell(f"import tasks; print(tasks.refresh({A!r}, reason='a test'))")
     job = service.ended(job_id)
@@ -220,9 +217,9 @@ def test_who_asks_from_python_can_wait_for_what_comes_of_it(
 
 
 def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_is_a_new_version(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
+    begin: Begin, members: Members
 ) -> None:
-    service = begin(stack, own_redis, tmp_path, members, TASKS_TIMEZONE="Asia/Kolkata")
+    service = begin(TASKS_TIMEZONE="Asia/Kolkata")
     ticks = (
         "from tasks.schedules import entries; version, found = entries(); "
         "print(version, *((one.name, one.when_busy, one.schedule.expression, one.schedule.tz.key) for one in found))"
@@ -238,10 +235,8 @@ def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_
     assert one.split()[0] != both.split()[0]
 
 
-def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
-) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(begin: Begin, members: Members) -> None:
+    service = begin()
     call = "from tasks.sync import sync_member_node as sync; print(sync({!r})['outcome'])"
     with service.coordinator.lock(f"sync/{A}"):
         assert service.shell(call.format(A)) == "locked"
@@ -251,10 +246,8 @@ def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(
     assert service.coordinator.lane(f"sync/{A}").length == 0
 
 
-def test_the_complete_pass_of_each_member_is_on_the_members_own_lane(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer], stack: ExitStack
-) -> None:
-    service = begin(stack, own_redis, tmp_path, members)
+def test_the_complete_pass_of_each_member_is_on_the_members_own_lane(begin: Begin) -> None:
+    service = begin()
     service.node("one")
     found = service.shell("from tasks.sync import complete_passes as all_of_them; print(sorted(all_of_them()))")
     assert found == str([A, B])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from tasks.batches import Items, NewEvent, profiles
+from tasks.batches import Items, NewEvent, Page, Wanted, profiles
 from tasks.batches.schema import items as rows
 from tasks.database import portions
 from tasks.settings import Settings
@@ -60,6 +60,13 @@ class Store:
                 connection.execute(text(EVENT), [one | given for one in made])
             for portion in portions(names):
                 profiles.count(connection, portion)
+
+    def pages(self, wanted: Wanted, size: int) -> Iterator[Page]:
+        after: str | None = ""
+        while after is not None:
+            page = self.items.query(wanted, after or None, size)
+            yield page
+            after = page.next
 
     def live(self, item: str) -> list[str]:
         """Its events, as `add` takes them."""

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import inspect
 
 from tasks.batches import Failure, ItemLost, Items, Report, UnknownItem, Wanted
-from tasks.batches.schema import BATCHES, metadata
+from tasks.batches.schema import metadata
 from tasks.catalog.catalog import Catalog
 from tasks.settings import Settings
 from tests.tasks.batches.conftest import Store, finished_at_once, new_event
@@ -168,11 +166,3 @@ def test_a_database_of_before_is_migrated_with_its_content(settings: Settings) -
     assert [row["pid"] for row in catalog.objects(M)] == ["p1"]
     items.engine.dispose()
     catalog.engine.dispose()
-
-
-@IN_BOTH
-def test_the_migrations_make_what_the_schema_says(items: Items) -> None:
-    with items.engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": BATCHES.version_table})
-        differences = compare_metadata(context, metadata)
-    assert [one for one in differences if one[:1] != ("remove_table",) or one[1].name != "meta"] == []

@@ -43,29 +43,18 @@ def test_the_newest_event_of_a_type_counts_in_every_question(store: Store) -> No
     for wanted, names in CASES:
         expected = ALL if names == ["all"] else names
         assert [one.id for one in store.items.query(wanted).items] == expected, wanted
-        paged, after = [], None
-        while True:
-            page = store.items.query(wanted, after, 2)
-            paged += [one.id for one in page.items]
-            after = page.next
-            if after is None:
-                break
-        assert paged == expected, wanted
+        assert [item.id for page in store.pages(wanted, 2) for item in page.items] == expected, wanted
 
 
 @IN_BOTH
 def test_items_come_by_priority_then_age_in_pages(store: Store) -> None:
     for name, priority in [("late", None), ("nine", 9), ("one", 1), ("late too", None), ("one too", 1), ("five", 5)]:
         store.add(name, priority=priority)
-    found, after, pages = [], None, 0
-    while True:
-        page = store.items.query(Wanted(), after, 2)
-        found += [one.id for one in page.items]
-        after, pages = page.next, pages + 1
-        if after is None:
-            break
-        store.add(f"between {pages}", priority=1)  # what comes meanwhile neither hides an item nor repeats one
-    assert [name for name in found if not name.startswith("between")] == [
+    found: list[str] = []
+    for page in store.pages(Wanted(), 2):
+        found += [item.id for item in page.items]
+        store.add(f"after {found[-1]}", priority=1)  # what comes meanwhile neither hides an item nor repeats one
+    assert [name for name in found if not name.startswith("after")] == [
         "one", "one too", "five", "nine", "late", "late too",
     ]  # fmt: skip
     assert len(found) == len(set(found))
@@ -99,18 +88,11 @@ def test_a_poisoned_row_in_the_middle_of_300_hides_no_other(
     store.fill(names, "A")
     with store.items.engine.begin() as connection:
         connection.execute(text(f"UPDATE items SET {damage} WHERE item = 'B150-RT1'"))
-    found, broken, after = set(), [], None
     with caplog.at_level(logging.WARNING):
-        while True:
-            page = store.items.query(Wanted(past=["A"]) if "item" not in damage else Wanted(), after, 70)
-            found |= {one.id for one in page.items}
-            broken += page.broken
-            after = page.next
-            if after is None:
-                break
+        pages = list(store.pages(Wanted(past=["A"]) if "item" not in damage else Wanted(), 70))
     name = "a\x07b" if "item" in damage else "B150-RT1"
-    assert found == {*names} - {"B150-RT1"}
-    assert broken == [name]
+    assert {item.id for page in pages for item in page.items} == {*names} - {"B150-RT1"}
+    assert [broken for page in pages for broken in page.broken] == [name]
     assert f"the item {name!r} cannot be read" in caplog.text
 
 

@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -11,7 +10,7 @@ from tasks.catalog.sightings import Sightings
 from tasks.member_node.objects import read_system_metadata
 from tasks.settings import Settings
 from tests.harness.warm import at_once, start
-from tests.tasks.conftest import IN_BOTH, at
+from tests.tasks.conftest import IN_BOTH, at, in_threads
 
 pytestmark = IN_BOTH
 
@@ -129,11 +128,7 @@ def test_of_two_holders_at_once_the_greater_fence_has_the_last_word(catalog: Cat
         except Superseded:
             refused.append(fence)
 
-    threads = [threading.Thread(target=write, args=(fence,)) for fence in (3, 1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(write, (3, 1, 2))
     assert catalog.known(M, ["a"]) == {"a": {at(3019)}}
     assert 3 not in refused
 

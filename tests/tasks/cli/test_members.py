@@ -69,18 +69,6 @@ def test_a_suspended_member_stays_in_the_list_and_is_shown_so(run: Run) -> None:
     assert "suspended: it moves" in told(run("nodelist", "history"))
 
 
-def test_a_member_that_no_beat_will_ever_synchronize_is_shown_with_the_reason(run: Run, tmp_path: Path) -> None:
-    river, alpine = SAMPLE[1:]
-    assert river.schedule
-    wrong = river.model_copy(update={"schedule": river.schedule.model_copy(update={"sec": "77"})})
-    told(run("nodelist", "import", document(tmp_path, wrong, alpine.model_copy(update={"schedule": None}))))
-    shown = told(run("members"))
-    assert "not scheduled: seconds '77': 77 is not a value of this field" in shown
-    assert "not scheduled: the nodelist has no schedule for it" in shown
-    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
-    assert [one["unscheduled"] for one in json.loads(told(run("members", "--json")))] == [None, None, None]
-
-
 @pytest.mark.usefixtures("listing")
 def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberServer) -> None:
     def no_listing(request: Request) -> Reply | None:

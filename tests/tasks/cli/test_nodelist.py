@@ -42,9 +42,13 @@ def test_a_member_that_no_beat_synchronizes_is_shown_with_the_reason(run: Run, t
     ends = {line.split()[0]: line for line in lines if line.startswith("urn:")}
     assert "only on request: seconds '77': 77 is not a value of this field" in ends[river.identifier]
     assert ends[alpine.identifier].endswith("only on request: the nodelist has no schedule for it")
+    shown = told(run("members"))
+    assert "not scheduled: seconds '77': 77 is not a value of this field" in shown
+    assert "not scheduled: the nodelist has no schedule for it" in shown
     told(run("nodelist", "import", document(tmp_path, river)))
     (member,) = json.loads(told(run("nodelist", "show", "--json")))["members"]
     assert member["synchronized"] == "yes"
+    assert [one["unscheduled"] for one in json.loads(told(run("members", "--json")))] == [None]
 
 
 def test_an_entry_that_cannot_be_understood_is_shown(run: Run, tmp_path: Path) -> None:

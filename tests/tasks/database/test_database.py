@@ -9,11 +9,14 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect, make_url, text
+from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
+from tasks.batches.schema import BATCHES
+from tasks.batches.schema import metadata as batch_tables
 from tasks.catalog.catalog import Catalog
-from tasks.catalog.schema import CATALOG, metadata
+from tasks.catalog.schema import CATALOG
+from tasks.catalog.schema import metadata as catalog_tables
 from tasks.database import Group, UnusableDatabase, database, open_database
 from tasks.database.migrate import configuration
 from tasks.service import refuse_what_cannot_be_used
@@ -78,14 +81,15 @@ def opening(settings: Settings, group: Group) -> Started:
 
 
 @IN_BOTH
-def test_migrations_leave_the_tables_that_the_code_wants(catalog: Catalog) -> None:
-    with catalog.engine.connect() as connection:
-        theirs = {"version_table": CATALOG.version_table, "compare_server_default": True}
+@pytest.mark.parametrize(("group", "metadata"), [(CATALOG, catalog_tables), (BATCHES, batch_tables)])
+def test_migrations_leave_the_tables_that_the_code_wants(opened: Opened, group: Group, metadata: MetaData) -> None:
+    with opened(group).connect() as connection:
+        theirs = {"version_table": group.version_table, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=theirs)
         differences = compare_metadata(context, metadata)
         assert [one for one in differences if one[:1] != ("remove_table",) or one[1].name != "meta"] == []
-        script = ScriptDirectory.from_config(configuration(connection, CATALOG))
-    assert [one.revision for one in script.walk_revisions()][::-1] == CATALOG.versions()
+        script = ScriptDirectory.from_config(configuration(connection, group))
+    assert [one.revision for one in script.walk_revisions()][::-1] == group.versions()
 
 
 @IN_BOTH

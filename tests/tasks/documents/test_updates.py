@@ -1,6 +1,5 @@
 """What an author may rely on."""
 
-import threading
 import time
 
 import pytest
@@ -9,6 +8,7 @@ from tasks.documents.copies import Copies
 from tasks.documents.copy import Copy, sum_of
 from tasks.documents.errors import Changed, StaleFence, UpdatePending
 from tests.harness.waiting import wait_until
+from tests.tasks.conftest import in_threads
 from tests.tasks.documents.replica_set import NAME, Residents
 
 
@@ -51,14 +51,7 @@ def test_a_smaller_fence_than_an_entry_has_is_refused(members: Residents) -> Non
 
 def test_two_writers_of_different_entries_are_both_kept(members: Residents) -> None:
     members.ready("a", "b")
-    writers = [
-        threading.Thread(target=lambda n=n: [members.put(f"e{n}", i) for i in range(10)])  # type: ignore[misc]
-        for n in range(4)
-    ]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+    in_threads(lambda n: [members.put(f"e{n}", i) for i in range(10)], range(4))
     assert members.agree().entries() == {f"e{n}": 9 for n in range(4)}
 
 

@@ -19,7 +19,7 @@ from tasks.member_node.member import Member
 from tasks.member_node.objects import read_listing
 from tasks.member_node.safe_xml import Unreadable
 from tasks.settings import Access, Settings
-from tests.tasks.conftest import at
+from tests.tasks.conftest import at, in_threads
 from tests.tasks.faults import always
 
 
@@ -67,11 +67,7 @@ def test_no_more_connections_than_allowed_are_opened(server: MemberServer, setti
 
     server.hook = meet
     with MemberNode(server.member, settings.model_copy(update={"connections": 2, "read_timeout": 5.0})) as client:
-        threads = [threading.Thread(target=client.ping) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(lambda _: client.ping(), range(6))
     assert met == []
 
 

@@ -18,8 +18,8 @@ from tasks.nodelist.stores import Listed
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer
-from tests.tasks.conftest import RIVER, day, river_with
-from tests.tasks.nodelist.lists import Crash, Lists, calls, over, over_xml, setting
+from tests.tasks.conftest import RIVER, OverLdap, day, river_with
+from tests.tasks.nodelist.lists import Crash, Lists, calls, over_xml, setting
 
 A, B = RIVER.identifier, "urn:node:other"
 
@@ -213,9 +213,9 @@ def test_a_document_that_is_half_copied_is_not_overwritten_and_the_reason_is_tol
 
 
 def test_what_ldap_lacks_since_it_is_away_is_tried_once_and_left_to_the_refresh(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slapd: SlapdServer, over_ldap: OverLdap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         for member in (RIVER, river_with(identifier=B)):
             lists.outside_adds(member)
         lists.nodelist.refresh()

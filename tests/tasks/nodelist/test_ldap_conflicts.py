@@ -1,6 +1,5 @@
 """Nothing that somebody else wrote is overwritten, and a crash leaves a member."""
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,7 @@ from tasks.member_node.member import Property, Restriction, Service
 from tasks.nodelist.ldap.connection import Connection
 from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapRefused, Record
 from tests.harness.slapd import BASE, SlapdServer, dn
-from tests.tasks.conftest import LATER, RIVER, river_with
+from tests.tasks.conftest import LATER, RIVER, in_threads, river_with
 
 ID = RIVER.identifier
 
@@ -132,11 +131,7 @@ def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory:
                     except LdapConflict:
                         continue
 
-    threads = [threading.Thread(target=add, args=[letter]) for letter in "XYZ"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(add, "XYZ")
     found = directory.read_one(ID)
     assert found is not None
     assert sorted(found.member.description.removeprefix(RIVER.description)) == sorted("XYZ" * 10)

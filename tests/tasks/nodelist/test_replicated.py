@@ -15,19 +15,18 @@ from tasks.member_node.member import Service
 from tasks.nodelist.ldap.directory import Record
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.stores import Listed
-from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
-from tests.tasks.conftest import RIVER, day, document, river_with
-from tests.tasks.nodelist.lists import NAME, Lists, Pause, change, over, setting
+from tests.tasks.conftest import RIVER, OverLdap, day, document, river_with
+from tests.tasks.nodelist.lists import NAME, Lists, Pause, change, setting
 
 A, B = RIVER.identifier, "urn:node:other"
 NEVER = "1900-01-01T00:00:00Z"
 
 
 @pytest.fixture
-def lists(slapd: SlapdServer, river: Record, redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Lists]:
+def lists(river: Record, over_ldap: OverLdap) -> Iterator[Lists]:
     """RIVER is in LDAP, and was taken in."""
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         lists.nodelist.refresh()
         yield lists
 

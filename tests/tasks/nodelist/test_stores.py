@@ -16,11 +16,10 @@ from tasks.nodelist.store_notes import lacking
 from tasks.nodelist.stores import NodelistStoreAway
 from tasks.settings import Settings
 from tests.harness.proxy import Proxy
-from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn, ldif_of
 from tests.harness.waiting import wait_until, within
-from tests.tasks.conftest import RIVER, day, river_with
-from tests.tasks.nodelist.lists import Lists, over, setting
+from tests.tasks.conftest import RIVER, OverLdap, day, river_with
+from tests.tasks.nodelist.lists import Lists, setting
 
 A = RIVER.identifier
 TIMEOUT = 1.0
@@ -37,11 +36,9 @@ def loaded(slapd: SlapdServer, number: int) -> list[str]:
     return [member.identifier for member in members]
 
 
-def test_a_hundred_syncs_cause_no_search_and_a_hundred_modifies(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
-) -> None:
+def test_a_hundred_syncs_cause_no_search_and_a_hundred_modifies(slapd: SlapdServer, over_ldap: OverLdap) -> None:
     names = loaded(slapd, 100)
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         lists.nodelist.refresh()
         mark = slapd.mark()
         for number, member_id in enumerate(names):
@@ -53,9 +50,9 @@ def test_a_hundred_syncs_cause_no_search_and_a_hundred_modifies(
 
 
 def test_a_directory_that_is_and_always_was_empty_is_searched_by_refreshes_alone(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         assert lists.nodelist.refresh() == []
         mark, version, pointer = slapd.mark(), lists.nodelist.version(), lists.document.pointer()
         others = [lists.nodelist, lists.writer("node", "two"), lists.writer("client", "none")]
@@ -79,23 +76,23 @@ def test_a_directory_that_is_and_always_was_empty_is_searched_by_refreshes_alone
 
 
 def test_with_the_server_down_from_the_start_and_nothing_known_the_error_says_so(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
     slapd.stop()
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         for act in (lists.nodelist.members, lists.nodelist.refresh, lambda: lists.nodelist.reset(A)):
             with pytest.raises(NodelistStoreAway, match="Can't contact LDAP server"):
                 act()
 
 
 def test_with_the_server_down_at_a_restart_members_are_known_from_before(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
     loaded(slapd, 3)
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         lists.nodelist.refresh()
     slapd.stop()
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         assert len(lists.nodelist.members()) == 3
         with pytest.raises(NodelistStoreAway):
             lists.nodelist.refresh()
@@ -103,10 +100,10 @@ def test_with_the_server_down_at_a_restart_members_are_known_from_before(
 
 
 def test_with_the_server_down_commits_go_on_and_the_last_values_are_written_once_it_is_back(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
     one, two, three = loaded(slapd, 3)
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as lists:
+    with over_ldap() as lists:
         lists.nodelist.refresh()
         slapd.kill()
         for number in range(1, 31):
@@ -127,15 +124,10 @@ def test_with_the_server_down_commits_go_on_and_the_last_values_are_written_once
 
 @pytest.mark.parametrize("trouble", ["hangs", "credentials", "certificate"])
 def test_a_commit_waits_for_a_troubled_server_no_longer_than_its_timeout_and_says_that_it_is_pending(
-    slapd: SlapdServer,
-    redis_server: RedisServer,
-    prefix: str,
-    tmp_path: Path,
-    trouble: str,
-    caplog: pytest.LogCaptureFixture,
+    slapd: SlapdServer, over_ldap: OverLdap, tmp_path: Path, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded(slapd, 1)
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as good:
+    with over_ldap() as good:
         good.nodelist.refresh()
     stranger = tmp_path / "stranger.pem"
     trustme.CA().cert_pem.write_to_path(stranger)
@@ -144,7 +136,7 @@ def test_a_commit_waits_for_a_troubled_server_no_longer_than_its_timeout_and_say
         "credentials": ({"ldap_password": "wrong"}, "Invalid credentials"),
         "certificate": ({"ldap_url": slapd.tls_url, "ldap_ca_bundle": stranger}, "certificate"),
     }[trouble]
-    with over(slapd, redis_server.url(0), prefix, tmp_path, ldap_timeout=TIMEOUT, **given) as lists:
+    with over_ldap(ldap_timeout=TIMEOUT, **given) as lists:
         if trouble == "hangs":
             slapd.pause()
         with within(TIMEOUT + 2):
@@ -153,16 +145,16 @@ def test_a_commit_waits_for_a_troubled_server_no_longer_than_its_timeout_and_say
         assert lists.document.behind().keys() == {"dates/urn:node:m00000"}
         assert any("is not written to" in line and said in line for line in caplog.messages)
         slapd.resume()
-    with over(slapd, redis_server.url(0), prefix, tmp_path) as good:
+    with over_ldap() as good:
         good.nodelist.refresh()
         good.agree()
 
 
 def test_a_server_that_hangs_is_waited_for_once_by_a_refresh_whatever_is_pending(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
     names = loaded(slapd, 20)
-    with over(slapd, redis_server.url(0), prefix, tmp_path, ldap_timeout=TIMEOUT) as lists:
+    with over_ldap(ldap_timeout=TIMEOUT) as lists:
         lists.nodelist.refresh()
         with pytest.MonkeyPatch.context() as away:
             away.setattr(lists.nodelist.reconciler, "follow", lambda member_id: "later")
@@ -185,14 +177,12 @@ def test_a_server_that_hangs_is_waited_for_once_by_a_refresh_whatever_is_pending
 
 
 @contextmanager
-def slowed(
-    slapd: SlapdServer, url: str, prefix: str, tmp_path: Path, ldap_timeout: float
-) -> Iterator[tuple[Lists, Proxy]]:
+def slowed(slapd: SlapdServer, over_ldap: OverLdap, ldap_timeout: float) -> Iterator[tuple[Lists, Proxy]]:
     """Two members were taken in; from now on the server does at once what it is asked, and each answer comes late."""
     loaded(slapd, 2)
     with Proxy(slapd.port) as proxy:
         given: dict[str, Any] = {"ldap_url": f"ldap://127.0.0.1:{proxy.port}", "ldap_timeout": ldap_timeout}
-        with over(slapd, url, prefix, tmp_path, **given) as lists:
+        with over_ldap(**given) as lists:
             lists.nodelist.refresh()
             proxy.delay = SLOW
             yield lists, proxy
@@ -219,10 +209,10 @@ def written_to(slapd: SlapdServer, mark: int) -> int:
 
 
 def test_with_a_timeout_above_what_a_slow_server_takes_all_works_only_later(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
     one, two = "urn:node:m00000", "urn:node:m00001"
-    with slowed(slapd, redis_server.url(0), prefix, tmp_path, PATIENT) as (lists, proxy):
+    with slowed(slapd, over_ldap, PATIENT) as (lists, proxy):
         mark = slapd.mark()
         assert slowly(lists, 1, one) == WRITTEN
         assert lists.document.behind() == {}
@@ -234,10 +224,10 @@ def test_with_a_timeout_above_what_a_slow_server_takes_all_works_only_later(
 
 
 def test_with_the_default_timeout_what_a_slow_server_was_asked_is_pending_and_done_once_when_it_is_quick_again(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path
+    slapd: SlapdServer, over_ldap: OverLdap
 ) -> None:
     one, two = "urn:node:m00000", "urn:node:m00001"
-    with slowed(slapd, redis_server.url(0), prefix, tmp_path, DEFAULT) as (lists, proxy):
+    with slowed(slapd, over_ldap, DEFAULT) as (lists, proxy):
         mark = slapd.mark()
         for number, member_id in ((1, one), (2, two)):  # an answer that comes too late, and a connection that does
             said = slowly(lists, number, member_id)
@@ -253,18 +243,16 @@ def test_with_the_default_timeout_what_a_slow_server_was_asked_is_pending_and_do
 
 
 def test_two_thousand_members_are_taken_in_and_looked_through_in_bounded_time(
-    slapd: SlapdServer, redis_server: RedisServer, prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    slapd: SlapdServer, over_ldap: OverLdap, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    are_taken_in(slapd, redis_server, prefix, tmp_path, 2_000, 60)
+    are_taken_in(slapd, over_ldap, 2_000, 60)
 
 
-def are_taken_in(
-    slapd: SlapdServer, redis: RedisServer, prefix: str, folder: Path, number: int, seconds: float
-) -> None:
+def are_taken_in(slapd: SlapdServer, over_ldap: OverLdap, number: int, seconds: float) -> None:
     """So many members, within so many seconds; tests/soak has five times as many."""
     names = loaded(slapd, number)
-    with over(slapd, redis.url(0), prefix, folder, ldap_timeout=30) as lists:
+    with over_ldap(ldap_timeout=30) as lists:
         with within(seconds):
             lists.nodelist.refresh()
         assert len(lists.nodelist.listed()) == number

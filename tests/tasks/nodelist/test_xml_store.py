@@ -1,6 +1,5 @@
 import logging
 import os
-import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from tasks.member_node.member import Member
 from tasks.nodelist.stores import Listed, NodelistStoreAway, Outcome, Outdated, State, Write
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.nodelist.xml_store import NodelistUnreadable, XmlStore
-from tests.tasks.conftest import SAMPLES, at
+from tests.tasks.conftest import SAMPLES, at, in_threads
 
 CN, A, B = "urn:node:cnTestA", "urn:node:mnTestA", "urn:node:mnTestB"
 HARVESTED = datetime(2024, 5, 14, 9, 31, 7, 412000, tzinfo=UTC)
@@ -138,11 +137,7 @@ def test_many_writers_at_once_lose_no_date(path: Path) -> None:
         for second in range(1, 6):
             changed(XmlStore(path), member_id, last_harvested=LATER.replace(second=second))
 
-    threads = [threading.Thread(target=write, args=(member_id,)) for member_id in ids]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(write, ids)
     found = {one.identifier: one.last_harvested for one in parse_nodelist(path.read_bytes()).members}
     assert found == dict.fromkeys(ids, LATER.replace(second=5))
 
