@@ -27,7 +27,7 @@ from tasks.app import NODELIST
 from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import members as runs
 from tasks.documents.document import Document
-from tasks.local.machine import Machine, Wanted
+from tasks.local.machine import Machine, Processes
 from tasks.member_node.member import Member, Schedule
 from tasks.nodelist.entries import DATED
 from tasks.nodelist.xml_format import write_nodelist
@@ -91,7 +91,7 @@ def permanent(store: str, folder: Path, data: Path, listed: list[Member]) -> Ite
 @contextmanager
 def machine(data: Path, extra: Mapping[str, str]) -> Iterator[Machine]:
     os.environ.pop("COORDINATOR_URL", None)
-    with Machine(Wanted(data), extra) as here:
+    with Machine(Processes(data), extra) as here:
         yield here
 
 

@@ -20,25 +20,25 @@ from tasks.settings import Settings
 
 
 @dataclass(frozen=True)
-class Service:
+class Holdings:
     settings: Settings
     catalog: Catalog
     nodelist: ReplicatedNodelist
 
 
 @cache
-def _of(pid: int) -> Service:
+def _of(pid: int) -> Holdings:
     return fresh()
 
 
-def fresh() -> Service:
-    """A new Service, for a thread that shares nothing with others."""
+def fresh() -> Holdings:
+    """A new Holdings, for a thread that shares nothing with others."""
     settings = Settings.from_environment()
     # A node checks the database when it starts; an upgrade since then does not stop its new processes.
     catalog = Catalog(settings, may_be_newer=bool(coordinator.node))
     who = coordinator.node or f"{getuser()}@{settings.host}"
     nodelist = ReplicatedNodelist(documents[NODELIST], _store(settings), who)
-    return Service(settings, catalog, nodelist)
+    return Holdings(settings, catalog, nodelist)
 
 
 def _store(settings: Settings) -> NodelistStore:
@@ -69,6 +69,6 @@ def keep_documents(**_: object) -> None:
     documents.serve()
 
 
-def service() -> Service:
+def service() -> Holdings:
     """This process's service. The first call opens the catalog. Raises UnusableDatabase."""
     return _of(os.getpid())

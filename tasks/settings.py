@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 
 
 class Access(BaseModel):
-    """How to reach one member that needs more than its public address."""
+    """The way to a member that needs more than its public address."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

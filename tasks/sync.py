@@ -12,7 +12,7 @@ from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.documents.document import Document
 from tasks.harvest.asked import COMPLETE, INCREMENT, Asked, texts
 from tasks.harvest.harvest import harvest_member
-from tasks.harvest.outcome import Outcome, not_synchronizable
+from tasks.harvest.outcome import SyncResult, not_synchronizable
 from tasks.harvest.silence import silence
 from tasks.member_node.client import MemberNode, MemberNodeError
 from tasks.schedules import SYNC, entries, lane_of
@@ -62,7 +62,7 @@ def _synchronize(
         return not_synchronizable(member_id, asked, "it is not in the nodelist").model_dump(mode="json")
     silent = None if asked.by_hand else silence(current.catalog, member_id)
     if silent is not None and silent.until > instants.now():
-        return Outcome(member=member_id, outcome="left alone", reason=str(silent)).model_dump(mode="json")
+        return SyncResult(member=member_id, outcome="left alone", reason=str(silent)).model_dump(mode="json")
     try:
         client = MemberNode(member, current.settings)
     except MemberNodeError as error:

@@ -25,12 +25,11 @@ from examples.batches.deliver import deliver, items, mend
 from examples.batches.place import Place
 from examples.batches.stages import APPROVED, RECEIVED, STAGES
 from examples.demo.grid import Row, grid, tally
-from tasks.batches import Conflict, Items, Wanted
+from tasks.batches import ItemConflict, Items, Wanted
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.batches.repair import Repair
-from tasks.local.machine import Machine, stop_signals
-from tasks.local.machine import Wanted as Processes
+from tasks.local.machine import Machine, Processes, stop_signals
 from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
 
@@ -121,7 +120,7 @@ class Operator:
         if failed and self._firm.has_delivered_all and all(row.has(ARRIVED) for row in rows if row not in failed):
             for row in failed:
                 self._firm.mend(row.item)
-                with suppress(Conflict):  # somebody works on it now, or another terminal was faster
+                with suppress(ItemConflict):  # somebody works on it now, or another terminal was faster
                     self._repair.restart(row.item, MENDED_FROM)
                 self._mended.add(row.item)
                 why = next(one.description for one in row.outcomes[row.failed[0]].report.failures)

@@ -27,7 +27,7 @@ from tasks import instants
 from tasks.app import NODELIST, coordinator
 from tasks.catalog.catalog import Catalog
 from tasks.documents.document import Document
-from tasks.local.machine import Machine, Wanted, stop_signals
+from tasks.local.machine import Machine, Processes, stop_signals
 from tasks.member_node.member import Schedule
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.xml_format import write_nodelist
@@ -147,7 +147,7 @@ def run(data: Path | None, flower: int | None, objects: int, seconds: float | No
         store = XmlStore(settings.nodelist)
         with _document(servers) as document:
             store.replacement(document)
-        wanted = Wanted(where.absolute(), flower=flower)
+        wanted = Processes(where.absolute(), flower=flower)
         machine = stack.enter_context(Machine(wanted, extra=own))
         names = [server.member.identifier for server in servers]
         watcher = Watcher(machine.coordinator, Catalog(settings), store, names)

@@ -2,13 +2,13 @@
 
 from tasks.batches.items import Items
 from tasks.batches.query import Page, Wanted
-from tasks.batches.values import Conflict, Event, Failure, Item, ItemLost, NewEvent, Report, UnknownItem
+from tasks.batches.values import Event, Failure, Item, ItemConflict, ItemLost, NewEvent, Report, UnknownItem
 
 __all__ = [
-    "Conflict",
     "Event",
     "Failure",
     "Item",
+    "ItemConflict",
     "ItemLost",
     "Items",
     "NewEvent",

@@ -77,7 +77,7 @@ class Wanted:
         return replace(self, future=tuple(dict.fromkeys([STOPPED, *self.future])))
 
     def fits(self, profile: Profile) -> bool:
-        """Whether the items of this profile are wanted."""
+        """True if the items of this profile are wanted."""
         events = profile.events
         return (
             all(kind in events and events[kind].success for kind in self.past)
@@ -103,7 +103,7 @@ def is_wanted(connection: Connection, item: str, wanted: Wanted) -> bool:
 
 
 def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
-    """One page, by priority, then age. `after`: the cursor of the page before. Raises ValueError for a bad cursor."""
+    """Read a page, by priority, then age. `after`: the last page's cursor. Raises ValueError for a bad cursor."""
     edge = _edge(after)
     with _snapshot(engine) as connection:
         known, broken = profiles.all_of(connection)

@@ -14,7 +14,9 @@ from sqlalchemy import Connection
 from tasks import instants
 from tasks.batches import notes, profiles
 from tasks.batches.items import Items, events_of, lock, newest
-from tasks.batches.values import STOPPED, Conflict, Event, checked_name
+from tasks.batches.values import STOPPED, Event, ItemConflict, checked_name
+
+REMOVE = "coordinator items remove"
 
 ComesFrom = Mapping[str, frozenset[str]]
 """For each type of event that a component makes: the types that it needs."""
@@ -33,7 +35,7 @@ class Repair:
     def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[Event]:
         """Remove the first failure, or the events of `kind`, and all events that depend on them: components work again.
 
-        Returns the removed events. `dry_run`: remove nothing. Raises Conflict, UnknownItem.
+        Returns the removed events. `dry_run`: remove nothing. Raises ItemConflict, UnknownItem.
         """
         with self.items.engine.begin() as connection:
             lock(connection, item)
@@ -44,17 +46,17 @@ class Repair:
         return [event for event in events if event.type in kinds]
 
     def remove(self, item: str, kind: str) -> list[Event]:
-        """Remove the events of one type. Raises Conflict, UnknownItem."""
+        """Remove the events of one type. Raises ItemConflict, UnknownItem."""
         with self.items.engine.begin() as connection:
             lock(connection, item)
             events = [event for event in events_of(connection, item) if event.type == kind]
             if not events:
-                raise Conflict(f"{item} has no event {kind}")
+                raise ItemConflict(f"{item} has no event {kind}")
             self._remove(connection, item, {kind})
         return events
 
     def add(self, item: str, kind: str, *, success: bool = True) -> None:
-        """Append an event by hand. Raises Conflict, UnknownItem, ValueError."""
+        """Append an event by hand. Raises ItemConflict, UnknownItem, ValueError."""
         checked_name("event", kind)
         with self.items.engine.begin() as connection:
             lock(connection, item)
@@ -86,18 +88,16 @@ class Repair:
         """The type with which a restart begins."""
         latest = newest(events)
         if STOPPED in latest:
-            raise Conflict(f"{item} is stopped; to let it go on: coordinator items remove {item} {STOPPED} --why TEXT")
+            raise ItemConflict(f"{item} is stopped; to let it go on: {REMOVE} {item} {STOPPED} --why TEXT")
         if kind is None:
             failed = self._failures(events)
             if not failed:
-                raise Conflict(f"{item}: nothing failed that a component makes")
+                raise ItemConflict(f"{item}: nothing failed that a component makes")
             return failed[0].type
         if kind not in latest:
-            raise Conflict(f"{item} has no event {kind}")
+            raise ItemConflict(f"{item} has no event {kind}")
         if kind not in self.comes_from:
-            raise Conflict(
-                f"no component makes {kind}; to take it out: coordinator items remove {item} {kind} --why TEXT"
-            )
+            raise ItemConflict(f"no component makes {kind}; to take it out: {REMOVE} {item} {kind} --why TEXT")
         return kind
 
     def _dependent(self, kind: str) -> set[str]:
@@ -115,7 +115,7 @@ class Repair:
 
     def _refuse_at_work(self, item: str) -> None:
         if working := self.at_work(item):
-            raise Conflict(f"{item}: {working}; ask again when that is over")
+            raise ItemConflict(f"{item}: {working}; ask again when that is over")
 
     def _note(self, connection: Connection, item: str, kind: str, success: bool) -> None:
         notes.note(connection, item, kind, success, by=self.by, attempt=uuid.uuid4().hex, text=self.why)

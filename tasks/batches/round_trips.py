@@ -12,7 +12,7 @@ from tasks.batches.items import Items, register
 from tasks.batches.notes import DELIVERY, is_noted, lock_batch, note, outcomes
 from tasks.batches.profiles import count, lock_all
 from tasks.batches.schema import items as rows
-from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, Conflict, parts_of
+from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, ItemConflict, parts_of
 
 Outcomes = dict[str, str]
 """The outcome of each round trip that was changed: approved, failed, or failed and stopped."""
@@ -59,17 +59,17 @@ def _receive(connection: Connection, item: str, number: int, trips: dict[str, in
 def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
     """Approve the highest flagged round trip of a batch. The lower flagged ones fail; the higher ones fail, and stop.
 
-    Raises Conflict where none is flagged, or one is approved already.
+    Raises ItemConflict where none is flagged, or one is approved already.
     """
     with items.engine.begin() as connection:
         lock_batch(connection, batch)
         trips = _numbers(connection, batch)
         approved = [trip for trip, success in outcomes(connection, trips, APPROVED).items() if success]
         if approved:
-            raise Conflict(f"{approved[0]} is approved already")
+            raise ItemConflict(f"{approved[0]} is approved already")
         flagged = [trip for trip, success in outcomes(connection, trips, FLAGGED).items() if success]
         if not flagged:
-            raise Conflict(f"no round trip of {batch} has the event {FLAGGED}")
+            raise ItemConflict(f"no round trip of {batch} has the event {FLAGGED}")
         lock_all(connection, [*trips])
         best = max(flagged, key=trips.__getitem__)
         changed: Outcomes = {}

@@ -31,7 +31,7 @@ class UnknownItem(Exception):
         return type(self), (self.item,)
 
 
-class Conflict(Exception):
+class ItemConflict(Exception):
     """The item is not as this change needs it, and nothing was changed."""
 
 

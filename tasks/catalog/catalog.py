@@ -34,7 +34,7 @@ class Superseded(Exception):
         return type(self), (self.member, self.fence, self.seen)
 
 
-class Wanted(NamedTuple):
+class Target(NamedTuple):
     """An object to fetch. `listed`: its date in the listing; None where it was requested by its pid."""
 
     pid: str
@@ -42,17 +42,17 @@ class Wanted(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    wanted: Wanted
+    wanted: Target
     metadata: SystemMetadata
 
 
 class Failed(NamedTuple):
-    wanted: Wanted
+    wanted: Target
     reason: str
     status: int | None
 
 
-class Failure(NamedTuple):
+class FailedObject(NamedTuple):
     pid: str
     reason: str
     status: int | None
@@ -163,7 +163,7 @@ class Catalog:
                 failing.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
         return failing
 
-    def due(self, member: str, now: datetime, limit: int) -> list[Wanted]:
+    def due(self, member: str, now: datetime, limit: int) -> list[Target]:
         """Failed objects whose next try is due."""
         query = (
             select(failures.c.pid, failures.c.listed)
@@ -172,7 +172,7 @@ class Catalog:
             .limit(limit)
         )
         with self.engine.connect() as connection:
-            return [Wanted(row.pid, row.listed) for row in connection.execute(query)]
+            return [Target(row.pid, row.listed) for row in connection.execute(query)]
 
     def newest(self, member: str, before: datetime) -> datetime | None:
         """The date of the newest stored object, also of one that is gone."""
@@ -180,10 +180,13 @@ class Catalog:
         with self.engine.connect() as connection:
             return connection.execute(query).scalar()
 
-    def failed(self, member: str, limit: int = 100) -> list[Failure]:
+    def failed(self, member: str, limit: int = 100) -> list[FailedObject]:
         query = select(failures).where(failures.c.member == member).order_by(failures.c.pid).limit(limit)
         with self.engine.connect() as connection:
-            return [Failure(*(getattr(row, name) for name in Failure._fields)) for row in connection.execute(query)]
+            return [
+                FailedObject(*(getattr(row, name) for name in FailedObject._fields))
+                for row in connection.execute(query)
+            ]
 
     def objects(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
         """The member's objects that are not gone, in the order of their pids, without their documents."""
@@ -232,7 +235,7 @@ class Catalog:
 
 
 def storable(member: str, pid: str) -> bool:
-    """Whether the federation's schema allows this identifier; logs a warning where it does not."""
+    """True if the federation's schema allows this identifier; else logs a warning."""
     try:
         pid.encode()
         fits = len(pid) <= LONGEST_PID and "\0" not in pid

@@ -24,7 +24,7 @@ class Sightings:
             _note(connection, member, pids, began)
 
     def seen(self, member: str, began: datetime) -> int:
-        """How many objects the pass has seen."""
+        """The number of objects that the pass has seen."""
         query = select(func.count()).where(sightings.c.member == member, sightings.c.seen == began)
         with self._engine.connect() as connection:
             return connection.execute(query).scalar_one()

@@ -17,7 +17,7 @@ from tasks.components.registry import Registry
 SHOWN = 5
 
 
-class Condition(TypedDict):
+class ComponentRow(TypedDict):
     """A component, as it is shown."""
 
     component: str
@@ -125,7 +125,7 @@ def _ran(here: Registry, name: str) -> int:
     return ended.status
 
 
-def _condition(here: Registry, component: Component) -> Condition:
+def _condition(here: Registry, component: Component) -> ComponentRow:
     lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
     working = [work.item for work in look.working(here, component)]
     return {
@@ -147,7 +147,7 @@ def _condition(here: Registry, component: Component) -> Condition:
     }
 
 
-def _row(condition: Condition) -> list[object]:
+def _row(condition: ComponentRow) -> list[object]:
     needs = [
         *condition["past"],
         *(f"{kind} failed" for kind in condition["past_failed"]),

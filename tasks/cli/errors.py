@@ -1,4 +1,4 @@
-"""How the service's commands end with an error: in one line that tells the operator what to mend."""
+"""Ends the service's commands with an error in one line, which tells the operator what to mend."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import CoordinatorError
-from tasks.batches import Conflict, UnknownItem
+from tasks.batches import ItemConflict, UnknownItem
 from tasks.components import UnknownComponent
 from tasks.database import UnusableDatabase
 from tasks.member_node import safe_xml
@@ -38,7 +38,7 @@ def one_line() -> Iterator[None]:
         raise click.ClickException(f"the catalog: {str(error).splitlines()[0]}") from error
     except (
         ImportError,
-        Conflict,
+        ItemConflict,
         UnknownItem,
         UnknownComponent,
         NodelistStoreAway,

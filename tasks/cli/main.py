@@ -50,7 +50,7 @@ def up(
     from tasks.local import machine as here
 
     flower = here.flower_port(flower_port, no_flower)
-    here.run(here.Wanted(here.data_directory(data), nodes, concurrency, beats, flower), nodelist)
+    here.run(here.Processes(here.data_directory(data), nodes, concurrency, beats, flower), nodelist)
 
 
 @click.command()

@@ -21,11 +21,11 @@ from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.stores import Listed
 from tasks.schedules import lane_of, scheduled
-from tasks.service import Service, service
+from tasks.service import Holdings, service
 
 
 @dataclass(frozen=True)
-class Condition:
+class MemberRow:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
     `failures`: failed objects by reason. `unscheduled`: why it has no ticks. `left_alone_until`: ticks do nothing until
@@ -48,7 +48,7 @@ class Condition:
     error: str | None
 
 
-def _condition(listed: Listed, here: Service) -> Condition:
+def _condition(listed: Listed, here: Holdings) -> MemberRow:
     member, catalog = listed.member, here.catalog
     summary = catalog.summary(member.identifier)
     silent = silence(catalog, member.identifier)
@@ -56,7 +56,7 @@ def _condition(listed: Listed, here: Service) -> Condition:
     reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
     obstacle = member.obstacle if listed.approved else "it is not approved"
     schedule = scheduled(member, here.settings.zone)
-    return Condition(
+    return MemberRow(
         member=member.identifier,
         approved=listed.approved,
         state=(obstacle or "idle") if lane.state == "empty" else lane.state,
@@ -95,11 +95,11 @@ def members(ctx: click.Context, as_json_: bool) -> None:
     click.echo(table(heads, rows))
 
 
-def _last_run(condition: Condition) -> str | None:
+def _last_run(condition: MemberRow) -> str | None:
     return f"{instants.shown(condition.last_run)} {condition.outcome}" if condition.last_run else None
 
 
-def _wrong(condition: Condition) -> str:
+def _wrong(condition: MemberRow) -> str:
     reasons = [f"not scheduled: {condition.unscheduled}"] if condition.unscheduled else []
     reasons += [f"left alone until {instants.shown(condition.left_alone_until)}"] if condition.left_alone_until else []
     failures = [f"{count} × {reason}" for reason, count in list(condition.failures.items())[:3]]
@@ -120,8 +120,8 @@ def _checked(url: str) -> tuple[Member | None, list[Check]]:
     member, failed = None, []
     for check in look(url, service().settings):
         member = member or check.member
-        failed += [] if check.fine else [check]
-        click.echo(f"{'ok' if check.fine else 'NO':3} {check.what}: {check.says}")
+        failed += [] if check.ok else [check]
+        click.echo(f"{'ok' if check.ok else 'NO':3} {check.name}: {check.detail}")
     return member, failed
 
 
@@ -140,7 +140,7 @@ def add(member: str, why: str, by: str) -> None:
     """Add the member at a base URL, as it describes itself; approve it later."""
     described, failed = _checked(member)
     if described is None or failed:
-        raise click.ClickException(f"not added: {failed[0].what}: {failed[0].says}")
+        raise click.ClickException(f"not added: {failed[0].name}: {failed[0].detail}")
     new = Listed(member=Dates().put_on(described), approved=False)
 
     def to(before: Listed | None) -> Listed:
@@ -150,7 +150,7 @@ def add(member: str, why: str, by: str) -> None:
 
     nodelist = service().nodelist
     far = nodelist.change(described.identifier, to, why=f"added: {why}", by=by)
-    _tell(nodelist, f"{described.identifier} is in the list", far, approved=False)
+    _print(nodelist, f"{described.identifier} is in the list", far, approved=False)
     click.echo(
         f"it is not synchronized yet; to approve it: coordinator members approve {described.identifier} --why TEXT"
     )
@@ -180,7 +180,7 @@ def _set_approved(member: str, approved: bool, why: str, by: str) -> Listed:
     changed: list[Listed] = []
     nodelist = service().nodelist
     far = nodelist.change(member, to, why=why, by=by)
-    _tell(nodelist, f"{member} is {'approved' if approved else 'suspended'}", far, approved=approved)
+    _print(nodelist, f"{member} is {'approved' if approved else 'suspended'}", far, approved=approved)
     return changed[-1]
 
 
@@ -192,7 +192,7 @@ def reset(member: str, why: str, by: str) -> None:
         far = nodelist.reset(member, f"reset: {why}", by)
     except KeyError:
         raise unknown(member) from None
-    _tell(nodelist, f"{member} will be harvested from its beginning", far)
+    _print(nodelist, f"{member} will be harvested from its beginning", far)
 
 
 @members.command()
@@ -210,7 +210,7 @@ def forget(member: str, pid: str | None, all_: bool) -> None:
     click.echo(f"{member}: {what} forgotten; what the member lists or somebody asks for comes back")
 
 
-def _tell(nodelist: ReplicatedNodelist, done: str, far: str, approved: bool = True) -> None:
+def _print(nodelist: ReplicatedNodelist, done: str, far: str, approved: bool = True) -> None:
     """Print the change, and whether the permanent store has it."""
     name = nodelist.store.name
     click.echo(f"{done}; {name} has it" if far == WRITTEN else f"{done}; {name} does not have it yet: {far}")

@@ -30,7 +30,7 @@ LOOK = 0.1
 @one_line()
 def refresh(member: str, pid: str | None, complete: bool, reason: str | None, wait: bool) -> None:
     """Synchronize MEMBER now."""
-    _refuse_what_nodes_would(member)
+    _check_member(member)
     job_id = requests.refresh(member, pid, reason, complete=complete)
     if not wait:
         click.echo(f"asked for {member}. To wait for it: coordinator wait {job_id}")
@@ -41,12 +41,12 @@ def refresh(member: str, pid: str | None, complete: bool, reason: str | None, wa
         return
     job = _watch(job_id)
     if pid is not None:
-        _tell_of_object(member, pid, job)
+        _print_object(member, pid, job)
     else:
-        _tell(member, job)
+        _print(member, job)
 
 
-def _tell(member: str, job: Job) -> None:
+def _print(member: str, job: Job) -> None:
     """Say how the run ended. Ends the command with 1 where it did not succeed."""
     if job.state != "succeeded":
         raise click.ClickException(f"{member}: {job.state}: {_words(job)}")
@@ -61,7 +61,7 @@ def _tell(member: str, job: Job) -> None:
         click.echo(f"the nodelist's permanent store lacks the new dates yet: {why}", err=True)
 
 
-def _tell_of_object(member: str, pid: str, job: Job) -> None:
+def _print_object(member: str, pid: str, job: Job) -> None:
     """Say what became of one object, however the run ended that others asked for, too."""
     end = (job.result or {}).get("pids", {}).get(pid) or _in_catalog(member, pid, job)
     if end != STORED:
@@ -70,7 +70,7 @@ def _tell_of_object(member: str, pid: str, job: Job) -> None:
 
 
 def _in_catalog(member: str, pid: str, job: Job) -> str:
-    """The run failed, or its result had no room for the object: what did the run note in the catalog?"""
+    """The end of the object as the run noted it in the catalog: the run failed, or its result had no room for it."""
     noted = one_object.read(service().catalog, member, pid)
     if job.fence is not None and noted.fence is not None and noted.fence >= job.fence:
         return STORED
@@ -84,7 +84,7 @@ def _words(job: Job) -> str:
     return str(reason or f"its job {job.state}, and no reason was kept")
 
 
-def _refuse_what_nodes_would(member: str) -> None:
+def _check_member(member: str) -> None:
     """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
     try:
         listed = service().nodelist.listed().get(member)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from coordinator import Job, Lane, UnknownJob
-from tasks.batches import Conflict
+from tasks.batches import ItemConflict
 from tasks.batches.repair import Repair
 from tasks.components.declaration import Component
 from tasks.components.poll import priority_of
@@ -65,10 +65,10 @@ def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, 
 def stop(registry: Registry, item: str, *, by: str, why: str = "") -> int:
     """Stop the item for all components, and cancel its waiting jobs. Returns how many jobs were cancelled.
 
-    A running job goes on. Raises Conflict where the item was stopped before.
+    A running job goes on. Raises ItemConflict where the item was stopped before.
     """
     if not repair(registry, by, why).stop(item):
-        raise Conflict(f"{item} is stopped already")
+        raise ItemConflict(f"{item} is stopped already")
     waiting = list(_waiting(registry, item))
     for job_id in waiting:
         registry.coordinator.cancel(job_id, by=by, why=why or "its item was stopped")

@@ -71,7 +71,7 @@ def _submit(registry: Registry, component: Component, run: str) -> Iterator[Subm
 
 
 def _is_in_line(skipped: Submission, item: Item) -> bool:
-    """Whether another child has the item. Otherwise a pause or a lock keeps its lane, which takes no place in line."""
+    """True if another child has the item; else a pause or a lock keeps its lane, and takes no place in line."""
     return skipped.of.endswith(f"/{item.id}")
 
 

@@ -16,7 +16,7 @@ Value = str | int | bool | bytes | datetime | None
 Key = TypeVar("Key", str, int)
 
 AT_ONCE = 500
-"""How many keys a query names at most."""
+"""The most keys that a query names."""
 
 
 class Instant(TypeDecorator[datetime]):

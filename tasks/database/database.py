@@ -48,7 +48,7 @@ from tasks.version import VERSION
 
 ADVISORY_LOCK = 7240731
 DDL_PATIENCE = "30s"
-"""How long a migration waits for table locks of a PostgreSQL, while other users of the tables wait behind it."""
+"""The longest wait of a migration for locks of PostgreSQL; other users of the tables wait behind it."""
 
 SILENCE = {
     "connect_timeout": 10,
@@ -134,7 +134,7 @@ def _patience(url: URL) -> dict[str, int]:
 
 
 def _is_current(connection: Connection, group: Group, claimed: Mapping[str, str]) -> bool:
-    """Whether nothing has to change, so that the process needs no lock."""
+    """True if nothing has to change, so that the process needs no lock."""
     return _version(connection, group) == group.versions()[-1] and claimed.items() <= _noted(connection).items()
 
 

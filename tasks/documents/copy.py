@@ -1,4 +1,4 @@
-"""One version of a document in memory, and its checksum.
+"""A version of a document in memory, and its checksum.
 
 The checksum is the sum of the SHA-256 of all entries, modulo 2**256, as 64 hexadecimal digits. A change costs what it
 changes: the old entry is subtracted and the new one added.
@@ -22,7 +22,7 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One version of a document. `sha`: its checksum. `stale`: there may be a newer one."""
+    """A version of a document. `sha`: its checksum. `stale`: there may be a newer one."""
 
     version: int
     sha: str

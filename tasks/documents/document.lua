@@ -7,17 +7,17 @@
 -- returns asked | committed <version> | stale <fence> <entry> | changed <fence> <entry>; asked again: what became of it
 step.define('document_ask', {}, function(c, args)
   local doc, update = unpack(args)
-  local told = c.P .. 'update:' .. cjson.decode(update).id
-  local known = redis.call('GET', told)
+  local outcome = c.P .. 'update:' .. cjson.decode(update).id
+  local known = redis.call('GET', outcome)
   if known == 'asked' then
     versions.prepare(c, doc)
     versions.commit(c, doc)
   end
-  if known then return redis.call('GET', told) end
-  redis.call('SET', told, 'asked', 'PX', 3600000)
+  if known then return redis.call('GET', outcome) end
+  redis.call('SET', outcome, 'asked', 'PX', 3600000)
   redis.call('RPUSH', c.P .. 'asked:' .. doc, update)
   versions.prepare(c, doc)
-  return redis.call('GET', told)
+  return redis.call('GET', outcome)
 end)
 
 -- Removes silent members, once another has acknowledged: at once a member whose connection is gone, others half a

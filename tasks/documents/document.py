@@ -39,7 +39,7 @@ from tasks.documents.replica_set import ReplicaSet, listen
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One update in a document's history. `at`: seconds since the epoch."""
+    """An update in a document's history. `at`: seconds since the epoch."""
 
     version: int
     at: float

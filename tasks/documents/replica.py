@@ -43,7 +43,7 @@ _PAUSE = 0.5
 _LINGERING = 3.0  # seconds for which the connection of an earlier process may still be open
 
 
-class Subscription(Protocol):
+class PubSub(Protocol):
     """The part of redis-py's PubSub that is used here."""
 
     def subscribe(self, *channels: str) -> None: ...
@@ -60,7 +60,7 @@ class Update(TypedDict):
 
 
 class Replica(StoppableThread):
-    """One member, with its copies in `<root>/<name>`.
+    """A member, with its copies in `<root>/<name>`.
 
     `several`: where another process keeps that folder already, this one takes the name `<name>.2`, and so on.
     """
@@ -76,7 +76,7 @@ class Replica(StoppableThread):
         self._committed = self._prepared = NONE
         self._lock: IO[str] | None = None
         self._trouble = ""
-        self._news: Subscription | None = None
+        self._news: PubSub | None = None
         self._client: object = None
         self._identity_checked = False
         self._acts: dict[bytes, Callable[[int, str, bytes], None]] = {
@@ -187,7 +187,7 @@ class Replica(StoppableThread):
             return
         # redis-py closes the connections of a client that is garbage-collected.
         client = self._client = self.store.connect(self.store.settings.timeout)
-        news: Subscription = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
+        news: PubSub = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
         self._news = news
         own = self.store.key("member", self.document.name, self.member)
         self.store.call(lambda: news.subscribe(self.store.key("replica", self.document.name), own))
@@ -211,7 +211,7 @@ class Replica(StoppableThread):
         self._identity_checked = True
 
     def _shared(self) -> bool:
-        """Whether another connection has subscribed to this member's channel."""
+        """True if another connection has subscribed to this member's channel."""
         own = self.store.key("member", self.document.name, self.member)
         return int(self.store.read("PUBSUB NUMSUB", own)[0][1]) > 1
 
@@ -230,7 +230,7 @@ class Replica(StoppableThread):
         disk = Copies(self._root / self.name, self.document.name)
         version, noted = self._committed.version, self._committed.sha
         copy = disk.read(version, noted)
-        sha, key = copy.sha if copy else "", self.store.key("told", look_id)
+        sha, key = copy.sha if copy else "", self.store.key("answer", look_id)
         answer = dumps([self.member, version, noted, sha])
         self.store.read_many([("RPUSH", key, answer), ("EXPIRE", key, 60)], atomic=True)
         if noted != sha:

@@ -92,7 +92,7 @@ class ReplicaSet:
 def listen(store: Store, request_id: str, seconds: float) -> bytes | None:
     """Wait for the next answer to an update or a look, for a second at most; None where there was none."""
     popped = store.read(
-        "BLPOP", store.key("told", request_id), max(0.01, min(seconds, 1.0, store.settings.timeout / 2))
+        "BLPOP", store.key("answer", request_id), max(0.01, min(seconds, 1.0, store.settings.timeout / 2))
     )
     return popped[1] if popped else None
 

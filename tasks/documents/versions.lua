@@ -38,14 +38,14 @@ function versions.put_out(c, doc, member, why)
 end
 
 -- Wakes the author of an update.
-function versions.wake(c, id, told)
-  redis.call('RPUSH', c.P .. 'told:' .. id, told)
-  redis.call('PEXPIRE', c.P .. 'told:' .. id, 60000)
+function versions.wake(c, id, outcome)
+  redis.call('RPUSH', c.P .. 'answer:' .. id, outcome)
+  redis.call('PEXPIRE', c.P .. 'answer:' .. id, 60000)
 end
 
-local function tell(c, id, told)
-  redis.call('SET', c.P .. 'update:' .. id, told, 'PX', 3600000)
-  versions.wake(c, id, told)
+local function answer(c, id, outcome)
+  redis.call('SET', c.P .. 'update:' .. id, outcome, 'PX', 3600000)
+  versions.wake(c, id, outcome)
 end
 
 function versions.grant_grace(c, doc) redis.call('SET', c.P .. 'grace:' .. doc, 1, 'PX', 1500, 'NX') end
@@ -89,9 +89,9 @@ function versions.prepare(c, doc)
     local seen, updates = {}, {}
     for _, text in ipairs(redis.call('LRANGE', asked, 0, 255)) do
       local update = cjson.decode(text)
-      local told = refusal(c, doc, update, seen)
-      if told then
-        tell(c, update.id, told)
+      local refused = refusal(c, doc, update, seen)
+      if refused then
+        answer(c, update.id, refused)
       else
         for _, change in ipairs(update.changes) do seen[change[1]] = change[4] .. ' ' .. change[2] end
         updates[#updates + 1] = cjson.encode(update)
@@ -130,7 +130,7 @@ local function flip(c, doc, version, sha, updates)
     end
     redis.call('LPUSH', c.P .. 'history:' .. doc, cjson.encode({version = version, at = c.wall, entries = entries,
       fence = update.changes[1][4], who = update.who, why = update.why}))
-    tell(c, update.id, 'committed ' .. version)
+    answer(c, update.id, 'committed ' .. version)
   end
   redis.call('LTRIM', c.P .. 'history:' .. doc, 0, 99)
   versions.point(c, doc, version, sha)

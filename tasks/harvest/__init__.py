@@ -2,6 +2,6 @@
 
 from tasks.harvest.asked import Asked
 from tasks.harvest.harvest import harvest_member
-from tasks.harvest.outcome import Outcome
+from tasks.harvest.outcome import SyncResult
 
-__all__ = ["Asked", "Outcome", "harvest_member"]
+__all__ = ["Asked", "SyncResult", "harvest_member"]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Self
 
-from tasks.catalog.catalog import Failed, Fetched, Wanted
+from tasks.catalog.catalog import Failed, Fetched, Target
 from tasks.harvest.patience import DOUBTFUL, Patience
 from tasks.member_node.client import (
     BUSY_TRIES,
@@ -22,16 +22,16 @@ from tasks.member_node.client import (
 from tasks.settings import Settings
 
 AHEAD = 4
-"""How many objects are in progress for each connection."""
+"""The number of objects in progress for each connection."""
 COMEBACKS = 2
-"""How often an object is fetched again after a silence: the object itself may cause the silence."""
+"""The most times that an object is fetched again after a silence: it may itself cause the silence."""
 A_WHILE = 1.0
 
 
 class Arrival(NamedTuple):
     """The end of an object's tries. `began`, `at`: when the first try began, and when the last one ended."""
 
-    wanted: Wanted
+    wanted: Target
     result: Fetched | Exception
     began: float
     at: float
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
 class Doubted(NamedTuple):
     """A failure that may be the object's fault or the member's. `at`: when it happened."""
 
-    wanted: Wanted
+    wanted: Target
     error: MemberNodeError
     at: float
 
@@ -50,7 +50,7 @@ class Stalled(MemberNodeError):
 
 
 class Fetcher:
-    """Serves one run. `first_error`: the error of the first listed object that failed.
+    """Fetches for one run. `first_error`: the error of the first listed object that failed.
 
     `first_asked_error`: the error of the first failed object that was requested by its pid.
     """
@@ -61,8 +61,8 @@ class Fetcher:
         self._arrived: SimpleQueue[Arrival] = SimpleQueue()
         self._arrived_at = 0.0
         self._back_at = 0.0  # the member answered again after a silence
-        self._again: list[Wanted] = []
-        self._comebacks: Counter[Wanted] = Counter()
+        self._again: list[Target] = []
+        self._comebacks: Counter[Target] = Counter()
         self._doubted: list[Doubted] = []
         self._in_a_row = 0
         self._timeouts = 0  # in a row
@@ -75,7 +75,7 @@ class Fetcher:
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def fetch(self, wanted: Iterable[Wanted]) -> Iterator[Fetched | Failed | None]:
+    def fetch(self, wanted: Iterable[Target]) -> Iterator[Fetched | Failed | None]:
         """Yield the results as they arrive, and None where nothing arrived for a while.
 
         An object that failed because the member fell silent is fetched again. Raises MemberNodeError where the member
@@ -84,7 +84,7 @@ class Fetcher:
         """
         source, in_progress, self._arrived_at = iter(wanted), 0, time.monotonic()
         while True:
-            while in_progress < AHEAD * self._settings.connections and (item := self._following(source)):
+            while in_progress < AHEAD * self._settings.connections and (item := self._next(source)):
                 self._pool.submit(self._work, item)
                 in_progress += 1
             if not in_progress and not self._doubted:
@@ -95,12 +95,12 @@ class Fetcher:
                 yield None
             else:
                 in_progress -= 1
-                yield from self._sort(arrived)
+                yield from self._handle(arrived)
 
-    def _following(self, source: Iterator[Wanted]) -> Wanted | None:
+    def _next(self, source: Iterator[Target]) -> Target | None:
         return self._again.pop() if self._again else next(source, None)
 
-    def _work(self, wanted: Wanted) -> None:
+    def _work(self, wanted: Target) -> None:
         """Runs in a thread of the pool, and always delivers a result or an error."""
         began = time.monotonic()
         try:
@@ -109,7 +109,7 @@ class Fetcher:
             result = error
         self._arrived.put(Arrival(wanted, result, began, time.monotonic()))
 
-    def _try(self, wanted: Wanted) -> Fetched:
+    def _try(self, wanted: Target) -> Fetched:
         pause = self._settings.try_pause
         for _ in range(self._settings.tries - 1):
             try:
@@ -121,7 +121,7 @@ class Fetcher:
                 pause *= 2
         return Fetched(wanted, self._client.system_metadata(wanted.pid))
 
-    def _sort(self, arrived: Arrival) -> Iterator[Fetched | Failed]:
+    def _handle(self, arrived: Arrival) -> Iterator[Fetched | Failed]:
         wanted, result, began, at = arrived
         if isinstance(result, Fetched):
             self._patience.delivered()

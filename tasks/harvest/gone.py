@@ -32,15 +32,15 @@ from tasks.settings import Settings
 logger = logging.getLogger(__name__)
 
 QUESTIONS = 10_000
-"""How many objects a pass asks for at most."""
+"""The most objects that a pass asks for."""
 PORTION = 200
-"""How many answers are checked and noted together."""
+"""The number of answers that are checked and noted together."""
 WITNESSES = 3
 
 
 @dataclass
 class Search:
-    """Serves one pass. `check` raises for a lost lease."""
+    """The search of one pass. `check` raises for a lost lease."""
 
     client: MemberNode
     sightings: Sightings
@@ -71,7 +71,7 @@ class Search:
         return count
 
     def _total(self, until: datetime) -> int | None:
-        """How many objects the member counts before that instant; None where it gives no number."""
+        """The number of objects that the member counts before that instant; None where it gives no number."""
         try:
             return self.patience.ask(lambda: self.client.objects(instants.NEVER, until, 0, 1)).total
         except (MemberRefused, Failing) as error:
@@ -100,7 +100,7 @@ class Search:
         return len(missing)
 
     def _is_sane(self, began: datetime) -> bool:
-        """Whether the member shows an object that it lists."""
+        """True if the member shows an object that it lists."""
         for pid in self.sightings.witnesses(self.member_id, began, WITNESSES):
             try:
                 self.client.system_metadata(pid)

@@ -28,14 +28,14 @@ from typing import Literal
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks import instants
-from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Wanted
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Target
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import silence
 from tasks.harvest.asked import CHANGES, COMPLETE, Asked
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.gone import Search
 from tasks.harvest.listing import Pages
-from tasks.harvest.outcome import STORED, Outcome, bounded, not_synchronizable
+from tasks.harvest.outcome import STORED, SyncResult, bounded, not_synchronizable
 from tasks.harvest.patience import Patience
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
@@ -46,7 +46,7 @@ from tasks.settings import Settings
 logger = logging.getLogger(__name__)
 
 PORTION = 1000
-"""How many objects a run compares with the catalog and fetches at once. It stores them sooner where they are slow."""
+"""The number of objects that a run compares and fetches at once. It stores them sooner where they are slow."""
 BATCH_BYTES = 16 * 1024 * 1024
 STORE_EVERY = 5.0
 PROGRESS_EVERY = 100
@@ -64,7 +64,7 @@ def harvest_member(
     progress: Callable[[int, int], object] = lambda done, total: None,
     check: Callable[[], object] = lambda: None,
     clock: Callable[[], datetime] = instants.now,
-) -> Outcome:
+) -> SyncResult:
     """Fetch the pids that were asked for, whatever their date, then run the pass.
 
     A pid that fails is no failure of the pass. Where there is no pass, the run fails if none of the pids could be had.
@@ -80,20 +80,22 @@ def harvest_member(
         if listed is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
             return not_synchronizable(member_id, asked, str(reason))
-        run = _Run(listed, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
+        run = _Harvest(listed, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
         patience.begin()
-        outcome = run.all(asked)
+        outcome = run.run(asked)
         silence.end(catalog, member_id, fence=fence)
     except Exception as error:
         with suppress(SQLAlchemyError, Superseded):
-            silence.after(error, patience.ever, catalog, member_id, fence=fence, now=clock(), settings=settings)
+            silence.after(
+                error, patience.delivered_once, catalog, member_id, fence=fence, now=clock(), settings=settings
+            )
             catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
         raise
     return outcome
 
 
 @dataclass
-class _Run:
+class _Harvest:
     listed: Member
     client: MemberNode
     catalog: Catalog
@@ -122,28 +124,28 @@ class _Run:
     def sightings(self) -> Sightings:
         return Sightings(self.catalog.engine)
 
-    def all(self, asked: Asked) -> Outcome:
+    def run(self, asked: Asked) -> SyncResult:
         """First the pids: somebody waits for each of them."""
         if asked.pids:
             with Fetcher(self.client, self.settings, self.patience) as self.fetcher:  # its own, since it may be Stalled
-                self.these(asked.pids)
+                self.fetch_pids(asked.pids)
         if asked.kind is not None:
             with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
-                return self.everything(asked.kind)
+                return self.run_pass(asked.kind)
         if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
             raise self.fetcher.first_asked_error
         return self._end(self.listed.last_harvested)
 
-    def these(self, pids: Sequence[str]) -> None:
+    def fetch_pids(self, pids: Sequence[str]) -> None:
         self.ends = dict.fromkeys(pids, "")
         self.total = self.counts["listed"] = len(self.ends)
         try:
-            self._save([Wanted(pid, None) for pid in self.ends], None)
+            self._save([Target(pid, None) for pid in self.ends], None)
         except Stalled as error:
             left = [pid for pid, end in self.ends.items() if not end]
-            self._store([], [Failed(Wanted(pid, None), str(error), None) for pid in left], None)
+            self._store([], [Failed(Target(pid, None), str(error), None) for pid in left], None)
 
-    def everything(self, kind: Literal["increment", "complete"]) -> Outcome:
+    def run_pass(self, kind: Literal["increment", "complete"]) -> SyncResult:
         complete = kind == COMPLETE
         before = self.counts
         self.counts = Counter()
@@ -167,7 +169,7 @@ class _Run:
             self.counts["gone"] = search.gone(began, until)
         self.catalog.finish(self.member_id, kind, fence=self.fence)
         newest = self._newest(until)
-        self._fail_for_nothing()
+        self._raise_if_nothing_was_stored()
         self.counts.update(before)
         outcome = self._end(newest, complete)
         written = self.nodelist.harvested(
@@ -216,7 +218,7 @@ class _Run:
                 elif pid in failing and failing[pid][0] == modified:  # the due ones come after the pages
                     self.counts["postponed"] += failing[pid][1] > self.began
                 else:
-                    wanted.append(Wanted(pid, modified))
+                    wanted.append(Target(pid, modified))
             if cursor.began is not None:
                 self.sightings.saw(self.member_id, latest, cursor.began, fence=self.fence)
             self.counts["listed"] += len(latest)
@@ -230,10 +232,10 @@ class _Run:
         if began is not None:
             self.sightings.saw(self.member_id, named, began, fence=self.fence)
         failing = self.catalog.failing(self.member_id, list(named))
-        new = [Failed(Wanted(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
+        new = [Failed(Target(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
         self._store([], new, None)
 
-    def _save(self, wanted: Iterable[Wanted], cursor: Cursor | None) -> None:
+    def _save(self, wanted: Iterable[Target], cursor: Cursor | None) -> None:
         """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
 
         The cursor stands before the page, so that it may be stored with any part of the page.
@@ -278,12 +280,12 @@ class _Run:
                 return
             self.reports += 1
 
-    def _fail_for_nothing(self) -> None:
+    def _raise_if_nothing_was_stored(self) -> None:
         """A pass that stored nothing and met an error fails with that error."""
         if self.fetcher.first_error is not None and not self.counts["stored"] and not self.counts["unchanged"]:
             raise self.fetcher.first_error
 
-    def _end(self, newest: datetime | None, complete: bool = False) -> Outcome:
+    def _end(self, newest: datetime | None, complete: bool = False) -> SyncResult:
         error = None
         if self.unreadable:
             pid, reason = min(self.unreadable)
@@ -296,4 +298,4 @@ class _Run:
             "last_harvested": newest,
             "pids": bounded(self.ends),
         }
-        return Outcome.model_validate({"member": self.member_id, "outcome": "succeeded", **report, **self.counts})
+        return SyncResult.model_validate({"member": self.member_id, "outcome": "succeeded", **report, **self.counts})

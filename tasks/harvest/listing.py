@@ -38,10 +38,10 @@ from tasks.settings import Settings
 
 PASSES = 5
 MOST_SPOILT = 100
-"""How many entries of a run may be no XML. More of them are a fault of the member, not of entries."""
+"""The most entries of a run that may be no XML. More of them are a fault of the member, not of entries."""
 
 
-class Page(NamedTuple):
+class ListingPage(NamedTuple):
     entries: list[ListedObject]
     cursor: datetime
     total: int
@@ -49,7 +49,7 @@ class Page(NamedTuple):
     unreadable: tuple[UnreadableEntry, ...] = ()
 
 
-class Step(NamedTuple):
+class PageStep(NamedTuple):
     """The way from one page by date to the next."""
 
     low: datetime
@@ -68,11 +68,11 @@ class Pages:
         self._windows = [(floor(since), floor(until))] if floor(since) < floor(until) else []  # the last is next
         self._sliced = True
         self._by_date = True
-        self._step: Step | None = None
+        self._step: PageStep | None = None
         self._spoilt = 0
         self._passed: frozenset[ListedObject] = frozenset()  # entries of the instant at which the last page ended
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Iterator[ListingPage]:
         while self._windows:
             low, high = self._windows.pop()
             listing = self._ask(low, high, 0)
@@ -83,10 +83,10 @@ class Pages:
             else:
                 yield from self._page(low, high, listing)
 
-    def _page(self, low: datetime, high: datetime, listing: Listing) -> Iterator[Page]:
+    def _page(self, low: datetime, high: datetime, listing: Listing) -> Iterator[ListingPage]:
         entries, total, unreadable = listing
         fresh = [entry for entry in entries if entry.modified < high and entry not in self._passed]
-        page = Page(fresh, low, total - sum(entry in self._passed for entry in entries), unreadable)
+        page = ListingPage(fresh, low, total - sum(entry in self._passed for entry in entries), unreadable)
         self._passed = frozenset()
         if listing.number >= total:
             yield page
@@ -104,7 +104,7 @@ class Pages:
             if last < high:
                 seen = sum(entry.modified < last for entry in entries)
                 passed = seen + len(unreadable)
-                self._step = Step(low, last, passed, total - passed)
+                self._step = PageStep(low, last, passed, total - passed)
                 self._passed = frozenset(entries[seen:])
                 self._windows.append((last, high))
         elif not self._sliced:
@@ -163,15 +163,15 @@ class Pages:
                 return Listing(first.entries + rest.entries, rest.total, first.unreadable + rest.unreadable)
         raise error
 
-    def _missed(self, step: Step, listing: Listing) -> bool:
-        """Whether the part just passed holds unseen objects. Asks the member only if the remainder shrank."""
+    def _missed(self, step: PageStep, listing: Listing) -> bool:
+        """True if the part just passed holds unseen objects. Asks the member only if the remainder shrank."""
         if listing.total >= step.remainder:
             return False
         if not self._sliced:  # then no part can be asked for alone
             raise self._malformed("lists neither by date nor in slices")
         return self._ask(step.low, step.high, 0, count=1).total > step.seen
 
-    def _instant(self, low: datetime, high: datetime) -> Iterator[Page]:
+    def _instant(self, low: datetime, high: datetime) -> Iterator[ListingPage]:
         before: set[str] | None = None
         for _ in range(PASSES):
             pids, total = yield from self._offsets(low, high)
@@ -180,8 +180,8 @@ class Pages:
             before = pids
         raise self._malformed(f"keeps changing: {PASSES} passes over one instant, {low}, disagree")
 
-    def _offsets(self, low: datetime, high: datetime) -> Generator[Page, None, tuple[set[str], int | None]]:
-        """One pass: the pids seen, and their total. None for a total that changed on the way."""
+    def _offsets(self, low: datetime, high: datetime) -> Generator[ListingPage, None, tuple[set[str], int | None]]:
+        """Page through the instant once. Returns the pids and their total; None for a total that changed on the way."""
         pids: set[str] = set()
         start, total, before = 0, None, list[ListedObject]()
         while True:
@@ -196,7 +196,7 @@ class Pages:
             if listing.entries and listing.entries == before:
                 raise self._malformed(f"lists the same {len(before)} objects from start={start} as before")
             total, before = listing.total, listing.entries
-            yield Page([entry for entry in before if entry.modified < high], low, total, listing.unreadable)
+            yield ListingPage([entry for entry in before if entry.modified < high], low, total, listing.unreadable)
             pids.update(entry.pid for entry in before)
             pids.update(f"{start} {place}" for place, _ in enumerate(listing.unreadable))
             start += listing.number

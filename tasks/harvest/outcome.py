@@ -13,7 +13,7 @@ _WORDS = 300
 _BYTES = 64 * 1024
 
 
-class Outcome(BaseModel):
+class SyncResult(BaseModel):
     """The counts of a run. `unchanged`: already stored. `postponed`: failed before, and left to a later run.
 
     `gone`: deleted by the member, as a complete pass found. `unreadable`: entries of the listing that were left out.
@@ -39,9 +39,9 @@ class Outcome(BaseModel):
     """For each requested pid: STORED, or why not. The catalog has those for which there was no room."""
 
 
-def not_synchronizable(member: str, asked: Asked, reason: str) -> Outcome:
+def not_synchronizable(member: str, asked: Asked, reason: str) -> SyncResult:
     ends = bounded(dict.fromkeys(asked.pids, reason))
-    return Outcome(member=member, outcome="not synchronizable", reason=reason, pids=ends)
+    return SyncResult(member=member, outcome="not synchronizable", reason=reason, pids=ends)
 
 
 def bounded(ends: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How long one run waits for a member that fell silent.
+"""Bounds the time for which a run waits for a member that fell silent.
 
 A run waits up to MOST seconds for a member that was delivering a moment ago. The waits of a run use up a credit, which
 begins at MOST and grows with the time in which the member delivers. There is no wait for a member that delivered
@@ -22,7 +22,7 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 0.4
 
 
 class Patience:
-    """Serves one run."""
+    """The patience of one run."""
 
     def __init__(self, client: MemberNode, settings: Settings) -> None:
         self._client, self._settings = client, settings
@@ -30,15 +30,15 @@ class Patience:
         self._left = MOST
         self._delivered: float | None = None
         """When the member delivered last; None: not since its last silence."""
-        self.ever = False
-        """Whether the member has delivered anything in this run."""
+        self.delivered_once = False
+        """In this run."""
 
     def delivered(self) -> None:
         now = time.monotonic()
         if self._delivered is not None:
             self._left = min(MOST, self._left + now - self._delivered)
         self._delivered = now
-        self.ever = True
+        self.delivered_once = True
 
     def begin(self) -> None:
         """Ping the member, with little time for the answer. Raises MemberNodeError where there is none."""
@@ -70,7 +70,7 @@ class Patience:
                 return answer
 
     def _is_back(self, error: MemberNodeError) -> bool:
-        """Whether the member was silent and answers again. Raises the error where it stays silent."""
+        """True if the member was silent and answers again. Raises the error where it stays silent."""
         try:
             return self._delivered is not None and self.outlast(error)
         except MemberNodeError:

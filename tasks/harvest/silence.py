@@ -36,13 +36,20 @@ def silence(catalog: Catalog, member: str) -> Silence | None:
 
 
 def after(
-    error: Exception, ever: bool, catalog: Catalog, member: str, *, fence: int, now: datetime, settings: Settings
+    error: Exception,
+    delivered: bool,
+    catalog: Catalog,
+    member: str,
+    *,
+    fence: int,
+    now: datetime,
+    settings: Settings,
 ) -> None:
-    """Note a silence, or its end, after a failed run. `ever`: the member delivered something in it: it is not silent.
+    """Note a silence, or its end, after a failed run. `delivered`: the member sent something in it.
 
     The member is left alone for as long as it has been silent, plus half of `failure_delay`. So the time doubles.
     """
-    if ever:
+    if delivered:
         end(catalog, member, fence=fence)
     elif isinstance(error, UNANSWERED):
         known = silence(catalog, member)

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Processes:
     """The processes to run. `flower`: its port on loopback; None: no Flower."""
 
     data: Path
@@ -62,7 +62,7 @@ class Machine:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: Processes,
         extra: Mapping[str, str] | None = None,
         tell: Callable[[str], object] = lambda sentence: None,
     ) -> None:
@@ -233,7 +233,7 @@ def stop_signals() -> Iterator[Event]:
             signal.signal(number, handler)
 
 
-def run(wanted: Wanted, document: Path | None = None) -> None:
+def run(wanted: Processes, document: Path | None = None) -> None:
     """Run until a signal. `document`: a nodelist to import first."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
     environment.refuse_anothers()
@@ -250,7 +250,7 @@ def run(wanted: Wanted, document: Path | None = None) -> None:
     with stop_signals() as stop, Machine(wanted, tell=click.echo) as machine:
         for line in machine.announcement():
             click.echo(line)
-        for warning in (*machine.warnings(), *(() if settings.ldap_url else _misgivings(store))):
+        for warning in (*machine.warnings(), *(() if settings.ldap_url else _nodelist_warnings(store))):
             click.secho(f"warning: {warning}", fg="yellow", err=True)
         while len(machine.nodes()) < wanted.nodes and not stop.wait(0.2):
             machine.step()
@@ -260,7 +260,7 @@ def run(wanted: Wanted, document: Path | None = None) -> None:
     click.echo("stopped")
 
 
-def _misgivings(store: XmlStore) -> Iterator[str]:
+def _nodelist_warnings(store: XmlStore) -> Iterator[str]:
     try:
         states = store.read().states.values()
     except NodelistUnreadable as error:

@@ -13,9 +13,9 @@ from tasks.settings import Settings
 
 
 class Check(NamedTuple):
-    what: str
-    fine: bool
-    says: str
+    name: str
+    ok: bool
+    detail: str
     member: Member | None = None
     """Only in the check of the description: the member found there."""
 

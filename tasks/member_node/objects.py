@@ -35,7 +35,7 @@ class SpoiltListing(Unreadable):
 
 
 class Listing(NamedTuple):
-    """One answer to a listing: some of the `total` entries that match."""
+    """An answer to a listing: some of the `total` entries that match."""
 
     entries: list[ListedObject]
     total: int

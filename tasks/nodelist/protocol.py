@@ -15,7 +15,7 @@ DATES = ("last_harvested", "last_complete_harvest")
 
 
 class Dates(NamedTuple):
-    """Until when a member was harvested, by increments and by complete passes. None: the nodelist does not say."""
+    """The dates until which a member was harvested, by increments and by complete passes. None: not named."""
 
     last_harvested: datetime | None = None
     last_complete: datetime | None = None

@@ -15,7 +15,7 @@ from tasks.documents.document import Document
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import member_value
 from tasks.nodelist.protocol import DATES, SOON
-from tasks.nodelist.stores import Found, Listed, State, Token
+from tasks.nodelist.stores import Listed, State, StoredMembers, Token
 
 ListedJson = dict[str, JsonValue]
 """A Listed as JSON."""
@@ -97,7 +97,7 @@ def state_of(note: Note | None) -> State | None:
 
 
 def has(note: Note | None, wanted: Listed | None) -> bool:
-    """Whether the store has the wanted value, or its own form of it, and no other is about to be written."""
+    """True if the store has the wanted value, or its own form of it, and no other is about to be written."""
     value = json_of(wanted)
     if note is None:
         return wanted is None
@@ -105,7 +105,7 @@ def has(note: Note | None, wanted: Listed | None) -> bool:
 
 
 def differs(sighting: Sighting) -> bool:
-    """Whether the store has another value than it was last seen to have."""
+    """True if the store has another value than it was last seen to have."""
     note, state = sighting
     return (state and json_of(state.listed)) != (note and note["listed"])
 
@@ -179,7 +179,7 @@ def doubtful(note: Note | None, run: str, ours: Listed | None) -> set[str]:
 
 
 def compared(
-    before: Mapping[str, str], after: Mapping[str, str], stored: Found, run: str
+    before: Mapping[str, str], after: Mapping[str, str], stored: StoredMembers, run: str
 ) -> tuple[dict[str, Sighting], dict[str, Note | None]]:
     """Two results. First, sightings that differ from the note, or whose note is of another run of Redis or has intents.
     Second, notes that somebody changed while the store was read.
@@ -200,6 +200,6 @@ def compared(
 
 
 def _settled(text: str | None, state: State | None, run: str) -> bool:
-    """Whether the member is as last seen, with no write intended. Compares texts, since most are settled."""
+    """True if the member is as last seen, with no write intended. Compares texts, since most are settled."""
     listed = text_of(state and json_of(state.listed))
     return text is not None and text.startswith(f'{{"intents":[],"listed":{listed},"run":"{run}",')

@@ -30,14 +30,14 @@ class Listed(BaseModel):
 
 
 class State(NamedTuple):
-    """One member as the store has it."""
+    """A member as the store has it."""
 
     listed: Listed
     token: Token | None = None
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredMembers:
     """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are.
 
     `problems`: a sentence about each entry that was left out.
@@ -72,7 +72,7 @@ class Write(NamedTuple):
     whole: bool = False
 
 
-Outcome = State | NodelistStoreRefused | Outdated | None
+WriteOutcome = State | NodelistStoreRefused | Outdated | None
 """The member as it is after a write; or why there was none."""
 
 
@@ -81,17 +81,17 @@ class NodelistStore(Protocol):
 
     name: str
     keeps_approval: bool
-    """Whether the store has a place for members that are not approved."""
+    """True if the store has a place for members that are not approved."""
     at_once: int
-    """How many members one `write` is to bring: many for a store that is written as a whole."""
+    """The number of members that one `write` brings: many for a store that is written as a whole."""
 
-    def read(self) -> Found:
+    def read(self) -> StoredMembers:
         """All members. A warning names each bad entry."""
         ...
 
     def read_one(self, member_id: str) -> State | None: ...
 
-    def write(self, writes: Mapping[str, Write]) -> Mapping[str, Outcome]: ...
+    def write(self, writes: Mapping[str, Write]) -> Mapping[str, WriteOutcome]: ...
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
         """The list that a node-list document asks for. None: the document has become the store itself."""

@@ -15,14 +15,14 @@ from tasks.documents.atomic_file import replace
 from tasks.member_node import safe_xml
 from tasks.nodelist.protocol import Dates
 from tasks.nodelist.stores import (
-    Found,
     Listed,
     NodelistStoreAway,
     NodelistStoreRefused,
-    Outcome,
     Outdated,
     State,
+    StoredMembers,
     Write,
+    WriteOutcome,
 )
 from tasks.nodelist.xml_format import Parsed, parse_nodelist, put_dates, put_member, read_nodelist, serialized
 
@@ -44,10 +44,10 @@ class XmlStore:
         self._last: tuple[bytes, Parsed] | None = None
         self._warned: set[str] = set()
 
-    def read(self) -> Found:
+    def read(self) -> StoredMembers:
         parsed = self._parsed()
         states = {member.identifier: State(Listed(member=member)) for member in parsed.members}
-        return Found(states, frozenset(parsed.bad), tuple(parsed.problems))
+        return StoredMembers(states, frozenset(parsed.bad), tuple(parsed.problems))
 
     def read_one(self, member_id: str) -> State | None:
         members = self.read()
@@ -55,7 +55,7 @@ class XmlStore:
             raise NodelistStoreRefused(f"{self.name}: its entry cannot be understood")
         return members.states.get(member_id)
 
-    def write(self, writes: Mapping[str, Write]) -> dict[str, Outcome]:
+    def write(self, writes: Mapping[str, Write]) -> dict[str, WriteOutcome]:
         try:
             with self._locked():
                 parsed, self._last = self._parsed(), None  # until the file is written, `parsed` is ahead of it

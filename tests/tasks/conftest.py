@@ -13,7 +13,7 @@ import pytest
 from examples.demo.member_server import MemberServer
 from tasks import instants
 from tasks.catalog.catalog import Catalog
-from tasks.harvest import Asked, Outcome, harvest_member
+from tasks.harvest import Asked, SyncResult, harvest_member
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory, Record
@@ -111,7 +111,7 @@ class Federation:
     def with_settings(self, **changed: Any) -> "Federation":
         return replace(self, settings=self.settings.model_copy(update=changed))
 
-    def harvest(self, pids: Sequence[str] | None = None, complete: bool = False, **given: Any) -> Outcome:
+    def harvest(self, pids: Sequence[str] | None = None, complete: bool = False, **given: Any) -> SyncResult:
         """Of every change, unless `pids`, `complete` or `asked` says otherwise."""
         settings = given.setdefault("settings", self.settings)
         given.setdefault("fence", next(self.fences))

@@ -1,5 +1,5 @@
-"""One connection to an LDAP server: it searches and writes, verifies TLS, bounds every call in time, and turns what the
-server refuses into our errors. The first call opens it.
+"""Connects to an LDAP server at the first call: searches, writes, verifies TLS, bounds every call in time, and turns
+the server's refusals into our errors.
 
 After an error the next call opens another. If the server hung up while the connection was idle, the call is repeated
 once on a new one. That is safe: searches may be repeated, and a repeated write is conditional and can only conflict.

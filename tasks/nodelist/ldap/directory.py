@@ -25,10 +25,10 @@ from tasks.nodelist.ldap.errors import LdapConflict, LdapRefused, LdapUnreachabl
 from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, changes, kind, rdn, weight
 from tasks.settings import Settings
 
-__all__ = ["Directory", "LdapConflict", "LdapEntry", "LdapRefused", "LdapUnreachable", "Reading", "Record"]
+__all__ = ["Contents", "Directory", "LdapConflict", "LdapEntry", "LdapRefused", "LdapUnreachable", "Record"]
 
 LOOKS = 5
-"""How often the directory looks at a member that keeps changing."""
+"""The most times that the directory looks at a member that keeps changing."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Contents:
     records: dict[str, Record] = field(default_factory=dict)
     """By member id."""
     problems: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Directory:
     def close(self) -> None:
         self._connection.close()
 
-    def read(self) -> Reading:
+    def read(self) -> Contents:
         """Every member, approved or not, and a problem for every bad entry."""
         self._connection.begin()
         try:
@@ -83,7 +83,7 @@ class Directory:
         states = {path: entry.csn for path, entry in entries.items()}
         moved = {path[:1] for path in states.keys() | stamps.keys() if states.get(path) != stamps.get(path)}
         whole = _by_member({path: entry for path, entry in entries.items() if path[:1] not in moved})
-        reading = Reading()
+        reading = Contents()
         for top in sorted(moved):
             settled = self._settled(top)
             if settled is None:
@@ -102,7 +102,7 @@ class Directory:
         entries = self._settled(top)
         if entries is None:
             raise LdapRefused(self._dn(top), (), "it kept changing while it was read")
-        reading = Reading()
+        reading = Contents()
         for found in _by_member(entries).values():
             self._take(found, reading)
         if reading.problems or reading.records.keys() - {member_id}:
@@ -195,7 +195,7 @@ class Directory:
             return {}
         return None
 
-    def _take(self, entries: dict[Path, LdapEntry], reading: Reading) -> None:
+    def _take(self, entries: dict[Path, LdapEntry], reading: Contents) -> None:
         """Add the member to the records, or to the problems."""
         top = min(entries, key=len)
         node = entries[top].attributes

@@ -225,7 +225,7 @@ def _placed(
 def _restrictions(
     member: Member, above: Path, service: Service, known: Mapping[Path, Attributes]
 ) -> dict[Path, dict[str, tuple[str, ...]]]:
-    """One entry for each method: it holds all subjects of that method."""
+    """Make an entry for each method, with all subjects of that method."""
     there = {folded(_one(entry, METHOD) or ""): path for path, entry in _of(known, RESTRICTION, above)}
     entries: dict[Path, dict[str, tuple[str, ...]]] = {}
     for restriction in service.restrictions:

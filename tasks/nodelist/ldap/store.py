@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tasks.nodelist.ldap.directory import Directory, LdapEntry, Record
 from tasks.nodelist.stores import (
-    Found,
     Listed,
     NodelistStoreAway,
     NodelistStoreRefused,
-    Outcome,
     Outdated,
     State,
+    StoredMembers,
     Write,
+    WriteOutcome,
 )
 from tasks.nodelist.xml_format import read_nodelist
 from tasks.settings import Settings
@@ -33,7 +33,7 @@ class LdapStore:
         self._one_at_a_time = threading.Lock()
         self._named: set[str] = set()
 
-    def read(self) -> Found:
+    def read(self) -> StoredMembers:
         try:
             with self._one_at_a_time:
                 reading = self._directory.read()
@@ -45,15 +45,15 @@ class LdapStore:
                 logger.warning("nodelist in LDAP: %s; left out", line)
         states = {member_id: _state(record) for member_id, record in reading.records.items()}
         problems = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
-        return Found(states, frozenset(reading.bad), tuple(problems))
+        return StoredMembers(states, frozenset(reading.bad), tuple(problems))
 
     def read_one(self, member_id: str) -> State | None:
         with self._one_at_a_time:
             record = self._directory.read_one(member_id)
         return None if record is None else _state(record)
 
-    def write(self, writes: Mapping[str, Write]) -> dict[str, Outcome]:
-        outcomes: dict[str, Outcome] = {}
+    def write(self, writes: Mapping[str, Write]) -> dict[str, WriteOutcome]:
+        outcomes: dict[str, WriteOutcome] = {}
         for member_id, write in writes.items():
             try:
                 outcomes[member_id] = self._write(member_id, *write)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.batches import Conflict, Item, ItemLost, UnknownItem, Wanted
+from tasks.batches import Item, ItemConflict, ItemLost, UnknownItem, Wanted
 from tasks.batches.repair import Repair
 from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
@@ -63,7 +63,7 @@ def test_a_restart_that_makes_no_sense_is_refused(
     store: Store, repair: Repair, events: list[str], kind: str | None, says: str
 ) -> None:
     store.add("B1-RT1", *events)
-    with pytest.raises(Conflict, match=says):
+    with pytest.raises(ItemConflict, match=says):
         repair.restart("B1-RT1", kind)
     assert store.live("B1-RT1") == events
     with pytest.raises(UnknownItem):
@@ -104,7 +104,7 @@ def test_a_repair_is_refused_while_somebody_works_on_the_item(store: Store, repa
     busy = replace(repair, at_work=lambda item: "Checker works on it")
     store.add("B1-RT1", "In", "-A")
     for act in (lambda: busy.restart("B1-RT1"), lambda: busy.remove("B1-RT1", "A"), lambda: busy.add("B1-RT1", "A")):
-        with pytest.raises(Conflict, match="Checker works on it"):
+        with pytest.raises(ItemConflict, match="Checker works on it"):
             act()
     assert store.live("B1-RT1") == ["In", "-A"]
     assert [one.type for one in busy.restart("B1-RT1", dry_run=True)] == ["A"]
@@ -121,5 +121,5 @@ def test_events_are_added_and_removed_by_hand_and_an_item_is_stopped(store: Stor
     assert not store.items.query(Wanted().unless_stopped()).items
     repair.remove("B1-RT1", "Manually_stopped")
     assert store.items.query(Wanted().unless_stopped()).items
-    with pytest.raises(Conflict, match="no event"):
+    with pytest.raises(ItemConflict, match="no event"):
         repair.remove("B1-RT1", "Manually_stopped")

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tasks.batches import Conflict, Items, NewEvent, Wanted
+from tasks.batches import ItemConflict, Items, NewEvent, Wanted
 from tasks.batches.round_trips import approve, deliver
 from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
@@ -106,12 +106,12 @@ def test_the_highest_flagged_round_trip_is_approved(store: Store) -> None:
         [FLAGGED, "-" + APPROVED], [FLAGGED, "-" + APPROVED], [], [FLAGGED, APPROVED], ["-" + APPROVED, STOPPED],
     ]  # fmt: skip
     assert store.items.events("B1-RT4")[-1].agent == "operator-ann"
-    with pytest.raises(Conflict, match="B1-RT4 is approved already"):
+    with pytest.raises(ItemConflict, match="B1-RT4 is approved already"):
         approve(store.items, "B1", by="ann")
 
 
 def test_nothing_is_approved_where_nothing_is_flagged(store: Store) -> None:
     store.add("B1-RT1", "-" + FLAGGED)
-    with pytest.raises(Conflict, match="no round trip"):
+    with pytest.raises(ItemConflict, match="no round trip"):
         approve(store.items, "B1", by="ann")
     assert store.live("B1-RT1") == ["-" + FLAGGED]

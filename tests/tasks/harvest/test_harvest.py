@@ -7,7 +7,7 @@ import pytest
 
 from examples.demo.member_server import Reply, Request, system_metadata
 from tasks import instants
-from tasks.catalog.catalog import Wanted
+from tasks.catalog.catalog import Target
 from tasks.harvest.fetcher import AHEAD, Fetcher
 from tasks.harvest.patience import Patience
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
@@ -183,10 +183,10 @@ def test_memory_does_not_grow_with_the_number_of_objects(federation: Federation)
 def test_only_a_bounded_number_of_objects_is_in_hand_at_once(federation: Federation) -> None:
     asked: list[str] = []
 
-    def endless() -> Iterator[Wanted]:
+    def endless() -> Iterator[Target]:
         while True:
             asked.append("doi:10.5/000000")
-            yield Wanted(asked[-1], None)
+            yield Target(asked[-1], None)
 
     federation.server.fill(1)
     with (

@@ -11,7 +11,7 @@ import pytest
 from examples.demo import member_server
 from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks import instants
-from tasks.harvest.listing import Page, Pages
+from tasks.harvest.listing import ListingPage, Pages
 from tasks.harvest.patience import Patience
 from tasks.member_node.client import Failing, Malformed, MemberNode, MemberRefused, MemberTimedOut
 from tasks.settings import Settings
@@ -20,12 +20,12 @@ from tests.tasks.conftest import at
 MS = timedelta(milliseconds=1)
 
 
-def pages(server: MemberServer, settings: Settings) -> Iterator[Page]:
+def pages(server: MemberServer, settings: Settings) -> Iterator[ListingPage]:
     with MemberNode(server.member, settings) as client:
         yield from Pages(client, at(-10), at(100_000), settings, Patience(client, settings))
 
 
-def pids(pages: Iterator[Page]) -> set[str]:
+def pids(pages: Iterator[ListingPage]) -> set[str]:
     return {entry.pid for page in pages for entry in page.entries}
 
 

@@ -9,7 +9,7 @@ import pytest
 from tasks import instants
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
-from tasks.nodelist.stores import Listed, NodelistStoreAway, Outcome, Outdated, State, Write
+from tasks.nodelist.stores import Listed, NodelistStoreAway, Outdated, State, Write, WriteOutcome
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.nodelist.xml_store import NodelistUnreadable, XmlStore
 from tests.tasks.conftest import SAMPLES, at, in_threads
@@ -37,7 +37,7 @@ def member(store: XmlStore, member_id: str) -> Member:
     return state.listed.member
 
 
-def changed(store: XmlStore, member_id: str, **fields: Any) -> Outcome:
+def changed(store: XmlStore, member_id: str, **fields: Any) -> WriteOutcome:
     """The outcome of a write of these fields."""
     base = State(Listed(member=member(store, member_id)))
     wanted = Listed(member=base.listed.member.model_copy(update=fields))
