@@ -10,7 +10,7 @@ from coordinator import Locked, StoreUnavailable, Submission, current_job
 from tasks import instants
 from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.documents.document import Document
-from tasks.harvest.asked import COMPLETE, INCREMENT, Asked, texts
+from tasks.harvest.asked import INCREMENT, Asked, texts
 from tasks.harvest.harvest import harvest_member
 from tasks.harvest.outcome import SyncResult, not_synchronizable
 from tasks.harvest.silence import silence
@@ -24,20 +24,15 @@ coordinator.schedule_source(entries)
 
 
 @app.task(name=SYNC, throws=(MemberNodeError,))  # a member's error is one line in the log, and no traceback
-def sync_member_node(
-    member_id: str, pids: list[str] | None = None, complete: bool = False, asked: Sequence[str] = ()
-) -> dict[str, JsonValue]:
+def sync_member_node(member_id: str, asked: Sequence[str] = (INCREMENT,)) -> dict[str, JsonValue]:
     """Harvest a member's changes, and at last write its dates to the nodelist.
 
-    `asked`: the united requests of several submits, as `tasks.harvest.asked` reads them. A plain call names `pids`, to
-    fetch only these objects, or `complete`, to list the member from its beginning.
+    `asked`: the united requests of several submits, as `tasks.harvest.asked` reads them.
 
     A job of the member's lane uses its own lease. A plain call takes the lock itself; where the member is locked, the
     call ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
     """
-    kind = None if pids is not None else COMPLETE if complete else INCREMENT
-    request = Asked.of(asked) if asked else Asked(kind, tuple(pids or ()))
-    job = current_job()
+    request, job = Asked.of(asked), current_job()
     if job and lane_of(member_id) in job.keys:
         return _synchronize(member_id, request, job.fence, job.check, job.progress)
     try:

@@ -196,7 +196,7 @@ class _Harvest:
         return None if newest is None else instants.floor(newest)
 
     def _since(self, kind: str, started_from: datetime) -> tuple[datetime, datetime | None]:
-        """The date to list from, and when the pass began, if it is one that notes what it sees."""
+        """The date to list from, and when the pass began, if it is complete."""
         cursor = self.catalog.cursor(self.member_id, kind)
         if cursor is not None and cursor.started_from == started_from:
             return cursor.position, cursor.began

@@ -3,7 +3,6 @@
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -241,21 +240,3 @@ def test_a_bad_entry_in_a_document_is_left_as_committed_and_taken_in_once_mended
         lists.nodelist.refresh()
         assert lists.listed(A).member == river_with(state="down", last_harvested=day(3))
         lists.agree()
-
-
-def test_a_document_that_cannot_be_read_changes_nothing_though_an_older_one_could(
-    redis_server: RedisServer, prefix: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "nodelist.xml"
-    path.write_bytes(write_nodelist([RIVER]))
-    with over_xml(path, redis_server.url(0), prefix, tmp_path) as lists:
-        lists.nodelist.refresh()
-        lists.outside_adds(river_with(identifier=B))
-        lists.writer("two", "two").refresh()
-        path.write_text(path.read_text()[:200])
-        with pytest.raises(NodelistStoreAway, match="no node list"):
-            lists.nodelist.refresh()
-        assert lists.nodelist.listed().keys() == {A, B}
-        with suppress(NodelistStoreAway):
-            lists.writer("three", "two").refresh()
-        assert lists.nodelist.listed().keys() == {A, B}

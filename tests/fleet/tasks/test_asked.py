@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from celery import signature
 
 from examples.demo.member_server import MemberServer, Request, failure
 from tasks import instants
@@ -92,24 +91,6 @@ def test_who_asks_for_an_object_hears_that_it_is_stored_though_the_increment_bes
         member.hook = no_listing
     assert service.ended("every").state == "failed"
     assert told(done.result()) == f"{A}: old is stored"
-
-
-def test_a_job_that_waits_since_the_version_before_does_what_it_meant(service: Service, member: MemberServer) -> None:
-    task = "tasks.sync.sync_member_node"
-    before = [
-        (signature(task, (A,)), {"merge_args": {"pids": None}}),
-        (signature(task, (A,)), {"merge_args": {"pids": ["old"]}}),
-        (signature(task, (A,), {"complete": True}), {"merge_args": {"pids": None}}),
-    ]
-    results = []
-    for number, (given, options) in enumerate(before):
-        member.put(f"new{number}", instants.parse(f"2002-01-0{number + 1}T00:00:00Z"))
-        job_id = service.coordinator.submit(LANE, given, job_id=f"j{number}", when_busy="defer", **options).job_id
-        results.append(service.ended(job_id).result)
-    kinds = [(one["outcome"], one["complete"], one["listed"], one["pids"]) for one in results]
-    assert kinds[0][::2] == ("succeeded", 5)
-    assert kinds[1:] == [("succeeded", False, 1, {"old": "stored"}), ("succeeded", True, 9, {})]
-    assert service.pids(A) == member.pids
 
 
 def test_a_complete_pass_can_be_asked_for_and_a_mistyped_pid_forgotten(service: Service, member: MemberServer) -> None:

@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect
 
 from tasks.batches import Failure, ItemLost, Items, Report, UnknownItem, Wanted
-from tasks.batches.schema import metadata
-from tasks.catalog.catalog import Catalog
-from tasks.settings import Settings
 from tests.tasks.batches.conftest import Store, finished_at_once, new_event
-from tests.tasks.catalog.test_catalog import M, fetched
 from tests.tasks.conftest import IN_BOTH, at
 
 PAIRS = 40
@@ -152,17 +147,3 @@ def test_an_orphan_is_kept_once_and_is_no_event(store: Store) -> None:
     (kept,) = store.items.orphans("B1-RT1")
     assert (kept["component"], kept["fence"], Report.from_json(str(kept["report"])).found) == ("A", event.fence, 1)
     assert store.live("B1-RT1") == []
-
-
-@IN_BOTH
-def test_a_database_of_before_is_migrated_with_its_content(settings: Settings) -> None:
-    catalog = Catalog(settings)
-    catalog.store(M, fence=1, fetched=fetched(["p1"]), now=at(0))
-    assert not inspect(catalog.engine).has_table("items")
-    items = Items(settings)
-    assert {*metadata.tables} <= {*inspect(items.engine).get_table_names()}
-    items.register("B1-RT1")
-    assert Items(settings).item("B1-RT1").id == "B1-RT1"
-    assert [row["pid"] for row in catalog.objects(M)] == ["p1"]
-    items.engine.dispose()
-    catalog.engine.dispose()

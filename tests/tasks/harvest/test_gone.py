@@ -7,7 +7,6 @@ import pytest
 
 from examples.demo.member_server import Reply, Request, failure, listing
 from tasks import instants
-from tasks.catalog.catalog import Cursor
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import gone
 from tasks.member_node.client import Failing
@@ -96,15 +95,6 @@ def test_a_pass_that_was_interrupted_and_resumed_is_one_pass(federation: Federat
     assert gone_of(federation) == {"doi:10.5/000010", "doi:10.5/000400"}
     assert len(asked_of(seen) - gone_of(federation)) <= gone.WITNESSES  # not what the first part had seen
     assert federation.harvest(complete=True).gone == 1
-
-
-def test_a_pass_whose_first_part_noted_nothing_marks_nothing(federation: Federation) -> None:
-    harvested(federation, 450)
-    complete = federation.member.last_complete_harvest or instants.NEVER
-    older_version = Cursor("complete", complete, at(300))
-    federation.catalog.store(federation.member_id, fence=next(federation.fences), cursor=older_version, now=at(999))
-    assert federation.harvest(complete=True).gone == 0
-    assert federation.harvest(complete=True).gone == 2
 
 
 def fewer(federation: Federation, count: int) -> Callable[[Request], Reply | None]:
