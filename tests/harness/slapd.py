@@ -108,6 +108,15 @@ class SlapdServer:
         """As the coordinators' account, without TLS."""
         return Settings(**(self.account | given))
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The same account, as the environment names it."""
+        return {
+            "TASKS_LDAP_URL": self.url,
+            "TASKS_LDAP_BIND_DN": f"cn=coordinator,{BASE}",
+            "TASKS_LDAP_PASSWORD": "coordinator",
+        }
+
     def load(self, *ldifs: str, checked: bool = True) -> None:
         """Into the stopped server's database, past the access rules; past the schema too where it is not `checked`."""
         argv = [program("slapadd"), "-q", "-f", str(self.configuration), *([] if checked else ["-s"])]

@@ -111,6 +111,10 @@ class Federation:
     def with_settings(self, **changed: Any) -> "Federation":
         return replace(self, settings=self.settings.model_copy(update=changed))
 
+    def patient(self, **changed: Any) -> "Federation":
+        """The same, where a busy machine makes no answer late."""
+        return self.with_settings(read_timeout=30, request_timeout=60, **changed)
+
     def harvest(self, pids: Sequence[str] | None = None, complete: bool = False, **given: Any) -> SyncResult:
         """Of every change, unless `pids`, `complete` or `asked` says otherwise."""
         settings = given.setdefault("settings", self.settings)

@@ -1,5 +1,6 @@
 """The service of the tests: workers of `tasks`, member nodes on loopback, a Redis and a catalog of their own."""
 
+import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,6 +107,17 @@ class Service:
         wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
         store.close()
         self.catalog.engine.dispose()
+
+
+def errands_of(node: psutil.Process) -> psutil.Process:
+    """The node's warden of errands, which keeps the nodelist."""
+    (warden,) = (one for one in node.children(recursive=True) if "coordinator.warden.errands" in one.cmdline())
+    return warden
+
+
+def fill_disk(process: psutil.Process, full: bool = True) -> None:
+    """The process can write no more than ten bytes a file; or as much as before."""
+    process.rlimit(resource.RLIMIT_FSIZE, (10 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def begun(argv: list[str], launcher: Sequence[str], env: dict[str, str], log: IO[bytes]) -> Process:

@@ -16,7 +16,7 @@ from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.ldap.schema import TIMES
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.redis import RedisServer
-from tests.harness.slapd import BASE, SlapdServer, dn
+from tests.harness.slapd import SlapdServer, dn
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import river_with
 
@@ -24,15 +24,6 @@ A, B, C = "urn:node:mnA", "urn:node:mnB", "urn:node:mnC"
 PLAIN = river_with(base_url="http://127.0.0.1:9")
 EVEN = Schedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 ODD = Schedule(sec="1/2", min="0-59", hour="0-23", mday="?", mon="1-12", wday="*", year="2000-2099")
-
-
-def environ_of(slapd: SlapdServer) -> dict[str, str]:
-    return {
-        "TASKS_LDAP_URL": slapd.url,
-        "TASKS_LDAP_BIND_DN": f"cn=coordinator,{BASE}",
-        "TASKS_LDAP_PASSWORD": "coordinator",
-        "TASKS_REFRESH_INTERVAL": "3600",
-    }
 
 
 @pytest.fixture
@@ -46,7 +37,7 @@ def directory(slapd: SlapdServer) -> Iterator[Directory]:
 
 @pytest.fixture
 def fleet(slapd: SlapdServer, directory: Directory, own_redis: RedisServer, tmp_path: Path) -> Iterator[Service]:
-    with Service(own_redis, tmp_path, list[MemberServer](), **environ_of(slapd)) as service:
+    with Service(own_redis, tmp_path, list[MemberServer](), **slapd.environ, TASKS_REFRESH_INTERVAL="3600") as service:
         service.node("one", 1)
         service.node("two", 1)
         yield service

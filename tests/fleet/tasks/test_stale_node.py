@@ -1,7 +1,6 @@
 """A node whose copy of the nodelist may be older than the others' takes no sync."""
 
 import json
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -9,42 +8,26 @@ from threading import Event
 import psutil
 import pytest
 
-from examples.demo.member_server import MemberServer, Reply, Request
+from examples.demo.member_server import Reply, Request
 from tasks.documents.document import Document
-from tests.fleet.tasks.service import Service
+from tests.fleet.tasks.conftest import A, B, Members
+from tests.fleet.tasks.service import Service, errands_of, fill_disk
 from tests.harness.command import told
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
-A, B = "urn:node:mnA", "urn:node:mnB"
-
-
-@pytest.fixture
-def members() -> Iterator[tuple[MemberServer, MemberServer]]:
-    with MemberServer(A) as one, MemberServer(B) as two:
-        one.fill(5)
-        two.fill(7)
-        yield one, two
-
 
 @pytest.fixture
 def service(
-    own_redis: RedisServer, tmp_path: Path, members: tuple[MemberServer, MemberServer]
+    own_redis: RedisServer, tmp_path: Path, members: Members
 ) -> Iterator[tuple[Service, psutil.Process, psutil.Process]]:
     """Two nodes in the replica set; the processes are the first node and the second one's warden."""
     with Service(own_redis, tmp_path, members, TASKS_REFRESH_INTERVAL="3600") as here:
         first = here.node("one")
-        (warden,) = (
-            one for one in here.node("two").children(recursive=True) if "coordinator.warden.errands" in one.cmdline()
-        )
+        warden = errands_of(here.node("two"))
         document = Document(here.coordinator.store, "nodelist")
         wait_until(lambda: document.pointer()[0] and document.members() == ["one@test", "two@test"], 30)
         yield here, first, warden
-
-
-def fill(warden: psutil.Process) -> None:
-    """Its disk takes no more than ten bytes a file."""
-    warden.rlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
 
 
 def test_a_node_that_is_out_of_the_replica_set_takes_no_sync_until_it_is_in_again(
@@ -74,12 +57,12 @@ def test_a_node_that_is_out_of_the_replica_set_takes_no_sync_until_it_is_in_agai
     assert out in why
 
     log.rmdir()
-    assert here.ended("waits", 60).result["stored"] == 7
+    assert here.ended("waits", 60).result["stored"] == 20
     assert here.call("status").returncode == 0
 
 
 def test_a_sync_under_way_on_a_node_that_is_put_out_stops_before_its_next_write_and_runs_elsewhere(
-    service: tuple[Service, psutil.Process, psutil.Process], members: tuple[MemberServer, MemberServer]
+    service: tuple[Service, psutil.Process, psutil.Process], members: Members
 ) -> None:
     here, _, warden = service
     reached, go = Event(), Event()
@@ -95,7 +78,7 @@ def test_a_sync_under_way_on_a_node_that_is_put_out_stops_before_its_next_write_
     here.ask(json.dumps({"node": B, "id": "moves"}))
     assert reached.wait(30)
     assert here.coordinator.job("moves").node == "two@test"
-    fill(warden)
+    fill_disk(warden)
     told(here.call("members", "suspend", A, "--why", "a test"))
     assert Document(here.coordinator.store, "nodelist").members() == ["one@test"]
     go.set()
@@ -103,5 +86,5 @@ def test_a_sync_under_way_on_a_node_that_is_put_out_stops_before_its_next_write_
     assert not here.pids(B), "nothing was written there"
     told(here.call("nodes", "undrain", "one@test", "--why", "so it takes over"))
     job = here.ended("moves", 60)
-    assert (job.state, job.result["stored"]) == ("succeeded", 7)
+    assert (job.state, job.result["stored"]) == ("succeeded", 20)
     assert "node two@test is out of the replica set of the document nodelist" in here.log("two")

@@ -11,13 +11,14 @@ from threading import Event
 
 import pytest
 
-from examples.demo.member_server import MemberServer, Reply, Request, failure
+from examples.demo.member_server import Reply, Request, failure
 from tasks import instants
 from tasks.database import upsert
 from tasks.database.database import meta
 from tasks.documents.document import Document
 from tasks.nodelist.protocol import SOON
 from tasks.nodelist.xml_format import write_nodelist
+from tests.fleet.tasks.conftest import A, B, Members
 from tests.fleet.tasks.service import QUEUE, Service
 from tests.harness.command import ROOT, environment
 from tests.harness.rabbitmq import Broker
@@ -25,17 +26,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python
 
-A, B = "urn:node:mnA", "urn:node:mnB"
-Members = tuple[MemberServer, MemberServer]
 Begin = Callable[..., Service]
-
-
-@pytest.fixture
-def members() -> Iterator[Members]:
-    with MemberServer(A) as one, MemberServer(B) as two:
-        one.fill(30)
-        two.fill(20)
-        yield one, two
 
 
 @pytest.fixture

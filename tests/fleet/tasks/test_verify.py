@@ -1,12 +1,10 @@
 """Nodes, Redis and LDAP keep one nodelist: whatever is at odds is named."""
 
 import json
-import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from examples.demo.member_server import MemberServer
@@ -14,7 +12,7 @@ from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.ldap.directory import Directory
-from tests.fleet.tasks.service import Service, beat
+from tests.fleet.tasks.service import Service, beat, errands_of, fill_disk
 from tests.harness.command import Done, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
@@ -36,13 +34,7 @@ def service(
     own_redis: RedisServer, slapd: SlapdServer, member: MemberServer, tmp_path: Path
 ) -> Iterator[tuple[Service, SlapdServer]]:
     """Its permanent store has one member; nothing refreshes by itself."""
-    settings = {
-        "TASKS_LDAP_URL": slapd.url,
-        "TASKS_LDAP_BIND_DN": "cn=coordinator,dc=dataone,dc=org",
-        "TASKS_LDAP_PASSWORD": "coordinator",
-        "TASKS_LDAP_TIMEOUT": "1",
-        "TASKS_REFRESH_INTERVAL": "3600",
-    }
+    settings = slapd.environ | {"TASKS_LDAP_TIMEOUT": "1", "TASKS_REFRESH_INTERVAL": "3600"}
     folder = tmp_path / "service"
     folder.mkdir()
     with Service(own_redis, folder, [member], **settings) as started:
@@ -76,9 +68,10 @@ def test_each_of_those_that_keep_it_is_compared(service: tuple[Service, SlapdSer
     agreed(here)
 
     slapd.replace(dn(A), d1NodeName="Renamed")
+    name = document.fetch().value(MEMBER + A)["member"]["name"]
     line = differs(here.call("nodelist", "verify"))
-    assert line == f"{A}: name: {slapd.url} has Renamed, and {here.nodelist.members()[0].name} is committed"
-    assert told(here.call("nodelist", "refresh")) == f"{A}: name: {here.nodelist.members()[0].name} → Renamed"
+    assert line == f"{A}: name: {slapd.url} has Renamed, and {name} is committed"
+    assert told(here.call("nodelist", "refresh")) == f"{A}: name: {name} → Renamed"
 
     key = here.coordinator.store.key("document", "nodelist")
     committed = here.coordinator.store._client.hget(key, f"member/{A}")
@@ -113,29 +106,22 @@ def changed(service: Service, slapd: SlapdServer, state: str) -> int:
     return int(document.pointer()[0])
 
 
-def fill(warden: psutil.Process, full: bool = True) -> None:
-    """Its disk takes no more than ten bytes a file, or what comes."""
-    warden.rlimit(resource.RLIMIT_FSIZE, (10 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-
 def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_named(
     service: tuple[Service, SlapdServer],
 ) -> None:
     here, slapd = service
     here.node("one")
-    (warden,) = (
-        one for one in here.node("two").children(recursive=True) if "coordinator.warden.errands" in one.cmdline()
-    )
+    warden = errands_of(here.node("two"))
     document, of_beat = Document(here.coordinator.store, "nodelist"), f"beat@{socket.gethostname()}"
     with beat(here, "beat"):
         wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)
-        fill(warden)
+        fill_disk(warden)
         version = changed(here, slapd, "down")
         found = here.call("nodelist", "verify")
         assert "two@test is out of the replica set: it cannot write its disk" in differs(found)
         shown = dict(line.split(maxsplit=1) for line in found.stdout.splitlines()[1:])
         assert (shown[of_beat], shown["one@test"], shown["two@test"][:4]) == ("same", "same", "out:")
-        fill(warden, full=False)
+        fill_disk(warden, full=False)
         wait_until(lambda: len(document.members()) == 3)
         found = agreed(here)
         assert set(found) == {of_beat, "one@test", "two@test"}

@@ -81,11 +81,7 @@ def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
     run: Run, slapd: SlapdServer, tmp_path: Path
 ) -> None:
     river = SAMPLE[1].identifier
-    ldap = {
-        "TASKS_LDAP_URL": slapd.url,
-        "TASKS_LDAP_BIND_DN": "cn=coordinator,dc=dataone,dc=org",
-        "TASKS_LDAP_PASSWORD": "coordinator",
-    }
+    ldap = slapd.environ
     slapd.stop()
     assert f"LDAP at {slapd.url}: Can't contact" in refused(run("nodelist", "show", **ldap))
     slapd.start()

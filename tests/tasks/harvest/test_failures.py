@@ -119,7 +119,7 @@ def test_many_old_failures_come_after_what_is_new_and_get_no_more_than_their_tim
             time.sleep(0.02)  # the member's own
 
     federation.server.hook = slow
-    hurried = federation.with_settings(failure_time=0.2, read_timeout=30, request_timeout=60)
+    hurried = federation.patient(failure_time=0.2)
     outcome = hurried.harvest()
     assert (asked[0], outcome.stored, outcome.last_harvested) == ("new", 1, at(60))
     assert outcome.failed < len(lost)
@@ -168,7 +168,7 @@ def test_a_member_that_dies_under_a_harvest_ends_it_and_is_not_blamed_on_its_obj
         return failure(500, "ServiceFailure", "gone")
 
     federation.server.hook = die
-    patient = federation.with_settings(read_timeout=30, request_timeout=60)
+    patient = federation.patient()
     with pytest.raises(MemberNodeError, match="monitor/ping"):
         patient.harvest()
     stored, failed = federation.catalog.summary(federation.member_id)[:2]
@@ -200,7 +200,7 @@ def test_many_broken_objects_in_a_row_do_not_stop_those_behind_them(federation: 
     federation.server.fill(300, first=at(0))
     broken = {f"doi:10.5/{number:06d}" for number in range(50, 250)}
     faulty(federation.server, says(404), meta=broken)
-    outcome = federation.harvest()
+    outcome = federation.patient().harvest()
     assert (outcome.stored, outcome.failed, outcome.last_harvested) == (100, 200, at(299))
     assert len(federation.server.errors) == federation.settings.report_limit
 
