@@ -41,7 +41,7 @@ def without_secrets(url: str) -> str:
 
 
 def checked(url: str) -> str:
-    """Return the URL if it is valid. Raises ValueError, which says what is wrong."""
+    """Return the URL of a Redis if it is valid. Raises ValueError, which says what is wrong."""
     scheme = url.partition("://")[0]
     if scheme == "sentinel":
         raise ValueError(f"the URL of Celery's sentinels is written here as {_FORM}")

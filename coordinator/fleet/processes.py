@@ -26,7 +26,7 @@ def identity() -> str:
 
 @cache
 def _identity_of(pid: int) -> str:
-    """Cached, because each runner needs it; a forked process starts with an empty cache."""
+    """The text `<pid>.<birth>`. Cached, because each runner needs it; a fork clears the cache."""
     return f"{pid}.{birth(pid)}"
 
 

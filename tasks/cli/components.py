@@ -10,7 +10,7 @@ from coordinator.cli.session import json_option
 from coordinator.scheduler.entries import next_tick
 from tasks.batches import runs
 from tasks.cli.errors import OneLine
-from tasks.components import ends, look
+from tasks.components import by_hand, look
 from tasks.components.declaration import Component
 from tasks.components.registry import Registry
 
@@ -107,10 +107,10 @@ def _run(here: Registry) -> click.Command:
 
 def _ran(here: Registry, name: str) -> int:
     try:
-        ended = ends.run(here, here[name])
+        ended = by_hand.run(here, here[name])
     except Exception as error:
         click.echo(f"{name} could not work: {error}", err=True)
-        return ends.UNABLE
+        return by_hand.UNABLE
     for item, outcome in ended.items.items():
         if outcome == "succeeded":
             click.echo(f"Worked on {item} successfully")

@@ -83,7 +83,10 @@ class Search:
         return sum(entry.modified < until for entry in entries) if len(entries) == total else None
 
     def _portion(self, pids: Sequence[str], began: datetime) -> int:
-        """Raises MemberNodeError once the answers show that the member does not work, or is too slow."""
+        """Ask the member for each of these objects, note those that are gone, and return their number.
+
+        Raises MemberNodeError once the answers show that the member does not work, or is too slow.
+        """
         answers = _Answers(self.client, self.settings).of(pids)
         missing, failed = answers["gone"], answers["failed"]
         if missing and not self._is_sane(began):
