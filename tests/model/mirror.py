@@ -67,11 +67,10 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def _faded(model: Model, job: Job) -> dict[str, Any]:
-    """A success that owes nothing keeps what tells about it, and traces of its tokens."""
+    """A success that owes nothing keeps only what tells about it."""
     if not model.faded(job):
         return {"faded": False}
-    gone = {"forgiven": 0, "conflicts": 0, "stop": "", "condemned": "", "class": None, "faded": True}
-    return gone | {name: token[:8] + token[-8:] for name in ("token", "last") if len(token := getattr(job, name)) > 16}
+    return {"forgiven": 0, "conflicts": 0, "stop": "", "condemned": "", "class": None, "faded": True}
 
 
 def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:

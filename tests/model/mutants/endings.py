@@ -66,7 +66,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a held lane is held for ever",
-        "  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job.limits)[4], id)\n",
+        "  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job).lifetime, id)\n",
         "",
     ),
     Mutation(
@@ -81,12 +81,12 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a conflict counts as an attempt",
-        "  redis.call('HINCRBY', name, 'forgiven', 1)\n",
+        "  redis.call('HINCRBY', job.name, 'forgiven', 1)\n",
         "",
     ),
     Mutation(
         "settle", "a parked job keeps its lock and token",
-        "  settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and started + limit or 0)\n",
+        "  settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and job.started + limit or 0)\n",
         "  redis.call('ZREM', c.P .. 'leases', id)\n",
     ),
     Mutation(
@@ -116,8 +116,8 @@ MUTATIONS = [
     ),
     Mutation(
         "retention", "what is over is kept for ever",
-        "local function keep_for(job, ms) redis.call('PEXPIRE', job.name, ms) end",
-        "local function keep_for(job, ms) end",
+        "  redis.call('PEXPIRE', job.name, keep)\n",
+        "",
     ),
     Mutation(
         "settle", "a job that is over is still due, or held",
@@ -135,14 +135,14 @@ MUTATIONS = [
         "end", seldom=True,
     ),
     Mutation(
-        "retention", "a success whose result is owed keeps too little",
-        "  if not owed then retention.fade",
-        "  if true then retention.fade",
+        "settle", "a success whose result is owed keeps too little",
+        "job.class and not owed then",
+        "job.class then",
     ),
     Mutation(
-        "runner", "a runner whose job succeeded is not known any more when it asks again",
-        "    if job.token == trace then return 'accepted', job.state end\n",
-        "",
+        "retention", "a runner whose job succeeded is not known any more when it asks again",
+        "redis.call('HDEL', job.name, 'submitted',",
+        "redis.call('HDEL', job.name, 'token', 'submitted',",
     ),
     Mutation(
         "settle", "a parked job is not told that its child ended",
@@ -241,12 +241,12 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a parked rollback holds its lane as long as the job might",
-        "  if undoing then redis.call('ZADD', c.P .. 'expiry', started + limits[4], id) end\n",
+        "  if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + limits.lifetime, id) end\n",
         "",
     ),
     Mutation(
         "settle", "sub-results of the attempt before a rollback that parks go on",
-        "  if stale then redis.call('HSET', name, 'stale', stale) end\n",
+        "  if stale then redis.call('HSET', job.name, 'stale', stale) end\n",
         "", seldom=True,
     ),
     Mutation(

@@ -46,10 +46,10 @@ MUTATIONS = [
     ),
     Mutation(
         "sorter", "nobody looks at what a sorter holds",
-        "    redis.call('HSET', about, 'due', string.format('%.0f', due))\n"
+        "    redis.call('HSET', about, 'due', base.text_of(due))\n"
         "  end\n"
         "  sorters.schedule(c, sorter)\n",
-        "    redis.call('HSET', about, 'due', string.format('%.0f', due))\n"
+        "    redis.call('HSET', about, 'due', base.text_of(due))\n"
         "  end\n", seldom=True,
     ),
     Mutation(

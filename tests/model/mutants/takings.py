@@ -35,7 +35,7 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "every attempt is the first",
-        "'attempt', attempt,",
+        "'attempt', job.attempt,",
         "'attempt', 1,",
     ),
     Mutation(
@@ -95,7 +95,7 @@ MUTATIONS = [
     ),
     Mutation(
         "claim", "a job that was not taken after all does not say that it is ready",
-        "      redis.call('HSET', job.name, 'state', 'ready')",
+        "      redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready')",
         "",
     ),
     Mutation(
@@ -181,7 +181,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "losses have no bound",
-        "  if losses > record.limits_of(job.limits)[2] then",
+        "  if losses > record.limits_of(job).losses then",
         "  if false then", seldom=True,
     ),
     Mutation(
@@ -222,7 +222,7 @@ MUTATIONS = [
     ),
     Mutation(
         "runner", "a job runs on past its lifetime",
-        "since + record.limits_of(job.limits)[4] < c.now",
+        "since + record.limits_of(job).lifetime < c.now",
         "false", seldom=True,
     ),
     Mutation(

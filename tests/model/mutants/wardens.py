@@ -5,13 +5,13 @@ from tests.model.clock import Mutation
 MUTATIONS = [
     Mutation(
         "base", "after a silence the whole fleet is run twice",
-        "    c.uptime = uptime + RESOLUTION\n    c.away = c.now + c.gap - c.uptime\n",
-        "    c.uptime = c.now - c.away\n",
+        "    c.uptime = uptime + RESOLUTION\n    c.away = now + c.gap - c.uptime\n",
+        "    c.uptime = now - c.away\n",
     ),
     Mutation(
         "base", "after a silence holders have no time to come back",
-        "c.away = c.now + c.gap - c.uptime",
-        "c.away = c.now - c.uptime",
+        "c.away = now + c.gap - c.uptime",
+        "c.away = now - c.uptime",
     ),
     Mutation(
         "base", "a silence that follows upon another never ends",
@@ -20,7 +20,7 @@ MUTATIONS = [
     ),
     Mutation(
         "base", "a server whose clock goes back makes all that is due an hour late",
-        "  if passed < 0 then c.offset = c.offset - passed end\n",
+        "  if passed < 0 then offset = offset - passed end\n",
         "",
     ),
     Mutation(
@@ -60,7 +60,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a rollback that nobody can run holds its lane for ever",
-        "  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)\n",
+        "  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job).lifetime, id)\n",
         "  redis.call('ZREM', c.P .. 'expiry', id)\n",
     ),
     Mutation(
