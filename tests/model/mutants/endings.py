@@ -66,7 +66,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a held lane is held for ever",
-        "  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job).lifetime, id)\n",
+        "  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.max_lifetime(job), id)\n",
         "",
     ),
     Mutation(
@@ -241,7 +241,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a parked rollback holds its lane as long as the job might",
-        "  if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + limits.lifetime, id) end\n",
+        "  if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + record.max_lifetime(job), id) end\n",
         "",
     ),
     Mutation(

@@ -181,7 +181,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "losses have no bound",
-        "  if losses > record.limits_of(job).losses then",
+        "  if losses > record.max_losses(job) then",
         "  if false then", seldom=True,
     ),
     Mutation(
@@ -222,7 +222,7 @@ MUTATIONS = [
     ),
     Mutation(
         "runner", "a job runs on past its lifetime",
-        "since + record.limits_of(job).lifetime < c.now",
+        "since + record.max_lifetime(job) < c.now",
         "false", seldom=True,
     ),
     Mutation(

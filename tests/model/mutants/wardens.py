@@ -60,7 +60,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settle", "a rollback that nobody can run holds its lane for ever",
-        "  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job).lifetime, id)\n",
+        "  redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)\n",
         "  redis.call('ZREM', c.P .. 'expiry', id)\n",
     ),
     Mutation(

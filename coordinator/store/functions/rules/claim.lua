@@ -24,9 +24,9 @@ local function answer(id, job)
 end
 
 local function start(c, id, job, node, runner, token, ttl)
-  local keys, limit = record.keys_of(job.keys), record.limits_of(job).time
+  local keys, limit = record.keys_of(job.keys), record.time_limit(job)
   if not locks.acquire(c, id, keys, token, ttl, job.slots) then return false end
-  job.attempt, job.fence = base.text_of((job.attempt or 0) + 1), locks.next_fence(c)
+  job.attempt, job.fence = (job.attempt or 0) + 1, locks.next_fence(c)
   redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', job.fence, 'attempt', job.attempt,
     'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text)
   redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
@@ -63,7 +63,7 @@ end
 
 -- Claims the next job of a class. It skips stale entries, expired jobs, and tasks that this node has not registered.
 local function start_next(c, class, node, runner, token, ttl)
-  local look = {ids = {}, groups = {}, around = {}}
+  local look
   for _ = 1, 16 do
     local id, group, score, fresh = ready.shift(c, class)
     if not id then return end
@@ -77,6 +77,7 @@ local function start_next(c, class, node, runner, token, ttl)
     if good and not gone then
       redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready') -- a fresh one's state is not written yet
       ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
+      look = look or {ids = {}, groups = {}, around = {}}
       if all_seen(look, id, group) then return end
     end
   end

@@ -12,14 +12,13 @@ function record.keys_of(text)
 end
 
 -- The field `limits`: max_attempts max_losses time_limit max_lifetime keep_success keep_failure keep_most? (times in
--- ms). This parses the first four.
-function record.limits_of(job)
-  local attempts, losses, time, lifetime = string.match(job.limits, '^(%S+) (%S+) (%S+) (%S+)')
-  return {attempts = tonumber(attempts), losses = tonumber(losses), time = tonumber(time),
-    lifetime = tonumber(lifetime)}
-end
+-- ms).
+function record.max_attempts(job) return tonumber(string.match(job.limits, '^%S+')) end
+function record.max_losses(job) return tonumber(string.match(job.limits, '^%S+ (%S+)')) end
+function record.time_limit(job) return tonumber(string.match(job.limits, '^%S+ %S+ (%S+)')) end
+function record.max_lifetime(job) return tonumber(string.match(job.limits, '^%S+ %S+ %S+ (%S+)')) end
 
--- The last three of `limits`, as text; '' = no bound on how many successes are kept.
+-- The last three, as text; '' = no bound on how many successes are kept.
 function record.kept(job) return string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+) ?(%S*)$') end
 
 -- Puts another time limit, in ms, into the text of `limits`.

@@ -30,7 +30,7 @@ function settle.finish(c, id, job, state, ...)
   if job.tick then ticks.ended(c, job.tick, state) end
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
-  if job.grab then grabs.end_job(c, job.keys, id, job.grab, state, record.limits_of(job).lifetime) end
+  if job.grab then grabs.end_job(c, job.keys, id, job.grab, state, record.max_lifetime(job)) end
   retention.begin(c, id, job, state, heard, owed)
   for _, key in ipairs(keys) do admit.lane(c, key) end
   return state
@@ -46,7 +46,7 @@ end
 
 -- True if attempts are left. most: their bound, '' or nil = the job's own.
 function settle.attempts_left(job, most)
-  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or record.limits_of(job).attempts)
+  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or record.max_attempts(job))
 end
 
 -- Ends a rollback, successful or not: the record names the job's own task and class again.
@@ -59,7 +59,7 @@ end
 
 -- Sets the end of the job's lifetime: max_lifetime after its first claim.
 function settle.limit_lifetime(c, id, job)
-  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job).lifetime, id)
+  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.max_lifetime(job), id)
 end
 
 -- Ends the claim. The record keeps the token, to recognize its holder's repeated request.
@@ -106,7 +106,7 @@ end
 -- Makes a rollback's step ready. The rollback has its own lifetime, so that it does not hold its lane for ever if no
 -- node can run it.
 local function undo(c, id, job, number, task, limit, class)
-  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job).lifetime, id)
+  redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)
   redis.call('HDEL', job.name, 'stop')
   job.task, job.class = task, class
   classes.know(c, class)
@@ -150,7 +150,7 @@ local function advance(c, id, job, value, following, instead)
     end
     for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
   end
-  redis.call('HSETNX', name, 'home', string.format('%d\n%s\n%s', record.limits_of(job).time, job.task, job.class))
+  redis.call('HSETNX', name, 'home', string.format('%d\n%s\n%s', record.time_limit(job), job.task, job.class))
   job.class, job.task = following.class, following.task
   classes.know(c, job.class)
   local limits = record.with_time(job.limits, following.limit)
@@ -161,10 +161,10 @@ end
 -- Parks a job: it keeps its lane, but no worker, until all of its sub-results ended. A rollback's lifetime counts from
 -- its claim. Sub-results of an earlier attempt that are not stopped yet stay in `stale`, for the wardens to stop.
 local function park(c, id, job, handles)
-  local limits, undoing = record.limits_of(job), job.phase == 'rollback'
+  local undoing = job.phase == 'rollback'
   local stale = redis.call('HGET', job.name, 'handles')
-  local limit = undoing and select(2, record.back_of(job)) or limits.time
-  if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + limits.lifetime, id) end
+  local limit = undoing and select(2, record.back_of(job)) or record.time_limit(job)
+  if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + record.max_lifetime(job), id) end
   if stale then redis.call('HSET', job.name, 'stale', stale) end
   settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and job.started + limit or 0)
   redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), c.now, id)
@@ -186,7 +186,7 @@ local function count_loss(c, id, job, detail)
   redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
   record.note(c, id)
   local losses = redis.call('HINCRBY', job.name, 'losses', 1)
-  if losses > record.limits_of(job).losses then
+  if losses > record.max_losses(job) then
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
   settle.put_back(c, id, job)

@@ -93,7 +93,7 @@ step.define('job_retry', {'allow-oom'}, function(c, args)
     settle.put_back(c, id, job, 'retried', act)
   elseif job.state == 'held' then
     begin_anew(c, id, job, act)
-    redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job).lifetime, id)
+    redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)
     redis.call('HSET', job.name, 'taken', c.now)
     settle.put_back(c, id, job)
   elseif states.TERMINAL[job.state] and job.state ~= 'succeeded' and job.class then

@@ -114,7 +114,7 @@ local function renew(c, id, job, token, ttl)
   if job.state == 'ready' then -- put back too early: it was not lost after all
     ready.drop(c, id, job)
     redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', -1)
-    local limit = record.limits_of(job).time
+    local limit = record.time_limit(job)
     local till = limit > 0 and job.started + limit or 0
     redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
   end
@@ -122,7 +122,7 @@ local function renew(c, id, job, token, ttl)
   locks.renew(c, id, record.keys_of(job.keys), token, job.slots, ttl)
   redis.call('ZADD', c.P .. record.leases_of(job), c.uptime + ttl, id)
   local since = job.phase == 'rollback' and job.started or job.taken
-  if job.class and not job.stop and since + record.limits_of(job).lifetime < c.now then
+  if job.class and not job.stop and since + record.max_lifetime(job) < c.now then
     record.note(c, id, 'stop', 'expired', 'error', '"max_lifetime is over"')
     redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' 1 ' .. id)
   end
@@ -130,7 +130,7 @@ end
 
 -- Ends a lock in plain code whose lifetime is over, though its process renews it. True if it ended.
 local function is_outlived(c, id, job)
-  local most = record.limits_of(job).lifetime
+  local most = record.max_lifetime(job)
   if job.class or most == 0 or job.taken + most >= c.now then return false end
   settle.finish(c, id, job, 'expired', 'error', '"max_lifetime is over"')
   return true
