@@ -59,6 +59,7 @@ class Harness:
         return f"{what}{next(self._numbers):03}"
 
     def new_token(self) -> str:
+        """As long as a real one: of a job that succeeded only a trace of it stays."""
         return f"{self.new('t')}-is-a-token-{next(self._numbers):08}"
 
     def call(self, step: str, *args: Any, then: Any = ...) -> Any:

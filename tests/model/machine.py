@@ -139,7 +139,8 @@ class Machine(Stepping):
     def progress(self, pick: int) -> None:
         taking = self.taking(pick)
         job = self.model.jobs.get(taking.id)
-        expected = int(bool(job and job.token == taking.token))
+        known = job and job.token == taking.token and not self.model.faded(job)
+        expected = int(bool(known))
         assert self.on.call("job_progress", taking.id, taking.token, "1/2") == expected
 
     # Wardens

@@ -140,9 +140,9 @@ MUTATIONS = [
         "job.class then",
     ),
     Mutation(
-        "retention", "a runner whose job succeeded is not known any more when it asks again",
-        "redis.call('HDEL', job.name, 'submitted',",
-        "redis.call('HDEL', job.name, 'token', 'submitted',",
+        "runner", "a runner whose job succeeded is not known any more when it asks again",
+        "job.state == 'succeeded' and job.token == retention",
+        "false and job.token == retention",
     ),
     Mutation(
         "settle", "a parked job is not told that its child ended",

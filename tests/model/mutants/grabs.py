@@ -123,7 +123,7 @@ OF_JOBS = [
     ),
     Mutation(
         "claim", "the record does not say which node has the job",
-        "  if job.grab then grabs.take_job(c, job.keys, id, node, runner, fence) end\n",
+        "  if job.grab then grabs.take_job(c, job.keys, id, node, runner, job.fence) end\n",
         "",
     ),
     Mutation(

@@ -4,6 +4,11 @@ local retention = {}
 
 local MOST = 1000 -- the most aliases that one call forgets
 
+-- The part of a token that a success keeps, to recognize its holder's repeated request.
+function retention.trace_of(token)
+  return #token > 16 and string.sub(token, 1, 8) .. string.sub(token, -8) or token
+end
+
 local function drop(c, id)
   local name = c.P .. 'job:' .. id
   local state, limits, aliases = unpack(redis.call('HMGET', name, 'state', 'limits', 'aliases'))
@@ -29,7 +34,7 @@ end
 
 -- Shortens the record of a success that owes nothing (any more), and writes these fields.
 function retention.fade(job, ended, ...)
-  redis.call('HSET', job.name, 'past', past_of(job, ended), ...)
+  redis.call('HSET', job.name, 'past', past_of(job, ended), 'token', retention.trace_of(job.token), ...)
   redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
     'tell')
   if not job.seldom then return end

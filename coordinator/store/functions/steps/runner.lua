@@ -16,6 +16,7 @@ end)
 -- Records an outcome the long way: of a job that does not simply succeed, or that was reported before. Returns the
 -- verdict and the state.
 local function conclude(c, id, job, token, kind, detail, delay, most, following)
+  if job and job.state == 'succeeded' and job.token == retention.trace_of(token) then return 'accepted', job.state end
   if not job or (job.token ~= token and job.last ~= token) then
     return redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''
   end
