@@ -11,9 +11,9 @@ import celery
 import redis
 
 NAMES = (
-    "keyed", "submits", "awaited", "latency", "stages", "locks", "grabs", "contended", "size", "many", "fairness",
-    "placement", "idle", "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "neighbours", "replicas",
-    "nodelist", "members", "level", "moves", "entries", "events", "pipeline",
+    "keyed", "submits", "awaited", "latency", "stages", "redis_time", "locks", "grabs", "contended", "size", "many",
+    "fairness", "placement", "idle", "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "neighbours",
+    "replicas", "nodelist", "members", "level", "moves", "entries", "events", "pipeline",
 )  # fmt: skip
 
 ASIDE = ("peers",)

@@ -67,11 +67,11 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def _faded(model: Model, job: Job) -> dict[str, Any]:
-    """A success that owes nothing keeps what tells about it, and traces of its tokens."""
+    """A success that owes nothing keeps what tells about it, and a trace of its token."""
     if not model.faded(job):
         return {"faded": False}
     gone = {"forgiven": 0, "conflicts": 0, "stop": "", "condemned": "", "class": None, "faded": True}
-    return gone | {name: token[:8] + token[-8:] for name in ("token", "last") if len(token := getattr(job, name)) > 16}
+    return gone | ({"token": job.token[:8] + job.token[-8:]} if len(job.token) > 16 else {})
 
 
 def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:

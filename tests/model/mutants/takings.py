@@ -8,7 +8,7 @@ MUTANTS = [
     Mutant("ready.drop", "a job that is not to be taken is counted as ready", "'state:ready'"),
     Mutant("classes.know", "a class that is needed is forgotten", "then return", "or true then return"),
     Mutant("claim.start", "a taking that nobody can find lapsed", "'leases'"),
-    Mutant("claim.start", "every attempt is the first", "'attempt', attempt", "'attempt', 1"),
+    Mutant("claim.start", "every attempt is the first", "'attempt', job.attempt", "'attempt', 1"),
     Mutant("claim.start", "what comes melts into a job that was started", "coalesce.close"),
     Mutant("claim.start", "a job is at work without its locks", "locks.acquire"),
     Mutant("claim.start", "each taking begins the lifetime anew", "job.taken or ", ""),
@@ -67,7 +67,7 @@ SELDOM = [
     Mutant("settle.put_back", "a job is put back behind those that came later", "ready.put_back", "ready.put"),
     Mutant("settle.attempts_left", "a loss counts as an attempt", " - (job.losses or 0)", ""),
     Mutant("settle.attempts_left", "a step counts as an attempt", " - (job.forgiven or 0)", ""),
-    Mutant("settle.count_loss", "losses have no bound", "losses > record.limits_of(job.limits)[2]", "false"),
+    Mutant("settle.count_loss", "losses have no bound", "losses > record.max_losses(job)", "false"),
     Mutant("settle.lose", "a cancelled job runs again after a loss", "if job.stop "),
     Mutant("settle.lose", "a rollback is run twice", "if job.phase"),
     Mutant("settle.lose", "a job that was handed over lost an attempt", ", 'attempt', job.attempt - 1", ""),
@@ -76,7 +76,7 @@ SELDOM = [
     Mutant("runner.lease_renew", "a lease is renewed with an old token", " and job.token == token", ""),
     Mutant("runner.renew", "a job that runs on is given to another", "ready.drop"),
     Mutant(
-        "runner.renew", "a job runs on past its lifetime", "since + record.limits_of(job.limits)[4] < c.now", "false"
+        "runner.renew", "a job runs on past its lifetime", "since + record.max_lifetime(job) < c.now", "false"
     ),
     Mutant("runner.renew", "a cancelled job ends as expired", "not job.stop and ", ""),
     Mutant("runner.lease_renew", "a runner that was stopped brings its job back", " and job.condemned ~= token", ""),

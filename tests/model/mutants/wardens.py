@@ -6,7 +6,7 @@ MUTANTS = [
     Mutant(
         "base.read_clock",
         "after a silence the whole fleet is run twice",
-        "uptime + RESOLUTION\n    c.away = c.now + c.gap - c.uptime",
+        "uptime + RESOLUTION\n    c.away = now + c.gap - c.uptime",
         "c.now - c.away",
     ),
     Mutant("base.read_clock", "after a silence holders have no time to come back", "+ c.gap ", ""),
@@ -26,7 +26,7 @@ MUTANTS = [
     Mutant(
         "settle.undo",
         "a rollback that nobody can run holds its lane for ever",
-        "'ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4]",
+        "'ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job)",
         "'ZREM', c.P .. 'expiry'",
     ),
     Mutant(

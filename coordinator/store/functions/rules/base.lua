@@ -2,37 +2,55 @@
 -- installations share one library.
 local base = {}
 
--- Formats milliseconds as text. Redis converts a number in a command so slowly that it doubles the cost of most
+-- Writes a whole number as text. Redis converts a number in a command so slowly that it doubles the cost of most
 -- commands.
-function base.text_of(ms) return string.format('%d%03d', ms / 1000, ms % 1000) end
+function base.text_of(number) return string.format('%d', number) end
 
 base.AGAIN = 2000 -- ms after which a node's warden rings an unanswered bell
 
 local RESOLUTION = 500 -- ms: the stored clock may be this old, and a silence counts as this long
+local FIRST = {offset = 0, uptime = 0, away = 0, gap = 2000} -- of an installation without a clock
+local clocks = {} -- prefix -> the stored clock: its text and its numbers, so that each text is parsed once
 local looked = {} -- prefix -> when this server last read its clock for a step
 local rested = {} -- prefix -> true: this server ran no step for RESOLUTION since `has_rested` was called last
 
 -- clock = "last offset uptime away gap", all in ms.
 local function write_clock(c)
-  redis.call('SET', c.P .. 'clock', string.format('%.0f %.0f %.0f %.0f %.0f', c.now, c.offset, c.uptime, c.away, c.gap))
+  redis.call('SET', c.P .. 'clock', string.format('%d %d %d %d %d', c.now, c.offset, c.uptime, c.away, c.gap))
+end
+
+local function parsed(text)
+  local last, offset, uptime, away, gap = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  if not last then return FIRST end
+  return {text = text, last = tonumber(last), offset = tonumber(offset), uptime = tonumber(uptime),
+    away = tonumber(away), gap = tonumber(gap)}
+end
+
+local function stored_clock(c)
+  local text, clock = redis.call('GET', c.P .. 'clock'), clocks[c.P]
+  if not text then return FIRST end
+  if not clock or clock.text ~= text then
+    clock = parsed(text)
+    clocks[c.P] = clock
+  end
+  return clock
 end
 
 local function read_clock(c)
-  local time = redis.call('TIME')
+  local time, stored = redis.call('TIME'), stored_clock(c)
   local wall = time[1] * 1000 + math.floor(time[2] / 1000)
-  local known = redis.call('GET', c.P .. 'clock')
-  local last, offset, uptime, away, gap = string.match(known or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-  c.wall, c.micros, c.offset, c.away, c.gap = wall, time[2] % 1000, offset or 0, away or 0, tonumber(gap or 2000)
+  local offset, uptime = stored.offset, stored.uptime
   -- Spans go by the installation's clock: if the server's clock went back, the offset makes up for it.
-  local passed = last and wall + c.offset - last or RESOLUTION
-  if passed < 0 then c.offset = c.offset - passed end
-  c.now = wall + c.offset
+  local passed = stored.last and wall + offset - stored.last or RESOLUTION
+  if passed < 0 then offset = offset - passed end
+  local now = wall + offset
+  c.wall, c.micros, c.now, c.offset, c.away, c.gap = wall, time[2] % 1000, now, offset, stored.away, stored.gap
   -- Leases go by the uptime. After a silence longer than `gap` the server was away, or its clock jumped forward: the
   -- uptime then counts only RESOLUTION of it, so that the holders of leases have time to come back.
-  c.uptime = math.max(uptime or 0, c.now - c.away)
+  c.uptime = math.max(uptime, now - c.away)
   if passed > c.gap then
     c.uptime = uptime + RESOLUTION
-    c.away = c.now + c.gap - c.uptime
+    c.away = now + c.gap - c.uptime
   end
   if passed < 0 or passed >= RESOLUTION then write_clock(c) end
   if math.abs(wall - (looked[c.P] or 0)) >= RESOLUTION then rested[c.P] = true end
@@ -53,16 +71,6 @@ function base.keep_gap(c, gap)
   write_clock(c)
 end
 
--- Reads the clock when a step first uses one of its fields.
-local function look_up(c, name)
-  if name == 'now_text' then
-    c.now_text = base.text_of(c.now)
-  else
-    read_clock(c)
-  end
-  return rawget(c, name)
-end
-
 -- Converts an instant from a caller's form (ms since the epoch, or '+<ms>' from now) to the stored form: '+<instant>'
 -- goes by the installation's clock; without a plus it goes by the wall clock.
 function base.instant(c, given)
@@ -81,29 +89,39 @@ function base.is_past(c, instant)
   return tonumber(ms) <= (own and c.now or c.wall)
 end
 
+-- What a step begins with; it writes another value into its context.
+local DEFAULTS = {
+  rung = false, -- list of {node, bell} for the caller to publish
+  readied = false, -- list of jobs that became ready: the step rings one bell for each at its end
+  direct = false, -- true: the step takes a job itself
+  fresh = false, -- the last job that became ready, not written yet: a step that takes a job may take this one
+  alone = false, -- cache: the first job of weight `all` in each line with a mark
+  served = false, -- the class for which the step took a job or rang a bell
+  more = 0, -- 1: the sweep has more to do than one step may
+  asking = false, -- the waiter for a lock that called this step
+  passed = 0, -- number of dead waiters for locks that the step removed
+  tell_after = 0, -- ms after which another node may send the results and links of jobs that end in this step
+}
+
+-- The times are read when a step first needs one, in ms: `now`, the installation's clock, and `now_text`, the same as
+-- text; `wall`, the server's clock; `uptime`, the time without silences; `micros`, the µs of the server's clock beyond
+-- the ms.
+local function look_up(c, name)
+  local default = DEFAULTS[name]
+  if default ~= nil then return default end
+  if name == 'now_text' then
+    c.now_text = base.text_of(c.now)
+  else
+    read_clock(c)
+  end
+  return rawget(c, name)
+end
+
 local context = {__index = look_up}
 
--- Creates the context. A second key means that the caller cannot publish doorbells: the node's warden then rings at its
--- next look.
-function base.context(keys)
-  return setmetatable({
-    P = keys[1], -- the prefix of all keys of the installation
-    delay = keys[2] and 0 or base.AGAIN, -- ms after which the warden rings a bell itself
-    rung = false, -- list of {node, bell} for the caller to publish
-    readied = false, -- list of jobs that became ready: the step rings one bell for each at its end
-    direct = false, -- true: the step takes a job itself
-    fresh = false, -- the last job that became ready, not written yet: a step that takes a job may take this one
-    alone = false, -- cache: the first job of weight `all` in each line with a mark
-    served = false, -- the class for which the step took a job or rang a bell
-    more = 0, -- 1: the sweep has more to do than one step may
-    asking = false, -- the waiter for a lock that called this step
-    passed = 0, -- number of dead waiters for locks that the step removed
-    tell_after = 0, -- ms after which another node may send the results and links of jobs that end in this step
-    -- Read when a step first needs one, in ms: the installation's clock; the same as text; the server's clock; the time
-    -- without silences; and the µs of the server's clock beyond the ms.
-    now = nil, now_text = nil, wall = nil, uptime = nil, micros = nil,
-  }, context)
-end
+-- Creates the context. P: the prefix of all keys of the installation. delay: ms after which the warden rings a bell
+-- itself. A second key means that the caller cannot publish doorbells: the node's warden then rings at its next look.
+function base.context(keys) return setmetatable({P = keys[1], delay = keys[2] and 0 or base.AGAIN}, context) end
 
 -- Calls `act` and logs its error, so that one damaged record does not stop a step for other jobs. True: no error.
 -- What an ACL refuses is no fault of the record and ends the step.

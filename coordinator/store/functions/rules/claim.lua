@@ -6,18 +6,28 @@ local claim = {}
 local CLASS = 10 -- the index of the class in the reply
 local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'values', 'instead'}
 
--- The fields that a claim reads.
-local function fill(job, ...)
-  record.fill(job, 'limits', 'tell', 'melt', 'seldom', 'attempt', 'taken', 'spec', 'unite', ...)
-  return job.seldom and record.fill_rare(job) or job
+-- Reads what a claim needs of a job.
+local function read(c, id)
+  local name = c.P .. 'job:' .. id
+  local state, keys, class, task, limits, tell, melt, attempt, taken, spec, unite, seldom =
+    unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'melt', 'attempt', 'taken',
+      'spec', 'unite', 'seldom'))
+  local job = {name = name, state = state, keys = keys, class = class, task = task, limits = limits, tell = tell,
+    melt = melt, attempt = attempt, taken = taken, spec = spec, unite = unite, seldom = seldom}
+  return seldom and record.fill_rare(job) or job
+end
+
+-- The reply to a claim.
+local function answer(id, job)
+  return {id, job.keys, job.task, job.spec, job.attempt, job.losses or false, job.fence, job.limits, job.unite,
+    job.class, job.tell, job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
 end
 
 local function start(c, id, job, node, runner, token, ttl)
-  local keys = record.keys_of(job.keys)
-  local limit = tonumber(string.match(job.limits, '^%S+ %S+ (%S+)'))
+  local keys, limit = record.keys_of(job.keys), record.time_limit(job)
   if not locks.acquire(c, id, keys, token, ttl, job.slots) then return false end
-  local attempt, fence = (job.attempt or 0) + 1, locks.next_fence(c)
-  redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', fence, 'attempt', attempt,
+  job.attempt, job.fence = (job.attempt or 0) + 1, locks.next_fence(c)
+  redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', job.fence, 'attempt', job.attempt,
     'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text)
   redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
   if job.phase == 'rollback' then limit = select(2, record.back_of(job)) end
@@ -25,10 +35,8 @@ local function start(c, id, job, node, runner, token, ttl)
   redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
   if job.melt then coalesce.close(c, id, job, keys) end
   if job.expires then states.started(c, id, job.expires) end
-  if job.grab then grabs.take_job(c, job.keys, id, node, runner, fence) end
-  return {id, job.keys, job.task, job.spec, attempt, job.losses or false, fence, job.limits, job.unite or false,
-    job.class, job.tell or false,
-    job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
+  if job.grab then grabs.take_job(c, job.keys, id, node, runner, job.fence) end
+  return answer(id, job)
 end
 
 -- True once the search has seen all jobs of all groups. It visits the groups in turns, and so small groups more often.
@@ -55,19 +63,21 @@ end
 
 -- Claims the next job of a class. It skips stale entries, expired jobs, and tasks that this node has not registered.
 local function start_next(c, class, node, runner, token, ttl)
-  local look = {ids = {}, groups = {}, around = {}}
+  local look
   for _ = 1, 16 do
-    local id, group, job, score = ready.shift(c, class)
+    local id, group, score, fresh = ready.shift(c, class)
     if not id then return end
     local given, gone
     local good = base.guarded(id, function()
-      job = job and fill(job) or fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task')
+      local job = read(c, id)
+      if fresh then job.state = 'ready' end
       given, gone = try(c, id, job, node, runner, token, ttl)
     end)
     if given then return given end
     if good and not gone then
-      redis.call('HSET', job.name, 'state', 'ready') -- not written before, as the step meant to take the job itself
+      redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready') -- a fresh one's state is not written yet
       ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
+      look = look or {ids = {}, groups = {}, around = {}}
       if all_seen(look, id, group) then return end
     end
   end
@@ -86,12 +96,9 @@ end
 
 -- Repeats the reply for a job that the runner already has.
 local function repeated(c, id)
-  local name = c.P .. 'job:' .. id
-  local given = redis.call('HMGET', name, 'keys', 'task', 'spec', 'attempt', 'losses', 'fence', 'limits', 'unite',
-    'class', 'tell')
-  table.insert(given, 1, id)
-  given[#given + 1] = redis.call('HMGET', name, unpack(MORE))
-  return given
+  local job = read(c, id)
+  job.fence = redis.call('HGET', job.name, 'fence')
+  return answer(id, job)
 end
 
 -- Claims the next job for a runner, or returns false. The runner's token stays in work:<node> until its claim ends, so

@@ -59,7 +59,7 @@ end
 function doorbells.ring(c, class, task)
   local passed = 0
   repeat
-    local page = redis.call('ZRANGEBYSCORE', c.P .. 'room', '-inf', '(1', 'LIMIT', passed, 64)
+    local page = redis.call('ZRANGEBYSCORE', c.P .. 'room', '-inf', '(1', 'LIMIT', base.text_of(passed), '64')
     for _, node in ipairs(page) do
       if fits(c, node, class, task) then
         doorbells.bell(c, node)

@@ -71,7 +71,7 @@ end
 -- priority. Second value: the sequence.
 function line.new_score(c, priority, to)
   local sequence = to == 'front' and -redis.call('INCR', c.P .. 'fronts') or redis.call('INCR', c.P .. 'sequence')
-  return string.format('%.0f', sequence - priority * 17592186044416), sequence
+  return base.text_of(sequence - priority * 17592186044416), sequence
 end
 
 -- Adds a job to all its lines. Returns true if it is in front of all; second value: true if one has a mark.

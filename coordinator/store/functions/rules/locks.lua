@@ -41,12 +41,12 @@ end
 function locks.next_fence(c)
   local clock, before = c.now * 1000 + c.micros, given[c.P]
   local fence = math.max(clock, (before or 0) + 1)
-  local text = string.format('%.0f', fence)
+  local text = base.text_of(fence)
   local last = tonumber(redis.call('SET', c.P .. 'fence', text, 'GET') or 0)
   local first = begins(c, before, last)
   if first or last >= fence then
     fence = first and math.max(clock + MARGIN, math.max(last, before or 0) + SPACE) or last + 1
-    text = string.format('%.0f', fence)
+    text = base.text_of(fence)
     redis.call('SET', c.P .. 'fence', text)
   end
   given[c.P] = fence

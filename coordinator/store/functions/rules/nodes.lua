@@ -47,7 +47,7 @@ local function ready_task(c, class, living)
     for _, node in ipairs(living) do
       if redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return task end
     end
-    local _, _, _, score = ready.shift(c, class)
+    local _, _, score = ready.shift(c, class)
     ready.put_behind(c, id, class, group, score)
   end
 end

@@ -17,7 +17,7 @@ function ready.group_list(c, class, group) return c.P .. 'group:' .. group .. '\
 local function add(c, id, class, group, score, push)
   local list, groups = ready.group_list(c, class, group), c.P .. 'ready:' .. class
   redis.call('SADD', c.P .. 'state:ready', id)
-  if redis.call('ZADD', list, string.format('%.0f', score), id) == 0 or redis.call('ZCARD', list) > 1 then return end
+  if redis.call('ZADD', list, base.text_of(score), id) == 0 or redis.call('ZCARD', list) > 1 then return end
   if redis.call(push, groups, group) > 1 then return end
   redis.call('SADD', c.P .. 'ready', class)
   classes.know(c, class)
@@ -63,13 +63,13 @@ local function forget_empty(c, class)
   if redis.call('EXISTS', c.P .. 'ready:' .. class) == 0 then redis.call('SREM', c.P .. 'ready', class) end
 end
 
--- Takes the next job from the lists: its id; its group, which goes behind the others; the fields read so far; and its
--- score, if it stood in a list.
+-- Takes the next job from the lists: its id; its group, which goes behind the others; and its score. Without a score:
+-- true if it is the job in c.fresh.
 function ready.shift(c, class)
   local groups, job = c.P .. 'ready:' .. class, c.fresh
   if job and job.class == class and redis.call('EXISTS', groups) == 0 then
-    c.fresh, job.state = false, 'ready'
-    return job.id, ready.group_of(job), job
+    c.fresh = false
+    return job.id, ready.group_of(job), nil, true
   end
   ready.write_fresh(c)
   local group, another = unpack(redis.call('LRANGE', groups, '0', '1'))
@@ -83,7 +83,7 @@ function ready.shift(c, class)
   elseif another then
     redis.call('LMOVE', groups, groups, 'LEFT', 'RIGHT')
   end
-  return id, group, nil, score
+  return id, group, score
 end
 
 -- Removes a job, so that no runner takes it.

@@ -11,18 +11,24 @@ function record.keys_of(text)
   return keys
 end
 
--- Parses the field `limits`: max_attempts max_losses time_limit max_lifetime keep_success keep_failure (times in ms).
-function record.limits_of(text)
-  local limits = {}
-  for number in string.gmatch(text, '%S+') do limits[#limits + 1] = tonumber(number) end
-  return limits
-end
+-- The field `limits`: max_attempts max_losses time_limit max_lifetime keep_success keep_failure keep_most? (times in
+-- ms).
+function record.max_attempts(job) return tonumber(string.match(job.limits, '^%S+')) end
+function record.max_losses(job) return tonumber(string.match(job.limits, '^%S+ (%S+)')) end
+function record.time_limit(job) return tonumber(string.match(job.limits, '^%S+ %S+ (%S+)')) end
+function record.max_lifetime(job) return tonumber(string.match(job.limits, '^%S+ %S+ %S+ (%S+)')) end
+
+-- The last three, as text; '' = no bound on how many successes are kept.
+function record.kept(job) return string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+) (%S+) ?(%S*)$') end
+
+-- Puts another time limit, in ms, into the text of `limits`.
+function record.with_time(limits, time) return (string.gsub(limits, '^(%S+ %S+) %S+', '%1 ' .. time)) end
 
 -- Reads the named fields into `job`; a field that the record lacks stays nil.
 function record.fill(job, ...)
-  local names = {...}
-  for i, value in ipairs(redis.call('HMGET', job.name, ...)) do
-    if value then job[names[i]] = value end
+  local names, values = {...}, redis.call('HMGET', job.name, ...)
+  for i = 1, #names do
+    if values[i] then job[names[i]] = values[i] end
   end
   return job
 end
@@ -33,12 +39,17 @@ function record.fill_rare(job)
     'hold', 'forgiven', 'conflicts', 'parent', 'slots', 'group', 'tick', 'grab')
 end
 
--- Reads a job; nil = there is none.
+-- Reads a job; nil = there is none. A field that the record lacks is false.
 function record.read(c, id)
-  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task',
-    'node', 'runner', 'started', 'taken', 'tell', 'melt', 'seldom')
-  if not job.state then return nil end
-  return job.seldom and record.fill_rare(job) or job
+  local name = c.P .. 'job:' .. id
+  local state, keys, limits, token, attempt, class, task, node, runner, submitted, started, taken, fence, tell, melt,
+    seldom = unpack(redis.call('HMGET', name, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node',
+      'runner', 'submitted', 'started', 'taken', 'fence', 'tell', 'melt', 'seldom'))
+  if not state then return nil end
+  local job = {name = name, state = state, keys = keys, limits = limits, token = token, attempt = attempt,
+    class = class, task = task, node = node, runner = runner, submitted = submitted, started = started, taken = taken,
+    fence = fence, tell = tell, melt = melt, seldom = seldom}
+  return seldom and record.fill_rare(job) or job
 end
 
 -- The current step of a rollback: its number, and its time limit in ms.

@@ -11,71 +11,55 @@ local function leave(c, id, job, keys)
   if job.token then locks.release(c, keys, job.token, job.slots) end
 end
 
--- Lets the jobs behind it go on.
-local function make_way(c, keys)
-  for _, key in ipairs(keys) do admit.lane(c, key) end
-end
-
 local function count(c, id, state)
   redis.call('HINCRBY', c.P .. 'counts', state, '1')
   return redis.call('PUBLISH', c.P .. 'done:' .. id, state)
 end
 
--- Ends a success the short way, which most take. False: the job needs the long way.
-function settle.succeed(c, id, job, result)
-  if not retention.end_faded(c, job, result) then return false end
-  local keys = record.keys_of(job.keys)
-  leave(c, id, job, keys)
-  count(c, id, 'succeeded')
-  make_way(c, keys)
-  return true
-end
-
--- Ends a job with a terminal state, and lets the jobs behind it go on.
+-- Ends a job with a terminal state, and lets the jobs behind it go on. A success that owes nothing is shortened.
 function settle.finish(c, id, job, state, ...)
-  local keys, name = record.keys_of(job.keys), job.name
+  local keys, app = record.keys_of(job.keys), job.tell and record.app_of(c, job) or ''
   leave(c, id, job, keys)
-  redis.call('HSET', name, 'state', state, 'ended', c.now_text, ...)
-  local heard = 0
-  if job.class then
-    heard = count(c, id, state)
+  local owed, heard = app ~= '', 0
+  if state == 'succeeded' and job.class and not owed then
+    retention.fade(job, c.now, 'state', state, ...)
+  else
+    redis.call('HSET', job.name, 'state', state, 'ended', c.now_text, ...)
   end
+  if job.class then heard = count(c, id, state) end
   if job.tick then ticks.ended(c, job.tick, state) end
-  local app = job.tell and record.app_of(c, job) or ''
-  local owed = app ~= ''
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
-  if job.grab then grabs.end_job(c, job.keys, id, job.grab, state, record.limits_of(job.limits)[4]) end
+  if job.grab then grabs.end_job(c, job.keys, id, job.grab, state, record.max_lifetime(job)) end
   retention.begin(c, id, job, state, heard, owed)
-  make_way(c, keys)
+  for _, key in ipairs(keys) do admit.lane(c, key) end
   return state
 end
 
 -- Makes a job ready again. It kept the front of its lines, so it goes to the front of its group.
 function settle.put_back(c, id, job, ...)
   if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
-  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', ...)
+  redis.call('HSET', job.name, 'state', 'ready', ...)
   ready.put_back(c, id, job.class, ready.group_of(job))
   base.add(c, 'readied', {class = job.class, task = job.task})
 end
 
 -- True if attempts are left. most: their bound, '' or nil = the job's own.
 function settle.attempts_left(job, most)
-  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or record.limits_of(job.limits)[1])
+  return job.attempt - (job.losses or 0) - (job.forgiven or 0) < (tonumber(most) or record.max_attempts(job))
 end
 
 -- Ends a rollback, successful or not: the record names the job's own task and class again.
 function settle.end_rollback(c, id, job)
-  local name = c.P .. 'job:' .. id
-  job.task, job.class = string.match(redis.call('HGET', name, 'was'), '^([^\n]*)\n(.*)$')
+  job.task, job.class = string.match(redis.call('HGET', job.name, 'was'), '^([^\n]*)\n(.*)$')
   redis.call('ZREM', c.P .. 'expiry', id)
-  redis.call('HDEL', name, 'back', 'undid')
+  redis.call('HDEL', job.name, 'back', 'undid')
   record.note(c, id, 'phase', 'undone', 'task', job.task, 'class', job.class)
 end
 
 -- Sets the end of the job's lifetime: max_lifetime after its first claim.
 function settle.limit_lifetime(c, id, job)
-  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.limits_of(job.limits)[4], id)
+  redis.call('ZADD', c.P .. 'expiry', 'NX', job.taken + record.max_lifetime(job), id)
 end
 
 -- Ends the claim. The record keeps the token, to recognize its holder's repeated request.
@@ -84,7 +68,7 @@ function settle.release(c, id, job, ...)
   local token = job.token or ''
   if token ~= '' then locks.release(c, record.keys_of(job.keys), token, job.slots) end
   record.note(c, id, 'token', '', 'last', token ~= '' and token or job.last or '', ...)
-  redis.call('HDEL', c.P .. 'job:' .. id, 'condemned')
+  redis.call('HDEL', job.name, 'condemned')
   settle.limit_lifetime(c, id, job)
 end
 
@@ -122,12 +106,12 @@ end
 -- Makes a rollback's step ready. The rollback has its own lifetime, so that it does not hold its lane for ever if no
 -- node can run it.
 local function undo(c, id, job, number, task, limit, class)
-  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
-  redis.call('HDEL', c.P .. 'job:' .. id, 'stop')
+  redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)
+  redis.call('HDEL', job.name, 'stop')
   job.task, job.class = task, class
   classes.know(c, class)
   states.enter(c, id, 'rolling_back')
-  settle.put_back(c, id, job, 'task', task, 'class', class, 'back', string.format('%.0f %.0f', number, limit))
+  settle.put_back(c, id, job, 'task', task, 'class', class, 'back', string.format('%d %d', number, limit))
 end
 
 -- Ends a job that will not succeed. If it was started, its rollback runs first, once, in its place.
@@ -153,7 +137,7 @@ end
 -- Goes on to the next step of a chain, which gets a claim of its own, at the head of the ready list of its class.
 -- instead: other steps replace the step at work, which is no new attempt; nil = the step succeeded.
 local function advance(c, id, job, value, following, instead)
-  local name, limits = c.P .. 'job:' .. id, record.limits_of(job.limits)
+  local name = job.name
   if instead then
     settle.release(c, id, job, 'instead', instead)
     redis.call('HINCRBY', name, 'attempt', -1)
@@ -166,24 +150,23 @@ local function advance(c, id, job, value, following, instead)
     end
     for _, field in ipairs({'step', 'forgiven'}) do redis.call('HINCRBY', name, field, 1) end
   end
-  redis.call('HSETNX', name, 'home', string.format('%.0f\n%s\n%s', limits[3], job.task, job.class))
-  limits[3] = tonumber(following.limit)
-  for i = 1, #limits do limits[i] = string.format('%.0f', limits[i]) end
+  redis.call('HSETNX', name, 'home', string.format('%d\n%s\n%s', record.time_limit(job), job.task, job.class))
   job.class, job.task = following.class, following.task
   classes.know(c, job.class)
-  settle.put_back(c, id, job, 'class', job.class, 'task', job.task, 'limits', table.concat(limits, ' '))
+  local limits = record.with_time(job.limits, following.limit)
+  settle.put_back(c, id, job, 'class', job.class, 'task', job.task, 'limits', limits)
   return 'ready'
 end
 
 -- Parks a job: it keeps its lane, but no worker, until all of its sub-results ended. A rollback's lifetime counts from
 -- its claim. Sub-results of an earlier attempt that are not stopped yet stay in `stale`, for the wardens to stop.
 local function park(c, id, job, handles)
-  local name, limits, undoing = c.P .. 'job:' .. id, record.limits_of(job.limits), job.phase == 'rollback'
-  local started, stale = unpack(redis.call('HMGET', name, 'started', 'handles'))
-  local limit = undoing and select(2, record.back_of(job)) or limits[3]
-  if undoing then redis.call('ZADD', c.P .. 'expiry', started + limits[4], id) end
-  if stale then redis.call('HSET', name, 'stale', stale) end
-  settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and started + limit or 0)
+  local undoing = job.phase == 'rollback'
+  local stale = redis.call('HGET', job.name, 'handles')
+  local limit = undoing and select(2, record.back_of(job)) or record.time_limit(job)
+  if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + record.max_lifetime(job), id) end
+  if stale then redis.call('HSET', job.name, 'stale', stale) end
+  settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and job.started + limit or 0)
   redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), c.now, id)
   redis.call('ZADD', c.P .. 'walks', 0, id)
   return states.enter(c, id, 'parked')
@@ -191,11 +174,10 @@ end
 
 -- Tries again after a conflict. Conflicts do not count as attempts, and have a bound of their own.
 local function conflict(c, id, job, delay, detail)
-  local name = c.P .. 'job:' .. id
-  if redis.call('HINCRBY', name, 'conflicts', 1) > 20 then
+  if redis.call('HINCRBY', job.name, 'conflicts', 1) > 20 then
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
-  redis.call('HINCRBY', name, 'forgiven', 1)
+  redis.call('HINCRBY', job.name, 'forgiven', 1)
   return settle.retry_later(c, id, job, delay, detail)
 end
 
@@ -203,8 +185,8 @@ end
 local function count_loss(c, id, job, detail)
   redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
   record.note(c, id)
-  local losses = redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', 1)
-  if losses > record.limits_of(job.limits)[2] then
+  local losses = redis.call('HINCRBY', job.name, 'losses', 1)
+  if losses > record.max_losses(job) then
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
   settle.put_back(c, id, job)

@@ -66,14 +66,15 @@ local function in_front(c, class, task)
   return (not class or nodes.can_run(c, class, task)) and 'started' or 'queued'
 end
 
-local function write(name, keys, state, at, ...)
-  redis.call('HSET', name, 'state', state, 'keys', keys, 'submitted', at, ...)
+local function write(c, id, keys_text, state, list, from)
+  redis.call('HSET', c.P .. 'job:' .. id, 'state', state, 'keys', keys_text, 'submitted', c.now_text,
+    unpack(list, from))
 end
 
 -- Ends a job that was revoked before it was submitted as cancelled, and lets its end be sent.
 local function end_at_once(c, id, keys_text, fields, priority, list, from)
   classes.count(c, fields.class)
-  write(c.P .. 'job:' .. id, keys_text, 'scheduled', c.now_text, unpack(list, from))
+  write(c, id, keys_text, 'scheduled', list, from)
   states.schedule(c, id, line.new_score(c, priority, 'back'), c.now)
   cancel.job(c, id, 'revoked', 'celery', true)
   return {'queued', -1, id, ''}
@@ -107,22 +108,20 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   local score, sequence = line.new_score(c, priority, 'back')
   local start = not_before ~= '0' and base.instant(c, not_before)
   if start and not base.is_past(c, start) then
-    write(name, keys_text, 'scheduled', c.now_text, unpack(list, from))
+    write(c, id, keys_text, 'scheduled', list, from)
     states.schedule(c, id, score, start)
     return {'queued', -1, id, ''}
   end
   local first, marked = line.enter(c, id, keys, score)
-  if not first and not marked then
-    write(name, keys_text, 'waiting', c.now_text, unpack(list, from))
-    return answer(c, 'queued', keys[1], id)
-  end
-  if first and fields.class then
-    write(name, keys_text, 'ready', c.now_text, unpack(list, from))
-    ready.put(c, id, fields.class, fields.group or ready.group_of({keys = keys_text}), fields.priority, sequence)
+  local starts = first and fields.class
+  write(c, id, keys_text, starts and 'ready' or 'waiting', list, from)
+  if starts then
+    fields.keys = keys_text
+    ready.put(c, id, fields.class, ready.group_of(fields), fields.priority, sequence)
     base.add(c, 'readied', fields)
     return {in_front(c, fields.class, fields.task), 0, id, ''}
   end
-  write(name, keys_text, 'waiting', c.now_text, unpack(list, from))
+  if not first and not marked then return answer(c, 'queued', keys[1], id) end
   admit.one(c, id, marked)
   local admitted = redis.call('HMGET', name, 'state', 'fence')
   if admitted[1] == 'waiting' then return answer(c, 'queued', keys[1], id) end

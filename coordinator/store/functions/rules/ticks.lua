@@ -10,8 +10,6 @@ local ticks = {}
 ticks.ACTS = {'paused', 'omit', 'omitted', 'other', 'changed'}
 local FIELDS = {'source', 'hash', 'last', 'unsent', 'token', 'till', 'paused', 'omit', 'other'}
 
-function ticks.ms_text(number) return string.format('%.0f', number) end
-
 -- Reads an entry; nil: no beat knows one of this name.
 function ticks.read(c, name)
   local tick = {name = c.P .. 'tick:' .. name}
@@ -28,19 +26,19 @@ end
 
 -- Logs a tick that was sent or passed over.
 function ticks.note(c, name, instant, word, missed, due, beat, most)
-  ticks.log(c, name, most, instant, ticks.ms_text(math.max(0, c.wall - due)), word, missed, beat)
+  ticks.log(c, name, most, instant, base.text_of(math.max(0, c.wall - due)), word, missed, beat)
 end
 
 -- Logs how a tick's job ended. tick: the entry's name, and the instant or !<token>. The log of an entry that is gone is
 -- not created again.
 function ticks.ended(c, tick, state)
   local name, which = string.match(tick, '^(.*)\n(.*)$')
-  redis.call('RPUSHX', c.P .. 'ticks:' .. name, '=' .. which .. ' ' .. state .. ' ' .. ticks.ms_text(c.wall))
+  redis.call('RPUSHX', c.P .. 'ticks:' .. name, '=' .. which .. ' ' .. state .. ' ' .. base.text_of(c.wall))
 end
 
 -- Notes that a beat must send the instant within the lease.
 function ticks.hold(c, tick, name, instant, token, lease)
-  local till = ticks.ms_text(c.now + lease)
+  local till = base.text_of(c.now + lease)
   redis.call('HSET', tick.name, 'unsent', instant, 'token', token, 'till', till)
   redis.call('ZADD', c.P .. 'schedule-unsent', till, name)
 end
@@ -64,7 +62,7 @@ function ticks.follow(c, source, name, hash, next, about)
   local tick = c.P .. 'tick:' .. name
   local known, last, told = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))
   if known ~= hash then
-    last = ticks.ms_text(c.wall)
+    last = base.text_of(c.wall)
     redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
   end
   if known ~= hash or not told then redis.call('HSET', tick, 'about', about) end

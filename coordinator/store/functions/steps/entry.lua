@@ -86,7 +86,7 @@ local function act_of(c, why, by) return cjson.encode({why = why, by = by, at = 
 
 -- Lets the entry count from now: no earlier instant is due.
 local function count_from_now(c, tick, next)
-  if tonumber(tick.last) < c.wall then redis.call('HSET', tick.name, 'last', ticks.ms_text(c.wall)) end
+  if tonumber(tick.last) < c.wall then redis.call('HSET', tick.name, 'last', base.text_of(c.wall)) end
   redis.call('HSET', tick.name, 'next', next)
 end
 
@@ -163,7 +163,7 @@ step.define('entry_run', {'allow-oom'}, function(c, args)
   local name, asked, why, by = unpack(args)
   if not ticks.read(c, name) then return -1 end
   local runs = c.P .. 'runs:' .. name
-  if redis.call('ZADD', runs, 'NX', ticks.ms_text(c.wall), asked) == 0 then return 0 end
+  if redis.call('ZADD', runs, 'NX', base.text_of(c.wall), asked) == 0 then return 0 end
   redis.call('ZREMRANGEBYRANK', runs, 0, -RUNS - 1)
   redis.call('HSET', c.P .. 'schedule-asked', name .. '\n' .. asked, act_of(c, why, by))
   return 1

@@ -46,9 +46,9 @@ local function begin_anew(c, id, job, act)
   local was = redis.call('HMGET', name, 'rollback', 'home', 'spec')
   if was[1] == 'done' and was[2] then
     local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
-    local limits = string.gsub(job.limits, '^(%S+ %S+) %S+', '%1 ' .. limit)
     local first = cjson.decode(was[3]).first or 0
-    redis.call('HSET', name, 'step', first, 'limits', limits, 'task', task, 'class', class)
+    job.limits = record.with_time(job.limits, limit)
+    redis.call('HSET', name, 'step', first, 'limits', job.limits, 'task', task, 'class', class)
     redis.call('HDEL', name, 'value', 'values', 'instead')
     job.task, job.class = task, class
   end
@@ -93,7 +93,7 @@ step.define('job_retry', {'allow-oom'}, function(c, args)
     settle.put_back(c, id, job, 'retried', act)
   elseif job.state == 'held' then
     begin_anew(c, id, job, act)
-    redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
+    redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)
     redis.call('HSET', job.name, 'taken', c.now)
     settle.put_back(c, id, job)
   elseif states.TERMINAL[job.state] and job.state ~= 'succeeded' and job.class then

@@ -15,13 +15,8 @@ end)
 
 -- Records an outcome the long way: of a job that does not simply succeed, or that was reported before. Returns the
 -- verdict and the state.
-local function conclude(c, id, token, kind, detail, delay, most, following)
-  local job = record.read(c, id)
-  if job and retention.is_faded(job) then
-    local trace, last, said = retention.trace_of(token), unpack(redis.call('HMGET', job.name, 'last', 'said'))
-    if job.token == trace then return 'accepted', job.state end
-    if last == trace then return 'accepted', said or '' end
-  end
+local function conclude(c, id, job, token, kind, detail, delay, most, following)
+  if job and job.state == 'succeeded' and job.token == retention.trace_of(token) then return 'accepted', job.state end
   if not job or (job.token ~= token and job.last ~= token) then
     return redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''
   end
@@ -74,16 +69,14 @@ step.define('job_finish', {'allow-oom'}, function(c, args)
   local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args)
   c.tell_after, c.direct = 5000, next ~= ''
 
-  local job, verdict, state, before = {name = c.P .. 'job:' .. id}, 'accepted', 'succeeded', token
-  record.fill(job, 'state', 'keys', 'limits', 'token', 'class', 'node', 'tell', 'melt', 'seldom', 'submitted', 'taken',
-    'started', 'fence', 'attempt')
-  if job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
-    if not settle.succeed(c, id, job, detail) then settle.finish(c, id, job, 'succeeded', 'result', detail) end
+  local job, verdict, state, before = record.read(c, id), 'accepted', 'succeeded', token
+  if job and job.token == token and job.state == 'running' and kind == 'succeeded' and not job.seldom then
+    settle.finish(c, id, job, 'succeeded', 'result', detail)
     before = false
   else
     local following = {class = class, task = task, limit = limit}
-    verdict, state = conclude(c, id, token, kind, detail, delay, most, following)
-    if verdict == 'accepted' and redis.call('HEXISTS', job.name, 'shared') == 1 then verdict = 'shared' end
+    verdict, state = conclude(c, id, job, token, kind, detail, delay, most, following)
+    if verdict == 'accepted' and redis.call('HEXISTS', c.P .. 'job:' .. id, 'shared') == 1 then verdict = 'shared' end
   end
   if verdict == 'deadlock' then return {verdict, state, false} end
   local given = false
@@ -120,7 +113,7 @@ local function renew(c, id, job, token, ttl)
   if job.state == 'ready' then -- put back too early: it was not lost after all
     ready.drop(c, id, job)
     redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', -1)
-    local limit = record.limits_of(job.limits)[3]
+    local limit = record.time_limit(job)
     local till = limit > 0 and job.started + limit or 0
     redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
   end
@@ -128,7 +121,7 @@ local function renew(c, id, job, token, ttl)
   locks.renew(c, id, record.keys_of(job.keys), token, job.slots, ttl)
   redis.call('ZADD', c.P .. record.leases_of(job), c.uptime + ttl, id)
   local since = job.phase == 'rollback' and job.started or job.taken
-  if job.class and not job.stop and since + record.limits_of(job.limits)[4] < c.now then
+  if job.class and not job.stop and since + record.max_lifetime(job) < c.now then
     record.note(c, id, 'stop', 'expired', 'error', '"max_lifetime is over"')
     redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' 1 ' .. id)
   end
@@ -136,7 +129,7 @@ end
 
 -- Ends a lock in plain code whose lifetime is over, though its process renews it. True if it ended.
 local function is_outlived(c, id, job)
-  local most = record.limits_of(job.limits)[4]
+  local most = record.max_lifetime(job)
   if job.class or most == 0 or job.taken + most >= c.now then return false end
   settle.finish(c, id, job, 'expired', 'error', '"max_lifetime is over"')
   return true

@@ -32,7 +32,7 @@ end
 step.define('schedule_follow', {}, function(c, args)
   local source, version, before, lapse, entries = unpack(args, 1, 5)
   local name = c.P .. 'schedule:' .. source
-  local now, wall = ticks.ms_text(c.now), ticks.ms_text(c.wall)
+  local now, wall = base.text_of(c.now), base.text_of(c.wall)
   local current, seen = unpack(redis.call('HMGET', name, 'version', 'seen'))
   local free = not current or current == before or c.now - seen > tonumber(lapse)
   if current ~= version and (entries == 'none' or not free) then return {'behind', wall, {}, {}, news(c)} end
@@ -72,7 +72,7 @@ end
 step.define('tick_take', {}, function(c, args)
   local name, hash, other, instant, next, token, lease, word, missed, due, beat, most = unpack(args, 1, 12)
   local tick, keyed = ticks.read(c, name) or {}, #args > 12
-  local wall = ticks.ms_text(c.wall)
+  local wall = base.text_of(c.wall)
   local function answer(verdict, which, outcome) return {verdict, which, tick.last or '0', wall, outcome or ''} end
 
   if tick.hash ~= hash or (tick.other or '') ~= other then return answer('stale', instant) end
@@ -123,7 +123,7 @@ end)
 -- returns {verdict, outcome of the job or ''}; verdict: sent | taken | noted | held | over; asked again: over
 step.define('run_take', {}, function(c, args)
   local name, asked, token, lease, word, beat, most = unpack(args, 1, 7)
-  local runs, field, wall = c.P .. 'schedule-asked', name .. '\n' .. asked, ticks.ms_text(c.wall)
+  local runs, field, wall = c.P .. 'schedule-asked', name .. '\n' .. asked, base.text_of(c.wall)
   local found = redis.call('HGET', runs, field)
   if not found then return {'over', ''} end
   local act = cjson.decode(found)

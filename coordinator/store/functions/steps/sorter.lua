@@ -9,7 +9,7 @@ local function put_off(c, sorter, idle, longest)
   if not due or tonumber(due) > c.now then
     due = c.now + idle
     if longest ~= '0' then due = math.min(due, first + longest) end
-    redis.call('HSET', about, 'due', string.format('%.0f', due))
+    redis.call('HSET', about, 'due', base.text_of(due))
   end
   sorters.schedule(c, sorter)
 end

@@ -46,7 +46,7 @@ end
 -- True for a rollback that a node will run as soon as it has room: it gets more time.
 local function waits_for_room(c, id, job)
   if job.phase ~= 'rollback' or job.state ~= 'ready' or not nodes.can_run(c, job.class, job.task) then return false end
-  redis.call('ZADD', c.P .. 'expiry', c.now + record.limits_of(job.limits)[4], id)
+  redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)
   return true
 end
 
