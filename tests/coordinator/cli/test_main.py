@@ -20,7 +20,7 @@ from tests.harness.redis import RedisServer
 def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
     """Two jobs in one lane and one in another; no node lives."""
     task = {"task": "shop.ship", "args": [42], "kwargs": {}, "options": {}}
-    ids = [coordinator.submit(key, task, if_unknown="wait").job_id for key in ("order/1", "order/1", "stock/7")]
+    ids = [coordinator.submit(key, task, if_unknown="wait").id for key in ("order/1", "order/1", "stock/7")]
     yield ids
     for job_id in ids:
         coordinator.cancel(job_id)
@@ -51,9 +51,9 @@ def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, co
     )
     listed = {job["id"] for job in loaded(call("jobs", "--json"))}
     for submission in (second, first):
-        coordinator.cancel(submission.job_id)
+        coordinator.cancel(submission.id)
     assert melted.outcome == "coalesced"
-    assert melted.job_id not in listed
+    assert melted.id not in listed
 
 
 def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[str]) -> None:
@@ -171,6 +171,7 @@ def test_without_app_and_redis_both_ways_out_are_named(call: Call) -> None:
         ("broken", "'broken' cannot be imported: ZeroDivisionError"),
         ("lacking", "'lacking' cannot be imported: ModuleNotFoundError: No module named 'not_installed'"),
         ("plain", "'plain' has no coordinator"),
+        ("plain:nothing", "there is no 'nothing' in the module 'plain'; it has plain:app"),
     ],
 )
 def test_an_app_that_cannot_be_had_is_named(call: Call, name: str, says: str) -> None:
