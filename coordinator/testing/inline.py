@@ -274,10 +274,8 @@ class _InlineLanes(Lanes):
 
 
 class _InlineLocks(Locks):
-    @contextmanager
-    def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> Iterator[Lease]:
-        with super().lock(name, ttl, 0.01 if blocking_timeout is None else min(blocking_timeout, 0.01)) as lease:
-            yield lease
+    def _take(self, key: str, ttl: float, wait: float) -> tuple[Lease, float]:
+        return super()._take(key, ttl, min(wait, 0.01))
 
 
 class _Results(CacheBackend):

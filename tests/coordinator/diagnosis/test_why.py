@@ -60,9 +60,9 @@ def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
     node: Puppet, coordinator: Coordinator
 ) -> None:
     made = coordinator.submit("a", {"task": "shop.unknown"}, if_unknown="wait")
-    (told,) = coordinator.why(made.job_id)
+    (told,) = coordinator.why(made.id)
     assert told.endswith("no living node that serves the queue 'celery' knows the task 'shop.unknown'")
-    coordinator.cancel(made.job_id)
+    coordinator.cancel(made.id)
     node.submit("b", job_id="order")
     taken = node.must_take()
     node.store.step("job_finish", taken.id, taken.token, "step", '"done"', 0, "", "shop\ngpu", "shop.other", 0, "one",

@@ -28,15 +28,15 @@ def submit(node: Puppet, job_id: str, instance: object = "a", **options: Any) ->
 
 def test_the_first_wins_and_a_second_loses_and_learns_who_has_it(node: Puppet, coordinator: Coordinator) -> None:
     first = submit(node, "one")
-    assert (first.outcome, first.won, first.state, first.accepted) == ("started", True, "running", True)
+    assert (first.outcome, first.grab.won, first.grab.state, first.accepted) == ("started", True, "running", True)
     lost = submit(node, "two")
-    assert (lost.outcome, lost.won, lost.state, lost.job_id) == ("lost", False, "incomplete", "one")
+    assert (lost.outcome, lost.grab.won, lost.grab.state, lost.id) == ("lost", False, "incomplete", "one")
     assert not lost.accepted
-    assert lost.winner
-    assert (lost.winner.identifier, lost.winner.node) == ("one", "")
+    assert lost.grab.winner
+    assert (lost.grab.winner.identifier, lost.grab.winner.node) == ("one", "")
     taken = node.take(runner="4711.99.abc")
     assert taken
-    winner = submit(node, "three").winner
+    winner = submit(node, "three").grab.winner
     assert winner
     assert tuple(winner) == ("one", "host", 4711, "cn1@host")
     (seen,) = coordinator.grabs("report")
@@ -52,7 +52,7 @@ def test_an_instance_that_is_complete_is_not_done_again_and_shows_its_result(
     assert node.order() == ["one"]
     for job_id in ("two", "three"):
         lost = submit(node, job_id)
-        assert (lost.outcome, lost.state, lost.result, lost.job_id) == ("lost", "complete", "detail", "one")
+        assert (lost.outcome, lost.grab.state, lost.grab.result, lost.id) == ("lost", "complete", "detail", "one")
     assert node.order() == []
     (seen,) = coordinator.grabs("report")
     assert (seen.state, seen.value) == ("complete", "detail")
@@ -67,7 +67,7 @@ def test_a_failed_instance_may_be_submitted_again_and_gets_a_greater_attempt_and
     node.finish(first, "failed")
     assert [(one.state, one.value) for one in coordinator.grabs("report")] == [("failed", "detail")]
     again = submit(node, "two")
-    assert (again.outcome, again.won, again.result) == ("started", True, None)
+    assert (again.outcome, again.grab.won, again.grab.result) == ("started", True, None)
     second = node.must_take()
     (seen,) = coordinator.grabs("report")
     assert (seen.state, seen.attempt, seen.fence, seen.ended, seen.value) == ("running", 2, second.fence, None, None)
@@ -87,7 +87,7 @@ def test_whatever_ends_a_job_badly_frees_its_instance(node: Puppet, coordinator:
     node.order()
     node.sweep()
     assert coordinator.job("one").state == end
-    assert submit(node, "two").won
+    assert submit(node, "two").grab.won
     assert node.order() == ["two"]
 
 
@@ -114,7 +114,7 @@ def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_win
     assert submit(node, "two").outcome == "lost", "its process is stopped first"
     node.finish(first)
     assert coordinator.job("one").state == "cancelled"
-    assert submit(node, "two").won
+    assert submit(node, "two").grab.won
     (seen,) = coordinator.grabs("report")
     assert (seen.attempt, seen.earlier[0].state, seen.earlier[0].value) == (
         2, "failed", {"type": "Cancelled", "message": "it hangs", "by": "ann"},
@@ -148,11 +148,11 @@ def test_the_same_submit_asked_again_is_its_own_win_also_when_its_record_is_gone
 ) -> None:
     submit(node, "one")
     again = submit(node, "one")
-    assert (again.outcome, again.won, again.state, again.job_id) == ("duplicate", True, "running", "one")
+    assert (again.outcome, again.grab.won, again.grab.state, again.id) == ("duplicate", True, "running", "one")
     node.order()
     coordinator.store._client.delete(coordinator.store.key("job", "one"))
     late = submit(node, "one")
-    assert (late.outcome, late.won, late.state, late.result) == ("duplicate", True, "complete", "detail")
+    assert (late.outcome, late.grab.won, late.grab.state, late.grab.result) == ("duplicate", True, "complete", "detail")
     assert node.order() == []
 
 
@@ -165,7 +165,7 @@ def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, prefix: st
         with pytest.raises(StoreUnavailable):
             behind._core.submit(request)
         assert proxy.lost.is_set()
-        assert (told := behind._core.submit(request)).won, told
+        assert (told := behind._core.submit(request)).grab.won, told
     finally:
         behind.store.close()
     assert node.order() == ["one"]
@@ -187,12 +187,12 @@ def test_jobs_and_processes_compete_for_the_same_instance(node: Puppet, coordina
     assert time.monotonic() - since < 0.9, "the poll alone takes a second"
     with coordinator.grab("report", "b", "server 1") as grab:
         lost_to = submit(node, "two", "b")
-        assert (lost_to.outcome, lost_to.winner) == ("lost", grab.winner)
-    assert submit(node, "two", "b").state == "complete"
+        assert (lost_to.outcome, lost_to.grab.winner) == ("lost", grab.winner)
+    assert submit(node, "two", "b").grab.state == "complete"
     dead = coordinator.grab("report", "c", "server 1", ttl=0.2)
     assert dead._lease
     dead._grabber.renewer.drop(dead._lease)
-    wait_until(lambda: submit(node, "three", "c").won)
+    wait_until(lambda: submit(node, "three", "c").grab.won)
     assert node.order() == ["three"]
     assert coordinator.grabs("report")[0].attempt == 2
 
@@ -213,7 +213,7 @@ def test_instances_wait_for_nobody_and_have_the_turn_of_their_keys_group(
 def test_many_are_submitted_in_one_round_trip_and_each_learns_its_own(node: Puppet) -> None:
     asked = [sketch("report", job_id=f"j{number}", instance=number % 2) for number in range(4)]
     told = node.lanes.submit_many(asked)
-    assert [(one.outcome, one.won, one.job_id) for one in told] == [
+    assert [(one.outcome, one.grab.won, one.id) for one in told] == [
         ("started", True, "j0"), ("started", True, "j1"), ("lost", False, "j0"), ("lost", False, "j1"),
     ]  # fmt: skip
     assert sorted(node.order()) == ["j0", "j1"]

@@ -90,7 +90,7 @@ def test_what_a_call_names_wins_over_the_option_and_what_its_task_names_does_not
     task = keyed.app.task(nothing, name="keyed.urgent", shared=False, coordinate=option, time_limit=50)
 
     def told(**given: Any) -> tuple[int, int]:
-        job_id = keyed.coordinator.submit(None, task.s().set(**given), if_unknown="wait").job_id
+        job_id = keyed.coordinator.submit(None, task.s().set(**given), if_unknown="wait").id
         called = task.apply_async(**given).id
         jobs = [keyed.coordinator.job(one).priority for one in (job_id, called)]
         limit = keyed.coordinator.store._client.hget(keyed.coordinator.store.key("job", called), "limits")

@@ -43,7 +43,7 @@ class History:
             not_before=datetime.now(UTC) + timedelta(hours=1) if chance() < 0.1 else None,
             options={"expires": -1} if chance() < 0.1 else {},
         )  # fmt: skip
-        self.jobs.append(given.job_id)
+        self.jobs.append(given.id)
 
     def take(self) -> None:
         if taken := self.node.take():

@@ -50,7 +50,7 @@ class World:
             exclusive=self.chance.choice([False, False, False, True]),
         )  # fmt: skip
         if found.outcome in ("started", "queued"):
-            self.jobs.append(found.job_id)
+            self.jobs.append(found.id)
 
     def take(self) -> None:
         node = self.chance.choice(self.nodes)

@@ -30,12 +30,12 @@ def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Pup
 
 
 def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
-    ids = [node.submit("a").job_id for _ in range(20)]
+    ids = [node.submit("a").id for _ in range(20)]
     assert node.order() == ids
 
 
 def test_lanes_go_on_beside_each_other(node: Puppet) -> None:
-    ids = {node.submit(f"k{i}").job_id for i in range(4)}
+    ids = {node.submit(f"k{i}").id for i in range(4)}
     taken = [node.must_take() for _ in range(4)]
     assert {one.id for one in taken} == ids
     for one in taken:
@@ -106,7 +106,7 @@ def test_defer_lets_one_more_in_and_the_others_melt_into_it(node: Puppet) -> Non
     assert (running.outcome, found[0].outcome) == ("started", "queued")
     assert {one.outcome for one in found[1:]} == {"coalesced"}
     node.finish(taken)
-    assert node.order() == [found[0].job_id]
+    assert node.order() == [found[0].id]
 
 
 def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -> None:
@@ -272,7 +272,7 @@ def test_all_locks_are_taken_or_none(node: Puppet) -> None:
 
 def test_jobs_that_name_their_keys_in_other_orders_never_wait_for_each_other(node: Puppet) -> None:
     keys = ["a", "b", "c"]
-    ids = [node.submit([keys[i % 3], keys[(i + 1 + i % 2) % 3]]).job_id for i in range(60)]
+    ids = [node.submit([keys[i % 3], keys[(i + 1 + i % 2) % 3]]).id for i in range(60)]
     assert sorted(node.order()) == sorted(ids)
 
 

@@ -66,8 +66,8 @@ def test_what_follows_in_the_step_is_written_to_the_database_of_the_installation
     second = node.submit("a", tell=True)
     done = node.finish(node.must_take(), next_token="next", result=(f"{prefix}.result", "1", 60, 9, home(node)))
     assert done.next
-    assert done.next.id == second.job_id
-    assert node.lanes.job(second.job_id).state == "running"
+    assert done.next.id == second.id
+    assert node.lanes.job(second.id).state == "running"
     assert results.keys(f"*{prefix}*") == [f"{prefix}.result".encode()]
 
 

@@ -104,7 +104,7 @@ def test_a_job_that_waits_since_the_version_before_does_what_it_meant(service: S
     results = []
     for number, (given, options) in enumerate(before):
         member.put(f"new{number}", instants.parse(f"2002-01-0{number + 1}T00:00:00Z"))
-        job_id = service.coordinator.submit(LANE, given, job_id=f"j{number}", when_busy="defer", **options).job_id
+        job_id = service.coordinator.submit(LANE, given, job_id=f"j{number}", when_busy="defer", **options).id
         results.append(service.ended(job_id).result)
     kinds = [(one["outcome"], one["complete"], one["listed"], one["pids"]) for one in results]
     assert kinds[0][::2] == ("succeeded", 5)
