@@ -79,6 +79,12 @@ def is_reserved(job_id: str) -> bool:
     return job_id.startswith(GRABS) or bool(_TICK.search(job_id))
 
 
+def instant_of(job_id: str) -> datetime | None:
+    """The instant of the tick that has this id; None for any other id."""
+    match = _TICK.search(job_id)
+    return None if match is None or match[1].startswith("run:") else datetime.fromisoformat(match[1])
+
+
 def check_node(name: str) -> str:
     if not is_id(name):
         raise InvalidJob(f"node {shown(name)}: give 1 to 512 bytes of text without control characters")
