@@ -98,6 +98,16 @@ def test_status_tells_since_when_no_node_sweeps(call: Call, coordinator: Coordin
     assert "no node has swept for 60 s" in call("status").stderr
 
 
+def test_a_wrong_prefix_names_those_that_are_here(own_redis: RedisServer, call: Call) -> None:
+    url, here = own_redis.url(0), Coordinator(url=own_redis.url(0), prefix="shop")
+    Puppet(here.store).up()
+    Puppet(here.store).sweep()
+    here.close()
+    told = call("status", COORDINATOR_URL=url, COORDINATOR_PREFIX="shpo").stderr
+    assert "no node ever was under the prefix 'shpo', but under 'shop'" in told
+    assert "under the prefix" not in call("status", COORDINATOR_URL=url, COORDINATOR_PREFIX="shop").stderr
+
+
 def test_a_redis_that_keeps_its_data_and_evicts_nothing_is_not_warned_of(own_redis: RedisServer, call: Call) -> None:
     url = own_redis.url(0)
     assert loaded(call("status", "--json", COORDINATOR_URL=url))["warnings"] == [

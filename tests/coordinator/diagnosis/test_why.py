@@ -94,6 +94,8 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     (told,) = coordinator.why("later")
     assert "job later is scheduled for later: 20" in told
     assert told.endswith(("(in 90 s)", "(in 89 s)"))
+    node.submit("a", job_id="tomorrow", not_before=datetime.now(UTC) + timedelta(hours=23, minutes=56, seconds=50))
+    assert coordinator.why("tomorrow")[0].endswith("(in 23 h 56 min)")
     node.submit("b", job_id="again", max_attempts=2)
     taken = node.must_take()
     node.store.step("job_finish", taken.id, taken.token, "raised", '{"type": "ValueError", "message": "no"}', 30000,
@@ -103,7 +105,7 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     assert behind == "job behind waits behind job again in lane 'b'"
     assert root.startswith("job again is tried again at 20")
     assert root.endswith("(in 30 s): attempt 1 ended in ValueError: no")
-    for job_id in ("later", "behind", "again"):
+    for job_id in ("later", "tomorrow", "behind", "again"):
         coordinator.cancel(job_id)
 
 
