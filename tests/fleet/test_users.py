@@ -62,6 +62,7 @@ def test_each_of_the_users_that_the_docs_name_may_do_its_work_and_a_lesser_one_i
         assert work.delay("ordinary").get(timeout=10) == "ordinary"
         with asks.lock("b", blocking_timeout=5), fleet.coordinator.lock("c"):
             pass
+        assert any(library.current for library in client(url("node", 0)).store.libraries())
         assert [(one["username"], one["object"]) for one in looks.acl_log()] == []
 
         looks.acl_setuser("lesser", enabled=True, passwords=["+lesser-secret"], keys=["other*"], categories=["+@all"])
