@@ -172,6 +172,19 @@ def test_a_lane_shows_its_line_and_its_holder(node: Puppet) -> None:
     node.order()
 
 
+@pytest.mark.parametrize("state", ["retrying", "held"])
+def test_a_lane_shows_its_holder_while_that_does_not_run(node: Puppet, state: str) -> None:
+    job_id = node.submit("a", max_attempts=2 if state == "retrying" else 1, retry_delay=60, on_failure="hold").id
+    behind = node.submit("a").id
+    taken = node.must_take()
+    assert node.finish(taken, "raised", delay=60).state == state
+    for lane in (node.lanes.lane("a"), *node.lanes.lanes("a")):
+        assert ([one.job_id for one in lane.holders], lane.state) == ([job_id], state)
+        assert lane.holders[0].node is None
+    for one in (job_id, behind):
+        node.lanes.cancel(one)
+
+
 def test_lanes_are_found_by_prefix_and_state_whatever_their_names_hold(node: Puppet) -> None:
     keys = ["sync/*", "sync/[a]", "sync/\\", "sync/ü?", "sync:{x}:y", "other"]
     for key in keys:
