@@ -1,5 +1,6 @@
 """`coordinator …` as people and programs call it."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -285,3 +286,24 @@ def test_a_url_in_the_place_of_the_app_is_refused_with_the_way_out() -> None:
 def test_a_command_that_an_app_may_have_says_how_to_name_the_app(call: Call) -> None:
     wrong = call("nodelist")
     assert (wrong.exit_code, "if it is one of your app's, name the app with -A" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("rate", [None, "1/m"])
+def test_check_ends_with_1_where_something_of_the_app_will_not_work(call: Call, rate: str | None) -> None:
+    Path("checked.py").write_text(
+        "from celery import Celery\nfrom coordinator import Coordinator\n"
+        "app = Celery('checked', broker='memory://', set_as_current=False)\nCoordinator(app)\n"
+        f"@app.task(shared=False, rate_limit={rate!r}, coordinate={{'key': 'k'}})\ndef work(): ...\n"
+    )
+    try:
+        result = call("-A", "checked", "check")
+        assert (result.exit_code, "will not work: task checked.work" in result.stdout) == (int(bool(rate)), bool(rate))
+        assert "differs: Redis keeps nothing on disk" in result.stdout
+        assert {one["works"] for one in json.loads(call("-A", "checked", "check", "--json").stdout)} >= {not rate}
+    finally:
+        sys.modules.pop("checked", None)
+        sys.path.remove(str(Path.cwd()))
+
+
+def test_check_reads_an_app(call: Call) -> None:
+    assert "check reads an app" in refused(call("check"))
