@@ -53,7 +53,7 @@ async def awaited(host: Coordinator, task: object) -> tuple[float, float, float,
                 longest[-1] = max(longest[-1], 1000 * (time.perf_counter() - before))
 
         looking = asyncio.create_task(look())
-        waits = [asyncio.create_task(jobs.wait(one.job_id)) for one in sent]
+        waits = [asyncio.create_task(jobs.wait(one.id)) for one in sent]
         await asyncio.sleep(1)
         longest.append(0.0)
         await asyncio.sleep(2)

@@ -36,7 +36,7 @@ def waits(bench: Any) -> float:
     jobs = coordinator.submit_many((f"light/{number}", bench.keep.s("")) for number in range(LIGHT))
     began = coordinator.store._client.time()
     bench.runner("bench", slice=0.2).run("bell")
-    ended = [coordinator.job(job.job_id).ended for job in jobs]
+    ended = [coordinator.job(job.id).ended for job in jobs]
     return float(max(end.timestamp() for end in ended) - (began[0] + began[1] / 1e6))
 
 

@@ -31,7 +31,7 @@ def kill(bench: Any, url: str, kind: str, number: int) -> list[float]:
     names = [f"{name}-{i}" for i in range(JOBS)]
     with ExitStack() as stack:
         victim = stack.enter_context(worker(url, name, JOBS))
-        ids = [bench.coordinator.submit(one, bench.hold.s(one)).job_id for one in names]
+        ids = [bench.coordinator.submit(one, bench.hold.s(one)).id for one in names]
         began(bench, names, 1)
         stack.enter_context(worker(url, f"{name}-other", JOBS))
         wait_until(lambda: len([node for node in bench.coordinator.nodes() if node.name.startswith(name)]) == 2, 90)

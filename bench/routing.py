@@ -34,7 +34,7 @@ def report(bench: Any, name: str, nodes: list[Slots]) -> None:
     sizes = heavy_tail(1, JOBS)
     began = time.perf_counter()
     asked = bench.coordinator.submit_many((f"{name}{i}", bench.toil.s(size)) for i, size in enumerate(sizes))
-    jobs = [bench.coordinator.wait(one.job_id) for one in asked]
+    jobs = [bench.coordinator.wait(one.id) for one in asked]
     took = time.perf_counter() - began
     seconds = [UNIT * size for size in sizes]
     least = best(seconds, nodes)

@@ -47,7 +47,7 @@ def weight(bench: Any) -> float:
     jobs = bench.coordinator.submit_many(("weight", bench.keep.s(TEXT).set(queue="nowhere")) for _ in range(WAITERS))
     found = (client.info("memory")["used_memory"] - before) / WAITERS
     for job in jobs:
-        client.unlink(bench.coordinator.store.key("job", job.job_id))
+        client.unlink(bench.coordinator.store.key("job", job.id))
     names = (("line", "weight"), ("ready", "bench\nnowhere"), ("group", "\nbench\nnowhere"))
     client.delete(*(bench.coordinator.store.key(*name) for name in names))
     client.zrem(bench.coordinator.store.key("lanes"), "weight")

@@ -49,7 +49,10 @@ def checked(url: str) -> str:
         schemes = ", ".join(f"{scheme}://" for scheme in _SCHEMES[:-1])
         raise ValueError(f"the URL must begin with {schemes} or {_SCHEMES[-1]}://")
     if sentinels_of(url) is None:
-        _port(urlsplit(url))
+        parts = urlsplit(url)
+        _port(parts)
+        if scheme != "unix" and not (number := parts.path.strip("/") or "0").isdecimal():
+            raise ValueError(f"the URL names the database {number!r}: a database of Redis is a number, such as /0")
     return url
 
 

@@ -45,11 +45,11 @@ def unbind(port: str, interface: str) -> None:
 
 def configure(port: str) -> list[str]:
     """Submit the jobs of a port. Returns their ids."""
-    ids = [coordinator.submit(port, create.s(port)).job_id]
+    ids = [coordinator.submit(port, create.s(port)).id]
     for interface in ("vlan-12", "vlan-13", "vlan-14"):
         undo = unbind.s(port, interface)
         made = coordinator.submit(port, bind.s(port, interface), max_attempts=2, retry_delay=0.1, rollback=undo)
-        ids.append(made.job_id)
+        ids.append(made.id)
     return ids
 
 

@@ -38,7 +38,7 @@ web = FastAPI(lifespan=lifespan)
 @web.post("/orders/{order}", status_code=202)
 async def put_in_line(order: int) -> dict[str, str]:
     submission = await jobs.submit(f"order/{order}", ship.s(order))
-    return {"job": submission.job_id, "outcome": submission.outcome}
+    return {"job": submission.id, "outcome": submission.outcome}
 
 
 @web.get("/jobs/{job_id}")

@@ -31,7 +31,7 @@ def refresh_nodelist() -> dict[str, str | list[str]]:
 
 def refresh() -> str:
     """Submit a refresh. Returns the id of the job."""
-    return coordinator.submit(LANE, refresh_nodelist.s(), when_busy="defer").job_id
+    return coordinator.submit(LANE, refresh_nodelist.s(), when_busy="defer").id
 
 
 class FirstRefresh(StoppableThread):

@@ -100,7 +100,7 @@ class Coordinator(Awaiting):
     retarget = verb(blocking.Coordinator.retarget)
     release_grab = verb(blocking.Coordinator.release_grab)
 
-    async def get(self, job_id: str, timeout: float | None = None) -> object:
+    async def get(self, job_id: str | Submission, timeout: float | None = None) -> object:
         """Wait for a job as `wait` does, and give its result. Raises its error: its own, or JobFailed."""
         job = await self.wait(job_id, timeout)
         if job.state == "succeeded":

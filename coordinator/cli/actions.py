@@ -104,8 +104,8 @@ def submit(
     submission = coordinator.submit(
         key, signature, job_id=job_id, when_busy=when_busy, instance=instance, if_unknown=if_unknown
     )
-    if waits and (submission.accepted or submission.state == "incomplete"):
-        _until_over(coordinator, submission.job_id, timeout, as_json_)
+    if waits and (submission.accepted or (submission.grab and submission.grab.state == "incomplete")):
+        _until_over(coordinator, submission.id, timeout, as_json_)
         return
     if as_json_:
         click.echo(as_json(_as_dict(submission)))
@@ -116,18 +116,17 @@ def submit(
 
 
 def _as_dict(submission: Submission) -> dict[str, Json]:
-    fields: dict[str, Json] = {"id": submission.job_id, "outcome": submission.outcome, "position": submission.position}
-    if submission.won is None:
+    fields: dict[str, Json] = {"id": submission.id, "outcome": submission.outcome, "position": submission.position}
+    if (grab := submission.grab) is None:
         return fields
-    winner = submission.winner and dict(submission.winner._asdict())
-    return fields | {"won": submission.won, "state": submission.state, "winner": winner, "result": submission.result}
+    return fields | grab._asdict() | {"winner": grab.winner and dict(grab.winner._asdict())}
 
 
 def _submitted(submission: Submission, key: str) -> str:
     """The outcome as a sentence."""
-    if submission.outcome == "lost" and submission.winner:
-        done = "has done it" if submission.state == "complete" else "does it"
-        return f"{submission.winner.identifier} ({submission.winner.place}) {done}: nothing was submitted"
+    if submission.outcome == "lost" and (grab := submission.grab) and grab.winner:
+        done = "has done it" if grab.state == "complete" else "does it"
+        return f"{grab.winner.identifier} ({grab.winner.place}) {done}: nothing was submitted"
     if not submission.accepted:
         return f"{key} is busy: nothing was submitted"
     outcomes = {"started": "is in front", "duplicate": "was submitted before"}
@@ -135,7 +134,7 @@ def _submitted(submission: Submission, key: str) -> str:
     outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
     ahead = submission.position
     behind = f", behind {ahead} other{'s' if ahead > 1 else ''}" if ahead > 0 else ""
-    return f"{submission.job_id} {outcomes[submission.outcome]}{behind}"
+    return f"{submission.id} {outcomes[submission.outcome]}{behind}"
 
 
 def _why_in_front(coordinator: Coordinator, submission: Submission) -> str:
@@ -143,7 +142,7 @@ def _why_in_front(coordinator: Coordinator, submission: Submission) -> str:
     if submission.outcome != "queued" or submission.position != 0:
         return ""
     try:
-        return f": {coordinator.why(submission.job_id)[0]}"
+        return f": {coordinator.why(submission.id)[0]}"
     except UnknownJob:
         return ""  # it was over at once, and its record is gone
 

@@ -13,9 +13,10 @@ import click
 from coordinator.address import without_secrets
 from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
+from coordinator.cli.check import findings_of
 from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.schedule import ShowByName, schedule
-from coordinator.cli.session import Commands, json_option, with_coordinator
+from coordinator.cli.session import WHICH_APP, Commands, json_option, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, progress
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.status import Status, list_jobs, status_of
@@ -72,6 +73,29 @@ def _show_status(report: Status) -> None:
 
 
 @cli.command()
+@json_option
+@with_coordinator
+def check(coordinator: Coordinator, as_json_: bool) -> None:
+    """Say what of the app will not work as jobs, or differs from plain Celery.
+
+    Reads the app's tasks and schedule, this host's systemd units and the settings of Redis. The exit status is 1 where
+    something will not work.
+    """
+    app = coordinator.app
+    if app is None:
+        raise click.ClickException(f"check reads an app: {WHICH_APP}")
+    app.loader.import_default_modules()
+    found = findings_of(app, coordinator.store)
+    if as_json_:
+        click.echo(as_json([finding._asdict() for finding in found]))
+    else:
+        lines = [f"{'differs' if one.works else 'will not work'}: {one.what}; {one.way_out}" for one in found]
+        click.echo("\n".join(lines) or "nothing found: the app works as it is")
+    if not all(finding.works for finding in found):
+        raise click.exceptions.Exit(1)
+
+
+@cli.command()
 @click.option("--key", default="", help="Only jobs of this lane.")
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
 @click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many, the newest.")
@@ -107,13 +131,13 @@ def lanes(
     PREFIX: only lanes whose keys begin so.
     """
     listed = coordinator.lanes(prefix, state, most, after)
-    heads = ("key", "state", "in line", "limit", "paused", "first", "held by")
+    heads = ("key", "state", "held by", "in line", "limit", "paused", "first")
     rows = (
         (
-            *(shown_lane(lane.key), lane.state, lane.length),
+            *(shown_lane(lane.key), lane.state),
+            *(", ".join(f"{holder} since {text(holder.since)}" for holder in lane.holders), lane.length),
             f"{lane.limit} {act_text(lane.limited)}" if lane.limited else None,
             *(act_text(lane.pause), lane.jobs[0] if lane.jobs else None),
-            ", ".join(f"{holder} since {text(holder.since)}" for holder in lane.holders),
         )
         for lane in listed
     )

@@ -45,6 +45,8 @@ class Session:
         try:
             app = find_app(self.app_name)
         except ModuleNotFoundError as error:
+            if ":" in (error.name or ""):  # Celery took the name of the app for one of a module
+                raise _no_such(self.app_name) from error
             if not error.name or error.name.split(".")[0] != re.split("[.:]", self.app_name)[0]:
                 raise _broken(self.app_name, error) from error
             raise click.ClickException(f"no app {self.app_name!r} in {here} or on sys.path: {WHICH_APP}") from error
@@ -72,6 +74,13 @@ class Session:
     def close(self) -> None:
         if "coordinator" in vars(self):  # else there is nothing to close
             self.coordinator.close()
+
+
+def _no_such(named: str) -> click.ClickException:
+    module, _, name = named.partition(":")
+    apps = [f"{module}:{it}" for it, app in vars(sys.modules[module]).items() if isinstance(app, Celery)]
+    hint = f"it has {', '.join(apps)}" if apps else "it has no Celery app"
+    return click.ClickException(f"there is no {name!r} in the module {module!r}; {hint}: {WHICH_APP}")
 
 
 def _broken(name: str, error: Exception) -> click.ClickException:

@@ -15,9 +15,10 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 from coordinator.client.on_commit import OnCommit
-from coordinator.errors import JobFailed, SettingsError, ShuttingDown
+from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
 from coordinator.jobs.current import current_job
 from coordinator.jobs.options import ATTEMPTS, KEEP
+from coordinator.jobs.validation import id_of, span
 
 if TYPE_CHECKING:
     import click
@@ -121,7 +122,7 @@ class Coordinator(OnCommit):
         All jobs are checked before any is written. An error of Redis ends the call, and its `job_ids` has the ids of
         all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
         """
-        asked = [self._request(job[0], job[1], job[2] if len(job) == 3 else {}) for job in jobs]
+        asked = [self._request_of_many(job) for job in jobs]
         return [self._attach(one) for one in self._core.submit_many(asked)]
 
     def _attach(self, submission: Submission) -> Submission:
@@ -129,6 +130,11 @@ class Coordinator(OnCommit):
         if submission._host is None:
             object.__setattr__(submission, "_host", self)
         return submission
+
+    def _request_of_many(self, job: Asked) -> JobRequest:
+        if not isinstance(job, list | tuple) or not (len(job) == 2 or (len(job) == 3 and isinstance(job[2], Mapping))):
+            raise InvalidJob(f"submit_many takes (keys, signature) or (keys, signature, {{options}}), not {job!r:.200}")
+        return self._request(job[0], job[1], job[2] if len(job) == 3 else {})
 
     def _request(self, keys: Keys, signature: Mapping[str, object], options: SubmitOptions) -> JobRequest:
         self._check_open()
@@ -138,16 +144,16 @@ class Coordinator(OnCommit):
             keys, options = own_keys(self._keyed_tasks, signature, options)
         return self._requests.make(keys, signature, options)
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str | Submission) -> Job:
         """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""
-        return self._core.job(job_id)
+        return self._core.job(id_of(job_id))
 
-    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+    def wait(self, job_id: str | Submission, timeout: float | None = None) -> Job:
         """Wait until a job is over or held, for at most `timeout` seconds (None: without end), and give its record.
 
         Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob, StoreUnavailable. A repeated call waits on.
         """
-        return self._core.wait(job_id, timeout)
+        return self._core.wait(id_of(job_id), None if timeout is None else span("timeout", timeout))
 
     def error_of(self, job: Job) -> BaseException:
         """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
@@ -156,11 +162,12 @@ class Coordinator(OnCommit):
         own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
         return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
 
-    def why(self, job_id: str) -> list[str]:
+    def why(self, job_id: str | Submission) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
         from coordinator.diagnosis.why import Look, causes_of
 
-        return causes_of(Look(self._core, self.needed_labels), job_id)
+        wanted = id_of(job_id)
+        return causes_of(Look(self._core, self.needed_labels), wanted)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
@@ -274,32 +281,32 @@ class Coordinator(OnCommit):
 
     # Acts of operators. `by` is the host's name where you give none.
 
-    def cancel(self, job_id: str, *, why: str = "", by: str | None = None) -> State:
+    def cancel(self, job_id: str | Submission, *, why: str = "", by: str | None = None) -> State:
         """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
 
         A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
         call changes nothing. `by` is the host's name where you give none, here and below. Raises UnknownJob.
         """
-        return self._core.cancel(job_id, why=why, by=by or gethostname())
+        return self._core.cancel(id_of(job_id), why=why, by=by or gethostname())
 
-    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str | None = None) -> State:
+    def retry(self, job_id: str | Submission, *, to: End = "back", why: str = "", by: str | None = None) -> State:
         """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
 
         `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
         changes nothing while the job waits or runs. Raises InvalidJob, UnknownJob.
         """
-        return self._core.retry(job_id, to=to, why=why, by=by or gethostname())
+        return self._core.retry(id_of(job_id), to=to, why=why, by=by or gethostname())
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str | None = None,
-        token: str | None = None,
+        self, job_id: str | Submission, *, priority: int | None = None, to: End = "back", why: str = "",
+        by: str | None = None, token: str | None = None,
     ) -> State:  # fmt: skip
         """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
 
         Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where
         the job was started or stands in no line, and UnknownJob.
         """
-        return self._core.move(job_id, priority=priority, to=to, why=why, by=by or gethostname(), token=token)
+        return self._core.move(id_of(job_id), priority=priority, to=to, why=why, by=by or gethostname(), token=token)
 
     def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
         """Let so many jobs of this lane run at once (0 to 1000), strictly in line, and give the limit before.

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from coordinator.diagnosis.unserved import unserved
+from coordinator.errors import StoreRefused
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.lanes.view import look
 from coordinator.store.client import Store
 from coordinator.store.library import check_server
+from coordinator.store.times import span_text
 
 _LINE = 100_000  # jobs of a lane that are listed in its order
 Reasons = Callable[[Store], list[str]]
@@ -82,10 +85,25 @@ def since_sweep(store: Store) -> float | None:
 
 def _of_wardens(store: Store, living: int, swept: float | None) -> list[str]:
     if not living:
-        return ["no node is alive: jobs wait; start a worker"]
+        others = [] if store.read("EXISTS", store.key("swept")) else _other_prefixes(store)
+        wrong = f"; no node ever was under the prefix {store.settings.prefix!r}, but under {', '.join(others)}"
+        return ["no node is alive: jobs wait; start a worker" + (wrong if others else "")]
     if swept is None or swept <= store.settings.node_ttl:
         return []
-    return [f"no node has swept for {swept:.0f} s: retries, time limits and lost jobs wait; look at the nodes' clocks"]
+    return [
+        f"no node has swept for {span_text(swept)}: retries, time limits and lost jobs wait; look at the nodes' clocks"
+    ]
+
+
+def _other_prefixes(store: Store) -> list[str]:
+    """The prefixes of the installations in this Redis, by the keys of their sweeps; none where we may not look."""
+    with suppress(StoreRefused):
+        names, cursor = set(), None
+        while cursor != 0:
+            cursor, page = store.read("SCAN", cursor or 0, "MATCH", "{*}:swept", "COUNT", 1000)
+            names |= {repr(name.decode(errors="replace")[1:].partition("}")[0]) for name in page}
+        return sorted(names)
+    return []
 
 
 def warnings(store: Store) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from coordinator.jobs.spec import Cause
 from coordinator.lanes.client import MAX_LIMIT, Lanes
 from coordinator.lanes.view import Lane
 from coordinator.sorters.sorter import Sorters
-from coordinator.store.times import instant, moment
+from coordinator.store.times import instant, moment, span_text
 from coordinator.store.values import Act
 
 Explanation = tuple[list[str], Sequence[str]]  # sentences, and the jobs that are their causes
@@ -200,9 +200,7 @@ class Look:
         return record.fields_of_many(self.store, ids, *names)
 
     def _since(self, job: Job) -> str:
-        return (
-            f"{max(0.0, self.clock.now / 1000 - job.started.timestamp()):.0f} s" if job.started else "an unknown time"
-        )
+        return span_text(self.clock.now / 1000 - job.started.timestamp()) if job.started else "an unknown time"
 
     def _due(self, job: Job) -> str:
         own = self.store.read("ZSCORE", self.store.key("due"), job.id)
@@ -216,7 +214,7 @@ class Look:
     def _at(self, at: float | None) -> str:
         if at is None:
             return "any moment"
-        return f"{moment(instant(at))} (in {max(0.0, at - self.clock.wall) / 1000:.0f} s)"
+        return f"{moment(instant(at))} (in {span_text((at - self.clock.wall) / 1000)})"
 
 
 def _pause(lane: Lane) -> str:

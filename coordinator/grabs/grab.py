@@ -22,7 +22,7 @@ from kombu.utils.json import dumps
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
 from coordinator.grabs.records import all_of, listening, look
 from coordinator.jobs.instances import GrabRecord, Instance, State, Winner, checked, lane_of, parse_instance
-from coordinator.jobs.validation import GRABS, count
+from coordinator.jobs.validation import GRABS, count, span
 from coordinator.locks.leases import Lease, Renewer, holding, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
@@ -62,8 +62,8 @@ class Grabber:
         """One attempt to win the instance. Raises InvalidJob, StoreUnavailable, StoreRefused."""
         if on_losing not in _LOSER:
             raise InvalidJob(f"on_losing is one of {', '.join(_LOSER)}, not {on_losing!r}")
-        if ttl < 0.2 or keep < ttl:
-            raise InvalidJob(f"ttl is at least 0.2 s and keep not below ttl, not {ttl} and {keep}")
+        if span("ttl", ttl, 0.2) > span("keep", keep):
+            raise InvalidJob(f"keep is not below ttl, not {keep} and {ttl}")
         names = checked("key", key), checked("instance", instance), checked("identifier", identifier)
         tries = count("attempts", attempts, 1)
         grab = Grab(self, *names, ttl=ttl, keep=keep, on_losing=on_losing, attempts=tries)

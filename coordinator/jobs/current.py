@@ -6,11 +6,13 @@ import logging
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from coordinator.errors import LeaseLost, StoreRefused, StoreUnavailable
 from coordinator.jobs.spec import Cause
+from coordinator.jobs.validation import instant_of
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,11 @@ class CurrentJob:
     @property
     def key(self) -> str:
         return self.keys[0]
+
+    @property
+    def instant(self) -> datetime | None:
+        """The instant of the tick that this job is; None of another job, and of an entry that runs out of turn."""
+        return instant_of(self.id)
 
     def check(self) -> None:
         """Raise LeaseLost if another runner has the job, or it ended.

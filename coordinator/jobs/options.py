@@ -53,7 +53,7 @@ class TaskOptions(TypedDict, total=False):
     exclusive: bool
     needs: Collection[str]
     merge_args: Mapping[str, Collection[str] | None]
-    max_attempts: int | None
+    max_attempts: int
     max_losses: int | None
     retry_delay: float | Sequence[float] | Backoff | None
     retry_on: Collection[type[BaseException]]

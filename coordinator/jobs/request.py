@@ -99,6 +99,14 @@ class Requests:
         call: Call | None = None,
     ) -> JobRequest:
         """Check a submit, and make its record. Raises InvalidJob, which names the fault."""
+        try:
+            return self._make(keys, unchecked, options, call)
+        except RecursionError as error:
+            raise InvalidJob("the arguments or the canvas are nested deeper than Python can follow") from error
+
+    def _make(
+        self, keys: str | Sequence[str], unchecked: Mapping[str, object], options: SubmitOptions, call: Call | None
+    ) -> JobRequest:
         check_options(options)
         signature, own = check_signature(unchecked)
         lanes, of_grab = self._place(keys, options)
@@ -137,8 +145,8 @@ class Requests:
     def _limits(self, hard: int, options: SubmitOptions) -> str:
         """The record's `limits` (functions/rules/record.lua)."""
         attempts, losses, lifetime = 1, self._losses, self._lifetime
-        if (number := options.get("max_attempts")) is not None:
-            attempts = max(1, validation.count("max_attempts", number))
+        if "max_attempts" in options:
+            attempts = max(1, validation.count("max_attempts", options["max_attempts"]))
         if (number := options.get("max_losses")) is not None:
             losses = validation.count("max_losses", number)
         if (seconds := options.get("max_lifetime")) is not None:
@@ -161,10 +169,18 @@ class Requests:
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Refuse an unknown option; the error names the known ones."""
+    """Refuse an unknown option; the error names the known ones, and the options that a signature has instead."""
     if not options.keys() <= _KNOWN:
-        unknown = ", ".join(f"{name!r}{validation.near(name, _KNOWN)}" for name in options if name not in _KNOWN)
+        unknown = ", ".join(f"{name!r}{_way_out(name)}" for name in options if name not in _KNOWN)
         raise InvalidJob(f"got an unexpected option {unknown}; options of submit: {', '.join(sorted(_KNOWN))}")
+
+
+def _way_out(name: str) -> str:
+    if name in ("args", "kwargs"):
+        return " (the signature has the arguments: write task.s(…))"
+    if name in _HONOURED and name != "task_id":
+        return f" (the signature has it: write task.s(…).set({name}=…))"
+    return validation.near(name, _KNOWN)
 
 
 def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
@@ -288,7 +304,7 @@ def _spec(spec: Spec, own: SignatureOptions, options: SubmitOptions) -> Spec:
         spec["retry_delay"] = validation.delays(delay)
     if kinds := options.get("retry_on", ()):
         spec["retry_on"] = validation.names_of_errors("retry_on", kinds)
-    if options.get("max_attempts") is None:
+    if "max_attempts" not in options:
         spec["free"] = 1
     return spec
 

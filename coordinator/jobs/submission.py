@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from coordinator.errors import CoordinatorError, Locked
 from coordinator.jobs.instances import State, Winner
 from coordinator.jobs.record import Job
 from coordinator.jobs.states import Answer
+from coordinator.jobs.states import State as JobState
 from coordinator.store.values import Json
 
 
@@ -22,27 +23,34 @@ class JobReader(Protocol):
     def error_of(self, job: Job) -> BaseException: ...
 
 
+class GrabOutcome(NamedTuple):
+    """How a submit with an instance went. `state`: running, complete or failed; a loser's is complete or incomplete.
+
+    `result`: of an instance that is complete.
+    """
+
+    won: bool
+    state: State
+    winner: Winner | None
+    result: Json
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """The outcome of a submit. `accepted`: Redis keeps work of its own for it (all outcomes but `skipped` and `lost`).
 
-    `outcome`: started (in front, and a living node can run it), queued, skipped, coalesced (`job_id` is an alias of the
-    waiting job it melted into), duplicate, collected (by a sorter), lost (`job_id` is that of the winner of the
-    instance). `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or melted into.
-
-    A submit with an instance has also `won`; `state`: running, complete or failed, and a loser's complete or
-    incomplete; the `winner`; its `result` is that of an instance that is complete.
+    `outcome`: started (in front, and a living node can run it), queued, skipped, coalesced (`id` is an alias of the
+    waiting job it melted into), duplicate, collected (by a sorter), lost (`id` is that of the winner of the instance).
+    `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or melted into. `grab`: of a
+    submit with an instance.
     """
 
-    job_id: str
+    id: str
     outcome: Answer
     position: int
-    won: bool | None = None
-    state: State = ""
-    winner: Winner | None = None
+    grab: GrabOutcome | None = None
     of: str = field(default="", compare=False)
     _key: str = field(default="", repr=False, compare=False)
-    _kept: Json = field(default=None, repr=False)
     _host: JobReader | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -62,13 +70,17 @@ class Submission:
         raise self._reader.error_of(job)
 
     @property
-    def result(self) -> Any:
-        """The job's result, or its error where it ended badly; None while it is not over.
+    def state(self) -> JobState:
+        """The job's state now."""
+        return self._reader.job(self._result_id).state
 
-        With an instance: the result that Redis kept of it at the submit.
-        """
-        if self.won is not None:
-            return self._kept
+    def ready(self) -> bool:
+        """True where `get` would not wait: the job is over or held."""
+        return self._reader.job(self._result_id).waited_for
+
+    @property
+    def result(self) -> Any:
+        """The job's result, or its error where it ended badly; None while it is not over."""
         job = self._reader.job(self._result_id)
         return self._reader.error_of(job) if job.over and job.state != "succeeded" else job.result
 
@@ -76,7 +88,7 @@ class Submission:
     def _result_id(self) -> str:
         """The id of the job whose result is the submission's."""
         if self.outcome != "skipped":
-            return self.job_id
+            return self.id
         if not self.of:
             raise Locked(self._key, None)
         return self.of
@@ -84,5 +96,5 @@ class Submission:
     @property
     def _reader(self) -> JobReader:
         if self._host is None:
-            raise CoordinatorError(f"ask the coordinator for job {self.job_id}: wait(…) or job(…)")
+            raise CoordinatorError(f"ask the coordinator for job {self.id}: wait(…) or job(…)")
         return self._host

@@ -43,6 +43,21 @@ def check_keys(keys: object) -> tuple[str, ...]:
     return names
 
 
+def check_key(key: object) -> str:
+    """Return the key of one lane."""
+    if not isinstance(key, str):
+        raise InvalidJob(f"name one key, as text, not {shown(key)}; a job takes several: submit([…], …)")
+    return check_keys(key)[0]
+
+
+def id_of(job: object) -> str:
+    """The id of a job that is named by it, or by something that has it, such as a Submission or an AsyncResult."""
+    job_id = getattr(job, "id", job)
+    if not isinstance(job_id, str):
+        raise InvalidJob(f"name a job by its id or by its Submission, not by {shown(job)}")
+    return job_id
+
+
 def is_id(job_id: object) -> bool:
     """True if a job can have this id."""
     return isinstance(job_id, str) and printable(job_id) and len(job_id.encode()) <= 512
@@ -62,6 +77,12 @@ def check_id(job_id: str) -> str:
 def is_reserved(job_id: str) -> bool:
     """True if the id has the form of a tick's, `<name>@<instant>`, or of a grab's."""
     return job_id.startswith(GRABS) or bool(_TICK.search(job_id))
+
+
+def instant_of(job_id: str) -> datetime | None:
+    """The instant of the tick that has this id; None for any other id."""
+    match = _TICK.search(job_id)
+    return None if match is None or match[1].startswith("run:") else datetime.fromisoformat(match[1])
 
 
 def check_node(name: str) -> str:
@@ -175,6 +196,12 @@ def limit(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e10:
         raise InvalidJob(f"{name} is seconds above 0, not {value!r}")
     return float(value)
+
+
+def span(name: str, value: object, least: float = 0.0) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value < 1e10:
+        raise InvalidJob(f"{name} is a number of seconds from {least:g}, not {value!r}")
+    return value
 
 
 def delays(option: object) -> list[float] | Policy:

@@ -85,7 +85,7 @@ def _put_in_line(producer: LaneProducer, received: Received) -> None:
             time.sleep(_PAUSE)
         else:
             logger.info(
-                "a message of %s has come: %s, %s", received.signature["task"], submission.job_id, submission.outcome
+                "a message of %s has come: %s, %s", received.signature["task"], submission.id, submission.outcome
             )
             return None
 

@@ -21,16 +21,18 @@ from celery.result import AsyncResult
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.errors import InvalidJob, SettingsError
+from coordinator.celery_patches.result_redis import asked_for
+from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.jobs.arguments import checked, in_canvas
 from coordinator.jobs.options import Arguments, SubmitOptions
 from coordinator.jobs.request import Call, Requests, check_signature
 from coordinator.jobs.spec import Signature
 from coordinator.jobs.submission import Submission
-from coordinator.keyed_task.lane_producer import LaneProducer
+from coordinator.keyed_task.lane_producer import LaneProducer, LaneUnavailable
 from coordinator.keyed_task.message import PAST
 from coordinator.keyed_task.option import KeyedTask, read
 from coordinator.lanes.client import Lanes
+from coordinator.settings import Settings
 
 _NOT_OURS = ("celery.", "coordinator.")
 
@@ -43,6 +45,9 @@ class LaneHost(Protocol):
 
     @property
     def _requests(self) -> Requests: ...
+
+    @property
+    def settings(self) -> Settings: ...
 
     def _check_open(self) -> None: ...
 
@@ -174,8 +179,13 @@ class KeyedTasks:
         def result(task_id: str) -> AsyncResult:
             return result_class(producer.result_id(task_id))
 
-        with producer:
-            return send(name, **options, producer=producer, result_cls=result)
+        try:
+            with producer, asked_for(self._app.backend, self._host.settings.timeout):
+                return send(name, **options, producer=producer, result_cls=result)
+        except StoreUnavailable as error:
+            if isinstance(error, LaneUnavailable):
+                raise
+            raise LaneUnavailable(str(error), options.get("task_id")) from error
 
 
 def _usual(app: Celery, name: str) -> Callable[..., object]:

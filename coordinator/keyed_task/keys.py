@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 
@@ -34,7 +34,11 @@ class Keys:
                 _check(part, signature)
             elif not callable(part):
                 raise InvalidJob(f"key is text, a function of the arguments, or a list of such, not {part!r}")
-        return cls(parts, signature)
+        keys = cls(parts, signature)
+        for part in parts:
+            if callable(part):
+                keys._check_function(part)
+        return keys
 
     def of(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
         """The keys of a call, each once. Raises InvalidJob where a key cannot be made."""
@@ -52,8 +56,24 @@ class Keys:
     def _of_part(self, part: KeyOption, bound: inspect.BoundArguments) -> list[object]:
         if isinstance(part, str):
             return [_filled(part, self._named(bound))]
-        keys: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+        try:
+            keys: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+        except Exception as error:
+            raise InvalidJob(f"the key function {_name(part)} raised {error!r}") from error
         return list(keys) if isinstance(keys, list | tuple | set | frozenset) else [keys]
+
+    def _check_function(self, part: Callable[..., object]) -> None:
+        """Refuse a function that cannot be called with the arguments of the task, which it gets by name."""
+        if any(parameter.kind in _VARIOUS for parameter in self.signature.parameters.values()) or self._by_place:
+            return
+        try:
+            inspect.signature(part).bind(**dict.fromkeys(self.signature.parameters))
+        except TypeError as error:
+            names = ", ".join(self.signature.parameters) or "none"
+            text = f"the key function {_name(part)} gets the arguments of the task, {names}: {error}"
+            raise InvalidJob(text) from error
+        except ValueError:  # a function of C may have no signature
+            return
 
     @property
     def _by_place(self) -> bool:
@@ -70,6 +90,10 @@ class Keys:
             else:
                 named[name] = value
         return named
+
+
+def _name(function: Callable[..., object]) -> str:
+    return getattr(function, "__qualname__", repr(function))
 
 
 def _check(text: str, signature: inspect.Signature) -> None:

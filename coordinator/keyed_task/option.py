@@ -53,7 +53,7 @@ _CHECKS: dict[str, Callable[[object], object]] = {
     "retry_on": lambda value: validation.names_of_errors("retry_on", value),
     "rollback": lambda value: request.check_signature(value),
 }  # fmt: skip
-_NONE_IS_UNSET = ("priority", "max_attempts", "max_losses", "max_waiting", "max_lifetime", "time_limit",
+_NONE_IS_UNSET = ("priority", "max_losses", "max_waiting", "max_lifetime", "time_limit",
                   "soft_time_limit", "retry_delay", "rollback")  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import Answer, End, LaneState, State
-from coordinator.jobs.submission import Submission
+from coordinator.jobs.submission import GrabOutcome, Submission
 from coordinator.lanes import view as lane
 from coordinator.lanes.view import Lane, closed
 from coordinator.locks.leases import holders, would_deadlock
@@ -199,7 +199,7 @@ class Lanes:
 
         Raising the limit starts waiting jobs at once, lowering it stops none. Returns the limit before.
         """
-        return int(self.store.step("lane_limit", validation.check_keys(key)[0], check_limit(limit), why, by))
+        return int(self.store.step("lane_limit", validation.check_key(key), check_limit(limit), why, by))
 
     def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> State:
         state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
@@ -213,15 +213,15 @@ class Lanes:
         `holder`: take the lane from this job only, so that a repeated call takes it from no other. Returns the holder's
         id, or None where no job held the lane. A job that was not started holds nothing: cancel it.
         """
-        return self.store.step("lane_release", validation.check_keys(key)[0], why, by, holder).decode() or None
+        return self.store.step("lane_release", validation.check_key(key), why, by, holder).decode() or None
 
     def pause(self, key: str, *, why: str = "", by: str = "") -> bool:
         """Start no more jobs of this lane. False: it was paused already."""
-        return bool(self.store.step("lane_pause", validation.check_keys(key)[0], why, by))
+        return bool(self.store.step("lane_pause", validation.check_key(key), why, by))
 
     def resume(self, key: str, *, why: str = "", by: str = "") -> bool:
         """Start jobs of this lane again. False: it was not paused. The record of the job in front keeps who did it."""
-        return bool(self.store.step("lane_resume", validation.check_keys(key)[0], why, by))
+        return bool(self.store.step("lane_resume", validation.check_key(key), why, by))
 
     def drain(self, node: str, on: bool, *, why: str = "", by: str = "") -> bool:
         """Give a node of that name no new jobs; with `on=False`, give it jobs again. False: it was so already."""
@@ -232,7 +232,7 @@ class Lanes:
         return record.counts(self.store)
 
     def lane(self, key: str, most: int = 100) -> Lane:
-        return lane.look(self.store, validation.check_keys(key), most)[0]
+        return lane.look(self.store, [validation.check_key(key)], most)[0]
 
     def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """List the lanes that have jobs, are paused, or have a limit of their own, by key, which begins with `prefix`.
@@ -285,7 +285,7 @@ def grab_submission(
     grab, won = parse_instance(*names_in(request.keys[0]), instance), winner == request.id
     state = "incomplete" if not won and grab.state == "running" else grab.state
     job_id = about if outcome == "lost" else request.id
-    return Submission(job_id, outcome, position, won, state, grab.winner, _kept=grab.value)
+    return Submission(job_id, outcome, position, GrabOutcome(won, state, grab.winner, grab.value))
 
 
 def check_limit(limit: int) -> int:

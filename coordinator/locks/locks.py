@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from coordinator.errors import InvalidJob, LeaseLost, Locked, StoreRefused, StoreUnavailable
+from coordinator.errors import LeaseLost, Locked, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
 from coordinator.jobs.current import current_job
 from coordinator.locks.leases import Lease, Renewer, holders, holding, would_deadlock
@@ -30,14 +30,10 @@ _AWAY = (StoreUnavailable, StoreRefused)
 
 def check_lock(name: str, ttl: float, blocking_timeout: float | None) -> str:
     """Check the arguments of a lock, and return its key."""
-    (key,) = validation.check_keys(name)
-    if ttl < 0.2:
-        raise InvalidJob(f"lock {name!r}: ttl is at least 0.2 s, not {ttl}")
-    if blocking_timeout is not None and blocking_timeout < 0:
-        raise InvalidJob(
-            f"lock {name!r}: blocking_timeout is seconds from 0, or None: for ever; not {blocking_timeout}"
-        )
-    return key
+    validation.span("ttl", ttl, 0.2)
+    if blocking_timeout is not None:
+        validation.span("blocking_timeout (None: for ever)", blocking_timeout)
+    return validation.check_key(name)
 
 
 def own_lease(key: str) -> Lease | None:

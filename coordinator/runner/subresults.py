@@ -63,7 +63,7 @@ def flattened(found: Sequence[object]) -> Iterator[AsyncResult | JobHandle | Non
         if isinstance(one, GroupResult | ResultSet):
             yield from flattened(one.results)
         elif isinstance(one, Submission):
-            yield JobHandle(one.job_id) if one.accepted else None
+            yield JobHandle(one.id) if one.accepted else None
         else:
             yield one if isinstance(one, AsyncResult) else None
 

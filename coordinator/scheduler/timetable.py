@@ -13,7 +13,7 @@ from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob, UnknownEntry
 from coordinator.jobs.request import Requests
-from coordinator.jobs.validation import printable
+from coordinator.jobs.validation import printable, shown
 from coordinator.scheduler import history
 from coordinator.scheduler.due import COUNTED, Plan, jitter_of
 from coordinator.scheduler.entries import Entry, run_id, schedule_from
@@ -80,6 +80,8 @@ class Entries:
         A new or changed entry counts from now. Raises InvalidJob where the entry is wrong, or where another source has
         that name.
         """
+        if not isinstance(entry, Entry):
+            raise InvalidJob(f"put takes an Entry(name, schedule, task, …), not {shown(entry)}")
         try:
             text = entry.to_json()
             plan = Plan(Entry.from_json(text))
@@ -87,6 +89,8 @@ class Entries:
             raise InvalidJob(f"entry {getattr(entry, 'name', entry)!r}: {error}") from error
         entry.check_job(self._requests_of())
         following = plan.schedule.next(self._now())
+        if following is None and not self._store.read("EXISTS", self._store.key("tick", entry.name)):
+            raise InvalidJob(f"entry {entry.name!r}: no instant of {plan.schedule} is still to come")
         args = entry.name, text, plan.hash, 0 if following is None else to_ms(following), plan.about
         return self._own(entry.name, *self._store.step("entry_put", *args))
 
@@ -152,6 +156,8 @@ class Entries:
             if text is None:
                 raise ValueError(f"{schedule!r} has no text by which Redis could keep it; give an expression")
             planned = schedule_from(about, text)
+            if planned and planned.next(self._now()) is None:
+                raise ValueError(f"no instant of {planned} is still to come")
         except (TypeError, ValueError) as error:
             raise InvalidJob(f"entry {name!r}: {error}") from error
         return self._rescheduled(name, text, planned, why, by)

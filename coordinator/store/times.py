@@ -49,6 +49,18 @@ def to_ms(at: datetime) -> int:
     return (at - EPOCH) // timedelta(milliseconds=1)
 
 
+def span_text(seconds: float) -> str:
+    """Write a span for people, in the two greatest units that it has: 42 s, 90 min, 23 h 56 min, 3 d 4 h."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min"
+    if whole < 172_800:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
 def moment(value: datetime | None) -> str:
     """Format an instant for people: to the second, in UTC."""
     return "-" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")

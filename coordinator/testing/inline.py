@@ -32,6 +32,7 @@ from celery import Celery, _state
 from celery.app.task import Context
 from celery.backends.cache import CacheBackend
 from celery.result import AsyncResult, EagerResult
+from celery.states import READY_STATES
 
 from coordinator.client.coordinator import Coordinator
 from coordinator.errors import SettingsError, WaitTimeout
@@ -90,6 +91,8 @@ class Jobs:
         self._turn = threading.RLock()
         self._served: set[str] = set()
         self._backend = _Results(app=app, backend="memory") if has_results(app) else None
+        if self._backend:
+            self._backend.pass_time, self._backend.now = self._pass, self._quiet.now
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Make the coordinator use these jobs until the test ends."""
@@ -274,16 +277,20 @@ class _InlineLanes(Lanes):
 
 
 class _InlineLocks(Locks):
-    @contextmanager
-    def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> Iterator[Lease]:
-        with super().lock(name, ttl, 0.01 if blocking_timeout is None else min(blocking_timeout, 0.01)) as lease:
-            yield lease
+    def _take(self, key: str, ttl: float, wait: float) -> tuple[Lease, float]:
+        return super()._take(key, ttl, min(wait, 0.01))
 
 
 class _Results(CacheBackend):
-    """Celery's backend in memory, whose `get()` never blocks."""
+    """Celery's backend in memory, whose `get()` lets time pass until the result is there, and never blocks."""
+
+    pass_time: Callable[[float], bool]
+    now: Callable[[], float]
 
     def wait_for(self, task_id: str, timeout: float | None = None, **options: object) -> object:
+        until = math.inf if timeout is None else self.now() + milliseconds(timeout)
+        while self.get_task_meta(task_id, cache=False)["status"] not in READY_STATES and self.pass_time(until):
+            pass
         return super().wait_for(task_id, timeout=0, **options)
 
 

@@ -29,7 +29,7 @@ def run(registry: Registry, component: Component) -> RunEnd:
     submission = registry.coordinator.submit(component.run_lane, signature, **options)
     if not submission.accepted:
         return RunEnd(BUSY, why=f"{component.name} runs elsewhere")
-    return _end_of(registry.coordinator.wait(submission.job_id))
+    return _end_of(registry.coordinator.wait(submission.id))
 
 
 def _end_of(job: Job) -> RunEnd:

@@ -11,7 +11,7 @@ POOL = "celery_aio_pool.pool:AsyncIOPool"
 
 def ended(fleet: Fleet, app: Any, name: str) -> Any:
     job = app.coordinator.submit(f"k/{name}", getattr(app, name).s(name))
-    return app.coordinator.wait(job.job_id, 60)
+    return app.coordinator.wait(job.id, 60)
 
 
 def test_an_async_task_runs_by_its_base_class_and_fails_with_a_clear_error_where_nothing_runs_it(fleet: Fleet) -> None:
@@ -34,7 +34,7 @@ def test_an_async_job_at_work_submits_while_its_worker_ends(fleet: Fleet) -> Non
     app = fleet.app("awaiting")
     node = fleet.worker("one", 1, app="awaiting", pool="custom", fresh=True, CELERY_CUSTOM_WORKER_POOL=POOL)
     job = app.coordinator.submit("k", app.at_the_end.s("later"))
-    wait_until(lambda: app.coordinator.job(job.job_id).state == "running")
+    wait_until(lambda: app.coordinator.job(job.id).state == "running")
 
     def ends() -> bool:
         """This pool blocks the main thread, where Python may overlook a signal."""
@@ -42,4 +42,4 @@ def test_an_async_job_at_work_submits_while_its_worker_ends(fleet: Fleet) -> Non
         return "Warm shutdown" in node.log.read_text()
 
     wait_until(ends, 20)
-    assert app.coordinator.wait(job.job_id, 60).state == "succeeded"
+    assert app.coordinator.wait(job.id, 60).state == "succeeded"

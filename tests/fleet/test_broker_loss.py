@@ -46,7 +46,7 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     worker = fleet.worker(concurrency=2, TEST_PREFETCH="1")
     processes = {child.pid for child in worker.children()}
     work, submit = fleet.shop.work, fleet.coordinator.submit
-    ran = [submit("ledger", work.s("running job", SECONDS)).job_id, submit("ledger", work.s("waiting job")).job_id]
+    ran = [submit("ledger", work.s("running job", SECONDS)).id, submit("ledger", work.s("waiting job")).id]
     wait_until(lambda: fleet.stamps("running job"), 20, fleet.logs)
     for name in ("running task", "first waiting task", "second waiting task"):
         work.delay(name, SECONDS)
@@ -55,7 +55,7 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     wait_until(lambda: unacked(fleet, broker) == 3, 20, fleet.logs)
 
     kill(broker, worker, noticed_by)
-    ran.append(submit("other", work.s("job without a broker")).job_id)
+    ran.append(submit("other", work.s("job without a broker")).id)
     wait_until(lambda: "Connection refused" in worker.log.read_text(), 20, fleet.logs)
     broker.start()
     wait_until(lambda: worker.log.read_text().count("Connected to") == 2, 30, fleet.logs)
@@ -84,7 +84,7 @@ def test_a_broker_that_is_full_ends_no_worker(fleet: Fleet, broker: RedisServer)
         client.config_set("maxmemory", 1)
         worker.kill(signal.SIGCONT)
         wait_until(lambda: "Connection to broker lost" in worker.log.read_text(), 20, fleet.logs)
-        job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job")).job_id
+        job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job")).id
         client.config_set("maxmemory", 0)
     fleet.shop.work.delay("later")
     wait_until(lambda: fleet.stamps("later", "end"), 30, fleet.logs)

@@ -40,7 +40,7 @@ def test_a_worker_consumes_again_each_time_its_broker_comes_back(
     def consumes(when: str) -> None:
         """A message may be lost with its connection, but not one after the other."""
         until, names = time.monotonic() + 60, list[str]()
-        job_id = fleet.coordinator.submit("key", work.s(f"job {when}")).job_id
+        job_id = fleet.coordinator.submit("key", work.s(f"job {when}")).id
         assert fleet.coordinator.wait(job_id, 60).state == "succeeded"
         while not any(fleet.stamps(name, "end") for name in names):
             assert time.monotonic() < until, f"it is deaf {when}: {fleet.logs()[-5000:]}"

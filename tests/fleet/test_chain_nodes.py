@@ -42,7 +42,7 @@ def test_an_order_whose_node_dies_goes_on_at_its_step_on_another(fleet: Fleet, d
     warden.kill()
     wait_until(lambda: names(fleet).count("b") == 2)
     fleet.go("b")
-    found = coordinator.wait(job.job_id, 20)
+    found = coordinator.wait(job.id, 20)
     assert (found.state, found.node, found.losses) == ("succeeded", second.name, 1)
     assert names(fleet) == ["a", "b", "b", "c"]
 
@@ -54,7 +54,7 @@ def test_the_rollback_of_an_order_is_given_the_step_that_failed_and_the_last_res
     job = fleet.coordinator.submit(
         "k", chain(shop.add.s(1, 2), shop.add.s("x"), shop.add.s(1)), rollback=shop.undo.s("u")
     )
-    found = fleet.coordinator.wait(job.job_id, 20)
+    found = fleet.coordinator.wait(job.id, 20)
     assert (found.state, found.step, found.error["type"]) == ("rolled_back", 1, "TypeError")
     assert names(fleet, "undone") == ["u"]
 
@@ -64,13 +64,13 @@ def test_a_step_with_a_queue_waits_for_a_node_that_serves_it_and_keeps_the_lane(
     agent = depot.step.s("agent").set(queue="agents")
     job = coordinator.submit("k", chain(depot.step.s([], "a"), agent, depot.step.s("c")))
     after = coordinator.submit("k", depot.work.s("after"))
-    wait_until(lambda: coordinator.job(job.job_id).step == 1)
+    wait_until(lambda: coordinator.job(job.id).step == 1)
     other = coordinator.submit("other", depot.work.s("other"))
-    assert coordinator.wait(other.job_id, 20).state == "succeeded"
-    assert (coordinator.job(job.job_id).state, coordinator.job(after.job_id).state) == ("ready", "waiting")
+    assert coordinator.wait(other.id, 20).state == "succeeded"
+    assert (coordinator.job(job.id).state, coordinator.job(after.id).state) == ("ready", "waiting")
     fleet.worker("agent", 1, "-Q", "agents", app="depot")
-    assert coordinator.wait(after.job_id, 20).state == "succeeded"
-    assert coordinator.job(job.job_id).result == ["a", "agent", "c"]
+    assert coordinator.wait(after.id, 20).state == "succeeded"
+    assert coordinator.job(job.id).result == ["a", "agent", "c"]
     assert names(fleet) == ["a", "other", "agent", "c", "after"]
 
 
@@ -82,8 +82,8 @@ def test_a_step_that_parks_holds_its_lane_and_no_worker(fleet: Fleet) -> None:
     after = depot.coordinator.submit("k", depot.work.s("after"))
     fleet.begun("b")
     fleet.go("b")
-    assert depot.coordinator.wait(after.job_id, 20).state == "succeeded"
-    assert depot.coordinator.job(job.job_id).result == ["b", "c"]
+    assert depot.coordinator.wait(after.id, 20).state == "succeeded"
+    assert depot.coordinator.job(job.id).result == ["b", "c"]
     assert names(fleet)[-1] == "after"
 
 
@@ -104,6 +104,6 @@ def test_a_producer_that_only_names_tasks_is_believed_until_a_node_can_say(fleet
     late = client.submit("k", client.app.signature("tests.harness.apps.depot.work", args=("late",)))
     with pytest.raises(InvalidJob, match="nor a living node"):
         client.submit("k", client.app.signature("depot.other"))
-    assert client.wait(late.job_id, 20).state == client.job(early.job_id).state == "succeeded"
-    client.cancel(typo.job_id)
+    assert client.wait(late.id, 20).state == client.job(early.id).state == "succeeded"
+    client.cancel(typo.id)
     client.app.close()

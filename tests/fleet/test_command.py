@@ -14,7 +14,7 @@ def test_submit_with_wait_shows_the_result_and_its_exit_status_tells(fleet: Flee
 
 def test_nodes_and_finished_jobs_show_on_a_real_fleet(fleet: Fleet, call: Call) -> None:
     fleet.worker()
-    job_id = fleet.coordinator.submit("order/1", fleet.shop.add.s(1, 2)).job_id
+    job_id = fleet.coordinator.submit("order/1", fleet.shop.add.s(1, 2)).id
     assert loaded(call("wait", job_id, "--json"))["result"] == 3
     (node,) = loaded(call("nodes", "--json"))
     assert (node["name"], node["capacity"]) == ("one@test", 2)

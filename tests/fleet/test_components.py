@@ -21,7 +21,7 @@ QUICK = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.3, "node_ttl": 2}
 
 def polled(press: Any) -> str:
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
-    return str(made.job_id)
+    return str(made.id)
 
 
 def checked(items: Items, names: list[str]) -> list[list[str]]:
@@ -62,7 +62,7 @@ def test_twenty_instances_on_three_nodes_take_each_of_fifty_items_once(
         assert sorted(one.item for one in at_work) == names[:20], "no more and no fewer, and in their order"
         for name in names:
             fleet.go(name)
-        results = [press.coordinator.wait(one.job_id, 60).result for one in runs]
+        results = [press.coordinator.wait(one.id, 60).result for one in runs]
         told = [one for result in results if isinstance(result, list) for one in result]
         assert sorted(one["item"] for one in told if one["outcome"] == "succeeded") == names
         assert {one["outcome"] for one in told} <= {"succeeded", "not wanted"}, "a late look at the store"

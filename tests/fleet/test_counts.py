@@ -32,7 +32,7 @@ def test_the_counters_include_a_job_when_waiting_for_it_ends_and_add_up_at_any_m
         for i in range(60):
             state, signature, options = kinds[i % 6]
             job = coordinator.submit(f"key/{i}", signature, **options)
-            assert coordinator.wait(job.job_id, 30).state == state
+            assert coordinator.wait(job.id, 30).state == state
             counted[state] += 1
             assert coordinator.counts()[state] == counted[state]
     for counts in seen:
@@ -61,7 +61,7 @@ def test_the_counters_add_up_while_many_lanes_are_at_work(fleet: Fleet) -> None:
     with looking(coordinator.counts) as seen:
         jobs = coordinator.submit_many([(f"key/{i % 20}", *kinds[i % 7 % 5]) for i in range(280)])
         for job in jobs:
-            coordinator.wait(job.job_id, 60)
+            coordinator.wait(job.id, 60)
     for counts in seen:
         assert all(number >= 0 for number in counts.values()), counts
         assert counts["created"] == sum(counts[name] for name in (*LIVE, *TERMINAL))

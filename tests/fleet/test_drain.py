@@ -21,7 +21,7 @@ def test_a_drain_under_load_counts_no_loss_and_runs_no_job_twice(fleet: Fleet, h
     first, second = fleet.worker("first"), fleet.worker("second")
     work, coordinator = fleet.shop.work, fleet.coordinator
     asked = [(f"k{i % 20}", work.s(f"{i:03}", 0.05)) for i in range(160)]
-    ids = [one.job_id for one in coordinator.submit_many(asked)]
+    ids = [one.id for one in coordinator.submit_many(asked)]
     wait_until(lambda: len(fleet.stamps(what="end")) > 20, 20, fleet.logs)
     if how == "operator":
         assert coordinator.drain(first.name, why="disk")
@@ -43,7 +43,7 @@ def test_a_drain_under_load_counts_no_loss_and_runs_no_job_twice(fleet: Fleet, h
     if how == "operator":
         second.kill(signal.SIGTERM)
         second.process.wait(30)
-        left = coordinator.submit("k", work.s("left")).job_id
+        left = coordinator.submit("k", work.s("left")).id
         assert coordinator.undrain(first.name)
         assert coordinator.wait(left, 20).node == first.name
 
@@ -52,11 +52,11 @@ def test_a_worker_told_to_end_ends_its_long_job_takes_nothing_new_and_is_seen_un
     fleet.configure(**SHORT)
     worker = fleet.worker("first", app="depot")
     coordinator, depot = fleet.depot.coordinator, fleet.depot
-    long = coordinator.submit("ledger", depot.held.s("long")).job_id
+    long = coordinator.submit("ledger", depot.held.s("long")).id
     fleet.begun("long")
     worker.kill(signal.SIGTERM)
     wait_until(lambda: [node.name for node in coordinator.nodes() if node.draining] == [worker.name], 10, fleet.logs)
-    late = [coordinator.submit(f"k{i}", depot.work.s(f"late{i}")).job_id for i in range(4)]
+    late = [coordinator.submit(f"k{i}", depot.work.s(f"late{i}")).id for i in range(4)]
     beats = 3 * SHORT["node_ttl"]
     began, *_ = coordinator.store._client.time()
     wait_until(lambda: coordinator.store._client.time()[0] - began > beats, 20)
@@ -78,8 +78,8 @@ def test_what_runs_for_too_long_on_a_draining_node_goes_on_elsewhere_without_a_l
     fleet.configure(**SHORT, drain_timeout=1)
     first = fleet.worker("first", app="depot")
     coordinator, depot = fleet.depot.coordinator, fleet.depot
-    long = coordinator.submit("ledger", depot.held.s("long"), max_losses=0).job_id
-    behind = coordinator.submit("ledger", depot.work.s("behind")).job_id
+    long = coordinator.submit("ledger", depot.held.s("long"), max_losses=0).id
+    behind = coordinator.submit("ledger", depot.work.s("behind")).id
     fleet.begun("long")
     second = fleet.worker("second", app="depot")
     if how == "operator":
@@ -107,7 +107,7 @@ def test_a_drained_name_stays_drained_when_its_worker_starts_again(fleet: Fleet)
     coordinator = fleet.coordinator
     coordinator.drain("one@test", why="disk")
     worker = fleet.worker("one")
-    job_id = coordinator.submit("a", fleet.shop.add.s(1, 2)).job_id
+    job_id = coordinator.submit("a", fleet.shop.add.s(1, 2)).id
     worker.kill(signal.SIGTERM)
     worker.process.wait(30)
     fleet.worker("one")

@@ -51,7 +51,7 @@ def test_errands_that_stand_still_cost_latency_only(fleet: Fleet) -> None:
     lives_for(fleet, 2, "one@test")
     worker.errands().resume()
     for job in jobs:
-        assert fleet.coordinator.wait(job.job_id, 30).losses == 0
+        assert fleet.coordinator.wait(job.id, 30).losses == 0
 
 
 def test_a_killed_clock_is_back_long_before_the_app_is_imported(fleet: Fleet) -> None:
@@ -72,6 +72,6 @@ def test_an_owed_result_goes_out_while_the_only_slot_is_busy(fleet: Fleet, pool:
     fleet.coordinator.submit("a", fleet.shop.work.s("busy", 8))
     fleet.begun("busy")
     waiting = fleet.coordinator.submit("a", fleet.shop.work.s("never"))
-    fleet.coordinator.cancel(waiting.job_id)
-    wait_until(lambda: fleet.shop.app.AsyncResult(waiting.job_id).state == "REVOKED", 7, fleet.logs)
+    fleet.coordinator.cancel(waiting.id)
+    wait_until(lambda: fleet.shop.app.AsyncResult(waiting.id).state == "REVOKED", 7, fleet.logs)
     assert fleet.stamps("busy", "end") == []

@@ -26,8 +26,8 @@ def test_of_many_submitters_one_wins_each_instance_and_a_node_does_it_once(fleet
         thread.start()
     for thread in threads:
         thread.join()
-    assert Counter(one.won for one in told) == {True: 8, False: 24}
-    ends = [coordinator.wait(one.job_id, 30) for one in told]
+    assert Counter(one.grab.won for one in told) == {True: 8, False: 24}
+    ends = [coordinator.wait(one.id, 30) for one in told]
     assert {job.state for job in ends} == {"succeeded"}
     assert Counter(stamp.name for stamp in fleet.stamps(what="begin")) == Counter(map(str, range(8)))
     seen = {one.instance: one for one in coordinator.grabs("report")}
@@ -55,7 +55,7 @@ def test_an_instance_whose_node_is_killed_is_done_by_another_worker_of_its_name(
     first.process.wait()
     (after,) = coordinator.grabs("report")
     assert after.state == "running", "its job goes on: nobody else takes it over"
-    assert coordinator.wait(mine.job_id, 30).result in {child.pid for child in second.children()}
+    assert coordinator.wait(mine.id, 30).result in {child.pid for child in second.children()}
     assert (lost.wait(10), lost.won) == ("complete", False)
     (done,) = coordinator.grabs("report")
     assert done.winner
@@ -63,5 +63,5 @@ def test_an_instance_whose_node_is_killed_is_done_by_another_worker_of_its_name(
     assert (done.attempt, done.fence > before.fence) == (1, True)
     third = fleet.worker("one", ready=False)
     wait_until(lambda: "this one takes no work" in third.log.read_text(), 20, fleet.logs)
-    last = coordinator.submit("report", toil.s("last", 1), instance="b").job_id
+    last = coordinator.submit("report", toil.s("last", 1), instance="b").id
     assert coordinator.wait(last, 30).result in {child.pid for child in second.children()}, "it stays the node"

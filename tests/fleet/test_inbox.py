@@ -97,7 +97,7 @@ def test_a_flood_of_rubbish_delays_neither_jobs_nor_requests_for_long(fleet: Fle
         client.lpush(key(fleet), *["rubbish"] * 5_000)
     plain(fleet, {"name": "behind"})
     job = fleet.coordinator.submit("beside", fleet.shop.work.s("beside"))
-    assert fleet.coordinator.wait(job.job_id, 20).state == "succeeded"
+    assert fleet.coordinator.wait(job.id, 20).state == "succeeded"
     with broker(fleet) as client:
         assert client.llen(key(fleet)), "much rubbish waits still"
     wait_until(lambda: "behind:*" in runs(fleet), 60)
@@ -118,7 +118,7 @@ def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(f
     wait_until(lambda: all(is_known(fleet, f"r{number}") for number in range(30)), 20, fleet.logs)
     assert fleet.coordinator.lane("inbox/a").length == 2
     ids = {fleet.coordinator.wait(f"r{number}", 20).id for number in range(30)}
-    assert fleet.coordinator.job(busy.job_id).state == "succeeded"
+    assert fleet.coordinator.job(busy.id).state == "succeeded"
     assert len(ids) == 1
     (name,) = runs(fleet) - {"busy"}
     assert sorted(name.removeprefix("a:").split(",")) == ["P0", "P1", "P2"]

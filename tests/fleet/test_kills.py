@@ -53,9 +53,9 @@ def test_an_unspeakable_rollback_is_a_double_fault_and_its_runner_goes_on(fleet:
     undo = tasks.ends_badly.s("undo", "unspeakable")
     job = fleet.coordinator.submit("k", tasks.ends_badly.s("job", "unspeakable"), rollback=undo)
     after = fleet.coordinator.submit("k", shop.work.s("after"))
-    found = fleet.coordinator.wait(after.job_id, 30)
+    found = fleet.coordinator.wait(after.id, 30)
     assert (found.state, found.attempt, found.losses) == ("succeeded", 1, 0)
-    assert fleet.coordinator.job(job.job_id).state == "double_fault"
+    assert fleet.coordinator.job(job.id).state == "double_fault"
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
     start(fleet, concurrency=1, kill=point)
     shop, store = fleet.shop, fleet.coordinator.store
     job = fleet.coordinator.submit("k", shop.work.s("job").set(link=shop.note.s()))
-    behind = [fleet.coordinator.submit("k", shop.work.s(f"behind{i}")).job_id for i in range(2)]
+    behind = [fleet.coordinator.submit("k", shop.work.s(f"behind{i}")).id for i in range(2)]
     assert fleet.coordinator.wait(behind[-1], 30).state == "succeeded"
-    found = fleet.coordinator.job(job.job_id)
+    found = fleet.coordinator.job(job.id)
     assert (found.state, found.attempt, found.losses) == ("succeeded", losses + 1, losses)
     after = [f"behind{i} {what}" for i in range(2) for what in ("begin", "end")]
     done = [mark for mark in marks(fleet) if mark != "job noted"]
@@ -82,10 +82,10 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
     owed: Any = store.key("unsent", "shop")
     with suppress(AssertionError):  # by the process that ran the job, if it lives: it sends within milliseconds
         wait_until(lambda: not store._client.exists(owed), 1)
-    store._client.zadd(owed, {job.job_id: 1}, xx=True)
+    store._client.zadd(owed, {job.id: 1}, xx=True)
     wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
     wait_until(lambda: not store._client.exists(owed), 10)
-    assert shop.app.AsyncResult(job.job_id).get(timeout=5) == "job"
+    assert shop.app.AsyncResult(job.id).get(timeout=5) == "job"
     assert len(fleet.stamps("job", "noted")) == 1
     counts = fleet.coordinator.counts()
     assert (counts["created"], counts["succeeded"]) == (3, 3)
@@ -98,11 +98,11 @@ def test_a_node_killed_while_a_job_waits_for_its_retry_costs_no_attempt_and_no_p
     shop, tasks = fleet.shop, tasks_of(fleet)
     job = fleet.coordinator.submit("k", tasks.until.s("job", 2), max_attempts=2, retry_delay=2)
     behind = fleet.coordinator.submit("k", shop.work.s("behind"))
-    wait_until(lambda: fleet.coordinator.job(job.job_id).state == "retrying", 20, fleet.logs)
+    wait_until(lambda: fleet.coordinator.job(job.id).state == "retrying", 20, fleet.logs)
     first.end()
     start(fleet, "second")
-    assert fleet.coordinator.wait(behind.job_id, 30).state == "succeeded"
-    found = fleet.coordinator.job(job.job_id)
+    assert fleet.coordinator.wait(behind.id, 30).state == "succeeded"
+    found = fleet.coordinator.job(job.id)
     assert (found.state, found.attempt, found.losses, found.node) == ("succeeded", 2, 0, "second@test")
     assert marks(fleet) == ["job begin", *BODY, "behind begin", "behind end"]
     begins = fleet.stamps("job", "begin")
@@ -118,8 +118,8 @@ def test_a_node_killed_in_a_rollback_makes_it_a_double_fault_said_once(fleet: Fl
     wait_until(lambda: fleet.stamps("job", "undone"), 20, fleet.logs)
     start(fleet, "second")
     first.end()
-    assert fleet.coordinator.wait(behind.job_id, 30).state == "succeeded"
-    found = fleet.coordinator.job(job.job_id)
+    assert fleet.coordinator.wait(behind.id, 30).state == "succeeded"
+    found = fleet.coordinator.job(job.id)
     assert (found.state, found.rollback, found.attempt) == ("double_fault", "failed", 2)
     assert marks(fleet) == ["job begin", "job undone", "behind begin", "behind end"]
     wait_until(lambda: "double fault" in fleet.logs(), 10)

@@ -7,7 +7,7 @@ def test_nodes_of_ever_new_names_leave_no_queue_and_no_binding_on_redis(fleet: F
     for name in ("pod-1", "pod-2"):
         worker = fleet.worker(name, 1)
         job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))
-        assert fleet.coordinator.wait(job.job_id, 30).result == 3
+        assert fleet.coordinator.wait(job.id, 30).result == 3
         worker.process.terminate()
         worker.process.wait(30)
     with fleet.server.client(1) as broker:

@@ -30,7 +30,7 @@ def test_nodes_of_two_versions_share_the_lanes_while_functions_are_removed_under
                 return len(fleet.stamps(what="end")) >= told
 
             wait_until(all_over, 60, fleet.logs)
-        found = [fleet.coordinator.wait(one.job_id, 20) for one in jobs]
+        found = [fleet.coordinator.wait(one.id, 20) for one in jobs]
         assert {(job.state, job.attempt) for job in found} == {("succeeded", 1)}, fleet.logs()[-3000:]
         assert {job.node for job in found} == {"one@test", "two@test"}
         begun = [stamp.name for stamp in fleet.stamps(what="begin")]

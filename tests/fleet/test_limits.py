@@ -10,9 +10,9 @@ def test_a_limit_holds_on_a_fleet_and_one_of_weight_all_is_not_starved(fleet: Fl
     coordinator.set_limit("licence", 3)
     for name in ("one", "two"):
         fleet.worker(name, concurrency=4)
-    light = [coordinator.submit("licence", work.s(f"light{i}", 0.05)).job_id for i in range(20)]
-    heavy = coordinator.submit("licence", work.s("heavy", 0.1), exclusive=True).job_id
-    light += [coordinator.submit("licence", work.s(f"light{i}", 0.05)).job_id for i in range(20, 60)]
+    light = [coordinator.submit("licence", work.s(f"light{i}", 0.05)).id for i in range(20)]
+    heavy = coordinator.submit("licence", work.s("heavy", 0.1), exclusive=True).id
+    light += [coordinator.submit("licence", work.s(f"light{i}", 0.05)).id for i in range(20, 60)]
     wait_until(lambda: all(coordinator.job(one).over for one in (*light, heavy)), 60)
     stamps = fleet.stamps()
     assert max(at_once(stamps)) == 3

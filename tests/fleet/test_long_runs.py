@@ -10,8 +10,8 @@ def test_on_a_fleet_a_long_run_is_warned_about_while_it_lasts_and_a_short_one_is
     fleet.configure(sweep=0.05, long_run=1)
     worker = fleet.worker(app="depot")
     submit = fleet.depot.coordinator.submit
-    long = submit("ledger", fleet.depot.held.s("long")).job_id
-    short = submit("other", fleet.depot.work.s("short")).job_id
+    long = submit("ledger", fleet.depot.held.s("long")).id
+    short = submit("other", fleet.depot.work.s("short")).id
 
     def ages() -> list[int]:
         found = re.findall(rf"job {long} \(ledger\) runs for (\d+) s on {worker.name}", fleet.logs())

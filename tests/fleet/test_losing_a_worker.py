@@ -44,18 +44,18 @@ def test_a_killed_pool_process_costs_its_job_two_seconds_and_no_place_in_line(fl
     work = fleet.shop.work
     first, second = fleet.coordinator.submit_many([("ledger", work.s("first", 3)), ("ledger", work.s("second"))])
     begun(fleet, "first")
-    victim = process_of(worker, fleet, first.job_id)
+    victim = process_of(worker, fleet, first.id)
     victim.kill()
     killed = server_us(fleet)
     once, again = begun(fleet, "first", 2)[:2]
     assert (again.at - killed) / 1e6 < 2
     assert (once.attempt, again.attempt) == (1, 2)
     assert again.fence > once.fence
-    job = fleet.coordinator.wait(second.job_id, 30)
+    job = fleet.coordinator.wait(second.id, 30)
     assert [(stamp.name, stamp.what) for stamp in fleet.stamps()] == [
         ("first", "begin"), ("first", "begin"), ("first", "end"), ("second", "begin"), ("second", "end"),
     ]  # fmt: skip
-    lost = fleet.coordinator.job(first.job_id)
+    lost = fleet.coordinator.job(first.id)
     assert (lost.state, lost.losses, lost.attempt, job.losses) == ("succeeded", 1, 2, 0)
 
 
@@ -77,7 +77,7 @@ def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None
     assert (again.at - killed) / 1e6 < 2 + 2
     assert again.attempt == 2
     fleet.go("job")
-    found = fleet.coordinator.wait(job.job_id, 30)
+    found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.node, len(fleet.stamps("job", "end"))) == ("succeeded", other.name, 1)
     wait_until(lambda: fleet.nodes() == [other.name], 10)
 
@@ -90,9 +90,9 @@ def test_a_killed_warden_costs_nothing(fleet: Fleet) -> None:
     before = worker.warden().pid
     worker.warden().kill()
     after = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(after.job_id, 10).result == 3
+    assert fleet.coordinator.wait(after.id, 10).result == 3
     wait_until(lambda: [one for one in worker.wardens() if one.pid != before], 20, fleet.logs)
-    job = fleet.coordinator.wait(long.job_id, 30)
+    job = fleet.coordinator.wait(long.id, 30)
     assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
 
 
@@ -103,18 +103,18 @@ def test_a_paused_process_that_comes_back_changes_nothing(fleet: Fleet) -> None:
     work = shop.work.s("job", 1).set(link=shop.note.s(), link_error=shop.note_error.s())
     job = fleet.coordinator.submit("ledger", work)
     begun(fleet, "job")
-    paused = process_of(worker, fleet, job.job_id)
+    paused = process_of(worker, fleet, job.id)
     paused.suspend()
     assert begun(fleet, "job", 2)[1].attempt == 2
-    found = fleet.coordinator.wait(job.job_id, 30)
+    found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.attempt, found.losses) == ("succeeded", 2, 1)
     wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
     paused.resume()
     wait_until(lambda: "outcome refused, lost" in worker.log.read_text(), 20, fleet.logs)
-    assert fleet.coordinator.job(job.job_id) == found
-    assert shop.app.AsyncResult(job.job_id).get(timeout=5) == "job"
+    assert fleet.coordinator.job(job.id) == found
+    assert shop.app.AsyncResult(job.id).get(timeout=5) == "job"
     last = fleet.coordinator.submit("ledger", shop.add.s(2, 2))
-    assert fleet.coordinator.wait(last.job_id, 20).result == 4
+    assert fleet.coordinator.wait(last.id, 20).result == 4
     assert len(fleet.stamps("job", "noted")) == 1
     assert fleet.stamps("job", "error") == []
 
@@ -125,12 +125,12 @@ def test_a_job_that_kills_its_process_again_and_again_ends_as_failed(fleet: Flee
     shop = fleet.shop
     killer = fleet.coordinator.submit("ledger", shop.die.s("killer").set(link_error=shop.note_error.s()), max_losses=2)
     behind = fleet.coordinator.submit("ledger", shop.add.s(1, 1))
-    job = fleet.coordinator.wait(killer.job_id, 60)
+    job = fleet.coordinator.wait(killer.id, 60)
     assert (job.state, job.losses, job.attempt) == ("failed", 3, 3)
     assert [stamp.attempt for stamp in fleet.stamps("killer")] == [1, 2, 3]
-    assert fleet.coordinator.wait(behind.job_id, 30).result == 2
-    wait_until(lambda: fleet.stamps(killer.job_id, "error"), 20, fleet.logs)
-    assert shop.app.AsyncResult(killer.job_id).state == "FAILURE"
+    assert fleet.coordinator.wait(behind.id, 30).result == 2
+    wait_until(lambda: fleet.stamps(killer.id, "error"), 20, fleet.logs)
+    assert shop.app.AsyncResult(killer.id).state == "FAILURE"
 
 
 def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fleet: Fleet) -> None:
@@ -148,7 +148,7 @@ def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fle
     again = begun(fleet, "job", 2)[1]
     assert (again.at - killed) / 1e6 < 4
     fleet.go("job")
-    assert fleet.coordinator.wait(job.job_id, 30).node == other.name
+    assert fleet.coordinator.wait(job.id, 30).node == other.name
 
 
 def test_a_daemon_that_a_task_forked_keeps_no_dead_node_alive(fleet: Fleet) -> None:
@@ -160,7 +160,7 @@ def test_a_daemon_that_a_task_forked_keeps_no_dead_node_alive(fleet: Fleet) -> N
     wait_until(lambda: [one for one in worker.children() if one.pid != old.pid], 20)
     beside = [worker.warden(), worker.errands()]
     job = fleet.coordinator.submit("ledger", tasks_of(fleet).leaves_a_daemon.s("job"))
-    daemon = psutil.Process(int(str(fleet.coordinator.wait(job.job_id, 30).result)))
+    daemon = psutil.Process(int(str(fleet.coordinator.wait(job.id, 30).result)))
     try:
         worker.kill(signal.SIGTERM)
         worker.process.wait(30)
@@ -183,7 +183,7 @@ def test_a_clock_that_hangs_is_replaced_and_the_job_at_work_is_not_lost(fleet: F
     assert len(gone) == 2
     late = fleet.coordinator.submit("other", fleet.shop.fail.s("late"), max_attempts=2, retry_delay=0.1)
     assert fleet.coordinator.wait("long", 30).state == "succeeded"
-    assert fleet.coordinator.wait(late.job_id, 30).attempt == 2
+    assert fleet.coordinator.wait(late.id, 30).attempt == 2
     assert "the clock was silent" in fleet.logs()
 
 
@@ -242,10 +242,10 @@ def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet
     begun(fleet, "job")
     worker.kill(signal.SIGTERM)
     late = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
-    found = fleet.coordinator.wait(job.job_id, 20)
+    found = fleet.coordinator.wait(job.id, 20)
     assert (found.state, found.attempt) == ("succeeded", 1)
     worker.process.wait(30)
     wait_until(lambda: fleet.nodes() == [], 10)
-    assert fleet.coordinator.job(late.job_id).state == "ready"
+    assert fleet.coordinator.job(late.id).state == "ready"
     fleet.worker("next")
-    assert fleet.coordinator.wait(late.job_id, 20).result == 3
+    assert fleet.coordinator.wait(late.id, 20).result == 3

@@ -21,17 +21,17 @@ def test_the_second_living_worker_of_a_name_takes_no_work_until_the_first_is_gon
     coordinator, toil = fleet.coordinator, fleet.shop.toil
     mine = {child.pid for child in first.children()}
     for i in range(6):
-        job = coordinator.wait(coordinator.submit(f"k{i}", toil.s(f"job{i}", 1)).job_id, 30)
+        job = coordinator.wait(coordinator.submit(f"k{i}", toil.s(f"job{i}", 1)).id, 30)
         assert job.result in mine
     asked = coordinator.submit_many((f"k{i}", toil.s(f"more{i}", 2)) for i in range(30))
-    assert {coordinator.wait(one.job_id, 30).result for one in asked} <= mine
+    assert {coordinator.wait(one.id, 30).result for one in asked} <= mine
     assert second.log.read_text().count(refused) == 1
     assert BELL in first.log.read_text()
     assert BELL not in second.log.read_text()
 
     first.kill(signal.SIGTERM)
     first.process.wait(30)
-    late = coordinator.submit("late", toil.s("late", 1)).job_id
+    late = coordinator.submit("late", toil.s("late", 1)).id
     assert coordinator.wait(late, 30).result in {child.pid for child in second.children()}
     assert BELL in second.log.read_text()
     assert coordinator.counts()["losses"] == 0
@@ -62,7 +62,7 @@ def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_th
     before = first.log.read_text().count(BELL)
     mine = {child.pid for child in second.children()}
     for i in range(6):
-        job_id = fleet.coordinator.submit(f"k{i}", fleet.shop.toil.s(f"job{i}", 1)).job_id
+        job_id = fleet.coordinator.submit(f"k{i}", fleet.shop.toil.s(f"job{i}", 1)).id
         assert fleet.coordinator.wait(job_id, 30).result in mine
     assert first.log.read_text().count(BELL) == before
 
@@ -70,8 +70,8 @@ def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_th
 def test_a_job_waits_for_a_worker_that_knows_its_task_and_why_says_so(fleet: Fleet) -> None:
     tasks, coordinator = tasks_of(fleet), fleet.coordinator
     fleet.worker("plain")
-    job_id = coordinator.submit("a", tasks.until.s("job", 1)).job_id
-    assert coordinator.wait(coordinator.submit("b", fleet.shop.add.s(1, 2)).job_id, 20).result == 3
+    job_id = coordinator.submit("a", tasks.until.s("job", 1)).id
+    assert coordinator.wait(coordinator.submit("b", fleet.shop.add.s(1, 2)).id, 20).result == 3
     (told,) = coordinator.why(job_id)
     assert told.endswith("knows the task 'tests.harness.apps.mishaps.until'")
     assert coordinator.job(job_id).state == "ready"
@@ -84,8 +84,8 @@ def test_a_worker_of_another_app_runs_nothing_of_this_one_though_it_consumes_its
     assert fleet.depot
     fleet.worker("stranger", 2, "-Q", "depot,celery", app="depot")
     coordinator, work = fleet.coordinator, fleet.shop.work
-    job_id = coordinator.submit("a", work.s("job")).job_id
-    other = fleet.depot.coordinator.submit("b", fleet.depot.add.s(1, 2)).job_id
+    job_id = coordinator.submit("a", work.s("job")).id
+    other = fleet.depot.coordinator.submit("b", fleet.depot.add.s(1, 2)).id
     assert coordinator.wait(other, 20).result == 3
     (told,) = coordinator.why(job_id)
     assert told.endswith("no living node is of the app 'shop'")
@@ -98,19 +98,19 @@ def test_without_any_worker_a_job_is_accepted_and_waits_for_one(fleet: Fleet) ->
     coordinator, add = fleet.coordinator, fleet.shop.add
     asked = coordinator.submit("a", add.s(1, 2))
     assert asked.accepted
-    assert coordinator.why(asked.job_id)[0].endswith("no node is alive")
+    assert coordinator.why(asked.id)[0].endswith("no node is alive")
     fleet.worker()
-    assert coordinator.wait(asked.job_id, 20).result == 3
+    assert coordinator.wait(asked.id, 20).result == 3
 
 
 def test_a_job_waits_for_a_node_with_its_labels(fleet: Fleet) -> None:
     coordinator, work = fleet.coordinator, fleet.shop.work
     fleet.worker("plain")
     fleet.worker("big", COORDINATOR_LABELS="big")
-    job_id = coordinator.submit("a", work.s("job"), needs={"gpu", "big"}).job_id
+    job_id = coordinator.submit("a", work.s("job"), needs={"gpu", "big"}).id
     (told,) = coordinator.why(job_id)
     assert "has the label 'gpu'" in told
-    assert coordinator.wait(coordinator.submit("b", work.s("other")).job_id, 20).state == "succeeded"
+    assert coordinator.wait(coordinator.submit("b", work.s("other")).id, 20).state == "succeeded"
     assert coordinator.job(job_id).state == "ready"
     fleet.worker("gpu", COORDINATOR_LABELS="gpu, big")
     assert coordinator.wait(job_id, 20).node == "gpu@test"

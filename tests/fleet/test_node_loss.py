@@ -44,7 +44,7 @@ def test_of_a_killed_node_what_ran_and_what_was_ready_is_accepted_once_elsewhere
     fleet.configure(**SHORT)
     first = fleet.worker("first", 3, app="depot")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    running = [coordinator.submit(f"r{i}", depot.held.s(f"r{i}")).job_id for i in range(3)]
+    running = [coordinator.submit(f"r{i}", depot.held.s(f"r{i}")).id for i in range(3)]
     fleet.begun("r0", "r1", "r2")
     asked = coordinator.submit_many((f"k{i}", depot.work.s(f"k{i}")) for i in range(500))
     kill_all(first)
@@ -52,7 +52,7 @@ def test_of_a_killed_node_what_ran_and_what_was_ready_is_accepted_once_elsewhere
     for i in range(3):
         begun(fleet, f"r{i}", 2)
         fleet.go(f"r{i}")
-    found = [coordinator.wait(job_id, 40) for job_id in [*running, *(one.job_id for one in asked)]]
+    found = [coordinator.wait(job_id, 40) for job_id in [*running, *(one.id for one in asked)]]
     assert {(job.state, job.node) for job in found} == {("succeeded", other.name)}
     assert [(job.attempt, job.losses) for job in found] == [(2, 1)] * 3 + [(1, 0)] * 500
     ends = [stamp.name for stamp in fleet.stamps(what="end")]
@@ -69,7 +69,7 @@ def test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_
     first = fleet.worker("first", 2, app="depot")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
     parts = [[[task, "slow"]], [["work", "again"]]]
-    job_id = coordinator.submit("k", depot.spread.s("parent", *parts)).job_id
+    job_id = coordinator.submit("k", depot.spread.s("parent", *parts)).id
     fleet.begun("parent", "slow")
     wait_until(lambda: coordinator.job(job_id).state == "parked", 20)
     kill_all(first)
@@ -98,8 +98,8 @@ def test_a_node_that_was_cut_off_is_refused_what_went_on_elsewhere_and_keeps_wha
     """All that it sent while it was cut off arrives late, as over a network that is there again."""
     far = far_worker(fleet, network)
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    shared = coordinator.submit("shared", depot.held.s("shared")).job_id
-    own = coordinator.submit("own", depot.held.s("own"), needs=["far"]).job_id
+    shared = coordinator.submit("shared", depot.held.s("shared")).id
+    own = coordinator.submit("own", depot.held.s("own"), needs=["far"]).id
     fleet.begun("shared", "own")
     near = fleet.worker("near", 2, app="depot")
     network.hold()
@@ -119,14 +119,14 @@ def test_a_node_that_was_cut_off_is_refused_what_went_on_elsewhere_and_keeps_wha
     job = coordinator.wait(own, 20)
     assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", far.name, 1, 0)
     assert len(fleet.stamps("own", "begin")) == 1
-    again = coordinator.submit("again", depot.work.s("again"), needs=["far"]).job_id
+    again = coordinator.submit("again", depot.work.s("again"), needs=["far"]).id
     assert coordinator.wait(again, 30).node == far.name
 
 
 def test_a_node_with_half_open_connections_trusts_no_lease_and_is_back_in_time(fleet: Fleet, network: Proxy) -> None:
     far = far_worker(fleet, network)
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    job_id = coordinator.submit("ledger", depot.asks.s("job")).job_id
+    job_id = coordinator.submit("ledger", depot.asks.s("job")).id
     fleet.begun("job")
     near = fleet.worker("near", 2, app="depot")
     network.swallow()
@@ -137,7 +137,7 @@ def test_a_node_with_half_open_connections_trusts_no_lease_and_is_back_in_time(f
     assert coordinator.wait(job_id, 20).result == "trusted"
     network.heal()
     healed = server_seconds(fleet)
-    back = coordinator.submit("back", depot.work.s("back"), needs=["far"]).job_id
+    back = coordinator.submit("back", depot.work.s("back"), needs=["far"]).id
     assert coordinator.wait(back, 40).node == far.name
     assert server_seconds(fleet) - healed < 30
     wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
@@ -149,7 +149,7 @@ def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_
     fleet.configure(**SHORT)
     worker = fleet.worker("paused", 2, app="depot")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    job_ids = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).job_id for i in range(2)]
+    job_ids = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).id for i in range(2)]
     fleet.begun("job0", "job1")
     worker.kill(signal.SIGSTOP)
     pass_server_time(fleet, 2 * TTL)
@@ -159,7 +159,7 @@ def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_
         assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
     other = fleet.worker("other", 2, app="depot")
     asked = server_seconds(fleet)
-    waiting = coordinator.submit("other", depot.work.s("waiting")).job_id
+    waiting = coordinator.submit("other", depot.work.s("waiting")).id
     assert coordinator.wait(waiting, 20).node == other.name
     assert server_seconds(fleet) - asked < 4, fleet.logs()
     worker.kill(signal.SIGCONT)
@@ -170,7 +170,7 @@ def test_a_paused_warden_costs_its_jobs_nothing_while_nobody_else_takes_them(fle
     fleet.configure(**SHORT)
     worker = fleet.worker("paused", 2, app="depot", COORDINATOR_LABELS="gpu")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    job_id = coordinator.submit("ledger", depot.held.s("job"), needs=["gpu"]).job_id
+    job_id = coordinator.submit("ledger", depot.held.s("job"), needs=["gpu"]).id
     fleet.begun("job")
     other = fleet.worker("other", 2, app="depot")
     still = [psutil.Process(worker.pid), worker.warden()]
@@ -191,12 +191,12 @@ def test_once_the_whole_fleet_was_killed_nobody_is_alive_until_a_node_starts(fle
     fleet.configure(**SHORT)
     workers = [fleet.worker(name, app="depot") for name in ("one", "two")]
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    ran = coordinator.submit("a", depot.work.s("ran")).job_id
+    ran = coordinator.submit("a", depot.work.s("ran")).id
     assert coordinator.wait(ran, 20).state == "succeeded"
     for worker in workers:
         kill_all(worker)
     wait_until(lambda: coordinator.nodes() == [], 10)
-    job_id = coordinator.submit("a", depot.work.s("late")).job_id
+    job_id = coordinator.submit("a", depot.work.s("late")).id
     assert coordinator.why(job_id) == [f"job {job_id} is ready, and no node is alive"]
     third = fleet.worker("three", app="depot")
     assert coordinator.wait(job_id, 20).node == third.name

@@ -59,11 +59,11 @@ def test_a_redis_that_was_away_longer_than_a_lease_costs_no_holder_its_job(own_f
     wait_until(lambda: len(own_fleet.stamps(what="begin")) == 4, 20)
     own_fleet.server.kill()
     with pytest.raises(StoreUnavailable):
-        own_fleet.coordinator.job(found[0].job_id)
+        own_fleet.coordinator.job(found[0].id)
     pass_time(TTL + 1)
     own_fleet.server.start()
     for submission in found:
-        job = own_fleet.coordinator.wait(submission.job_id, 40)
+        job = own_fleet.coordinator.wait(submission.id, 40)
         assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0), own_fleet.logs()[-5000:]
     begun = [stamp.name for stamp in own_fleet.stamps(what="begin")]
     assert sorted(begun) == names
@@ -75,7 +75,7 @@ def test_a_worker_that_stops_at_once_while_redis_is_away_costs_its_jobs_no_loss(
     """Its clock puts them back once Redis answers."""
     own_fleet.configure(lock_ttl=20)
     worker, depot = own_fleet.worker("one", 2, app="depot"), own_fleet.depot
-    job_id = depot.coordinator.submit("a", depot.held.s("job"), max_losses=0).job_id
+    job_id = depot.coordinator.submit("a", depot.held.s("job"), max_losses=0).id
     own_fleet.begun("job")
     own_fleet.worker("two", 2, app="depot")
     own_fleet.server.kill()
@@ -96,7 +96,7 @@ def test_whatever_reply_is_lost_each_job_runs_once_and_in_order(own_fleet: Fleet
 
     def submit(seconds: float = 0.0) -> str:
         names.append(f"{len(names):02}")
-        return coordinator.submit("a", work.s(names[-1], seconds)).job_id
+        return coordinator.submit("a", work.s(names[-1], seconds)).id
 
     coordinator.wait(submit(), 20)
     for step in ("runner_take", "job_finish", "job_finish", "notices_told", "runner_take"):
@@ -114,7 +114,7 @@ def test_whatever_reply_is_lost_each_job_runs_once_and_in_order(own_fleet: Fleet
     assert unknown.value.job_id
     again = coordinator.submit("a", work.s(names[-1]), job_id=unknown.value.job_id)
     assert again.outcome == "duplicate"
-    assert coordinator.wait(again.job_id, 20).state == "succeeded"
+    assert coordinator.wait(again.id, 20).state == "succeeded"
     assert [stamp.name for stamp in own_fleet.stamps(what="begin")] == names
     assert worker.process.poll() is None
 
@@ -133,8 +133,8 @@ def test_connections_that_swallow_everything_hold_work_up_no_longer_than_they_la
 ) -> None:
     worker = own_fleet.worker(concurrency=2)
     coordinator, work = own_fleet.coordinator, own_fleet.shop.work
-    running = coordinator.submit("a", work.s("running", 5)).job_id
-    behind = coordinator.submit("a", work.s("behind")).job_id
+    running = coordinator.submit("a", work.s("running", 5)).id
+    behind = coordinator.submit("a", work.s("behind")).id
     wait_until(lambda: own_fleet.stamps("running"), 20)
     proxy.swallow()
     pass_time(TTL + 1)

@@ -42,7 +42,7 @@ def test_orders_of_several_apps_over_one_resource_run_strictly_one_after_another
     orders.append(depot.coordinator.submit("resource", order_of(depot, "late"), start_at=1))
     orders.append(depot.coordinator.submit("resource", order_of(depot, "last", agent=True)))
     for order in orders:
-        assert depot.coordinator.wait(order.job_id, 30).state == "succeeded"
+        assert depot.coordinator.wait(order.id, 30).state == "succeeded"
     assert one_after_another(fleet) == ["d0", "d1", "d2", "s", "late", "last"]
     assert [stamp.name for stamp in fleet.stamps(what="end") if stamp.name.startswith("late")] == ["late.2", "late.3"]
 
@@ -54,11 +54,11 @@ def test_a_runner_of_one_app_is_never_given_a_task_of_another_even_of_the_same_n
     waiting = [shop.coordinator.submit(f"k{i}", shop.work.s(f"s{i}")) for i in range(20)]
     done = [depot.coordinator.submit(f"d{i}", depot.work.s(f"d{i}")) for i in range(20)]
     for job in done:
-        assert depot.coordinator.wait(job.job_id, 20).node == "depot@test"
-    assert {shop.coordinator.job(job.job_id).state for job in waiting} == {"ready"}
+        assert depot.coordinator.wait(job.id, 20).node == "depot@test"
+    assert {shop.coordinator.job(job.id).state for job in waiting} == {"ready"}
     fleet.worker("shop", 2, "-Q", "celery,depot")
     for job in waiting:
-        assert shop.coordinator.wait(job.job_id, 20).node == "shop@test"
+        assert shop.coordinator.wait(job.id, 20).node == "shop@test"
     assert fleet.stamps(what="astray") == []
 
 
@@ -72,7 +72,7 @@ def test_with_one_process_and_a_thousand_waiting_the_holder_finishes_first(fleet
     depot.coordinator.submit_many([("resource", depot.work.s(f"w{i}")) for i in range(500)])
     depot.coordinator.submit_many([(f"other/{i}", depot.work.s(f"o{i}")) for i in range(500)])
     fleet.go("h.1")
-    assert depot.coordinator.wait(holder.job_id, 20).state == "succeeded"
+    assert depot.coordinator.wait(holder.id, 20).state == "succeeded"
     wait_until(lambda: len(fleet.stamps(what="end")) == 1003)
     ends = [stamp.name for stamp in fleet.stamps(what="end")]
     assert ends[:3] == ["h.1", "h.2", "h.3"]
@@ -86,17 +86,17 @@ def test_a_holder_that_outlives_its_lifetime_is_fenced_off(fleet: Fleet) -> None
     old = depot.coordinator.submit("resource", depot.guarded.s("old"), max_lifetime=1)
     new = depot.coordinator.submit("resource", depot.guarded.s("new"))
     fleet.begun("old", "new")
-    found = depot.coordinator.job(old.job_id)
+    found = depot.coordinator.job(old.id)
     assert (found.state, found.error["message"]) == ("expired", "max_lifetime is over")
-    assert depot.coordinator.job(new.job_id).fence > found.fence
+    assert depot.coordinator.job(new.id).fence > found.fence
     fleet.go("new")
-    assert depot.coordinator.wait(new.job_id, 20).result == 1
+    assert depot.coordinator.wait(new.id, 20).result == 1
     fleet.go("old")
     wait_until(lambda: fleet.stamps("old", "refused"))
     last = depot.coordinator.submit("resource", depot.work.s("last"))
-    assert depot.coordinator.wait(last.job_id, 20).state == "succeeded"
-    assert depot.coordinator.job(old.job_id).state == "expired"
-    assert depot.app.AsyncResult(old.job_id).state == "REVOKED"
+    assert depot.coordinator.wait(last.id, 20).state == "succeeded"
+    assert depot.coordinator.job(old.id).state == "expired"
+    assert depot.app.AsyncResult(old.id).state == "REVOKED"
 
 
 def test_a_holder_past_its_lifetime_is_stopped_where_it_can_be(fleet: Fleet) -> None:
@@ -105,8 +105,8 @@ def test_a_holder_past_its_lifetime_is_stopped_where_it_can_be(fleet: Fleet) -> 
     depot = fleet.depot
     old = depot.coordinator.submit("resource", chain(depot.work.s("a"), depot.held.si("b")), max_lifetime=1)
     new = depot.coordinator.submit("resource", depot.work.s("new"))
-    assert depot.coordinator.wait(new.job_id, 20).state == "succeeded"
-    assert (depot.coordinator.job(old.job_id).state, depot.coordinator.job(old.job_id).step) == ("expired", 1)
+    assert depot.coordinator.wait(new.id, 20).state == "succeeded"
+    assert (depot.coordinator.job(old.id).state, depot.coordinator.job(old.id).step) == ("expired", 1)
     fleet.go("b")
     assert fleet.stamps("b", "end") == []
 
@@ -121,21 +121,21 @@ def test_orders_that_wait_longer_than_their_lifetime_for_a_fleet_do_not_expire(f
     fleet.begun("holder.1")
     orders = [depot.coordinator.submit("resource", order_of(depot, f"d{i}"), max_lifetime=1) for i in range(3)]
     worker.end()
-    began = depot.coordinator.job(orders[-1].job_id).submitted.timestamp()
+    began = depot.coordinator.job(orders[-1].id).submitted.timestamp()
     wait_until(lambda: depot.coordinator.store._client.time()[0] - began > 2)
     fleet.worker("second", app="depot")
     for order in orders:
-        assert depot.coordinator.wait(order.job_id, 30).state == "succeeded"
-    assert depot.coordinator.job(holder.job_id).state == "expired", "its lifetime is by the wall clock"
+        assert depot.coordinator.wait(order.id, 30).state == "succeeded"
+    assert depot.coordinator.job(holder.id).state == "expired", "its lifetime is by the wall clock"
 
 
 def test_an_operator_releases_a_busy_resource_and_its_old_holder_is_fenced(fleet: Fleet) -> None:
     fleet.configure(**FAST)
     fleet.worker(pool="threads", app="depot")
     depot = fleet.depot
-    old = depot.coordinator.submit("resource", chain(depot.guarded.s("old"), depot.work.si("never"))).job_id
+    old = depot.coordinator.submit("resource", chain(depot.guarded.s("old"), depot.work.si("never"))).id
     fleet.begun("old")
-    new = depot.coordinator.submit("resource", depot.guarded.s("new")).job_id
+    new = depot.coordinator.submit("resource", depot.guarded.s("new")).id
     assert depot.coordinator.release("resource", why="stuck", by="anna", holder=old) == old
     assert depot.coordinator.release("resource", why="stuck", by="bert", holder=old) is None
     fleet.begun("new")
@@ -144,7 +144,7 @@ def test_an_operator_releases_a_busy_resource_and_its_old_holder_is_fenced(fleet
     fleet.go("old")
     wait_until(lambda: fleet.stamps("old", "refused"))
     last = depot.coordinator.submit("resource", depot.work.s("last"))
-    assert depot.coordinator.wait(last.job_id, 20).state == "succeeded"
+    assert depot.coordinator.wait(last.id, 20).state == "succeeded"
     job = depot.coordinator.job(old)
     assert (job.state, job.error["by"], job.error["message"]) == ("cancelled", "anna", "stuck")
     assert fleet.stamps("never") == []
@@ -154,10 +154,10 @@ def test_a_busy_resource_that_is_released_loses_the_process_at_work(fleet: Fleet
     fleet.configure(**FAST)
     fleet.worker(app="depot")
     depot = fleet.depot
-    old = depot.coordinator.submit("resource", depot.held.s("old"), rollback=depot.work.s("rollback")).job_id
+    old = depot.coordinator.submit("resource", depot.held.s("old"), rollback=depot.work.s("rollback")).id
     fleet.begun("old")
     pids = {child.pid for child in fleet.workers[0].children()}
-    new = depot.coordinator.submit("resource", depot.work.s("new")).job_id
+    new = depot.coordinator.submit("resource", depot.work.s("new")).id
     assert depot.coordinator.release("resource", why="stuck") == old
     assert depot.coordinator.wait(new, 20).state == "succeeded"
     wait_until(lambda: pids - {child.pid for child in fleet.workers[0].children()})

@@ -42,8 +42,8 @@ def test_a_restart_of_everything_keeps_holder_line_and_instants(
     }[at]
     worker = fleet.worker("first", app="depot")
     steps = chain(depot.work.s("h.1"), second, depot.work.si("h.3"))
-    jobs = [coordinator.submit("resource", steps, max_attempts=2, retry_delay=3).job_id]
-    jobs += [coordinator.submit("resource", depot.work.s(f"w{i}")).job_id for i in range(5)]
+    jobs = [coordinator.submit("resource", steps, max_attempts=2, retry_delay=3).id]
+    jobs += [coordinator.submit("resource", depot.work.s(f"w{i}")).id for i in range(5)]
     wait_until(lambda: (coordinator.job(jobs[0]).step, coordinator.job(jobs[0]).state) == (1, state))
     if at == "work":
         fleet.begun("h.2")
@@ -72,9 +72,9 @@ def test_a_redis_that_restarts_under_a_holder_and_a_hundred_waiters_costs_nobody
     fleet, depot = own_fleet, own_fleet.depot
     coordinator = depot.coordinator
     fleet.worker(app="depot")
-    holder = coordinator.submit("resource", depot.held.s("holder")).job_id
+    holder = coordinator.submit("resource", depot.held.s("holder")).id
     fleet.begun("holder")
-    jobs = [one.job_id for one in coordinator.submit_many([("resource", depot.work.s(f"w{i}")) for i in range(100)])]
+    jobs = [one.id for one in coordinator.submit_many([("resource", depot.work.s(f"w{i}")) for i in range(100)])]
     own_redis.kill()
     own_redis.start()
     assert coordinator.lane("resource", 200).jobs == (holder, *jobs)
@@ -101,8 +101,8 @@ def test_a_redis_that_restarts_leaves_every_counter_as_it_was(own_fleet: Fleet, 
         "ready": (depot.work.s("elsewhere").set(queue="nobody"), {}),
         "running": (depot.held.s("holder"), {}),
     }
-    jobs = {state: submit(f"key/{state}", task, **more).job_id for state, (task, more) in stands.items()}
-    jobs["waiting"] = submit("key/running", depot.work.s("waiter")).job_id
+    jobs = {state: submit(f"key/{state}", task, **more).id for state, (task, more) in stands.items()}
+    jobs["waiting"] = submit("key/running", depot.work.s("waiter")).id
     wait_until(lambda: all(coordinator.job(one).state == state for state, one in jobs.items()), 20, fleet.logs)
     fleet.begun("holder", "sub")
     before = coordinator.counts()
@@ -131,7 +131,7 @@ def test_scripts_that_were_flushed_are_loaded_again(own_fleet: Fleet, own_redis:
         client.script_flush()
     orders.append(depot.coordinator.submit("resource", depot.work.s("c")))
     fleet.go("a")
-    assert [depot.coordinator.wait(order.job_id, 20).state for order in orders] == ["succeeded"] * 2
+    assert [depot.coordinator.wait(order.id, 20).state for order in orders] == ["succeeded"] * 2
     assert [stamp.name for stamp in fleet.stamps(what="begin")] == ["a", "b", "c"]
 
 
@@ -158,10 +158,10 @@ def test_a_full_redis_refuses_what_is_submitted_and_lets_what_runs_end(
         assert refused.value.job_id == "refused"
         for _ in range(2):
             fleet.go("a")
-        assert coordinator.wait(after.job_id, 20).state == "succeeded"
+        assert coordinator.wait(after.id, 20).state == "succeeded"
         client.config_set("maxmemory", "0")
-    assert coordinator.job(job.job_id).state == ("failed" if ending == "badly" else "succeeded")
-    assert coordinator.job(job.job_id).losses == 0
+    assert coordinator.job(job.id).state == ("failed" if ending == "badly" else "succeeded")
+    assert coordinator.job(job.id).losses == 0
     again = coordinator.submit("resource", depot.work.s("again"), job_id="refused")
     assert (again.outcome, coordinator.wait("refused", 20).state) == ("started", "succeeded")
 
@@ -169,7 +169,7 @@ def test_a_full_redis_refuses_what_is_submitted_and_lets_what_runs_end(
 def test_a_redis_that_stays_full_takes_nothing_from_who_holds(own_fleet: Fleet, own_redis: RedisServer) -> None:
     fleet, depot = own_fleet, own_fleet.depot
     worker = fleet.worker(app="depot")
-    job = depot.coordinator.submit("resource", depot.held.s("a")).job_id
+    job = depot.coordinator.submit("resource", depot.held.s("a")).id
     fleet.begun("a")
     store = depot.coordinator.store
     with own_redis.client(0) as client:

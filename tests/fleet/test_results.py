@@ -30,7 +30,7 @@ def far(redis_server: RedisServer, prefix: str, tmp_path: Path, backend: Proxy) 
 
 
 def results_of(fleet: Fleet, told: list[Submission]) -> ResultSet:
-    return ResultSet([AsyncResult(one.job_id, app=fleet.shop.app) for one in told], app=fleet.shop.app)
+    return ResultSet([AsyncResult(one.id, app=fleet.shop.app) for one in told], app=fleet.shop.app)
 
 
 def test_a_burst_has_all_its_results_and_who_listens_hears_of_each(fleet: Fleet) -> None:
@@ -39,7 +39,7 @@ def test_a_burst_has_all_its_results_and_who_listens_hears_of_each(fleet: Fleet)
     heard: list[str] = []
     found = results_of(fleet, told).join_native(timeout=60, callback=lambda task_id, value: heard.append(task_id))
     assert found is None
-    assert sorted(heard) == sorted(one.job_id for one in told)
+    assert sorted(heard) == sorted(one.id for one in told)
     wait_until(lambda: not fleet.coordinator.store.read("EXISTS", fleet.coordinator.store.key("unsent", "shop")), 5)
 
 
@@ -47,8 +47,8 @@ def test_who_has_waited_for_a_job_finds_its_result(fleet: Fleet) -> None:
     fleet.worker()
     for number in range(20):
         told = fleet.coordinator.submit(f"k{number}", fleet.shop.add.s(1, number))
-        fleet.coordinator.wait(told.job_id, 20)
-        assert fleet.shop.app.AsyncResult(told.job_id).state == "SUCCESS"
+        fleet.coordinator.wait(told.id, 20)
+        assert fleet.shop.app.AsyncResult(told.id).state == "SUCCESS"
 
 
 @pytest.mark.timeout(180)
@@ -68,7 +68,7 @@ def test_a_backend_that_hangs_holds_up_no_job(far: Fleet, backend: Proxy) -> Non
     began = time.monotonic()
     told = far.coordinator.submit_many((f"k{number}", far.shop.add.s(1, number)) for number in range(100))
     for one in told:
-        assert far.coordinator.wait(one.job_id, 20).state == "succeeded"
+        assert far.coordinator.wait(one.id, 20).state == "succeeded"
     assert time.monotonic() - began < 10
     backend.heal()
     assert results_of(far, told).join_native(timeout=60) == [number + 1 for number in range(100)]
@@ -80,8 +80,8 @@ def test_a_node_killed_between_an_outcome_and_its_result_leaves_that_to_another(
     backend.hold()
     told = far.coordinator.submit_many((f"k{number}", far.shop.add.s(1, number)) for number in range(20))
     for one in told:
-        far.coordinator.wait(one.job_id, 20)
-    assert all(AsyncResult(one.job_id, app=far.shop.app).state == "PENDING" for one in told)
+        far.coordinator.wait(one.id, 20)
+    assert all(AsyncResult(one.id, app=far.shop.app).state == "PENDING" for one in told)
     kill_all(first)
     backend.heal()
     far.worker("two")
@@ -94,9 +94,9 @@ def test_failures_and_links_are_told_beside_plain_results(fleet: Fleet) -> None:
     good = coordinator.submit("a", shop.add.s(1, 2))
     bad = coordinator.submit("b", shop.fail.s("no"), max_attempts=1)
     linked = coordinator.submit("c", shop.add.s(3, 4).set(link=shop.work.s()))
-    assert AsyncResult(good.job_id, app=shop.app).get(timeout=20) == 3
+    assert AsyncResult(good.id, app=shop.app).get(timeout=20) == 3
     with pytest.raises(ValueError, match="no"):
-        AsyncResult(bad.job_id, app=shop.app).get(timeout=20)
-    assert AsyncResult(bad.job_id, app=shop.app).traceback
-    assert AsyncResult(linked.job_id, app=shop.app).get(timeout=20) == 7
+        AsyncResult(bad.id, app=shop.app).get(timeout=20)
+    assert AsyncResult(bad.id, app=shop.app).traceback
+    assert AsyncResult(linked.id, app=shop.app).get(timeout=20) == 7
     wait_until(lambda: fleet.stamps("7", "end"), 20)

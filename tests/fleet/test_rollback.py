@@ -39,7 +39,7 @@ def test_a_thousand_double_faults_and_then_a_good_job(fleet: Fleet) -> None:
     bad = ("k", shop.fail.s("bad"), {"rollback": tasks.undo_badly.s("bad", "raise")})
     fleet.coordinator.submit_many([bad] * 1000)
     good = fleet.coordinator.submit("k", shop.work.s("good"))
-    assert fleet.coordinator.wait(good.job_id, 100).state == "succeeded"
+    assert fleet.coordinator.wait(good.id, 100).state == "succeeded"
     assert marks(fleet) == ["bad begin", "bad undone"] * 1000 + ["good begin", "good end"]
     counts = fleet.coordinator.counts()
     assert (counts["double_fault"], counts["faults"], counts["succeeded"], counts["waiting"]) == (1000, 1000, 1, 0)

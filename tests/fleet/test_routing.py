@@ -32,7 +32,7 @@ def work_off(fleet: Fleet, sizes: Sequence[int], name: str, slow: str = "") -> R
     wait_until(lambda: len(fleet.stamps(what="end")) >= len(sizes), 60, fleet.logs)
     starts = {stamp.name: stamp.at for stamp in fleet.stamps(what="begin")}
     ends = {stamp.name: stamp.at for stamp in fleet.stamps(what="end")}
-    jobs = [fleet.coordinator.wait(one.job_id, 20) for one in asked]
+    jobs = [fleet.coordinator.wait(one.id, 20) for one in asked]
     spans = [(starts[f"{name}{i}"], ends[f"{name}{i}"]) for i in range(len(sizes))]
     between = hand_over([(job.result, *span) for job, span in zip(jobs, spans, strict=True)])
     lasted = [between + (end - start) / 1e6 for start, end in spans]
@@ -109,7 +109,7 @@ def test_on_real_nodes_a_single_job_rings_one_that_is_least_busy(fleet: Fleet) -
         counted = Counter(name for name, _ in held.values())
         shares = {f"{name}@test": counted[f"{name}@test"] / capacity for name, capacity in capacities.items()}
         hot = braked(fleet)
-        job_id = coordinator.submit(f"k{number}", depot.held.s(f"job{number}")).job_id
+        job_id = coordinator.submit(f"k{number}", depot.held.s(f"job{number}")).id
         fleet.begun(f"job{number}")
         rung = str(coordinator.job(job_id).node)  # it has a free slot, so nobody else claims the job
         least = min(share for name, share in shares.items() if name == rung or name not in hot | braked(fleet))

@@ -40,7 +40,7 @@ def test_fifty_lanes_run_beside_each_other_and_each_in_order(fleet: Fleet) -> No
     fleet.worker("two", 4, pool="threads")
     work = fleet.shop.work
     jobs = [(f"key/{i % 50}", work.s(f"{i % 50:02}.{i // 50}", 0.05)) for i in range(200)]
-    wait_all(fleet, [one.job_id for one in fleet.coordinator.submit_many(jobs)])
+    wait_all(fleet, [one.id for one in fleet.coordinator.submit_many(jobs)])
     spans = intervals(fleet.stamps())
     for lane in range(50):
         mine = [spans[f"{lane:02}.{i}"] for i in range(4)]
@@ -69,7 +69,7 @@ def test_thirty_deferred_submits_while_busy_make_exactly_one_more_run(fleet: Fle
     submit("sync", shop.work.s("busy", 2))
     wait_until(lambda: fleet.stamps("busy"), 20)
     found = [submit("sync", shop.work.s("more"), when_busy="defer") for _ in range(30)]
-    wait_all(fleet, [one.job_id for one in found])
+    wait_all(fleet, [one.id for one in found])
     assert [stamp.name for stamp in fleet.stamps(what="end")] == ["busy", "more"]
     assert [one.outcome for one in found] == ["queued"] + ["coalesced"] * 29
 
@@ -82,7 +82,7 @@ def test_requests_for_parts_and_for_everything_while_busy_are_one_run_that_does_
     wait_until(lambda: len(fleet.stamps(what="begin")) == 2, 20)
 
     def ask(key: str, *pids: str) -> str:
-        return submit(key, shop.unite.s(key), when_busy="defer", merge_args={"pids": pids or None}).job_id
+        return submit(key, shop.unite.s(key), when_busy="defer", merge_args={"pids": pids or None}).id
 
     asked = [ask("sync", "P1"), ask("sync", "P2"), ask("sync"), ask("parts", "P2"), ask("parts", "P1")]
     wait_all(fleet, asked)
@@ -97,7 +97,7 @@ def test_every_doorbell_may_be_lost(fleet: Fleet) -> None:
     there = store.read("HGET", node, "bell_queue")
     database, home, _ = there.decode().split(" ", 2)
     store.read("HSET", node, "bell_queue", f"{database} {home} {fleet.prefix}.nowhere")
-    jobs = [fleet.coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}")).job_id for i in range(20)]
+    jobs = [fleet.coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}")).id for i in range(20)]
     with fleet.server.client(int(database)) as broker:
         assert broker.delete(f"{fleet.prefix}.nowhere") == 1
     assert not fleet.stamps()
@@ -110,7 +110,7 @@ def test_every_doorbell_may_come_twice(fleet: Fleet) -> None:
     worker = fleet.worker("one", 4, pool="threads")
     coordinator, jobs = fleet.coordinator, []
     for i in range(50):
-        jobs.append(coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}", 0.01)).job_id)
+        jobs.append(coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}", 0.01)).id)
         for bell in coordinator.store.read("ZRANGE", coordinator.store.key("rung", worker.name), 0, -1):
             coordinator._doorbells.ring(worker.name, bell.decode())
     wait_all(fleet, jobs)
@@ -118,7 +118,7 @@ def test_every_doorbell_may_come_twice(fleet: Fleet) -> None:
 
 
 def test_jobs_submitted_while_no_node_lives_run_once_one_starts(fleet: Fleet) -> None:
-    jobs = [fleet.coordinator.submit(f"k{i % 3}", fleet.shop.work.s(f"{i}")).job_id for i in range(9)]
+    jobs = [fleet.coordinator.submit(f"k{i % 3}", fleet.shop.work.s(f"{i}")).id for i in range(9)]
     assert {fleet.coordinator.job(job_id).state for job_id in jobs} == {"ready", "waiting"}
     fleet.worker()
     wait_all(fleet, jobs)
@@ -142,12 +142,12 @@ def test_a_node_that_joins_a_busy_fleet_takes_from_what_is_ready_at_once(fleet: 
     seconds, micro = fleet.coordinator.store._client.time()
     joined = seconds * 1_000_000 + micro
     fleet.go("gate")
-    wait_all(fleet, [one.job_id for one in found])
+    wait_all(fleet, [one.id for one in found])
     spans = intervals(fleet.stamps())
     assert "long" not in spans, "all was done beside the long job"
     for i in range(20):
         assert spans[f"{i}.0"][1] <= spans[f"{i}.1"][0]
-    nodes = [fleet.coordinator.job(submission.job_id).node for submission in found]
+    nodes = [fleet.coordinator.job(submission.id).node for submission in found]
     left = [(max(begin, joined), end) for begin, end in spans.values() if end > joined]
     assert nodes.count(two.name) > len(found) / 2
     ideal = sum(end - begin for begin, end in left) / 3
@@ -168,10 +168,10 @@ def test_a_flood_of_lanes_delays_an_ordinary_task_by_two_slices_at_most(fleet: F
         before = len(fleet.stamps(what="end"))
         fleet.shop.add.delay(1, 2).get(timeout=20)
         waits.append(len(fleet.stamps(what="end")) - before)
-    assert fleet.coordinator.job(found[-1].job_id).state == "ready", "the flood lasted as long"
+    assert fleet.coordinator.job(found[-1].id).state == "ready", "the flood lasted as long"
     assert max(waits) <= 2 * 50 + 10, "jobs of 20 ms that two slices of 1 s hold"
     for one in found:
-        fleet.coordinator.cancel(one.job_id)
+        fleet.coordinator.cancel(one.id)
 
 
 def test_a_job_that_no_runner_can_read_ends_as_failed_and_hinders_nobody(fleet: Fleet) -> None:
@@ -179,13 +179,13 @@ def test_a_job_that_no_runner_can_read_ends_as_failed_and_hinders_nobody(fleet: 
     submit, store = fleet.coordinator.submit, fleet.coordinator.store
     poison = submit("a", fleet.shop.add.s(1, 2), max_losses=1)
     behind = submit("a", fleet.shop.add.s(2, 2))
-    record = store.key("job", poison.job_id)
+    record = store.key("job", poison.id)
     store._client.hset(record, "spec", '{"args": [{"__type__": "of another version", "__value__": 1}]}')
     worker = fleet.worker(concurrency=1)
-    assert fleet.coordinator.wait(behind.job_id, 20).result == 4
+    assert fleet.coordinator.wait(behind.id, 20).result == 4
     assert store._client.hmget(record, "state", "losses") == [b"failed", b"2"]
-    wait_until(lambda: "could not send the end of job " + poison.job_id in worker.log.read_text(), 20, fleet.logs)
+    wait_until(lambda: "could not send the end of job " + poison.id in worker.log.read_text(), 20, fleet.logs)
     told = submit("b", fleet.shop.work.s("cancelled", 60))
     wait_until(lambda: fleet.stamps("cancelled"), 20)
-    fleet.coordinator.cancel(told.job_id)
-    wait_until(lambda: fleet.shop.app.AsyncResult(told.job_id).state == "REVOKED", 20, fleet.logs)
+    fleet.coordinator.cancel(told.id)
+    wait_until(lambda: fleet.shop.app.AsyncResult(told.id).state == "REVOKED", 20, fleet.logs)

@@ -21,7 +21,7 @@ def test_capacity_follows_a_pool_that_grows_and_shrinks(fleet: Fleet) -> None:
     worker = fleet.worker("one", 1, app="depot")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
     control = depot.app.control
-    jobs = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).job_id for i in range(4)]
+    jobs = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).id for i in range(4)]
     fleet.begun("job0")
     control.pool_grow(2, destination=[worker.name])
     wait_until(lambda: capacity(fleet) == 3, 20, fleet.logs)
@@ -39,7 +39,7 @@ def test_capacity_follows_a_pool_that_grows_and_shrinks(fleet: Fleet) -> None:
 def test_a_pool_that_grows_by_itself_grows_for_jobs(fleet: Fleet) -> None:
     fleet.worker("one", 1, "--autoscale=3,1", app="depot")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    jobs = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).job_id for i in range(4)]
+    jobs = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).id for i in range(4)]
     wait_until(lambda: len(fleet.stamps(what="begin")) == 3, 20, fleet.logs)
     for i, job_id in enumerate(jobs):
         fleet.go(f"job{i}")
@@ -58,7 +58,7 @@ def test_ordinary_tasks_go_to_free_slots_only_and_share_them_with_jobs(fleet: Fl
     wait_until(lambda: coordinator.nodes()[0].ordinary == 2, 20, fleet.logs)
     with fleet.server.client(1) as broker:
         assert broker.llen(f"{fleet.prefix}.depot") == 3
-    job_id = coordinator.submit("a", depot.held.s("job")).job_id
+    job_id = coordinator.submit("a", depot.held.s("job")).id
     (node,) = coordinator.nodes()
     assert (node.ordinary, node.running, node.rung) == (2, 0, 0)
     assert coordinator.why(job_id)[0].endswith("is taken: one@test (2 of 2)")
@@ -83,4 +83,4 @@ def test_a_flood_of_jobs_keeps_an_ordinary_task_waiting_for_two_slices_at_most(f
     assert began.at / 1e6 - (seconds + micro / 1e6) < 2 * 1 + 1
     assert len(fleet.stamps(what="end")) < 60
     for one in asked:
-        assert coordinator.wait(one.job_id, 30).state == "succeeded"
+        assert coordinator.wait(one.id, 30).state == "succeeded"

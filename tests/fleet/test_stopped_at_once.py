@@ -40,9 +40,9 @@ def stopped_with_jobs(fleet: Fleet, how: str) -> tuple[list[str], float]:
     env: dict[str, Any] = {"REMAP_SIGTERM": "SIGQUIT"} if how == "SIGTERM as SIGQUIT" else {}
     first = fleet.worker("first", 2, *options, app="depot", fresh=bool(env), **env)
     depot, coordinator = fleet.depot, fleet.depot.coordinator
-    lone = coordinator.submit("a", depot.held.s("lone"), rollback=depot.work.si("undone"), max_losses=0).job_id
+    lone = coordinator.submit("a", depot.held.s("lone"), rollback=depot.work.si("undone"), max_losses=0).id
     steps = depot.work.s("before") | depot.held.si("step") | depot.work.si("after")
-    chained = coordinator.submit("b", steps, rollback=depot.work.si("undone"), max_losses=0).job_id
+    chained = coordinator.submit("b", steps, rollback=depot.work.si("undone"), max_losses=0).id
     fleet.begun("lone", "step")
     fleet.worker("second", app="depot")
     WAYS[how](first)
@@ -70,7 +70,7 @@ def test_jobs_at_work_go_on_at_another_node_and_neither_attempt_nor_loss_is_coun
 def test_a_signal_to_one_pool_process_alone_is_a_loss(fleet: Fleet) -> None:
     fleet.configure(**SHORT)
     worker = fleet.worker("one", 2, app="depot")
-    job_id = fleet.depot.coordinator.submit("a", fleet.depot.held.s("job")).job_id
+    job_id = fleet.depot.coordinator.submit("a", fleet.depot.held.s("job")).id
     fleet.begun("job")
     work: Any = fleet.coordinator.store._client.hgetall(fleet.coordinator.store.key("work", worker.name))
     (runner,) = work
@@ -84,7 +84,7 @@ def test_a_signal_to_one_pool_process_alone_is_a_loss(fleet: Fleet) -> None:
 
 def test_where_the_pool_cannot_stop_a_body_it_ends_first(fleet: Fleet) -> None:
     worker = fleet.worker("one", 1, app="depot", pool="solo")
-    job_id = fleet.depot.coordinator.submit("a", fleet.depot.held.s("job")).job_id
+    job_id = fleet.depot.coordinator.submit("a", fleet.depot.held.s("job")).id
     fleet.begun("job")
     worker.kill(signal.SIGQUIT)
     wait_until(lambda: "Cold shutdown" in worker.log.read_text(), 20, fleet.logs)

@@ -54,7 +54,7 @@ class Ear:
 
 
 def run_one(fleet: Fleet) -> str:
-    job_id = fleet.coordinator.submit("a", fleet.shop.add.s(1, 2)).job_id
+    job_id = fleet.coordinator.submit("a", fleet.shop.add.s(1, 2)).id
     assert fleet.coordinator.wait(job_id, 20).state == "succeeded"
     return job_id
 
@@ -88,11 +88,11 @@ def test_the_events_of_a_flood_come_in_few_messages_and_all_of_them(fleet: Fleet
     run_one(fleet)
     with Ear(fleet.shop.app) as ear:
         told = fleet.coordinator.submit_many((f"k{number}", fleet.shop.add.s(1, number)) for number in range(FLOOD))
-        wait_until(lambda: all(len(ear.of(one.job_id)) == 3 for one in told), 120, lambda: f"{len(ear.heard)} heard")
+        wait_until(lambda: all(len(ear.of(one.id)) == 3 for one in told), 120, lambda: f"{len(ear.heard)} heard")
         assert most_in_a_second(ear.messages) <= 20, "ten a second and process"
         threads = [child.num_threads() for child in worker.children()]
         told = fleet.coordinator.submit_many((f"k{number}", fleet.shop.add.s(1, number)) for number in range(200))
-        wait_until(lambda: all(len(ear.of(one.job_id)) == 3 for one in told), 30, lambda: f"{len(ear.heard)} heard")
+        wait_until(lambda: all(len(ear.of(one.id)) == 3 for one in told), 30, lambda: f"{len(ear.heard)} heard")
         assert [child.num_threads() for child in worker.children()] <= [most + 1 for most in threads]
 
 

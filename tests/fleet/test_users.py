@@ -57,11 +57,12 @@ def test_each_of_the_users_that_the_docs_name_may_do_its_work_and_a_lesser_one_i
         with asks.lock("the server's first fence"):
             pass
         job = asks.submit("a", work.s("by the client"))
-        assert asks.wait(job.job_id, 20).state == "succeeded"
-        assert work.AsyncResult(job.job_id).get(timeout=5) == "by the client"
+        assert asks.wait(job.id, 20).state == "succeeded"
+        assert work.AsyncResult(job.id).get(timeout=5) == "by the client"
         assert work.delay("ordinary").get(timeout=10) == "ordinary"
         with asks.lock("b", blocking_timeout=5), fleet.coordinator.lock("c"):
             pass
+        assert any(library.current for library in client(url("node", 0)).store.libraries())
         assert [(one["username"], one["object"]) for one in looks.acl_log()] == []
 
         looks.acl_setuser("lesser", enabled=True, passwords=["+lesser-secret"], keys=["other*"], categories=["+@all"])

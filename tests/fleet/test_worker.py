@@ -14,7 +14,7 @@ from tests.harness.waiting import wait_until, within
 
 
 def run(fleet: Fleet, signature: Any, key: str = "a", **options: Any) -> Job:
-    return fleet.coordinator.wait(fleet.coordinator.submit(key, signature, **options).job_id, 30)
+    return fleet.coordinator.wait(fleet.coordinator.submit(key, signature, **options).id, 30)
 
 
 def test_retries_limits_links_and_results_behave_inside_a_job(fleet: Fleet) -> None:
@@ -36,7 +36,7 @@ def test_retries_limits_links_and_results_behave_inside_a_job(fleet: Fleet) -> N
     assert (who.result["key"], who.result["retries"], who.progress) == ("who", 0, (1, 2))
 
     failed = submit("a", shop.fail.s("boom").set(link_error=shop.note_error.s(), link=shop.note.s()))
-    job = fleet.coordinator.wait(failed.job_id, 20)
+    job = fleet.coordinator.wait(failed.id, 20)
     assert job.state == "failed"
     assert job.error
     assert (job.error["type"], job.error["message"]) == ("ValueError", "boom")
@@ -61,10 +61,10 @@ def test_a_retry_keeps_its_place_and_no_message_is_sent_for_it(fleet: Fleet) -> 
     first, second = fleet.coordinator.submit_many(
         [("a", shop.again.s("first", 3), {"max_attempts": 3}), ("a", shop.work.s("second"))]
     )
-    fleet.coordinator.wait(second.job_id, 20)
-    assert fleet.coordinator.job(first.job_id).state == "succeeded"
+    fleet.coordinator.wait(second.id, 20)
+    assert fleet.coordinator.job(first.id).state == "succeeded"
     assert [stamp.name for stamp in fleet.stamps(what="begin")] == ["first"] * 3 + ["second"]
-    assert "Task tests.harness.apps.shop.again[" + first.job_id + "] received" not in fleet.logs()
+    assert "Task tests.harness.apps.shop.again[" + first.id + "] received" not in fleet.logs()
 
 
 def test_limits_stop_an_attempt_and_the_lane_goes_on(fleet: Fleet) -> None:
@@ -74,13 +74,13 @@ def test_limits_stop_an_attempt_and_the_lane_goes_on(fleet: Fleet) -> None:
     hard = fleet.coordinator.submit("a", shop.work.s("hard", 60), time_limit=1, max_attempts=2)
     soft = fleet.coordinator.submit("a", shop.soft.s("soft", 60), soft_time_limit=0.5)
     after = fleet.coordinator.submit("a", shop.work.s("after"))
-    job = fleet.coordinator.wait(hard.job_id, 30)
+    job = fleet.coordinator.wait(hard.id, 30)
     assert (job.state, job.attempt, job.losses) == ("failed", 2, 0)
     assert job.error
     assert job.error["type"] == "TimedOut"
-    wait_until(lambda: shop.app.AsyncResult(hard.job_id).state == "FAILURE", 10, fleet.logs)
-    assert fleet.coordinator.wait(soft.job_id, 30).result == "soft limit seen"
-    assert fleet.coordinator.wait(after.job_id, 30).state == "succeeded"
+    wait_until(lambda: shop.app.AsyncResult(hard.id).state == "FAILURE", 10, fleet.logs)
+    assert fleet.coordinator.wait(soft.id, 30).result == "soft limit seen"
+    assert fleet.coordinator.wait(after.id, 30).state == "succeeded"
     assert fleet.stamps("hard", "end") == []
     assert worker.process.poll() is None
 
@@ -92,17 +92,17 @@ def test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on(fleet: 
     job = fleet.coordinator.submit("a", shop.work.s("long", 60))
     after = fleet.coordinator.submit("a", shop.work.s("after"))
     wait_until(lambda: fleet.stamps("long"), 20)
-    assert fleet.coordinator.cancel(job.job_id, why="enough", by="me") == "running"
-    found = fleet.coordinator.wait(job.job_id, 10)
+    assert fleet.coordinator.cancel(job.id, why="enough", by="me") == "running"
+    found = fleet.coordinator.wait(job.id, 10)
     assert (found.state, found.attempt) == ("cancelled", 1)
     assert found.error
     assert (found.error["message"], found.error["by"]) == ("enough", "me")
-    assert fleet.coordinator.wait(after.job_id, 20).state == "succeeded"
-    wait_until(lambda: shop.app.AsyncResult(job.job_id).state == "REVOKED", 20, fleet.logs)
+    assert fleet.coordinator.wait(after.id, 20).state == "succeeded"
+    wait_until(lambda: shop.app.AsyncResult(job.id).state == "REVOKED", 20, fleet.logs)
     revoked = fleet.coordinator.submit("a", shop.work.s("revoked", 60))
     wait_until(lambda: fleet.stamps("revoked"), 20)
-    shop.app.control.revoke(revoked.job_id, terminate=True)
-    assert fleet.coordinator.wait(revoked.job_id, 20).state == "cancelled"
+    shop.app.control.revoke(revoked.id, terminate=True)
+    assert fleet.coordinator.wait(revoked.id, 20).state == "cancelled"
     assert fleet.stamps(what="end") == fleet.stamps("after", "end")
 
 
@@ -110,9 +110,9 @@ def test_a_slot_whose_process_was_killed_takes_the_next_job_at_once(fleet: Fleet
     fleet.worker(concurrency=1)
     submit, work = fleet.coordinator.submit, fleet.shop.work
     for number in range(6):  # Celery sees some of the kills at once
-        long = submit("a", work.s(f"long{number}", 60)).job_id
+        long = submit("a", work.s(f"long{number}", 60)).id
         wait_until(partial(fleet.stamps, f"long{number}"), 20)
-        after = submit("b", work.s("after")).job_id
+        after = submit("b", work.s("after")).id
         fleet.coordinator.cancel(long)
         fleet.coordinator.wait(long, 20)
         with within(3):
@@ -126,7 +126,7 @@ def test_jobs_run_in_every_pool_and_one_that_cannot_be_stopped_keeps_its_lane(fl
     fleet.worker(pool=pool, concurrency=1 if pool == "solo" else 4)
     shop = fleet.shop
     jobs = fleet.coordinator.submit_many([("ledger", shop.work.s(f"{i:02}", 0.01)) for i in range(20)])
-    fleet.coordinator.wait(jobs[-1].job_id, 30)
+    fleet.coordinator.wait(jobs[-1].id, 30)
     assert [stamp.name for stamp in fleet.stamps(what="end")] == [f"{i:02}" for i in range(20)]
     who = run(fleet, shop.whoami.s())
     assert who.result["job"] == who.id
@@ -135,12 +135,12 @@ def test_jobs_run_in_every_pool_and_one_that_cannot_be_stopped_keeps_its_lane(fl
     cancelled = fleet.coordinator.submit("b", shop.work.s("cancelled", 3))
     behind = [fleet.coordinator.submit(key, shop.work.s(f"behind {key}")) for key in "ab"]
     wait_until(lambda: fleet.stamps("cancelled"), 20)
-    fleet.coordinator.cancel(cancelled.job_id)
-    states = [fleet.coordinator.wait(one.job_id, 30) for one in (over, cancelled)]
+    fleet.coordinator.cancel(cancelled.id)
+    states = [fleet.coordinator.wait(one.id, 30) for one in (over, cancelled)]
     assert [(one.state, one.attempt, one.losses) for one in states] == [("failed", 1, 0), ("cancelled", 1, 0)]
     assert (states[0].error or {})["type"] == "TimedOut"
     for one in behind:
-        fleet.coordinator.wait(one.job_id, 30)
+        fleet.coordinator.wait(one.id, 30)
     for key, name in (("a", "over"), ("b", "cancelled")):
         assert [end.at for end in fleet.stamps(name, "end")] < [start.at for start in fleet.stamps(f"behind {key}")]
         assert len(fleet.stamps(name, "begin")) == 1
@@ -149,8 +149,8 @@ def test_jobs_run_in_every_pool_and_one_that_cannot_be_stopped_keeps_its_lane(fl
 def test_a_plain_client_without_an_app_submits_and_the_nodes_run_it(fleet: Fleet, coordinator: Any) -> None:
     fleet.worker()
     job = coordinator.submit("a", {"task": "tests.harness.apps.shop.add", "args": [1, 2]})
-    assert coordinator.wait(job.job_id, 20).result == 3
-    assert fleet.shop.app.AsyncResult(job.job_id).get(timeout=5) == 3
+    assert coordinator.wait(job.id, 20).result == 3
+    assert fleet.shop.app.AsyncResult(job.id).get(timeout=5) == 3
 
 
 def test_ordinary_tasks_of_the_same_app_are_as_they_were(fleet: Fleet) -> None:

@@ -36,7 +36,7 @@ class Storm:
         asked = self.fleet.coordinator.submit_many(
             (key, work.s(f"{key}:{name}", self.random.uniform(0, self.longest))) for key, name in self.names
         )
-        self.ids = [one.job_id for one in asked]
+        self.ids = [one.id for one in asked]
         for _ in range(self.kills):
             time.sleep(self.random.uniform(0.1, 0.5))  # the storm's own rhythm
             self._mishap()

@@ -44,7 +44,7 @@ def test_every_job_and_every_accepted_request_is_done_and_every_lane_keeps_its_o
                 key, name = next(left)
                 with within(10):
                     work = fleet.shop.work.s(f"{key}:{name}", chance.uniform(0, 0.05))
-                    storm.ids.append(fleet.coordinator.submit(key, work).job_id)
+                    storm.ids.append(fleet.coordinator.submit(key, work).id)
 
         for number in range(MISHAPS):
             before, how = chance.randrange(EACH), chance.choice(("killed", "killed", "stopped", "full"))

@@ -57,7 +57,7 @@ def test_a_connection_that_keeps_silent_is_given_up_also_where_each_call_is_canc
 def test_a_connection_for_notices_that_keeps_silent_is_replaced(press: Any, proxy: Proxy) -> None:
     sent = press.coordinator.submit("k", press.print.s(1))
     store = press.coordinator.store
-    channel = store.key("done", sent.job_id)
+    channel = store.key("done", sent.id)
 
     def subscribed() -> bool:
         return bool(store._client.pubsub_numsub(channel)[0][1])
@@ -65,7 +65,7 @@ def test_a_connection_for_notices_that_keeps_silent_is_replaced(press: Any, prox
     async def wait(jobs: aio.Coordinator) -> None:
         while True:
             with suppress(StoreUnavailable):
-                await jobs.wait(sent.job_id)
+                await jobs.wait(sent.id)
 
     async def body() -> None:
         async with aio.Coordinator(url=proxy.url(), prefix=press.coordinator.settings.prefix, timeout=0.5) as jobs:
@@ -79,7 +79,7 @@ def test_a_connection_for_notices_that_keeps_silent_is_replaced(press: Any, prox
             waiting.cancel()
 
     asyncio.run(body())
-    press.coordinator.cancel(sent.job_id)
+    press.coordinator.cancel(sent.id)
 
 
 def test_a_cancelled_request_leaves_its_reply_to_nobody(redis_server: RedisServer) -> None:

@@ -75,17 +75,17 @@ def test_a_job_is_submitted_read_waited_for_and_gives_its_result(press: Any) -> 
         first = await jobs.submit("k", press.print.s(1))
         assert first.outcome == "started"
         second, third = await jobs.submit_many([("k", press.print.s(2)), ("j", press.print.s(3), {"priority": 1})])
-        assert (second.position, (await jobs.job(third.job_id)).priority) == (1, 1)
-        assert (await jobs.lane("k")).jobs == (first.job_id, second.job_id)
+        assert (second.position, (await jobs.job(third.id)).priority) == (1, 1)
+        assert (await jobs.lane("k")).jobs == (first.id, second.id)
         assert [lane.key for lane in await jobs.lanes()] == ["j", "k"]
         assert [node.name for node in await jobs.nodes()] == ["one"]
         assert (await jobs.counts())["created"] == 3
-        assert await jobs.why(second.job_id)
-        waits = [asyncio.create_task(jobs.wait(one.job_id)) for one in (first, third)]
+        assert await jobs.why(second.id)
+        waits = [asyncio.create_task(jobs.wait(one.id)) for one in (first, third)]
         await until(lambda: len(channels(press)) == 2)
         await asyncio.to_thread(press.finish_all)
         assert [(await one).state for one in waits] == ["succeeded"] * 2
-        assert await jobs.get(second.job_id) == "detail"
+        assert await jobs.get(second.id) == "detail"
         with pytest.raises(CoordinatorError, match="ask the coordinator"):
             first.get()
 
@@ -102,15 +102,15 @@ def test_what_is_wrong_is_told_as_by_the_other_coordinator(press: Any) -> None:
             await jobs.wait("nobody")
         sent = await jobs.submit("k", press.print.s(1))
         with pytest.raises(WaitTimeout):
-            await jobs.wait(sent.job_id, 0.05)
-        assert await jobs.cancel(sent.job_id, why="no") == "cancelled"
+            await jobs.wait(sent.id, 0.05)
+        assert await jobs.cancel(sent.id, why="no") == "cancelled"
         with pytest.raises(JobFailed):
-            await jobs.get(sent.job_id)
-        assert await jobs.retry(sent.job_id) == "ready"
+            await jobs.get(sent.id)
+        assert await jobs.retry(sent.id) == "ready"
         press.coordinator.stop_submitting()
         with pytest.raises(ShuttingDown):
             await jobs.submit("k", press.print.s(1))
-        await jobs.cancel(sent.job_id)
+        await jobs.cancel(sent.id)
 
     awaiting(press, body)
     with pytest.raises(SettingsError, match=r"takes a coordinator\.Coordinator, not Celery"):
@@ -139,7 +139,7 @@ def test_a_plain_client_has_its_own_settings(press: Any) -> None:
     async def body() -> None:
         async with aio.Coordinator(url=settings.url, prefix=settings.prefix) as jobs:
             sent = await jobs.submit("k", {"task": "press.print", "args": [1], "options": {}})
-            assert (await jobs.job(sent.job_id)).task == "press.print"
+            assert (await jobs.job(sent.id)).task == "press.print"
 
     asyncio.run(body())
     press.finish_all()
@@ -150,11 +150,11 @@ def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(p
         sent = await jobs.submit_many([(f"k/{n}", press.print.s(n)) for n in range(MANY)])
         before, _ = await asyncio.to_thread(connections, press)
         async with turns() as took:
-            waits = [asyncio.create_task(jobs.wait(one.job_id, 60)) for one in sent]
+            waits = [asyncio.create_task(jobs.wait(one.id, 60)) for one in sent]
             await until(lambda: len(channels(press)) == MANY)
             total, listening = await asyncio.to_thread(connections, press)
             assert (total <= before + MOST, listening) == (True, 1)
-            ends = [(one.job_id, "all at once", "me") for one in sent]
+            ends = [(one.id, "all at once", "me") for one in sent]
             await asyncio.to_thread(press.coordinator.store.step_many, "job_cancel", ends)
             found = [await one for one in waits]
         assert {job.state for job in found} == {"cancelled"}
@@ -178,7 +178,7 @@ def test_a_bulk_of_submits_lets_the_loop_answer_throughout(press: Any) -> None:
 def test_a_cancelled_wait_leaves_no_subscription_and_disturbs_no_other(press: Any) -> None:
     async def body(jobs: aio.Coordinator) -> None:
         sent = [await jobs.submit(f"k/{n}", press.print.s(n)) for n in range(20)]
-        waits = [asyncio.create_task(jobs.wait(one.job_id)) for one in sent for _ in range(2)]
+        waits = [asyncio.create_task(jobs.wait(one.id)) for one in sent for _ in range(2)]
         for pause in range(40):  # at each point of its way
             for _ in range(pause):
                 await asyncio.sleep(0)
@@ -204,7 +204,7 @@ def test_redis_away_is_told_and_its_return_is_used_at_once(own_redis: RedisServe
         async with aio.Coordinator(host) as jobs:
             assert await jobs.counts()
             sent = await jobs.submit("k", {"task": "t", "args": [], "options": {}}, if_unknown="wait")
-            waiting = asyncio.create_task(jobs.wait(sent.job_id))
+            waiting = asyncio.create_task(jobs.wait(sent.id))
             await asyncio.sleep(0.1)
             await asyncio.to_thread(own_redis.kill)
             with pytest.raises(StoreUnavailable):
@@ -212,9 +212,9 @@ def test_redis_away_is_told_and_its_return_is_used_at_once(own_redis: RedisServe
             with pytest.raises(StoreUnavailable):
                 await jobs.submit("k", {"task": "t", "args": [], "options": {}}, if_unknown="wait")
             await asyncio.to_thread(own_redis.start)
-            assert (await jobs.job(sent.job_id)).state == "ready"
+            assert (await jobs.job(sent.id)).state == "ready"
             with pytest.raises(WaitTimeout):
-                await jobs.wait(sent.job_id, 0.1)
+                await jobs.wait(sent.id, 0.1)
 
     asyncio.run(body())
 
@@ -242,7 +242,7 @@ def test_it_follows_the_master_of_sentinels(tmp_path: Path) -> None:
             async with aio.Coordinator(url=sentinels.url(0), prefix="sentinels", timeout=1) as jobs:
                 task = {"task": "t", "args": [], "options": {}}
                 sent = await jobs.submit("k", task, if_unknown="wait")
-                waiting = asyncio.create_task(jobs.wait(sent.job_id))
+                waiting = asyncio.create_task(jobs.wait(sent.id))
                 await asyncio.to_thread(sentinels.settle)
                 with first.client() as client:
                     assert client.wait(2, 10_000) == 2  # both replicas have the job
@@ -252,10 +252,10 @@ def test_it_follows_the_master_of_sentinels(tmp_path: Path) -> None:
                 async with asyncio.timeout(30):
                     while True:
                         with suppress(StoreUnavailable):
-                            assert (await jobs.job(sent.job_id)).state == "ready"
+                            assert (await jobs.job(sent.id)).state == "ready"
                             break
                         await asyncio.sleep(0.1)
-                assert await jobs.cancel(sent.job_id) == "cancelled"
+                assert await jobs.cancel(sent.id) == "cancelled"
 
         asyncio.run(body())
 
@@ -287,7 +287,7 @@ def test_where_jobs_run_in_the_test_s_thread_they_do_so_here_too(
 
     async def body(jobs: aio.Coordinator) -> None:
         sent = await jobs.submit("k", press.print.s(5))
-        assert await jobs.get(sent.job_id) == 5
+        assert await jobs.get(sent.id) == 5
         async with jobs.lock("k"):
             pass
 

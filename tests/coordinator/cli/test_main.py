@@ -1,5 +1,6 @@
 """`coordinator …` as people and programs call it."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from tests.harness.redis import RedisServer
 def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
     """Two jobs in one lane and one in another; no node lives."""
     task = {"task": "shop.ship", "args": [42], "kwargs": {}, "options": {}}
-    ids = [coordinator.submit(key, task, if_unknown="wait").job_id for key in ("order/1", "order/1", "stock/7")]
+    ids = [coordinator.submit(key, task, if_unknown="wait").id for key in ("order/1", "order/1", "stock/7")]
     yield ids
     for job_id in ids:
         coordinator.cancel(job_id)
@@ -51,9 +52,9 @@ def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, co
     )
     listed = {job["id"] for job in loaded(call("jobs", "--json"))}
     for submission in (second, first):
-        coordinator.cancel(submission.job_id)
+        coordinator.cancel(submission.id)
     assert melted.outcome == "coalesced"
-    assert melted.job_id not in listed
+    assert melted.id not in listed
 
 
 def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[str]) -> None:
@@ -96,6 +97,16 @@ def test_status_tells_since_when_no_node_sweeps(call: Call, coordinator: Coordin
     assert "swept" not in told.stderr
     store._client.hset(store.key("swept"), "last", store.now() - 60_000)
     assert "no node has swept for 60 s" in call("status").stderr
+
+
+def test_a_wrong_prefix_names_those_that_are_here(own_redis: RedisServer, call: Call) -> None:
+    url, here = own_redis.url(0), Coordinator(url=own_redis.url(0), prefix="shop")
+    Puppet(here.store).up()
+    Puppet(here.store).sweep()
+    here.close()
+    told = call("status", COORDINATOR_URL=url, COORDINATOR_PREFIX="shpo").stderr
+    assert "no node ever was under the prefix 'shpo', but under 'shop'" in told
+    assert "under the prefix" not in call("status", COORDINATOR_URL=url, COORDINATOR_PREFIX="shop").stderr
 
 
 def test_a_redis_that_keeps_its_data_and_evicts_nothing_is_not_warned_of(own_redis: RedisServer, call: Call) -> None:
@@ -171,6 +182,7 @@ def test_without_app_and_redis_both_ways_out_are_named(call: Call) -> None:
         ("broken", "'broken' cannot be imported: ZeroDivisionError"),
         ("lacking", "'lacking' cannot be imported: ModuleNotFoundError: No module named 'not_installed'"),
         ("plain", "'plain' has no coordinator"),
+        ("plain:nothing", "there is no 'nothing' in the module 'plain'; it has plain:app"),
     ],
 )
 def test_an_app_that_cannot_be_had_is_named(call: Call, name: str, says: str) -> None:
@@ -274,3 +286,24 @@ def test_a_url_in_the_place_of_the_app_is_refused_with_the_way_out() -> None:
 def test_a_command_that_an_app_may_have_says_how_to_name_the_app(call: Call) -> None:
     wrong = call("nodelist")
     assert (wrong.exit_code, "if it is one of your app's, name the app with -A" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("rate", [None, "1/m"])
+def test_check_ends_with_1_where_something_of_the_app_will_not_work(call: Call, rate: str | None) -> None:
+    Path("checked.py").write_text(
+        "from celery import Celery\nfrom coordinator import Coordinator\n"
+        "app = Celery('checked', broker='memory://', set_as_current=False)\nCoordinator(app)\n"
+        f"@app.task(shared=False, rate_limit={rate!r}, coordinate={{'key': 'k'}})\ndef work(): ...\n"
+    )
+    try:
+        result = call("-A", "checked", "check")
+        assert (result.exit_code, "will not work: task checked.work" in result.stdout) == (int(bool(rate)), bool(rate))
+        assert "differs: Redis keeps nothing on disk" in result.stdout
+        assert {one["works"] for one in json.loads(call("-A", "checked", "check", "--json").stdout)} >= {not rate}
+    finally:
+        sys.modules.pop("checked", None)
+        sys.path.remove(str(Path.cwd()))
+
+
+def test_check_reads_an_app(call: Call) -> None:
+    assert "check reads an app" in refused(call("check"))

@@ -55,7 +55,7 @@ def app(redis_server: RedisServer, prefix: str) -> Iterator[Celery]:
 def submitted(app: Celery, task: str, *args: object, **options: object) -> Job:
     coordinator: Coordinator = app.coordinator
     made = coordinator.submit("k", app.tasks[f"yard.{task}"].s(*args), **options)  # type: ignore[arg-type]
-    return coordinator.job(made.job_id)
+    return coordinator.job(made.id)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def shop_node(coordinator: Coordinator) -> Iterator[Nodes]:
 
 def ended(coordinator: Coordinator, made: Submission) -> str:
     """Its class; the job is gone after that."""
-    kept = coordinator.store._client.hget(coordinator.store.key("job", made.job_id), "class")
-    coordinator.cancel(made.job_id)
+    kept = coordinator.store._client.hget(coordinator.store.key("job", made.id), "class")
+    coordinator.cancel(made.id)
     return (kept or b"").decode()
 
 
@@ -61,7 +61,7 @@ def test_a_plain_client_takes_app_and_queue_from_the_nodes(coordinator: Coordina
 def test_what_waits_for_a_node_is_queued_in_front(coordinator: Coordinator, shop_node: Nodes) -> None:
     made = coordinator.submit("a", signature("shop.new"), if_unknown="wait")
     assert (made.outcome, made.position) == ("queued", 0)
-    coordinator.cancel(made.job_id)
+    coordinator.cancel(made.id)
 
 
 def test_a_job_in_front_is_started_only_where_a_living_node_can_run_it(node: Puppet) -> None:
@@ -77,12 +77,12 @@ def test_a_job_in_front_is_started_only_where_a_living_node_can_run_it(node: Pup
 def test_a_restart_of_all_nodes_refuses_no_client(
     coordinator: Coordinator, shop_node: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job_ids = [coordinator.submit("before", signature("shop.ship")).job_id]
+    job_ids = [coordinator.submit("before", signature("shop.ship")).id]
     shop_node.leave("one", "a")
     fresh = Coordinator(url=coordinator.settings.url, prefix=coordinator.settings.prefix)
     for client, task in ((coordinator, "shop.ship"), (fresh, "shop.ship"), (fresh, "shop.shp")):
         made = [client.submit(f"{len(job_ids)}/{n}", signature(task)) for n in range(2)]
-        job_ids += [one.job_id for one in made]
+        job_ids += [one.id for one in made]
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == 3, warned
     assert warned[1] == "no living node can run the task 'shop.ship' (queue 'celery'): its jobs wait for one"
@@ -141,7 +141,7 @@ def test_while_an_app_is_deployed_its_own_task_is_accepted_and_said_once(
     (warned,) = (record.getMessage() for record in caplog.records)
     assert repr(apps.shop.work.name) in warned
     for one in made:
-        coordinator.cancel(one.job_id)
+        coordinator.cancel(one.id)
 
 
 def test_an_app_waits_for_a_node_only_where_it_is_told_to(apps: Installation, monkeypatch: pytest.MonkeyPatch) -> None:

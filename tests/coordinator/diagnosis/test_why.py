@@ -60,9 +60,9 @@ def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
     node: Puppet, coordinator: Coordinator
 ) -> None:
     made = coordinator.submit("a", {"task": "shop.unknown"}, if_unknown="wait")
-    (told,) = coordinator.why(made.job_id)
+    (told,) = coordinator.why(made.id)
     assert told.endswith("no living node that serves the queue 'celery' knows the task 'shop.unknown'")
-    coordinator.cancel(made.job_id)
+    coordinator.cancel(made.id)
     node.submit("b", job_id="order")
     taken = node.must_take()
     node.store.step("job_finish", taken.id, taken.token, "step", '"done"', 0, "", "shop\ngpu", "shop.other", 0, "one",
@@ -94,6 +94,8 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     (told,) = coordinator.why("later")
     assert "job later is scheduled for later: 20" in told
     assert told.endswith(("(in 90 s)", "(in 89 s)"))
+    node.submit("a", job_id="tomorrow", not_before=datetime.now(UTC) + timedelta(hours=23, minutes=56, seconds=50))
+    assert coordinator.why("tomorrow")[0].endswith("(in 23 h 56 min)")
     node.submit("b", job_id="again", max_attempts=2)
     taken = node.must_take()
     node.store.step("job_finish", taken.id, taken.token, "raised", '{"type": "ValueError", "message": "no"}', 30000,
@@ -103,7 +105,7 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     assert behind == "job behind waits behind job again in lane 'b'"
     assert root.startswith("job again is tried again at 20")
     assert root.endswith("(in 30 s): attempt 1 ended in ValueError: no")
-    for job_id in ("later", "behind", "again"):
+    for job_id in ("later", "tomorrow", "behind", "again"):
         coordinator.cancel(job_id)
 
 

@@ -119,7 +119,7 @@ def test_a_job_that_waited_for_a_node_is_rung_when_one_registers(coordinator: Co
 
 def test_jobs_that_no_node_knows_do_not_hide_the_others(coordinator: Coordinator) -> None:
     node = Puppet(coordinator.store)
-    strangers = [node.submit(f"s{i}", task="shop.unknown").job_id for i in range(20)]
+    strangers = [node.submit(f"s{i}", task="shop.unknown").id for i in range(20)]
     node.submit("a", job_id="known")
     node.up()
     assert len(node.rung()) >= 1
@@ -252,7 +252,7 @@ def test_classes_take_turns_so_that_none_starves_the_others(coordinator: Coordin
     node.nodes.register("one", "a", about, serves, TASKS)
     for i in range(300):
         node.submit(f"flood/{i}")
-    other = [node.submit(f"other/{i}", queue="other").job_id for i in range(3)]
+    other = [node.submit(f"other/{i}", queue="other").id for i in range(3)]
     order = node.order()
     assert max(order.index(job_id) for job_id in other) < 250
 

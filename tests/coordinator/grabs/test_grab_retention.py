@@ -19,7 +19,12 @@ def test_an_instance_is_kept_when_its_job_is_dropped(node: Puppet, coordinator: 
     node.sweep()
     for number in range(4):
         lost = node.submit("report", instance=number)
-        assert (lost.outcome, lost.state, lost.job_id, lost.result) == ("lost", "complete", f"j{number}", "detail")
+        assert (lost.outcome, lost.grab.state, lost.id, lost.grab.result) == (
+            "lost",
+            "complete",
+            f"j{number}",
+            "detail",
+        )
         assert client.ttl(store.key("grab", lane_of("report", str(number)))) > KEEP - 60
     assert len(coordinator.grabs("report")) == 4
     assert node.order() == []

@@ -200,7 +200,7 @@ def test_what_is_asked_for_must_make_sense(coordinator: Coordinator) -> None:
         coordinator.grab("job", "a", "one", on_losing="give up")  # type: ignore[arg-type]
     with pytest.raises(InvalidJob, match="attempts is a whole number from 1"):
         coordinator.grab("job", "a", "one", attempts=0)
-    with pytest.raises(InvalidJob, match="ttl is at least"):
+    with pytest.raises(InvalidJob, match=r"ttl is a number of seconds from 0.2"):
         coordinator.grab("job", "a", "one", ttl=0)
     with (
         coordinator.grab("job", "a", "one"),

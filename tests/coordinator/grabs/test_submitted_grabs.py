@@ -28,15 +28,15 @@ def submit(node: Puppet, job_id: str, instance: object = "a", **options: Any) ->
 
 def test_the_first_wins_and_a_second_loses_and_learns_who_has_it(node: Puppet, coordinator: Coordinator) -> None:
     first = submit(node, "one")
-    assert (first.outcome, first.won, first.state, first.accepted) == ("started", True, "running", True)
+    assert (first.outcome, first.grab.won, first.grab.state, first.accepted) == ("started", True, "running", True)
     lost = submit(node, "two")
-    assert (lost.outcome, lost.won, lost.state, lost.job_id) == ("lost", False, "incomplete", "one")
+    assert (lost.outcome, lost.grab.won, lost.grab.state, lost.id) == ("lost", False, "incomplete", "one")
     assert not lost.accepted
-    assert lost.winner
-    assert (lost.winner.identifier, lost.winner.node) == ("one", "")
+    assert lost.grab.winner
+    assert (lost.grab.winner.identifier, lost.grab.winner.node) == ("one", "")
     taken = node.take(runner="4711.99.abc")
     assert taken
-    winner = submit(node, "three").winner
+    winner = submit(node, "three").grab.winner
     assert winner
     assert tuple(winner) == ("one", "host", 4711, "cn1@host")
     (seen,) = coordinator.grabs("report")
@@ -53,7 +53,7 @@ def test_a_failed_instance_may_be_submitted_again_and_gets_a_greater_attempt_and
     node.finish(first, "failed")
     assert [(one.state, one.value) for one in coordinator.grabs("report")] == [("failed", "detail")]
     again = submit(node, "two")
-    assert (again.outcome, again.won, again.result) == ("started", True, None)
+    assert (again.outcome, again.grab.won, again.grab.result) == ("started", True, None)
     second = node.must_take()
     (seen,) = coordinator.grabs("report")
     assert (seen.state, seen.attempt, seen.fence, seen.ended, seen.value) == ("running", 2, second.fence, None, None)
@@ -73,7 +73,7 @@ def test_whatever_ends_a_job_badly_frees_its_instance(node: Puppet, coordinator:
     node.order()
     node.sweep()
     assert coordinator.job("one").state == end
-    assert submit(node, "two").won
+    assert submit(node, "two").grab.won
     assert node.order() == ["two"]
 
 
@@ -86,7 +86,7 @@ def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_win
     assert submit(node, "two").outcome == "lost", "its process is stopped first"
     node.finish(first)
     assert coordinator.job("one").state == "cancelled"
-    assert submit(node, "two").won
+    assert submit(node, "two").grab.won
     (seen,) = coordinator.grabs("report")
     assert (seen.attempt, seen.earlier[0].state, seen.earlier[0].value) == (
         2, "failed", {"type": "Cancelled", "message": "it hangs", "by": "ann"},
@@ -104,7 +104,7 @@ def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, prefix: st
         with pytest.raises(StoreUnavailable):
             behind._core.submit(request)
         assert proxy.lost.is_set()
-        assert (told := behind._core.submit(request)).won, told
+        assert (told := behind._core.submit(request)).grab.won, told
     finally:
         behind.store.close()
     assert node.order() == ["one"]
@@ -126,12 +126,12 @@ def test_jobs_and_processes_compete_for_the_same_instance(node: Puppet, coordina
     assert time.monotonic() - since < 0.9, "the poll alone takes a second"
     with coordinator.grab("report", "b", "server 1") as grab:
         lost_to = submit(node, "two", "b")
-        assert (lost_to.outcome, lost_to.winner) == ("lost", grab.winner)
-    assert submit(node, "two", "b").state == "complete"
+        assert (lost_to.outcome, lost_to.grab.winner) == ("lost", grab.winner)
+    assert submit(node, "two", "b").grab.state == "complete"
     dead = coordinator.grab("report", "c", "server 1", ttl=0.2)
     assert dead._lease
     dead._grabber.renewer.drop(dead._lease)
-    wait_until(lambda: submit(node, "three", "c").won)
+    wait_until(lambda: submit(node, "three", "c").grab.won)
     assert node.order() == ["three"]
     assert coordinator.grabs("report")[0].attempt == 2
 
@@ -152,7 +152,7 @@ def test_instances_wait_for_nobody_and_have_the_turn_of_their_keys_group(
 def test_many_are_submitted_in_one_round_trip_and_each_learns_its_own(node: Puppet) -> None:
     asked = [sketch("report", job_id=f"j{number}", instance=number % 2) for number in range(4)]
     told = node.lanes.submit_many(asked)
-    assert [(one.outcome, one.won, one.job_id) for one in told] == [
+    assert [(one.outcome, one.grab.won, one.id) for one in told] == [
         ("started", True, "j0"), ("started", True, "j1"), ("lost", False, "j0"), ("lost", False, "j1"),
     ]  # fmt: skip
     assert sorted(node.order()) == ["j0", "j1"]

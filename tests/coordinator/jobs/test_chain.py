@@ -20,7 +20,7 @@ def depot(apps: Installation) -> Any:
 
 def test_options_of_the_whole_chain_are_those_of_its_steps_unless_they_have_their_own(depot: Any) -> None:
     order = chain(depot.step.s([], "a").set(queue="own"), depot.step.s("b")).set(queue="both", time_limit=7)
-    job_id = depot.coordinator.submit("k", order).job_id
+    job_id = depot.coordinator.submit("k", order).id
     steps = depot.coordinator._core.spec(job_id)["steps"]
     assert [step["class"] for step in steps] == ["depot\nown", "depot\nboth"]
     assert [step["limit"] for step in steps] == [7000, 7000]
@@ -29,7 +29,7 @@ def test_options_of_the_whole_chain_are_those_of_its_steps_unless_they_have_thei
 
 def test_a_step_needs_its_own_labels_and_those_of_the_chain_and_of_the_submit(depot: Any) -> None:
     order = chain(depot.step.s([], "a"), depot.step.s("b").set(needs=["gpu", "eu"])).set(needs={"big"})
-    job_id = depot.coordinator.submit("k", order, needs={"eu"}).job_id
+    job_id = depot.coordinator.submit("k", order, needs={"eu"}).id
     steps = depot.coordinator._core.spec(job_id)["steps"]
     assert [step["class"] for step in steps] == ["depot\ndepot\nbig\neu", "depot\ndepot\nbig\neu\ngpu"]
     depot.coordinator.cancel(job_id)
@@ -39,7 +39,7 @@ def test_a_step_needs_its_own_labels_and_those_of_the_chain_and_of_the_submit(de
 
 def test_a_chain_is_submitted_where_an_empty_table_says_what_to_unite(depot: Any) -> None:
     steps = chain(depot.step.s([], "a"), depot.step.s("b"))
-    job_id = depot.coordinator.submit("k", steps, when_busy="defer", merge_args={}).job_id
+    job_id = depot.coordinator.submit("k", steps, when_busy="defer", merge_args={}).id
     assert depot.coordinator.cancel(job_id) == "cancelled"
     with pytest.raises(InvalidJob, match="merge_args is for a job of one task"):
         depot.coordinator.submit("k", steps, when_busy="defer", merge_args={"pids": ["a"]})

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -73,3 +74,16 @@ def test_a_check_gives_up_with_the_lease_since_nobody_can_say(node: Puppet, far:
     proxy.heal()
     job.check()
     node.finish(taken)
+
+
+@pytest.mark.parametrize(
+    ("job_id", "instant"),
+    [
+        ("report@2026-11-22T07:00:00Z", datetime(2026, 11, 22, 7, tzinfo=UTC)),
+        ("report@2026-11-22T07:00:00.250Z", datetime(2026, 11, 22, 7, microsecond=250_000, tzinfo=UTC)),
+        ("report@run:again", None),
+        ("order-42", None),
+    ],
+)
+def test_a_task_learns_the_instant_of_its_tick(job_id: str, instant: datetime | None) -> None:
+    assert CurrentJob(job_id, ("a",), "token", 1, 1, None).instant == instant

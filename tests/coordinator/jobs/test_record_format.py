@@ -13,7 +13,7 @@ SIZES = [0, 100_000]
 def spec_in(node: Puppet, size: int) -> str:
     """The id of a job that waits, with so many bytes of arguments."""
     node.submit("a", job_id="first")
-    return node.submit("a", job_id="j", args=("x" * size,)).job_id
+    return node.submit("a", job_id="j", args=("x" * size,)).id
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -95,7 +95,7 @@ def test_a_canvas_that_is_no_order_is_refused_with_a_way_out(signature: Any) -> 
 
 def test_an_option_that_says_the_usual_changes_nothing() -> None:
     usual = {"merge_args": {}, "needs": (), "retry_on": (), "start_at": 0, "exclusive": False, "when_busy": "queue"}
-    usual |= {"on_failure": "release", "priority": None, "max_attempts": None, "rollback": None, "not_before": None}
+    usual |= {"on_failure": "release", "priority": None, "max_losses": None, "rollback": None, "not_before": None}
     for signature in (add.s(1, 2), chain(add.s(1, 2), add.s(3))):
         made = [coordinator._request("a", signature, options | {"job_id": "j"}) for options in ({}, usual)]
         assert made[0] == made[1]

@@ -63,6 +63,6 @@ def test_a_model_within_a_canvas_is_taken_as_that_of_a_single_call_is(keyed: Any
     order = keyed.modelled.si(keyed.Order(id=7, name="x"))
     make = {**BEHIND, **FIRST}[name]
     make(keyed, order).apply_async()
-    job = keyed.coordinator.job(keyed.coordinator.submit("k", make(keyed, order)).job_id)
+    job = keyed.coordinator.job(keyed.coordinator.submit("k", make(keyed, order)).id)
     assert job.state == "ready"
     assert "[{'id': 7, 'name': 'x'}]" in str(keyed.coordinator._core.spec(job.id))

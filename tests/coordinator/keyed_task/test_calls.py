@@ -1,5 +1,6 @@
 """The parts of a call that reach its job, as they would reach a message; and calls that make none."""
 
+import time
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_what_a_call_names_wins_over_the_option_and_what_its_task_names_does_not
     task = keyed.app.task(nothing, name="keyed.urgent", shared=False, coordinate=option, time_limit=50)
 
     def told(**given: Any) -> tuple[int, int]:
-        job_id = keyed.coordinator.submit(None, task.s().set(**given), if_unknown="wait").job_id
+        job_id = keyed.coordinator.submit(None, task.s().set(**given), if_unknown="wait").id
         called = task.apply_async(**given).id
         jobs = [keyed.coordinator.job(one).priority for one in (job_id, called)]
         limit = keyed.coordinator.store._client.hget(keyed.coordinator.store.key("job", called), "limits")
@@ -183,6 +184,23 @@ def test_messages_of_protocol_1_are_refused(keyed: Any) -> None:
     keyed.app.conf.task_protocol = 1
     with pytest.raises(InvalidJob, match="protocol 2"):
         keyed.add.delay(1, 2)
+
+
+def test_a_redis_of_results_that_is_away_is_asked_for_as_long_as_the_coordinators() -> None:
+    nowhere = "redis://127.0.0.1:1/0"
+    app: Any = Celery("shop", broker="memory://", backend=nowhere, set_as_current=False)
+    Coordinator(app, url=nowhere, timeout=0.3)
+
+    @app.task(name="shop.ship", shared=False, coordinate={"key": "k"})
+    def ship() -> None:
+        """Ship it."""
+
+    for job_id in ("one", "two"):
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="the Redis of the results does not answer") as caught:
+            ship.apply_async(task_id=job_id)
+        assert (time.monotonic() - began < 10, caught.value.job_id) == (True, job_id), "Celery takes 20 s"
+    app.close()
 
 
 def test_a_redis_that_does_not_answer_raises_an_error_of_both_libraries_with_the_id(proxy: Proxy) -> None:

@@ -35,6 +35,7 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
         ({"key": "order/{"}, "key 'order/{'"),
         ({"key": []}, "empty list"),
         ({"key": 3}, "text, a function of the arguments, or a list"),
+        ({"key": lambda order: order}, "the key function .*lambda> gets the arguments of the task, order_id, fast: "),
         ({}, "name the key"),
         ({"key": "k", "when_bussy": "skip"}, r"unknown option 'when_bussy' \(did you mean 'when_busy'\?\)"),
         ({"key": "k", "unique_on": ["order_id"]}, "name the arguments in the key"),
@@ -53,6 +54,7 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
         ({"key": "k", "on_skip": "ignore"}, "one of result, raise"),
         ({"key": "k", "job_id": "one"}, "name task_id at the call"),
         ({"key": "k", "max_attempts": "3"}, "max_attempts is a whole number"),
+        ({"key": "k", "max_attempts": None}, "max_attempts is a whole number"),
         ({"key": "k", "retry_on": [int]}, "types of exceptions"),
         ({"key": "k", "rollback": "undo"}, "signature"),
         ({"key": "k", "exclusive": "some"}, "exclusive is True or False"),
@@ -145,7 +147,7 @@ def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celer
 
 
 def test_an_option_that_is_none_is_not_set_and_false_is_no_option(app: Celery) -> None:
-    unset = {"priority": None, "max_attempts": None, "time_limit": None, "retry_delay": None, "rollback": None}
+    unset = {"priority": None, "max_losses": None, "time_limit": None, "retry_delay": None, "rollback": None}
     assert read(declared(app, {"key": "k", "if_unknown": "wait", **unset}))
     app.tasks.unregister("shop.ship")
     assert read(declared(app, False)) is None
@@ -231,3 +233,9 @@ def test_a_shared_task_is_keyed_in_an_app_with_a_coordinator(app: Celery, monkey
     app.finalize()
     option = app.coordinator._keyed_tasks.of(app.tasks["shared.ship"])
     assert option.keys_of((4,), {"more": 2}) == ("order/4",)
+
+
+def test_a_key_function_that_raises_is_named(app: Celery) -> None:
+    ship = declared(app, {"key": lambda order_id, fast: order_id.number})
+    with pytest.raises(InvalidJob, match=r"shop.ship: the key function .*<lambda> raised AttributeError"):
+        ship.delay(5)

@@ -138,13 +138,26 @@ def test_no_terminal_state_is_left_again(node: Puppet, state: str) -> None:
 
 def test_a_lane_shows_its_line_and_its_holder(node: Puppet) -> None:
     assert (node.lanes.lane("a").state, node.lanes.lane("a").length) == ("empty", 0)
-    ids = [node.submit("a").job_id for _ in range(5)]
+    ids = [node.submit("a").id for _ in range(5)]
     taken = node.must_take()
     lane = node.lanes.lane("a", 2)
     assert (lane.jobs, lane.length, lane.state, lane.holder) == (tuple(ids[:2]), 5, "running", ids[0])
     assert [(one.job_id, one.node) for one in lane.holders] == [(ids[0], "one")]
     node.finish(taken)
     node.order()
+
+
+@pytest.mark.parametrize("state", ["retrying", "held"])
+def test_a_lane_shows_its_holder_while_that_does_not_run(node: Puppet, state: str) -> None:
+    job_id = node.submit("a", max_attempts=2 if state == "retrying" else 1, retry_delay=60, on_failure="hold").id
+    behind = node.submit("a").id
+    taken = node.must_take()
+    assert node.finish(taken, "raised", delay=60).state == state
+    for lane in (node.lanes.lane("a"), *node.lanes.lanes("a")):
+        assert ([one.job_id for one in lane.holders], lane.state) == ([job_id], state)
+        assert lane.holders[0].node is None
+    for one in (job_id, behind):
+        node.lanes.cancel(one)
 
 
 def test_lanes_are_found_by_prefix_and_state_whatever_their_names_hold(node: Puppet) -> None:
@@ -190,8 +203,8 @@ def test_a_skipped_submission_gives_the_end_of_the_job_that_it_was_skipped_for(c
     first = coordinator.submit("a", task, if_unknown="wait")
     skipped = coordinator.submit("a", task, when_busy="skip", if_unknown="wait")
     assert skipped.result is None
-    coordinator.cancel(first.job_id)
-    with pytest.raises(JobFailed, match=first.job_id):
+    coordinator.cancel(first.id)
+    with pytest.raises(JobFailed, match=first.id):
         skipped.get(5)
     coordinator.pause("a")
     with pytest.raises(Locked, match="'a' is closed: its lane is paused"):

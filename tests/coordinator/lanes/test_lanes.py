@@ -25,7 +25,7 @@ def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Pup
 
 
 def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
-    ids = [node.submit("a").job_id for _ in range(20)]
+    ids = [node.submit("a").id for _ in range(20)]
     assert node.order() == ids
 
 
@@ -64,7 +64,7 @@ def test_defer_lets_one_more_in_and_the_others_melt_into_it(node: Puppet) -> Non
     assert (running.outcome, found[0].outcome) == ("started", "queued")
     assert {one.outcome for one in found[1:]} == {"coalesced"}
     node.finish(taken)
-    assert node.order() == [found[0].job_id]
+    assert node.order() == [found[0].id]
 
 
 def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -> None:

@@ -12,7 +12,7 @@ from tests.harness.redis import RedisServer
 
 def test_many_are_submitted_as_one_by_one(node: Puppet) -> None:
     found = node.lanes.submit_many(sketch(f"k{i % 7}", job_id=f"j{i}") for i in range(450))
-    assert [one.job_id for one in found] == [f"j{i}" for i in range(450)]
+    assert [one.id for one in found] == [f"j{i}" for i in range(450)]
     assert [one.outcome for one in found].count("started") == 7
     again = node.lanes.submit_many([sketch("k0", job_id="j0"), sketch("k0", when_busy="skip")])
     assert [one.outcome for one in again] == ["duplicate", "skipped"]

@@ -13,25 +13,25 @@ def test_the_job_at_work_is_stopped_and_then_the_one_that_replaces_it_runs(node:
     assert (second.outcome, second.position) == ("queued", 1)
     assert node.take() is None, "it waits until the process of the other was stopped"
     node.finish(taken)
-    found = node.lanes.job(first.job_id)
+    found = node.lanes.job(first.id)
     assert found.state == "cancelled"
     assert found.error is not None
-    assert found.error["message"] == f"replaced by {second.job_id}"
-    assert node.must_take().id == second.job_id
+    assert found.error["message"] == f"replaced by {second.id}"
+    assert node.must_take().id == second.id
 
 
 def test_a_ready_job_is_replaced_at_once(node: Puppet) -> None:
     first = node.submit("a")
     second = node.submit("a", when_busy="replace")
-    assert node.lanes.job(first.job_id).state == "cancelled"
+    assert node.lanes.job(first.id).state == "cancelled"
     assert second.outcome == "started"
-    assert node.must_take().id == second.job_id
+    assert node.must_take().id == second.id
 
 
 def test_of_jobs_that_wait_to_replace_one_the_latest_is_left(node: Puppet) -> None:
     node.submit("a")
     taken = node.must_take()
-    waiting = [node.submit("a", when_busy="replace").job_id for _ in range(3)]
+    waiting = [node.submit("a", when_busy="replace").id for _ in range(3)]
     assert [node.lanes.job(job_id).state for job_id in waiting] == ["cancelled", "cancelled", "waiting"]
     node.finish(taken)
     assert node.must_take().id == waiting[-1]
@@ -40,8 +40,8 @@ def test_of_jobs_that_wait_to_replace_one_the_latest_is_left(node: Puppet) -> No
 def test_jobs_that_stand_in_line_keep_their_places_before_it(node: Puppet) -> None:
     node.submit("a")
     taken = node.must_take()
-    queued = node.submit("a").job_id
-    last = node.submit("a", when_busy="replace").job_id
+    queued = node.submit("a").id
+    last = node.submit("a", when_busy="replace").id
     node.finish(taken)
     assert node.order() == [queued, last]
 
@@ -52,10 +52,10 @@ def test_those_that_only_wait_behind_a_head_without_a_process_keep_their_places(
     outcomes = {"retrying": "raised", "held": "failed", "parked": "parked"}
     if head in outcomes:
         node.finish(node.must_take(), outcomes[head], delay=60_000)
-    assert node.lanes.job(first.job_id).state == head
-    queued = [node.submit("a").job_id for _ in range(3)]
-    made = node.submit("a", when_busy="replace").job_id
-    assert node.lanes.job(first.job_id).state == "cancelled"
+    assert node.lanes.job(first.id).state == head
+    queued = [node.submit("a").id for _ in range(3)]
+    made = node.submit("a", when_busy="replace").id
+    assert node.lanes.job(first.id).state == "cancelled"
     assert [node.lanes.job(name).state for name in (*queued, made)] == ["ready", "waiting", "waiting", "waiting"]
 
 
@@ -66,7 +66,7 @@ def test_one_that_waits_to_replace_is_replaced_however_many_stand_before_it(node
         node.submit("a")
     former = node.submit("a", when_busy="replace")
     node.submit("a", when_busy="replace")
-    assert node.lanes.job(former.job_id).state == "cancelled"
+    assert node.lanes.job(former.id).state == "cancelled"
 
 
 def test_in_an_idle_lane_it_simply_starts_and_a_repeated_submit_replaces_nothing(node: Puppet) -> None:
@@ -79,10 +79,10 @@ def test_in_an_idle_lane_it_simply_starts_and_a_repeated_submit_replaces_nothing
 
 
 def test_a_job_of_several_keys_replaces_what_is_at_work_in_each_of_them(node: Puppet) -> None:
-    ids = [node.submit(key).job_id for key in ("a", "b")]
+    ids = [node.submit(key).id for key in ("a", "b")]
     both = node.submit(["a", "b"], when_busy="replace")
     assert {node.lanes.job(job_id).state for job_id in ids} == {"cancelled"}
-    assert node.must_take().id == both.job_id
+    assert node.must_take().id == both.id
 
 
 def test_a_lock_in_plain_code_is_waited_for(coordinator: Coordinator) -> None:
@@ -90,7 +90,7 @@ def test_a_lock_in_plain_code_is_waited_for(coordinator: Coordinator) -> None:
         made = coordinator.submit("a", {"task": "t"}, when_busy="replace", if_unknown="wait")
         assert made.outcome == "queued"
         lease.check()
-    assert coordinator.job(made.job_id).state == "ready"
+    assert coordinator.job(made.id).state == "ready"
 
 
 def test_it_looks_at_the_lane_now(coordinator: Coordinator) -> None:

@@ -18,7 +18,7 @@ def put_back(node: Puppet, **options: Any) -> Any:
 
 
 def test_a_lost_job_is_taken_again_in_its_place_with_a_greater_fence(node: Puppet) -> None:
-    ids = [node.submit("a").job_id for _ in range(3)]
+    ids = [node.submit("a").id for _ in range(3)]
     first = node.must_take()
     assert node.lose(first) == "ready"
     again = node.must_take()

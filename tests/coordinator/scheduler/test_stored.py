@@ -186,3 +186,21 @@ def test_a_tick_with_an_instance_competes_with_whoever_grabs_its_instant(beats: 
     assert beats.coordinator.entries.run_now("n", token="t")
     look_again(again)
     assert {one.instance for one in beats.coordinator.grabs("report")} == {grab.instance, "run:t"}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "more"),
+    [("0 0 0 30 2 ? *", {}), ("0 0 0 1 1 ? 2001", {}), (10, {"last": datetime(2009, 1, 1)})],
+)
+def test_an_entry_whose_instant_never_comes_is_refused(beats: Beats, schedule: Any, more: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"entry 'mine': no instant of .* is still to come"):
+        beats.coordinator.entries.put(entry("mine", schedule, **more))
+    beats.coordinator.entries.put(entry("mine", FAST))
+    beats.coordinator.entries.put(entry("mine", schedule, **more))
+    with pytest.raises(InvalidJob, match=r"entry 'mine': no instant of .* is still to come"):
+        beats.coordinator.entries.change("mine", "0 0 0 30 2 ? *")
+
+
+def test_what_is_no_entry_is_refused(beats: Beats) -> None:
+    with pytest.raises(InvalidJob, match=r"put takes an Entry\(name, schedule, task, …\), not {"):
+        beats.coordinator.entries.put({"name": "mine"})  # type: ignore[arg-type]

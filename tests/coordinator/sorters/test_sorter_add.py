@@ -14,7 +14,7 @@ from tests.harness.redis import RedisServer
 
 def test_an_order_is_held_visible_and_in_no_line(coordinator: Coordinator, orders: Sorter, node: Puppet) -> None:
     made = orders.add("9", "k", signature())
-    assert (made.job_id, made.outcome, made.position, made.accepted) == ("orders/9", "collected", -1, True)
+    assert (made.id, made.outcome, made.position, made.accepted) == ("orders/9", "collected", -1, True)
     job = coordinator.job("orders/9")
     assert (job.state, job.key, job.task) == ("collected", "k", "shop.work")
     assert coordinator.lanes() == []

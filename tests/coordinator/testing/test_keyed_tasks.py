@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import celery.exceptions
 import pytest
 from celery import Celery, chain
 
@@ -17,6 +18,19 @@ def app() -> Iterator[Any]:
     Coordinator(app, url=NOWHERE)
     yield app
     app.close()
+
+
+def test_get_lets_time_pass_until_a_retry_has_ended(app: Any, coordinator_jobs: Callable[[Coordinator], Any]) -> None:
+    @app.task(name="shop.ship", shared=False, bind=True, coordinate={"key": "order/{order}"})
+    def ship(self: Any, order: int) -> str:
+        if not self.request.retries:
+            raise self.retry(countdown=300)
+        return f"{order} at the second attempt"
+
+    coordinator_jobs(app.coordinator)
+    assert ship.delay(5).get() == ship.delay(5).get(timeout=600) == "5 at the second attempt"
+    with pytest.raises(celery.exceptions.TimeoutError):
+        ship.delay(5).get(timeout=100)
 
 
 def test_calls_run_at_once_in_their_lanes(app: Any, coordinator_jobs: Callable[[Coordinator], Any]) -> None:

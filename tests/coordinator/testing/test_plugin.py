@@ -76,7 +76,7 @@ def test_a_job_runs_at_submit_and_is_remembered(jobs: Jobs, note: Task, diary: D
     submission = coordinator.submit("order/1", note.s("shipped", "1"))
     assert (submission.outcome, diary) == ("started", ["shipped 1"])
     (job,) = jobs.submitted
-    assert (job.id, job.key, job.task, job.args) == (submission.job_id, "order/1", "depot.note", ("shipped", "1"))
+    assert (job.id, job.key, job.task, job.args) == (submission.id, "order/1", "depot.note", ("shipped", "1"))
     assert coordinator.wait(job.id).state == "succeeded"
     assert coordinator.lanes() == []
 
@@ -98,7 +98,7 @@ def test_inside_a_job_there_is_a_current_job_and_its_fence_grows(jobs: Jobs) -> 
 
     task = _task(look)
     first, second = (coordinator.submit("order/1", task.s(), job_id=name) for name in ("a", "b"))
-    results = [coordinator.job(submission.job_id).result for submission in (first, second)]
+    results = [coordinator.job(submission.id).result for submission in (first, second)]
     assert [result[:3] for result in results] == [["a", "order/1", 1], ["b", "order/1", 1]]
     assert results[0][3] < results[1][3]
     assert coordinator.job("a").progress == (3, 3)
@@ -116,8 +116,8 @@ def test_a_job_for_a_key_at_work_runs_after_it_and_one_for_another_key_at_once(
 def test_skip_and_defer_do_as_on_a_fleet(jobs: Jobs, note: Task, nest: Task, diary: Diary) -> None:
     one = coordinator.submit("order/1", nest.s("order/1", "skip", note.s("never")))
     two = coordinator.submit("order/1", nest.s("order/1", "defer", note.s("a"), note.s("a"), note.s("b")))
-    assert coordinator.job(one.job_id).result == ["skipped"]
-    assert coordinator.job(two.job_id).result == ["queued", "coalesced", "queued"]
+    assert coordinator.job(one.id).result == ["skipped"]
+    assert coordinator.job(two.id).result == ["queued", "coalesced", "queued"]
     assert diary == ["nest", "nest", "a", "b"]
     assert len(jobs.submitted) == 4
 
@@ -144,8 +144,8 @@ def test_an_error_is_the_jobs_and_attempts_follow_each_other(jobs: Jobs) -> None
         return job.attempt
 
     task = _task(fail)
-    assert coordinator.job(coordinator.submit("a", task.s(3), max_attempts=3).job_id).result == 3
-    failed = coordinator.job(coordinator.submit("a", task.s(3), max_attempts=2).job_id)
+    assert coordinator.job(coordinator.submit("a", task.s(3), max_attempts=3).id).result == 3
+    failed = coordinator.job(coordinator.submit("a", task.s(3), max_attempts=2).id)
     assert (failed.state, failed.attempt) == ("failed", 2)
     assert failed.error
     assert failed.error["message"] == "not the 3th"
@@ -158,7 +158,7 @@ def test_time_passes_where_the_test_says_so(jobs: Jobs, note: Task, diary: Diary
         return int(self.request.retries)
 
     task = _task(again, bind=True)
-    job_id = coordinator.submit("a", task.s(), max_attempts=3).job_id
+    job_id = coordinator.submit("a", task.s(), max_attempts=3).id
     coordinator.submit("b", note.s("late").set(countdown=90))
     with pytest.raises(WaitTimeout):
         coordinator.wait(job_id, 30)
@@ -200,7 +200,7 @@ def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: Jobs, no
         waiting = coordinator.submit("ledger", note.s("written"))
         assert (waiting.outcome, diary) == ("queued", [])
         with pytest.raises(WaitTimeout):
-            coordinator.wait(waiting.job_id, 60)
+            coordinator.wait(waiting.id, 60)
         with pytest.raises(Locked), coordinator.lock("ledger"):
             pass
         with pytest.raises(WouldDeadlock, match="in lane 'ledger'"), coordinator.lock("ledger", blocking_timeout=60):
@@ -212,7 +212,7 @@ def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: Jobs, no
 
 def test_a_waiting_job_can_be_cancelled(jobs: Jobs, note: Task, diary: Diary) -> None:
     with coordinator.lock("ledger"):
-        job_id = coordinator.submit("ledger", note.s("never")).job_id
+        job_id = coordinator.submit("ledger", note.s("never")).id
         assert coordinator.cancel(job_id, why="no need") == "cancelled"
     assert diary == []
     error = coordinator.job(job_id).error

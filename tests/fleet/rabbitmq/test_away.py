@@ -45,10 +45,10 @@ def test_a_bell_gives_up_within_seconds_where_the_broker_reads_nothing_and_later
 def test_idle_slots_work_again_at_once_after_a_broker_that_refused_their_bells(fleet: Fleet, rabbitmq: Broker) -> None:
     fleet.worker("one", 4)
     submit, work = fleet.coordinator.submit, fleet.shop.work
-    fleet.coordinator.wait(submit("first", work.s("first", 0)).job_id, 60)
+    fleet.coordinator.wait(submit("first", work.s("first", 0)).id, 60)
     rabbitmq.server.refuse(rabbitmq.vhost, 11)
     with within(11 + 3.5):
-        ids = [submit(f"k{number}", work.s(str(number), 0.1)).job_id for number in range(4)]
+        ids = [submit(f"k{number}", work.s(str(number), 0.1)).id for number in range(4)]
         jobs = [fleet.coordinator.wait(one, 60) for one in ids]
     begun = [job.started.timestamp() - job.submitted.timestamp() for job in jobs if job.started and job.submitted]
     assert min(begun) > 3, "they were refused"

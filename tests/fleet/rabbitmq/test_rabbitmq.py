@@ -34,7 +34,7 @@ def _known(fleet: Fleet, *ids: str) -> bool:
 def test_jobs_go_by_doorbells_to_the_own_queues_of_two_nodes(fleet: Fleet, rabbitmq: Broker) -> None:
     nodes = [fleet.worker(name, 1) for name in ("one", "two")]
     submit, shop = fleet.coordinator.submit, fleet.shop
-    jobs = [submit("k" if number < 3 else f"k{number}", shop.work.s(str(number), 0.3)).job_id for number in range(6)]
+    jobs = [submit("k" if number < 3 else f"k{number}", shop.work.s(str(number), 0.3)).id for number in range(6)]
     plain = shop.add.delay(1, 2)
     found = [fleet.coordinator.wait(one, 60) for one in jobs]
     assert [(job.state, job.result) for job in found] == [("succeeded", str(number)) for number in range(6)]
@@ -94,7 +94,7 @@ def test_what_a_killed_node_had_received_is_done_by_another_one(fleet: Fleet) ->
 def test_a_node_that_is_gone_leaves_no_queue(fleet: Fleet, rabbitmq: Broker) -> None:
     worker = fleet.worker("one", 1, TEST_GONE="3")
     job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(job.job_id, 60).result == 3
+    assert fleet.coordinator.wait(job.id, 60).result == 3
     worker.process.terminate()
     worker.process.wait(60)
     wait_until(

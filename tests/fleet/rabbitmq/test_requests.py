@@ -56,7 +56,7 @@ def test_messages_that_are_no_tasks_end_nothing_in_a_worker_whose_queues_have_pr
                 )
             app.send_task("nobody.has.it", exchange="", routing_key=queue, producer=producer)
     job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(job.job_id, 30).result == 3
+    assert fleet.coordinator.wait(job.id, 30).result == 3
     assert fleet.shop.add.delay(3, 4).get(timeout=30) == 7
     wait_until(lambda: fleet.messages() == 0, 20, fleet.logs)
     assert worker.process.poll() is None

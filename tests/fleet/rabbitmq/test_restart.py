@@ -26,7 +26,7 @@ def ask(fleet: Fleet, first: int, seconds: float) -> list[str]:
     for number in range(first, first + LANES * EACH):
         with within(3):
             key = f"k{number % LANES}"
-            asked.append(fleet.depot.coordinator.submit(key, fleet.depot.work.s(f"{key}:{number:03}", seconds)).job_id)
+            asked.append(fleet.depot.coordinator.submit(key, fleet.depot.work.s(f"{key}:{number:03}", seconds)).id)
     return asked
 
 
@@ -65,7 +65,7 @@ def test_it_is_killed_while_idle_nodes_are_asked_for_work_and_again_under_load(f
     with within(3):
         after = fleet.depot.coordinator.submit("after", fleet.depot.add.s(1, 2))
     rabbitmq.server.alarm(False)
-    assert fleet.depot.coordinator.wait(after.job_id, 60).result == 3
+    assert fleet.depot.coordinator.wait(after.id, 60).result == 3
     wait_until(lambda: rabbitmq.messages() == 0, 30)
     assert [family(node) for node in nodes] == before
     assert "Trying again in 6.00" not in fleet.logs(), "Celery's own pauses grow to 30 s"

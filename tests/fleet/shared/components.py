@@ -23,7 +23,7 @@ def run(press: Any, name: str = "Checker") -> Job:
     component = press.components[name]
     signature = press.components.signature(POLL, name)
     made = press.coordinator.submit(component.run_lane, signature, when_busy="skip")
-    return press.coordinator.wait(made.job_id, 60)  # type: ignore[no-any-return]
+    return press.coordinator.wait(made.id, 60)  # type: ignore[no-any-return]
 
 
 def event(items: Items, item: str, kind: str = "Checked") -> Event:

@@ -14,8 +14,8 @@ def test_a_job_that_fails_always_is_called_as_often_as_allowed_then_rolled_back_
     shop, coordinator = fleet.shop, fleet.coordinator
     bad = coordinator.submit("k", shop.fail.s("bad"), max_attempts=3, retry_delay=0, rollback=shop.undo.s("bad"))
     good = coordinator.submit("k", shop.work.s("good"))
-    assert coordinator.wait(good.job_id, 20).state == "succeeded"
-    job = coordinator.job(bad.job_id)
+    assert coordinator.wait(good.id, 20).state == "succeeded"
+    job = coordinator.job(bad.id)
     assert (job.state, job.rollback, job.error["type"]) == ("rolled_back", "done", "ValueError")
     assert [(s.name, s.what) for s in fleet.stamps()] == [
         *[("bad", "begin")] * 3, ("bad", "undone"), ("good", "begin"), ("good", "end")]  # fmt: skip
@@ -25,16 +25,16 @@ def test_the_steps_of_a_chain_run_in_order_within_the_lane_each_with_a_fence_of_
     shop, coordinator = fleet.shop, fleet.coordinator
     order = coordinator.submit("k", chain(shop.add.s(1, 2), shop.add.s(10), shop.add.s(100)))
     after = coordinator.submit("k", shop.work.s("after"))
-    job = coordinator.wait(order.job_id, 20)
+    job = coordinator.wait(order.id, 20)
     assert (job.state, job.result, job.step, job.attempt) == ("succeeded", 113, 2, 1)
-    assert coordinator.wait(after.job_id, 20).state == "succeeded"
-    assert coordinator.job(after.job_id).fence > job.fence
+    assert coordinator.wait(after.id, 20).state == "succeeded"
+    assert coordinator.job(after.id).fence > job.fence
 
 
 def test_a_group_in_a_chain_is_a_step_that_parks(fleet: Fleet) -> None:
     shop, coordinator = fleet.shop, fleet.coordinator
     order = coordinator.submit("k", chain(shop.add.s(1, 2), group(shop.add.s(10), shop.add.s(20)), shop.total.s()))
-    job = coordinator.wait(order.job_id, 20)
+    job = coordinator.wait(order.id, 20)
     assert (job.state, job.result) == ("succeeded", 36)
 
 
@@ -42,12 +42,12 @@ def test_a_held_job_keeps_its_lane_until_an_operator_decides(fleet: Fleet) -> No
     shop, coordinator = fleet.shop, fleet.coordinator
     bad = coordinator.submit("k", shop.fail.s("bad"), on_failure="hold")
     after = coordinator.submit("k", shop.work.s("after"))
-    assert coordinator.wait(bad.job_id, 20).state == "held"
-    assert coordinator.job(after.job_id).state == "waiting"
+    assert coordinator.wait(bad.id, 20).state == "held"
+    assert coordinator.job(after.id).state == "waiting"
     assert coordinator.counts()["held"] == 1
-    assert coordinator.retry(bad.job_id, why="again") == "ready"
-    assert coordinator.wait(bad.job_id, 20).state == "held"
-    assert coordinator.cancel(bad.job_id) == "cancelled"
-    assert coordinator.wait(after.job_id, 20).state == "succeeded"
+    assert coordinator.retry(bad.id, why="again") == "ready"
+    assert coordinator.wait(bad.id, 20).state == "held"
+    assert coordinator.cancel(bad.id) == "cancelled"
+    assert coordinator.wait(after.id, 20).state == "succeeded"
     counts = coordinator.counts()
     assert (counts["created"], counts["succeeded"], counts["cancelled"], counts["held"]) == (2, 1, 1, 0)

@@ -22,7 +22,7 @@ NODE = Node("press", 4, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5}
 def begun(press: Any, name: str = "Checker") -> str:
     """The id of a run that goes on."""
     made = press.coordinator.submit(f"component/{name}", press.components.signature(POLL, name))
-    return str(made.job_id)
+    return str(made.id)
 
 
 def locked(press: Any) -> list[str]:

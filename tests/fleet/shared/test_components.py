@@ -93,14 +93,14 @@ def test_an_item_that_somebody_holds_is_skipped_and_a_fast_one_waits_for_no_slow
         wait_until(lambda: len(items.events("B2-RT1")) == 2)
         lane = press.coordinator.lane
         wait_until(lambda: lane("Checker/B2-RT1").state == "empty")
-        child = press.coordinator.job(f"{made.job_id}/B1-RT1")
+        child = press.coordinator.job(f"{made.id}/B1-RT1")
         assert child.keys == ("Checker/B1-RT1", "Checker")
         (working,) = [one for one in look.working(press.components, checker) if one.node]
         assert (working.item, working.node) == ("B1-RT1", "one@test")
         deliver(items, "B4-RT1")
         assert [one["item"] for one in run(press).result] == ["B4-RT1"], "a second batch waits for no slow child"
         fleet.go("B1-RT1")
-        found = press.coordinator.wait(made.job_id, 30)
+        found = press.coordinator.wait(made.id, 30)
     assert sorted(one["item"] for one in found.result) == ["B1-RT1", "B2-RT1"]
     assert [one["item"] for one in run(press).result] == ["B3-RT1"]
 
@@ -127,8 +127,8 @@ def test_a_hung_child_holds_its_place_alone_and_a_new_item_begins_by_its_priorit
         deliver(items, item, priority=priority)
         component, poll = press.components["Binder"], press.components.signature(POLL, "Binder")
         made = press.coordinator.submit(component.run_lane, poll, when_busy="skip")
-        wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
-        return str(made.job_id)
+        wait_until(lambda: press.coordinator.job(made.id).state == "parked")
+        return str(made.id)
 
     runs = [parked("B1-RT1")]
     fleet.begun("B1-RT1")
@@ -174,7 +174,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     assert "Bound FAILED, Boxed, " in line
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
     fleet.begun(*names[:3])
-    wait_until(lambda: press.coordinator.job(made.job_id).state == "parked")
+    wait_until(lambda: press.coordinator.job(made.id).state == "parked")
     assert act("prioritise", names[5], "1").output == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
     assert act("stop", names[4]).output == f"{names[4]} is stopped; 1 waiting jobs were cancelled\n"
     for asked in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["add", names[0], "Checked"]):
@@ -188,7 +188,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     assert sorted(one["item"] for one in working) == names[:3]
     for name in names[:3]:
         fleet.go(name)
-    press.coordinator.wait(made.job_id, 30)
+    press.coordinator.wait(made.id, 30)
     begun = sorted(fleet.stamps(what="begin"), key=lambda stamp: stamp.fence)
     assert [stamp.name for stamp in begun[3:]] == [names[5], names[3]]
     assert [one.type for one in items.events(names[4])] == ["Data_Received", "Manually_stopped"]
@@ -245,7 +245,7 @@ def test_a_row_that_cannot_be_read_is_named_and_hides_no_other_from_a_component(
     poison(names[12])
     for name in names[:3]:
         fleet.go(name)
-    outcomes = {one["item"]: one["outcome"] for one in press.coordinator.wait(made.job_id, 60).result}
+    outcomes = {one["item"]: one["outcome"] for one in press.coordinator.wait(made.id, 60).result}
     good = [name for name in names if name not in (names[10], names[12])]
     assert outcomes == dict.fromkeys(good, "succeeded") | {names[12]: "not wanted"}
     assert all(event(items, name).success for name in good)

@@ -45,7 +45,7 @@ def test_the_steps_of_a_chain_that_replaces_a_task_are_steps_as_any_and_its_chai
     fleet: Fleet, keyed: Any
 ) -> None:
     steps = keyed.goes_on.s("replace chain", lane="own") | keyed.plain.s(1000)
-    job = keyed.coordinator.wait(keyed.coordinator.submit("lane/own", steps, rollback=keyed.note.si()).job_id, 30)
+    job = keyed.coordinator.wait(keyed.coordinator.submit("lane/own", steps, rollback=keyed.note.si()).id, 30)
     assert (job.state, job.result, job.step, job.attempt) == ("succeeded", 1113, 1, 3)  # `again` retries itself twice
     lone = ended(keyed, keyed.goes_on.delay("replace chain", lane="own"))
     assert (lone.state, lone.result, lone.step, lone.attempt) == ("succeeded", 113, 0, 3)

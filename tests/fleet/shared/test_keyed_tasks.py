@@ -124,7 +124,7 @@ def test_signals_hear_of_a_call_and_may_change_its_message(fleet: Fleet, keyed: 
 def test_a_submit_without_a_key_takes_that_of_the_task(fleet: Fleet, keyed: Any) -> None:
     told = keyed.coordinator.submit(None, keyed.add.s(1, 2, lane="own"))
     other = keyed.coordinator.submit("explicit", keyed.add.s(1, 2, lane="own"))
-    assert keyed.coordinator.wait(told.job_id, 20).keys == ("lane/own",)
-    assert keyed.coordinator.wait(other.job_id, 20).keys == ("explicit",)
+    assert keyed.coordinator.wait(told.id, 20).keys == ("lane/own",)
+    assert keyed.coordinator.wait(other.id, 20).keys == ("explicit",)
     with pytest.raises(ValueError, match=r"keyed.plain: name a key"):
         keyed.coordinator.submit(None, keyed.plain.s(1))

@@ -244,7 +244,7 @@ def test_jobs_of_a_key_follow_each_other_others_do_not_wait_and_what_fails_is_ro
     moving.begun("port-2/12")
     assert "port-1/12" not in moving.names()
     moving.go("port-1/13", "port-1/13 is unbound", "port-1/12", "port-2/12")
-    assert [wait(one.job_id, 20).state for one in (taken, after, aside)] == ["rolled_back", "succeeded", "succeeded"]
+    assert [wait(one.id, 20).state for one in (taken, after, aside)] == ["rolled_back", "succeeded", "succeeded"]
     assert [name for name in moving.names() if name != "port-2/12"] == [
         *["port-1/13"] * 3, "port-1/13 is unbound", "port-1/12"]  # fmt: skip
 
@@ -255,10 +255,10 @@ def test_whole_chains_follow_each_other_over_a_resource_and_sorted_orders_by_the
     moving.begun("summary")
     assert moving.names() == ["quick 1 fetched", "quick 1 stored", "summary"]
     moving.go("summary")
-    assert [moving.coordinator.wait(one.job_id, 20).state for one in calls] == ["succeeded"] * 3
+    assert [moving.coordinator.wait(one.id, 20).state for one in calls] == ["succeeded"] * 3
     module.sorter = moving.coordinator.sorter("stock orders", idle_timeout=0.3)
     orders = [module.arrived(order) for order in ("quick c", "quick a", "quick b")]
-    assert [moving.coordinator.wait(one.job_id, 20).state for one in orders] == ["succeeded"] * 3
+    assert [moving.coordinator.wait(one.id, 20).state for one in orders] == ["succeeded"] * 3
     assert [name[6] for name in moving.names()[5:]] == ["a", "a", "b", "b", "c", "c"]
 
 
@@ -272,7 +272,7 @@ def test_requests_during_a_synchronization_make_one_more_and_ticks_none(moving: 
     tick, quick = entries[member], module.synchronize.s(member)
     assert moving.coordinator.submit(tick.key, quick, when_busy=tick.when_busy).outcome == "skipped"
     moving.go(f"{member} all", f"{member} a,b")
-    assert [moving.coordinator.wait(one.job_id, 20).result for one in (first, *more)] == [None] + [["a", "b"]] * 3
+    assert [moving.coordinator.wait(one.id, 20).result for one in (first, *more)] == [None] + [["a", "b"]] * 3
     assert moving.names() == [f"{member} all", f"{member} a,b"]
     due = entries["urn:node:ADC"].planned().next(datetime(2026, 11, 23, tzinfo=UTC))
     assert due == datetime(2026, 11, 29, 3, 42, tzinfo=UTC), "a Sunday"

@@ -23,9 +23,9 @@ def depot(fleet: Fleet) -> Any:
 @pytest.mark.broker
 def test_a_revoke_ends_a_job_that_has_not_begun_and_leaves_the_one_at_work(fleet: Fleet, depot: Any) -> None:
     submit, wait = depot.coordinator.submit, depot.coordinator.wait
-    at_work = submit("k", depot.held.s("at work")).job_id
+    at_work = submit("k", depot.held.s("at work")).id
     fleet.begun("at work")
-    behind = submit("k", depot.work.s("behind")).job_id
+    behind = submit("k", depot.work.s("behind")).id
     later = depot.work.apply_async(("later",), countdown=5)
     depot.app.control.revoke([at_work, behind, later.id], reply=True)
     assert wait(behind, 20).state == "cancelled"
@@ -44,25 +44,25 @@ def test_a_revoke_that_terminates_ends_the_job_at_work(fleet: Fleet, depot: Any,
     made = depot.coordinator.submit("k", depot.held.s("stopped"))
     fleet.begun("stopped")
     if signal is None:
-        AsyncResult(made.job_id, app=depot.app).revoke(terminate=True)
+        AsyncResult(made.id, app=depot.app).revoke(terminate=True)
     else:
-        depot.app.control.terminate(made.job_id, signal=signal)
-    assert depot.coordinator.wait(made.job_id, 20).state == "cancelled"
+        depot.app.control.terminate(made.id, signal=signal)
+    assert depot.coordinator.wait(made.id, 20).state == "cancelled"
     assert not fleet.stamps("stopped", "end")
 
 
 @pytest.mark.broker
 def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot: Any) -> None:
     submit = depot.coordinator.submit
-    failing = submit("f", depot.fail.s("f", seconds=0), max_attempts=2, retry_delay=90).job_id
+    failing = submit("f", depot.fail.s("f", seconds=0), max_attempts=2, retry_delay=90).id
     wait_until(lambda: depot.coordinator.job(failing).state == "retrying")
-    later = submit("l", depot.work.s("l", seconds=1).set(countdown=60)).job_id
-    elsewhere = fleet.coordinator.submit("o", fleet.shop.add.s(1, 2).set(countdown=60)).job_id  # another app's
-    chained = submit("a", chain(depot.work.s("a"), depot.held.s(fail=False))).job_id
-    single, plain = submit("b", depot.held.s("b")).job_id, depot.held.delay("plain")
+    later = submit("l", depot.work.s("l", seconds=1).set(countdown=60)).id
+    elsewhere = fleet.coordinator.submit("o", fleet.shop.add.s(1, 2).set(countdown=60)).id  # another app's
+    chained = submit("a", chain(depot.work.s("a"), depot.held.s(fail=False))).id
+    single, plain = submit("b", depot.held.s("b")).id, depot.held.delay("plain")
     fleet.begun("a", "b", "plain")
     wait_until(lambda: depot.coordinator.job(chained).step == 1)
-    ready = submit("r", depot.add.s(1, y=2)).job_id
+    ready = submit("r", depot.add.s(1, y=2)).id
     inspect = depot.app.control.inspect(timeout=20, limit=1)
 
     def told(found: list[Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot:
 
 def test_a_job_is_started_while_it_runs_where_the_app_tracks_that(fleet: Fleet, depot: Any) -> None:
     made = depot.coordinator.submit("k", depot.tracked.s("tracked"))
-    result = AsyncResult(made.job_id, app=depot.app)
+    result = AsyncResult(made.id, app=depot.app)
     wait_until(lambda: result.state == "STARTED", 20)
     assert result.info["hostname"] == "one@test"
     fleet.go("tracked")
@@ -104,15 +104,15 @@ def test_a_job_is_started_while_it_runs_where_the_app_tracks_that(fleet: Fleet, 
 def test_the_result_is_in_the_backend_once_wait_returns(fleet: Fleet, depot: Any) -> None:
     for number in range(20):
         made = depot.coordinator.submit("k", depot.add.s(number, 1))
-        depot.coordinator.wait(made.job_id, 20)
-        assert AsyncResult(made.job_id, app=depot.app).result == number + 1
+        depot.coordinator.wait(made.id, 20)
+        assert AsyncResult(made.id, app=depot.app).result == number + 1
 
 
 def test_a_cancelled_job_is_told_as_that_and_no_alarm_is_raised(fleet: Fleet, depot: Any) -> None:
     made = depot.coordinator.submit("k", depot.held.s("stopped"))
     fleet.begun("stopped")
-    depot.coordinator.cancel(made.job_id)
-    assert depot.coordinator.wait(made.job_id, 20).state == "cancelled"
+    depot.coordinator.cancel(made.id)
+    assert depot.coordinator.wait(made.id, 20).state == "cancelled"
     wait_until(lambda: "the process of a runner has ended" in fleet.logs(), 20, fleet.logs)
     assert "its process was stopped: cancelled" in fleet.logs()
     assert not [word for word in ("time_limit", "Traceback", "WorkerLostError(") if word in fleet.logs()]

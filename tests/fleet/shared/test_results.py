@@ -39,13 +39,13 @@ class Ear:
 
 
 def handle(depot: Any, told: Submission) -> AsyncResult:
-    return depot.app.AsyncResult(told.job_id)
+    return depot.app.AsyncResult(told.id)
 
 
 def test_who_waits_for_a_job_hears_its_message_once_with_the_result(fleet: Fleet, depot: Any) -> None:
     told, ear = depot.coordinator.submit("k", depot.held.s("slow")), Ear()
     found = handle(depot, told).get(timeout=20, on_message=ear, on_interval=lambda: fleet.go("slow"))
-    assert (found, ear.statuses, ear.result(told.job_id)) == ("slow", [(told.job_id, "SUCCESS")], "slow")
+    assert (found, ear.statuses, ear.result(told.id)) == ("slow", [(told.id, "SUCCESS")], "slow")
 
 
 def test_who_waits_for_a_job_that_fails_hears_why(fleet: Fleet, depot: Any) -> None:
@@ -53,8 +53,8 @@ def test_who_waits_for_a_job_that_fails_hears_why(fleet: Fleet, depot: Any) -> N
     fleet.go("bad")
     with pytest.raises(ValueError, match="bad"):
         handle(depot, told).get(timeout=20, on_message=ear, on_interval=lambda: fleet.go("bad"))
-    assert ear.statuses == [(told.job_id, "FAILURE")]
-    assert isinstance(ear.result(told.job_id), ValueError)
+    assert ear.statuses == [(told.id, "FAILURE")]
+    assert isinstance(ear.result(told.id), ValueError)
 
 
 def test_who_waits_for_a_set_hears_of_each_job_however_it_ends(fleet: Fleet, depot: Any) -> None:
@@ -73,14 +73,14 @@ def test_who_waits_for_a_set_hears_of_each_job_however_it_ends(fleet: Fleet, dep
 
     def begin() -> None:
         if not asked:
-            asked.append(depot.coordinator.cancel(jobs["REVOKED"].job_id))
+            asked.append(depot.coordinator.cancel(jobs["REVOKED"].id))
             fleet.go("gate")
 
     handles = ResultSet([handle(depot, told) for told in jobs.values()], app=depot.app)
     found = handles.get(timeout=40, propagate=False, on_message=ear, on_interval=begin)
     assert found[:5] == ["gate", 3, 13, 10, ["child"]]
-    assert ear.statuses == sorted((told.job_id, how.split()[0]) for how, told in jobs.items())
-    assert ear.result(jobs["SUCCESS of a chord"].job_id) == 10
+    assert ear.statuses == sorted((told.id, how.split()[0]) for how, told in jobs.items())
+    assert ear.result(jobs["SUCCESS of a chord"].id) == 10
     depot.coordinator.resume("cancelled")
 
 
@@ -114,7 +114,7 @@ def test_a_chord_of_which_a_keyed_part_fails_fails_and_its_body_is_not_called(fl
     with pytest.raises(Exception, match="bad"):
         handle(depot, told).get(timeout=40, on_message=ear)
     assert fleet.stamps("body") == []
-    assert depot.coordinator.job(told.job_id).error["type"] == "SubResultFailed"
+    assert depot.coordinator.job(told.id).error["type"] == "SubResultFailed"
 
 
 def test_who_submitted_what_melted_into_a_job_hears_of_its_end(fleet: Fleet, depot: Any) -> None:
@@ -124,7 +124,7 @@ def test_who_submitted_what_melted_into_a_job_hears_of_its_end(fleet: Fleet, dep
     handles, ear = ResultSet([handle(depot, one) for one in (first, *melting)], app=depot.app), Ear()
     found = handles.get(timeout=20, on_message=ear, on_interval=lambda: fleet.go("gate"))
     assert found == ["gate", "one", "one", "one"]
-    assert ear.statuses == sorted((one.job_id, "SUCCESS") for one in (first, *melting))
+    assert ear.statuses == sorted((one.id, "SUCCESS") for one in (first, *melting))
     assert len(fleet.stamps("one", "begin")) == 1
 
 
@@ -132,7 +132,7 @@ def test_who_submitted_what_melted_into_a_job_hears_that_it_was_cancelled(fleet:
     """No runner had it: the errands tell its end."""
     depot.coordinator.pause("k")
     melting = [depot.coordinator.submit("k", depot.work.s("never"), when_busy="defer") for _ in range(2)]
-    depot.coordinator.cancel(melting[0].job_id, by="anna")
+    depot.coordinator.cancel(melting[0].id, by="anna")
     for one in melting:
         with pytest.raises(TaskRevokedError):
             handle(depot, one).get(timeout=30)

@@ -13,11 +13,9 @@ NODE = Node("shop", 3, ("-I", MODULE), {"sweep": 0.05, "retry_delay": 0.01})
 
 def test_a_job_may_raise_as_often_as_it_has_attempts_and_zero_means_one(fleet: Fleet) -> None:
     submit, shop = fleet.coordinator.submit, fleet.shop
-    found = {
-        most: submit("k", shop.fail.s(f"{most}"), max_attempts=most, retry_delay=0).job_id for most in (0, 1, 3, None)
-    }
+    found = {most: submit("k", shop.fail.s(f"{most}"), max_attempts=most, retry_delay=0).id for most in (0, 1, 3, None)}
     last = submit("k", shop.work.s("next"))
-    assert fleet.coordinator.wait(last.job_id, 30).state == "succeeded"
+    assert fleet.coordinator.wait(last.id, 30).state == "succeeded"
     assert marks(fleet) == [
         "0 begin", "1 begin", *["3 begin"] * 3, "None begin", "next begin", "next end",
     ]  # fmt: skip
@@ -28,7 +26,7 @@ def test_a_job_that_fails_twice_then_succeeds_is_called_three_times_and_never_ro
     task = tasks_of(fleet).until.s("job", 3)
     undo = fleet.shop.undo.s("job")
     job = fleet.coordinator.submit("k", task, max_attempts=3, retry_delay=0, rollback=undo)
-    found = fleet.coordinator.wait(job.job_id, 30)
+    found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.result, found.attempt, found.losses, found.rollback) == ("succeeded", 3, 3, 0, None)
     assert marks(fleet) == ["job begin"] * 3 + ["job end"]
     counts = fleet.coordinator.counts()
@@ -62,7 +60,7 @@ def test_an_attempt_that_overran_and_one_that_names_its_countdown_wait_as_long_a
 def test_no_retry_ends_the_attempts_at_once(fleet: Fleet) -> None:
     task = tasks_of(fleet).until.s("job", 9, "NoRetry")
     job = fleet.coordinator.submit("k", task, max_attempts=5, retry_delay=0)
-    found = fleet.coordinator.wait(job.job_id, 30)
+    found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.attempt, cause(found)) == ("failed", 1, "NoRetry")
 
 
@@ -72,7 +70,7 @@ def test_what_retries_itself_keeps_its_place_and_max_attempts_bounds_it(fleet: F
     for i, (task, most) in enumerate(calls):
         submit("k", task.s(f"job{i}"), job_id=f"job{i}", max_attempts=most, retry_delay=0)
     after = submit("k", fleet.shop.work.s("after"))
-    assert fleet.coordinator.wait(after.job_id, 30).state == "succeeded"
+    assert fleet.coordinator.wait(after.id, 30).state == "succeeded"
     begins = [f"job{i} begin" for i, count in enumerate(calls.values()) for _ in range(count)]
     assert marks(fleet) == [*begins, "after begin", "after end"]
     found = [fleet.coordinator.job(f"job{i}") for i in range(len(calls))]
@@ -83,13 +81,13 @@ def test_the_bound_that_a_task_names_with_its_retries_is_its_own(fleet: Fleet) -
     task = tasks_of(fleet).insists_for_long
     for most, calls in ((None, 6), (2, 2)):
         job = fleet.coordinator.submit("k", task.s(f"{most}"), max_attempts=most, retry_delay=0)
-        found = fleet.coordinator.wait(job.job_id, 30)
+        found = fleet.coordinator.wait(job.id, 30)
         assert (found.state, found.attempt, cause(found)) == ("failed", calls, "OSError")
 
 
 def test_a_retry_with_other_arguments_is_refused_and_not_made_with_the_old_ones(fleet: Fleet) -> None:
     job = fleet.coordinator.submit("k", tasks_of(fleet).insists_otherwise.s("job"), max_attempts=3)
-    found = fleet.coordinator.wait(job.job_id, 30)
+    found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.attempt, cause(found)) == ("failed", 1, "NoRetry")
     assert "other arguments" in (found.error or {})["message"]
 
@@ -106,5 +104,5 @@ def test_optimistic_conflicts_are_tried_again_and_not_counted(fleet: Fleet) -> N
 
 def test_optimistic_conflicts_have_a_bound_of_their_own(fleet: Fleet) -> None:
     job = fleet.coordinator.submit("k", tasks_of(fleet).until.s("job", 99, "Conflict"), max_attempts=5)
-    found = fleet.coordinator.wait(job.job_id, 60)
+    found = fleet.coordinator.wait(job.id, 60)
     assert (found.state, found.attempt, cause(found)) == ("failed", 21, Conflict.__name__)

@@ -16,11 +16,11 @@ def test_a_rollback_is_given_the_jobs_id_its_arguments_its_error_and_its_last_re
     shop, tasks = fleet.shop, tasks_of(fleet)
     order = chain(shop.add.s(1, 2), tasks.refuse.s(word="no"))
     job = fleet.coordinator.submit("k", order, rollback=tasks.given.s("job"), max_attempts=2, retry_delay=0)
-    found = fleet.coordinator.wait(job.job_id, 30)
+    found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.rollback, found.attempt) == ("rolled_back", "done", 3)
     with fleet.server.client(3) as record:
         seen: Any = record.lrange(f"{fleet.prefix}.given", 0, -1)
-    assert seen == [repr([job.job_id, "k", [3], {"word": "no"}, "no 3", 3])]
+    assert seen == [repr([job.id, "k", [3], {"word": "no"}, "no 3", 3])]
     assert (found.task, found.args, found.kwargs) == (tasks.refuse.name, (), {"word": "no"})
 
 
@@ -30,8 +30,8 @@ def test_a_rollback_that_is_a_chain_with_a_group_keeps_the_lane_until_all_of_it_
     undo = chain(shop.undo.si("first"), both, shop.work.si("last"))
     job = fleet.coordinator.submit("k", shop.fail.s("job"), rollback=undo)
     after = fleet.coordinator.submit("k", shop.work.s("after"))
-    assert fleet.coordinator.wait(after.job_id, 30).state == "succeeded"
-    assert fleet.coordinator.job(job.job_id).state == "rolled_back"
+    assert fleet.coordinator.wait(after.id, 30).state == "succeeded"
+    assert fleet.coordinator.job(job.id).state == "rolled_back"
     seen = marks(fleet)
     assert seen[:2] == ["job begin", "first undone"]
     assert sorted(seen[2:6]) == ["left begin", "left end", "right begin", "right end"]
@@ -43,8 +43,8 @@ def test_a_job_lost_too_often_is_rolled_back_once(fleet: Fleet) -> None:
     killer = tasks.ends_badly.s("job", "kill")
     job = fleet.coordinator.submit("k", killer, max_losses=1, max_attempts=9, rollback=shop.undo.s("job"))
     after = fleet.coordinator.submit("k", shop.work.s("after"))
-    assert fleet.coordinator.wait(after.job_id, 40).state == "succeeded"
-    found = fleet.coordinator.job(job.job_id)
+    assert fleet.coordinator.wait(after.id, 40).state == "succeeded"
+    found = fleet.coordinator.job(job.id)
     assert (found.state, found.losses, found.attempt, found.rollback) == ("rolled_back", 2, 3, "done")
     assert marks(fleet) == ["job begin", "job begin", "job undone", "after begin", "after end"]
 

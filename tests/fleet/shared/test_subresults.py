@@ -28,8 +28,8 @@ def test_attempts_with_sub_results_never_overlap_and_the_next_job_runs_only_when
     parts = [["fail", "bad"], ["work", "slow", 0.8]]
     bad = depot.coordinator.submit("k", depot.spread.s("parent", parts), max_attempts=3, retry_delay=0)
     after = depot.coordinator.submit("k", depot.work.s("after"))
-    assert depot.coordinator.wait(after.job_id, 30).state == "succeeded"
-    job = depot.coordinator.job(bad.job_id)
+    assert depot.coordinator.wait(after.id, 30).state == "succeeded"
+    job = depot.coordinator.job(bad.id)
     assert (job.state, job.attempt, job.error["type"]) == ("failed", 3, "SubResultFailed")
     tries, slow = fleet.stamps("parent", "begin"), spans(fleet, "slow")
     assert len(tries) == len(slow) == 3
@@ -40,13 +40,13 @@ def test_attempts_with_sub_results_never_overlap_and_the_next_job_runs_only_when
 def test_a_worker_notes_that_it_has_begun_a_sub_task_until_that_ends(fleet: Fleet, depot: Any) -> None:
     store = depot.coordinator.store
     job = depot.coordinator.submit("k", depot.spread.s("parent", [["work", "slow", 4.0]]))
-    begun = store.key("begun", job.job_id)
+    begun = store.key("begun", job.id)
     wait_until(lambda: store._client.hlen(begun) == 1, 20)
     (node,) = depot.coordinator.nodes()
     (note,) = store._client.hvals(begun)
     assert note.decode().split(" ", 2)[2] == node.name
-    assert any(f"was begun on node {node.name}" in said for said in depot.coordinator.why(job.job_id))
-    assert depot.coordinator.wait(job.job_id, 30).state == "succeeded"
+    assert any(f"was begun on node {node.name}" in said for said in depot.coordinator.why(job.id))
+    assert depot.coordinator.wait(job.id, 30).state == "succeeded"
     assert not store._client.exists(begun)
 
 
@@ -61,8 +61,8 @@ def test_a_jobs_result_is_what_came_of_its_handles(fleet: Fleet, depot: Any) -> 
         "empty": [],
         "nones": [None, None],
     }
-    jobs = {kind: depot.coordinator.submit(kind, depot.odd.s(kind)).job_id for kind in wanted}
-    jobs["some"] = depot.coordinator.submit("some", depot.spread.s("some", [["work", "a"], None])).job_id
+    jobs = {kind: depot.coordinator.submit(kind, depot.odd.s(kind)).id for kind in wanted}
+    jobs["some"] = depot.coordinator.submit("some", depot.spread.s("some", [["work", "a"], None])).id
     found = {kind: depot.coordinator.wait(job_id, 30) for kind, job_id in jobs.items()}
     assert {kind: (job.state, job.result) for kind, job in found.items()} == {
         kind: ("succeeded", result) for kind, result in {**wanted, "some": ["a", None]}.items()
@@ -72,7 +72,7 @@ def test_a_jobs_result_is_what_came_of_its_handles(fleet: Fleet, depot: Any) -> 
 
 @pytest.mark.parametrize("kind", ["slow", "slow chain", "slow chord"])
 def test_the_end_of_the_last_sub_task_is_told_at_once(fleet: Fleet, depot: Any, kind: str) -> None:
-    job = depot.coordinator.wait(depot.coordinator.submit("k", depot.odd.s(kind)).job_id, 30)
+    job = depot.coordinator.wait(depot.coordinator.submit("k", depot.odd.s(kind)).id, 30)
     assert (job.state, job.result) == ("succeeded", ["last"])
     (end,) = fleet.stamps("last", "end")
     assert job.ended.timestamp() - end.at / 1e6 < 2, "the slow look comes each 10 s"
@@ -92,7 +92,7 @@ def test_the_end_of_the_last_sub_task_is_told_at_once(fleet: Fleet, depot: Any, 
 )
 def test_what_cannot_be_waited_for_is_refused_and_not_tried_again(depot: Any, kind: str, text: str) -> None:
     job = depot.coordinator.submit("k", depot.odd.s(kind), max_attempts=3, retry_delay=0)
-    found = depot.coordinator.wait(job.job_id, 20)
+    found = depot.coordinator.wait(job.id, 20)
     assert (found.state, found.attempt, found.error["type"]) == ("failed", 1, "NoRetry")
     assert text in found.error["message"]
 
@@ -100,8 +100,8 @@ def test_what_cannot_be_waited_for_is_refused_and_not_tried_again(depot: Any, ki
 def test_a_sub_result_that_is_a_job_of_another_lane_is_waited_for(fleet: Fleet, depot: Any) -> None:
     parent = depot.coordinator.submit("k", depot.sub_job.s("other", "child"))
     after = depot.coordinator.submit("k", depot.work.s("after"))
-    assert depot.coordinator.wait(after.job_id, 20).state == "succeeded"
-    assert depot.coordinator.job(parent.job_id).result == ["child"]
+    assert depot.coordinator.wait(after.id, 20).state == "succeeded"
+    assert depot.coordinator.job(parent.id).result == ["child"]
     assert fleet.stamps("child", "end")[0].at < fleet.stamps("after", "begin")[0].at
 
 
@@ -116,13 +116,13 @@ def test_a_sub_job_that_ended_is_kept_while_its_parent_waits_for_another_one(fle
     fleet.go("slow")
     wait_until(lambda: store._client.pttl(store.key("job", "quick")) > 3_000_000, 8)
     fleet.go("last")
-    assert depot.coordinator.wait(parent.job_id, 20).result == [*names, None], "one that was skipped is None"
+    assert depot.coordinator.wait(parent.id, 20).result == [*names, None], "one that was skipped is None"
     depot.coordinator.resume("busy")
 
 
 def test_a_sub_result_that_waits_in_a_lane_which_its_parent_holds_is_refused(fleet: Fleet, depot: Any) -> None:
     parent = depot.coordinator.submit(["a", "b"], depot.sub_job.s("b", "child"), max_attempts=3)
-    found = depot.coordinator.wait(parent.job_id, 20)
+    found = depot.coordinator.wait(parent.id, 20)
     assert (found.state, found.attempt, found.error["type"]) == ("failed", 1, "WouldDeadlock")
     fleet.begun("child")
 
@@ -132,7 +132,7 @@ def test_a_sub_result_that_melted_into_a_job_of_that_lane_is_refused_too(fleet: 
     parent = depot.coordinator.submit("k", depot.sub_job.s("k", "same", "defer"))
     depot.coordinator.submit("k", depot.work.s("same"), when_busy="defer")
     fleet.go("first")
-    assert depot.coordinator.wait(parent.job_id, 20).error["type"] == "WouldDeadlock"
+    assert depot.coordinator.wait(parent.id, 20).error["type"] == "WouldDeadlock"
     fleet.begun("same")
     assert depot.coordinator.counts()["created"] == 3
 
@@ -143,7 +143,7 @@ def test_past_its_time_limit_the_sub_tasks_are_revoked_and_there_is_no_further_a
     parts = [["held", "child"], ["work", "quick"]]
     job = depot.coordinator.submit("k", depot.spread.s("parent", parts), time_limit=0.7, max_attempts=3)
     fleet.begun("child")
-    found = depot.coordinator.wait(job.job_id, 20)
+    found = depot.coordinator.wait(job.id, 20)
     assert (found.state, found.attempt, found.error["type"]) == ("failed", 1, "TimedOut")
     assert "1 of 2" in found.error["message"]
     assert_stopped(fleet, depot, "child")
@@ -155,13 +155,13 @@ def test_the_sub_tasks_of_a_parked_job_that_ends_are_stopped(fleet: Fleet, depot
     job = depot.coordinator.submit("k", depot.spread.s("parent", [["held", "child"]]), max_lifetime=lifetime)
     after = depot.coordinator.submit("k", depot.work.s("after"))
     fleet.begun("child")
-    wait_until(lambda: depot.coordinator.job(job.job_id).state == "parked")
+    wait_until(lambda: depot.coordinator.job(job.id).state == "parked")
     if how == "cancel":
-        assert depot.coordinator.cancel(job.job_id, why="enough") == "cancelled"
+        assert depot.coordinator.cancel(job.id, why="enough") == "cancelled"
     elif how == "release":
-        assert depot.coordinator.release("k", why="enough") == job.job_id
-    assert depot.coordinator.wait(job.job_id, 20).state == ("expired" if how == "expire" else "cancelled")
-    assert depot.coordinator.wait(after.job_id, 20).state == "succeeded"
+        assert depot.coordinator.release("k", why="enough") == job.id
+    assert depot.coordinator.wait(job.id, 20).state == ("expired" if how == "expire" else "cancelled")
+    assert depot.coordinator.wait(after.id, 20).state == "succeeded"
     assert_stopped(fleet, depot, "child")
 
 
@@ -169,10 +169,10 @@ def test_the_sub_jobs_of_a_parked_job_that_is_cancelled_are_cancelled(fleet: Fle
     depot.coordinator.submit("busy", depot.held.s("busy"))
     fleet.begun("busy")
     job = depot.coordinator.submit("k", depot.sub_job.s("busy", "child"))
-    wait_until(lambda: depot.coordinator.job(job.job_id).state == "parked")
+    wait_until(lambda: depot.coordinator.job(job.id).state == "parked")
     child = depot.coordinator.lane("busy").jobs[1]
-    depot.coordinator.cancel(job.job_id)
-    assert depot.coordinator.wait(child, 10).error["message"].startswith(f"sub-result of job {job.job_id}")
+    depot.coordinator.cancel(job.id)
+    assert depot.coordinator.wait(child, 10).error["message"].startswith(f"sub-result of job {job.id}")
     fleet.go("busy")
 
 
@@ -181,5 +181,5 @@ def assert_stopped(fleet: Fleet, depot: Any, name: str) -> None:
     wait_until(lambda: "Terminating" in fleet.logs() or "terminated" in fleet.logs(), 10, fleet.logs)
     fleet.go(name)
     last = depot.coordinator.submit("last", depot.work.s("last"))
-    assert depot.coordinator.wait(last.job_id, 20).state == "succeeded"
+    assert depot.coordinator.wait(last.id, 20).state == "succeeded"
     assert fleet.stamps(name, "end") == []

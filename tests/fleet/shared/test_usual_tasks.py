@@ -28,13 +28,13 @@ def usual(fleet: Fleet) -> Any:
 
 def test_the_request_of_a_job_is_no_eager_one(fleet: Fleet, usual: Any) -> None:
     job = fleet.coordinator.submit("k", usual.seen.s())
-    assert fleet.coordinator.wait(job.job_id, 30).result == [False, False, 0]
+    assert fleet.coordinator.wait(job.id, 30).result == [False, False, 0]
 
 
 def test_a_result_that_a_task_has_stored_itself_stays(fleet: Fleet, usual: Any) -> None:
     made = fleet.coordinator.submit("k", usual.tells_itself.s())
-    assert fleet.coordinator.wait(made.job_id, 30).state == "succeeded"
-    result = AsyncResult(made.job_id, app=fleet.shop.app)
+    assert fleet.coordinator.wait(made.id, 30).state == "succeeded"
+    result = AsyncResult(made.id, app=fleet.shop.app)
     assert (result.state, str(result.result)) == ("FAILURE", "its own")
 
 
@@ -42,16 +42,16 @@ def test_a_task_that_replaces_a_job_keeps_its_lane_and_gives_it_its_result(fleet
     wanted = {"task": 3, "chain": 13, "group": [3, 7], "chord": 10, "twice": 3}
     submit, wait = fleet.coordinator.submit, fleet.coordinator.wait
     jobs = {kind: submit(kind, usual.replaces.s(kind), job_id=kind) for kind in wanted}
-    ended = {kind: wait(job.job_id, 30) for kind, job in jobs.items()}
+    ended = {kind: wait(job.id, 30) for kind, job in jobs.items()}
     assert {kind: (job.state, job.result) for kind, job in ended.items()} == {
         kind: ("succeeded", result) for kind, result in wanted.items()
     }
     step = submit("chain", chain(fleet.shop.add.s(1, 2), usual.replaces.si("before", 5), fleet.shop.add.s(1000)))
-    assert wait(step.job_id, 30).result == 1105
+    assert wait(step.id, 30).result == 1105
     first = submit("k", usual.replaces.s("fails"))
     after = submit("k", fleet.shop.work.s("after"))
-    assert wait(after.job_id, 30).state == "succeeded"
-    failed = fleet.coordinator.job(first.job_id)
+    assert wait(after.id, 30).state == "succeeded"
+    failed = fleet.coordinator.job(first.id)
     assert (failed.state, cause(failed)) == ("failed", "ValueError")
     assert marks(fleet, "replaced", "after") == ["replaced begin", "after begin", "after end"]
 
@@ -61,7 +61,7 @@ def test_a_replacement_that_stores_no_result_and_a_retry_that_raises_nothing_are
 ) -> None:
     silent = fleet.coordinator.submit("a", usual.replaces.s("silent"))
     going_on = fleet.coordinator.submit("b", usual.goes_on.s("once"))
-    found = [fleet.coordinator.wait(job.job_id, 30) for job in (silent, going_on)]
+    found = [fleet.coordinator.wait(job.id, 30) for job in (silent, going_on)]
     assert [(job.state, cause(job)) for job in found] == [("failed", "NoRetry")] * 2
     assert [(job.error or {})["message"].partition(": ")[2] for job in found] == [
         "its end could not be waited for",
@@ -73,11 +73,11 @@ def test_a_replacement_that_stores_no_result_and_a_retry_that_raises_nothing_are
 def test_a_limit_from_the_annotations_of_the_app_ends_a_job(fleet: Fleet, usual: Any) -> None:
     first = fleet.coordinator.submit("k", usual.hurried.s("hurried"))
     after = fleet.coordinator.submit("k", usual.hurried.s("unhurried").set(time_limit=50))
-    found = fleet.coordinator.wait(first.job_id, 30)
+    found = fleet.coordinator.wait(first.id, 30)
     assert (found.state, cause(found)) == ("failed", "TimedOut")
     fleet.begun("unhurried")
-    fleet.coordinator.cancel(after.job_id, why="enough")
-    assert fleet.coordinator.wait(after.job_id, 30).state == "cancelled"
+    fleet.coordinator.cancel(after.id, why="enough")
+    assert fleet.coordinator.wait(after.id, 30).state == "cancelled"
 
 
 def test_the_remote_control_says_that_limits_change_nothing_for_jobs(fleet: Fleet, usual: Any) -> None:
@@ -101,7 +101,7 @@ def test_a_submission_gives_the_result_and_raises_the_tasks_own_error(fleet: Fle
     with pytest.raises(WaitTimeout):
         odd.get(0)
     assert odd.result is None
-    fleet.coordinator.cancel(odd.job_id, why="enough")
+    fleet.coordinator.cancel(odd.id, why="enough")
     with pytest.raises(JobFailed, match="is cancelled: enough"):
         odd.get(30)
 
@@ -120,4 +120,4 @@ def test_a_plain_client_learns_from_a_worker_where_its_tasks_go(fleet: Fleet, us
 
 def test_a_soft_limit_holds_where_the_body_uses_the_timer_of_its_process(fleet: Fleet, usual: Any) -> None:
     job = fleet.coordinator.submit("k", usual.alarmed.s().set(soft_time_limit=0.5))
-    assert fleet.coordinator.wait(job.job_id, 30).result == "soft limit seen"
+    assert fleet.coordinator.wait(job.id, 30).result == "soft limit seen"

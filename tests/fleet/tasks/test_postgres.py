@@ -43,7 +43,7 @@ def test_nodes_of_two_hosts_and_a_beat_harvest_into_one_catalog(
         assert {row["pid"] for row in rows} == member.pids
         assert "doi:10.5/000007" in told(service.call("catalog", A))
         member.remove("doi:10.5/000007")
-        job_id = service.shell(f"from tasks.sync import synchronize; print(synchronize({A!r}, complete=True).job_id)")
+        job_id = service.shell(f"from tasks.sync import synchronize; print(synchronize({A!r}, complete=True).id)")
         assert service.ended(job_id).result["gone"] == 1
         assert "doi:10.5/000007" not in told(service.call("catalog", A))
         [row] = loaded(service.call("catalog", A, "--gone", "--json"))

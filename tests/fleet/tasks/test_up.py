@@ -135,7 +135,7 @@ def test_what_hangs_does_not_stay_behind(tmp_path: Path) -> None:
 def test_a_node_that_dies_and_a_redis_that_dies_are_started_again_with_all_jobs(tmp_path: Path) -> None:
     with up(tmp_path, "--no-flower") as command, client(tmp_path) as coordinator:
         task = {"task": "tasks.nobody.knows", "args": [], "kwargs": {}, "options": {}}
-        job_id = coordinator.submit("a key", task, if_unknown="wait").job_id
+        job_id = coordinator.submit("a key", task, if_unknown="wait").id
         before = {node.name: node.since for node in coordinator.nodes()}
         command.member("redis-server").kill()
         command.member("cn1@").kill()

@@ -195,7 +195,7 @@ def held_jobs(*names: str) -> list[Submission]:
 def sub_jobs(keys: list[str], number: int) -> list[AsyncResult]:
     """A job on each key, which is called by `number` and its place; that on the key "bad" fails."""
     tasks = [fail.s(key) if key == "bad" else step.s([], f"{number}{place}") for place, key in enumerate(keys)]
-    return [app.AsyncResult(coordinator.submit(*job).job_id) for job in zip(keys, tasks, strict=True)]
+    return [app.AsyncResult(coordinator.submit(*job).id) for job in zip(keys, tasks, strict=True)]
 
 
 @app.task

@@ -28,7 +28,7 @@ MUTANTS = [
     Mutant("settle.leave", "a job that is over is still due, or held", "states.leave"),
     Mutant("settle.finish", "a success whose result is owed keeps too little", "not owed", "true"),
     Mutant(
-        "runner.conclude", "a runner whose job succeeded is not known any more when it asks again", "job.token == retention"
+        "runner.conclude", "a runner whose job succeeded is not known any more when it asks again", "retention.trace_of"
     ),
     Mutant("settle.conclude", "a lost sub-result counts as no loss", "'lost'"),
     Mutant("parked.children_lost", "a sub-task of a living worker is lost", "gone or", "true or"),

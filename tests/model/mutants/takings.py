@@ -75,9 +75,7 @@ SELDOM = [
     Mutant("runner.job_lose", "a loss that is told late hits the next taking", " or job.token ~= token", ""),
     Mutant("runner.lease_renew", "a lease is renewed with an old token", " and job.token == token", ""),
     Mutant("runner.renew", "a job that runs on is given to another", "ready.drop"),
-    Mutant(
-        "runner.renew", "a job runs on past its lifetime", "since + record.max_lifetime(job) < c.now", "false"
-    ),
+    Mutant("runner.renew", "a job runs on past its lifetime", "since + record.max_lifetime(job) < c.now", "false"),
     Mutant("runner.renew", "a cancelled job ends as expired", "not job.stop and ", ""),
     Mutant("runner.lease_renew", "a runner that was stopped brings its job back", " and job.condemned ~= token", ""),
 ]
