@@ -22,6 +22,8 @@ CoordinatorError
 
 from __future__ import annotations
 
+from billiard.exceptions import TimeLimitExceeded
+
 
 class CoordinatorError(Exception):
     """The root: catch this to catch every error of this library."""
@@ -179,5 +181,5 @@ class JobFailed(CoordinatorError):
         return f"job {self.job_id} is {self.state}{f': {self.why}' if self.why else ''}"
 
 
-class TimedOut(CoordinatorError, TimeoutError):
-    """The recorded error of a job when an attempt exceeds its `time_limit`. Celery replaces its process."""
+class TimedOut(CoordinatorError, TimeoutError, TimeLimitExceeded):
+    """The recorded error of a job when an attempt exceeds its `time_limit`; Celery's own TimeLimitExceeded, too."""
