@@ -48,8 +48,8 @@ class Outcome:
 
     `kind`: succeeded, parked (until the sub-results in `detail` end), replaced (by the steps in `detail`), raised
     (tried again while attempts are left; `most`: the task's own bound on them), conflict, or failed.
-    `children`: what the body published. `ignored`: the body raised `Ignore`, and may have stored a result itself, which
-    stays.
+    `children`: what the body published. `ignored`: the body raised `Ignore`: nothing follows on it, and a result that it
+    may have stored itself stays.
     """
 
     kind: str
@@ -109,7 +109,7 @@ class Tracers:
         if isinstance(info.retval, GoesOn):
             return self._going_on(claim, info.retval.signature, runtime, retry_delay)
         if info.state == states.IGNORED:
-            return Outcome("succeeded", "null", runtime=runtime, ignored=True)
+            return Outcome("succeeded", "null", runtime=runtime, ignored=not claim.undoing)
         return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
 
     def _going_on(self, claim: Claim, signature: Signature, runtime: float, retry_delay: float) -> Outcome:

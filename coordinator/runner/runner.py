@@ -198,7 +198,7 @@ class Runner:
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
         melts = shared or claim.tell == TELL_MELTED
-        spec: Spec = {**claim.spec, "ignore_result": True} if outcome.ignored else claim.spec
+        spec: Spec = {"ignore_result": True} if outcome.ignored else claim.spec
         end = JobEnd(job, spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
@@ -239,7 +239,7 @@ def chain_end(claim: Claim, outcome: Outcome) -> tuple[str, str, tuple[Arg, Arg,
     """Kind and detail of the outcome for job_finish, and class, task and time limit of the next step."""
     if outcome.kind == "replaced":
         return "replaced", outcome.detail, chain.advance(loads(outcome.detail)[0])
-    if outcome.kind == "succeeded" and (step := claim.following) is not None:
+    if outcome.kind == "succeeded" and (step := claim.following) is not None and not outcome.ignored:
         return chain.end_of(claim.spec["rollback"] if claim.undoing else claim.spec, step, outcome.detail)
     return outcome.kind, outcome.detail, ("", "", "")
 
