@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from celery import Celery, signals
+from celery import Celery, signals, states
 from celery.app.task import Task
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import loads
@@ -44,7 +44,7 @@ from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
 from coordinator.runner.claim import Claim, claim_of
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.own_lane import check_lanes
-from coordinator.runner.results import JobEnd, is_tracked, recorded_error
+from coordinator.runner.results import JobEnd, is_tracked, recorded_error, store_state
 from coordinator.runner.subresults import check_stored
 from coordinator.runner.task_events import TaskEvents
 from coordinator.store.client import Store
@@ -136,7 +136,7 @@ class Runner:
     def _attempt(self, claim: Claim) -> Outcome:
         self._events.started(claim)
         if self._is_tracked(claim):
-            self._outbox.began(claim.id, claim.task, self.node)
+            store_state(self.app, claim, self.node, states.STARTED, {"hostname": self.node, "pid": os.getpid()})
         job = CurrentJob(
             claim.id, claim.keys, claim.token, claim.fence, claim.nth, self.lanes, undoing_of(claim),
             ttl=self.store.settings.lock_ttl,
