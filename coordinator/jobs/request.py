@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from kombu.utils.json import dumps
@@ -108,9 +109,9 @@ class Requests:
         own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
         spec = _spec(plan.spec, own, options)
-        alike = dumps(_alike(spec)) if call and when_busy == "defer" else ""
-        if call and call.message:
-            spec["message"] = call.message
+        alike = dumps(_alike(spec) if call else spec) if when_busy == "defer" else ""
+        if message := call.message if call else _shown(own):
+            spec["message"] = message
         text = encode(signature["task"], spec, self._most)
         first = plan.first
         limits = self._limits(first.limit, options)
@@ -118,7 +119,7 @@ class Requests:
         if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
-            same = (first.kind, first.task, alike or text, *sorted(unite), *lanes)
+            same = (first.kind, first.task, alike, *sorted(unite), *lanes)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
             fields += ["unite", bounded(f"{signature['task']}: merge_args has", dumps(unite), self._most)]
@@ -186,6 +187,24 @@ def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
 def _alike(spec: Spec) -> Spec:
     """The part of a spec that makes two calls equal. Where the result goes does not count."""
     return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
+
+
+def _shown(own: SignatureOptions) -> Message:
+    """The options of a signature that `self.request` shows."""
+    shown: Message = {}
+    if "eta" in own or "countdown" in own:
+        shown["eta"] = _iso(own.get("eta") or own["countdown"])
+    if "expires" in own:
+        shown["expires"] = _iso(own["expires"])
+    if own.get("priority"):
+        shown["priority"] = own["priority"]
+    return shown
+
+
+def _iso(when: float | datetime | str) -> str:
+    if isinstance(when, int | float):
+        when = datetime.now(UTC) + timedelta(seconds=when)
+    return when.isoformat() if isinstance(when, datetime) else when
 
 
 def _when(options: SubmitOptions, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:

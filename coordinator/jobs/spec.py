@@ -75,10 +75,11 @@ class Policy(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """The place of a keyed task's call in a canvas, as its message would have carried it. A usual value is left out.
+    """What a message would have carried of a call: its place in a canvas, and what `self.request` shows. A usual value is
+    left out.
 
     `retries`: the number before the call was submitted. `stamps`: the headers that `stamped_headers` names. `child_of`:
-    the job that waits for the end of the call, or of the task that published it.
+    the job that waits for the end of the call, or of the task that published it. `priority`: as the caller named it.
     """
 
     chain: list[Signature]
@@ -94,6 +95,11 @@ class Message(TypedDict, total=False):
     replaced_task_nesting: int
     retries: int
     child_of: str
+    eta: str
+    expires: str
+    priority: int
+    argsrepr: str
+    kwargsrepr: str
 
 
 class Spec(StepSpec, total=False):

@@ -42,6 +42,9 @@ _ASYNC = (
 )
 
 
+_HIDDEN = {"chain", "chord", "child_of", "priority"}
+
+
 @dataclass(slots=True)  # not frozen, which is slower: each attempt creates one
 class Outcome:
     """How an attempt ended; `detail` is JSON.
@@ -163,7 +166,8 @@ class Tracers:
         return {
             **(claim.laid.get("headers") or {}),
             "root_id": claim.id,
-            **{name: value for name, value in message.items() if name not in ("chain", "chord", "child_of")},
+            "stamps": {},
+            **{name: value for name, value in message.items() if name not in _HIDDEN},
             "id": claim.id,
             "task": claim.task,
             "lang": "py",
@@ -174,15 +178,26 @@ class Tracers:
             "hostname": self._hostname,
             "correlation_id": claim.id,
             "headers": claim.laid.get("headers") or {},  # with None, Celery would look for them among all these
+            "coordinator_shown": self._shown(claim, message),
             "shadow": claim.laid.get("shadow"),
             "timelimit": (claim.time_limit, claim.laid.get("soft")),
             "delivery_info": {
                 "exchange": "",
                 "routing_key": claim.queue,
-                "priority": 0,
+                "priority": message.get("priority", 0),
                 "redelivered": claim.losses > 0,
             },
         }
+
+    def _shown(self, claim: Claim, message: Message) -> dict[str, object]:
+        """The part of the request that only the body sees: for the tracer, it would say what to store and publish."""
+        shown: dict[str, object] = {"headers": claim.laid.get("headers"), "ignore_result": False}
+        if not claim.undoing:
+            spec = claim.spec
+            shown["ignore_result"] = is_ignored(self._app, claim.task, spec)
+            shown |= {"callbacks": spec.get("link"), "errbacks": spec.get("link_error")}
+            shown |= {name: message[name] for name in ("chain", "chord") if name in message}
+        return shown
 
 
 def is_signalled() -> bool:
