@@ -53,7 +53,9 @@ _WithClass = TypedDict("_WithClass", {"class": str}, total=False)
 
 
 class StepSpec(_WithClass, total=False):
-    """A step in the record: a task and its arguments, or a `canvas` to publish. `limit`: ms; `soft`: seconds."""
+    """A step in the record: a task and its arguments, or a `canvas` to publish. `limit`: ms; `soft`: seconds. `again`:
+    the retry by which it replaces the step before.
+    """
 
     task: str
     args: list[object]
@@ -64,6 +66,19 @@ class StepSpec(_WithClass, total=False):
     soft: float
     canvas: Signature
     limit: int
+    again: Again
+
+
+class Again(TypedDict):
+    """A `self.retry` by another call: it begins after `tries` tries, `delay` seconds after `error`.
+
+    `most`: the task's own bound on tries.
+    """
+
+    tries: int
+    delay: float
+    most: int | None
+    error: Cause
 
 
 class Policy(TypedDict):
@@ -75,11 +90,11 @@ class Policy(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """What a message would have carried of a call: its place in a canvas, and what `self.request` shows. A usual value is
-    left out.
+    """What a message would have carried of a call: its place in a canvas, and more that `self.request` shows.
 
-    `retries`: the number before the call was submitted. `stamps`: the headers that `stamped_headers` names. `child_of`:
-    the job that waits for the end of the call, or of the task that published it. `priority`: as the caller named it.
+    A usual value is left out. `retries`: the number before the call was submitted. `stamps`: the headers that
+    `stamped_headers` names. `child_of`: the job that waits for the end of the call, or of the task that published it.
+    `priority`: as the caller named it.
     """
 
     chain: list[Signature]

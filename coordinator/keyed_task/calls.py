@@ -176,7 +176,9 @@ class KeyedTasks:
         def result(task_id: str) -> AsyncResult:
             return result_class(producer.result_id(task_id))
 
-        producer.reprs = cast(Message, {name: options[name] for name in ("argsrepr", "kwargsrepr") if options.get(name)})
+        producer.reprs = cast(
+            Message, {name: options[name] for name in ("argsrepr", "kwargsrepr") if options.get(name)}
+        )
         with producer:
             return send(name, **options, producer=producer, result_cls=result)
 

@@ -29,6 +29,8 @@ from coordinator.jobs.current import CurrentJob, working
 from coordinator.runner.own_lane import WAY_OUT, lanes_in
 from coordinator.runner.subresults import handles_in
 
+_ALONE = dict.fromkeys(("chain", "chord", "callbacks", "errbacks"))
+
 
 class GoesOn(Ignore):
     """Raised through a task that is replaced by further steps of its job."""
@@ -47,7 +49,7 @@ class Replaced(Ignore):
 
 
 def adopt(task: Task) -> None:
-    """Make `self.request`, `self.retry` and `self.replace` of this task work in jobs. Outside jobs they do what they did before.
+    """Make `self.request`, `self.retry` and `self.replace` of this task work in jobs, and only there.
 
     Adopting a task again changes nothing.
     """
@@ -59,19 +61,14 @@ def adopt(task: Task) -> None:
     def run(*args: object, **kwargs: object) -> object:
         if not _is_job(task):
             return usual_run(*args, **kwargs)
-        request = task.request
-        with _with(request, request.coordinator_shown):
+        with _with(task.request, task.request.coordinator_shown):
             return usual_run(*args, **kwargs)
 
     def retry(*args: object, **kwargs: object) -> Retry:
-        request = task.request
         if not _is_job(task):
             return usual_retry(*args, **kwargs)
-        before, request.is_eager = request.is_eager, True
-        try:
+        with _with(task.request, {"is_eager": True}):
             usual_retry(*args, **kwargs)
-        finally:
-            request.is_eager = before
         raise NoRetry(f"{task.name}: self.retry(throw=False); a job is tried again only where its task raises")
 
     def replace(sig: Signature) -> object:
@@ -80,9 +77,9 @@ def adopt(task: Task) -> None:
         job = working.get()
         if job and _is_steps(task, sig, job):
             raise GoesOn(sig)
-        request, handle = task.request, task.AsyncResult(str(uuid.uuid4()))
+        handle = task.AsyncResult(str(uuid.uuid4()))
         handles_in(handle)  # raises NoRetry if there is no backend to tell the end
-        with _with(request, {"id": handle.id, **dict.fromkeys(("chain", "chord", "callbacks", "errbacks"))}):
+        with _with(task.request, {"id": handle.id, **_ALONE}):
             try:
                 return usual_replace(sig)
             except Ignore:

@@ -16,7 +16,7 @@ from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.result import AsyncResult
 
 from coordinator.jobs.record import Job, callers
-from coordinator.jobs.spec import Spec
+from coordinator.jobs.spec import Cause, Spec
 from coordinator.runner.canvas import Caller, ended, go_on, has_results, raisable, request_of
 from coordinator.runner.claim import Claim
 from coordinator.store.client import Store
@@ -86,12 +86,6 @@ def _request(end: JobEnd, caller: Caller, kept: bool, children: Sequence[AsyncRe
 
 def _own(end: JobEnd) -> Caller:
     return Caller(end.job.id, end.job.task, end.spec)
-
-
-def is_tracked(app: Celery, task: str) -> bool:
-    """True if the backend gets STARTED for this task: `task_track_started`, and its results are kept."""
-    known = app.tasks.get(task)
-    return bool(known is not None and known.track_started and has_results(app) and not known.ignore_result)
 
 
 def store_state(app: Celery, claim: Claim, node: str, state: str, result: object, trace: str | None = None) -> None:
@@ -173,10 +167,12 @@ def melted_into(store: Store, end: JobEnd) -> JobEnd:
 
 
 def recorded_error(app: Celery, job: Job) -> BaseException | None:
-    """Rebuild the exception of a record, as Celery's backends do from a stored result."""
-    if job.error is None:
-        return None
-    error = job.error
+    """Rebuild the exception of a record."""
+    return None if job.error is None else raisable(rebuilt(app, job.error), job)
+
+
+def rebuilt(app: Celery, error: Cause) -> BaseException:
+    """Rebuild an exception, as Celery's backends do from a stored result."""
     kept = {
         "exc_type": error.get("type", "Exception"),
         "exc_module": error.get("module"),
@@ -186,4 +182,4 @@ def recorded_error(app: Celery, job: Job) -> BaseException | None:
         exception = app.backend.exception_to_python(kept)
     except Exception:
         exception = None
-    return raisable(exception, job) if isinstance(exception, BaseException) else RuntimeError(str(error.get("message")))
+    return exception if isinstance(exception, BaseException) else RuntimeError(str(error.get("message")))

@@ -41,10 +41,11 @@ from coordinator.jobs.states import State
 from coordinator.lanes.client import Lanes
 from coordinator.locks.leases import would_deadlock
 from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
+from coordinator.runner.canvas import has_results
 from coordinator.runner.claim import Claim, claim_of
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.own_lane import check_lanes
-from coordinator.runner.results import JobEnd, is_tracked, recorded_error, store_state
+from coordinator.runner.results import JobEnd, is_ignored, recorded_error, store_state
 from coordinator.runner.subresults import check_stored
 from coordinator.runner.task_events import TaskEvents
 from coordinator.store.client import Store
@@ -81,7 +82,6 @@ class Tools:
         self.tracers = Tracers(app, place.node)
         self.events = TaskEvents(app, place.node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
-        self.tracked: dict[str, bool] = {}  # task: the backend gets STARTED for it
 
     def flush(self) -> None:
         """Wait a moment for what is still to be sent, before the process ends."""
@@ -149,6 +149,8 @@ class Runner:
         finally:
             self._pen.end()
             working.reset(mark)
+        if outcome.retry and self._is_kept(claim):
+            store_state(self.app, claim, self.node, states.RETRY, outcome.error, outcome.traceback)
         if outcome.kind == "succeeded":
             self._times.note(claim.task, outcome.runtime)
         if outcome.kind == "parked":
@@ -162,10 +164,12 @@ class Runner:
 
     def _is_tracked(self, claim: Claim) -> bool:
         """True if the backend gets STARTED for this claim."""
-        tracked = self._tools.tracked
-        if claim.task not in tracked:
-            tracked[claim.task] = is_tracked(self.app, claim.task)
-        return tracked[claim.task] and not claim.undoing and "ignore_result" not in claim.spec
+        known = self.app.tasks.get(claim.task)
+        return known is not None and known.track_started and self._is_kept(claim)
+
+    def _is_kept(self, claim: Claim) -> bool:
+        """True if the backend gets the states of this claim."""
+        return has_results(self.app) and not claim.undoing and not is_ignored(self.app, claim.task, claim.spec)
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
         """Record how the attempt ended, and claim the next job with this token; '' claims none."""
