@@ -153,8 +153,13 @@ class Coordinator(OnCommit):
         """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
         from coordinator.runner.results import recorded_error
 
-        own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
-        return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
+        error = job.error or {}
+        own = recorded_error(self.app, job) if self.app else None
+        if own is not None and "module" in error:
+            return own
+        failed = JobFailed(job.id, job.state, error.get("message", ""))
+        failed.__cause__ = own and own.__cause__
+        return failed
 
     def why(self, job_id: str) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""

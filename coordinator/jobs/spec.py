@@ -148,12 +148,14 @@ class Part(TypedDict, total=False):
 class Cause(TypedDict, total=False):
     """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when.
 
-    `parts`: the sub-results of an attempt that was parked, as far as they fit into `max_payload`.
+    `args`: of the exception, where they are more than its text. `parts`: the sub-results of an attempt that was parked,
+    as far as they fit into `max_payload`.
     """
 
     type: str
     module: str
     message: str
+    args: list[object]
     traceback: str
     by: str
     at: int

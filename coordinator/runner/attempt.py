@@ -35,6 +35,7 @@ from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
 from coordinator.runner.results import is_ignored, rebuilt
+from coordinator.runner.verdict import described
 
 logger = logging.getLogger(__name__)
 
@@ -259,7 +260,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
     again, cause = _retry(error)
     delay = delay_of(claim.spec, claim.tries, retry_delay) if again is None else again
     frames = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
-    detail = {"type": type(cause).__name__, "module": type(cause).__module__, "message": _text(cause)}
+    detail = described(cause, _text(cause))
     kind, most = "raised", None
     if isinstance(error, NoRetry):
         kind = "failed"
@@ -267,7 +268,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
-    text, retry = dumps(detail | {"traceback": frames}), isinstance(error, Retry)
+    text, retry = dumps({**detail, "traceback": frames}), isinstance(error, Retry)
     return Outcome(kind, text, None, cause, frames, delay, runtime, most, retry=retry)
 
 

@@ -176,10 +176,15 @@ def rebuilt(app: Celery, error: Cause) -> BaseException:
     kept = {
         "exc_type": error.get("type", "Exception"),
         "exc_module": error.get("module"),
-        "exc_message": [error.get("message")],
+        "exc_message": error.get("args") or [error.get("message")],
     }
     try:
-        exception = app.backend.exception_to_python(kept)
+        exception: BaseException | None = app.backend.exception_to_python(kept)
     except Exception:
         exception = None
-    return exception if isinstance(exception, BaseException) else RuntimeError(str(error.get("message")))
+    if not isinstance(exception, BaseException):
+        exception = RuntimeError(str(error.get("message")))
+    if error.get("type") == "SubResultFailed":
+        parts = [part["error"] for part in error.get("parts", ()) if "error" in part]
+        exception.__cause__ = rebuilt(app, parts[0]) if parts else None
+    return exception
