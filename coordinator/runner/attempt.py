@@ -22,7 +22,7 @@ from typing import cast
 from billiard.common import _should_have_exited
 from celery import Celery, states
 from celery.app import trace
-from celery.exceptions import Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import dumps, loads
@@ -264,7 +264,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
     kind, most = "raised", None
     if isinstance(error, NoRetry):
         kind = "failed"
-    elif _is_conflict(cause, claim.spec.get("retry_on", ())):
+    elif _is_conflict(cause, claim.spec.get("retry_on", ())) or (isinstance(cause, Reject) and cause.requeue):
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
