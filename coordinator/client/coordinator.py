@@ -136,7 +136,12 @@ class Coordinator(OnCommit):
             from coordinator.keyed_task.calls import own_keys
 
             keys, options = own_keys(self._keyed_tasks, signature, options)
-        return self._requests.make(keys, signature, options)
+        if self.app is None or self._is_eager or self._is_inline:
+            return self._requests.make(keys, signature, options)
+        from coordinator.keyed_task.published import published
+
+        signature, message = published(self.app, signature, options.get("job_id"))
+        return self._requests.make(keys, signature, options, None, message)
 
     def job(self, job_id: str) -> Job:
         """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""

@@ -98,6 +98,7 @@ class Requests:
         unchecked: Mapping[str, object],
         options: SubmitOptions,
         call: Call | None = None,
+        stamps: Message | None = None,
     ) -> JobRequest:
         """Check a submit, and make its record. Raises InvalidJob, which names the fault."""
         check_options(options)
@@ -110,7 +111,7 @@ class Requests:
         unite = _unite(options, plan.spec)
         spec = _spec(plan.spec, own, options)
         alike = dumps(_alike(spec) if call else spec) if when_busy == "defer" else ""
-        if message := call.message if call else _shown(own):
+        if message := call.message if call else _shown(own, stamps):
             spec["message"] = message
         text = encode(signature["task"], spec, self._most)
         first = plan.first
@@ -189,9 +190,9 @@ def _alike(spec: Spec) -> Spec:
     return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
 
 
-def _shown(own: SignatureOptions) -> Message:
+def _shown(own: SignatureOptions, stamps: Message | None) -> Message:
     """The options of a signature that `self.request` shows."""
-    shown: Message = {}
+    shown: Message = {**(stamps or {})}
     if "eta" in own or "countdown" in own:
         shown["eta"] = _iso(own.get("eta") or own["countdown"])
     if "expires" in own:
