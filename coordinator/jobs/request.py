@@ -176,7 +176,7 @@ def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
     signature = cast(Signature, unchecked)
     name = signature["task"]
     kind = signature.get("subtask_type") or (name[7:] if name.startswith("celery.") else "")
-    if kind and kind not in ("chain", "group", "chord"):
+    if kind and kind not in ("chain", "group", "chord") and name not in chain.MAPS:
         raise InvalidJob(f"a {kind} cannot be a job; submit its tasks, or one task that calls them")
     options = {name: value for name, value in (signature.get("options") or {}).items() if value is not None}
     if not options.keys() <= _HONOURED:

@@ -1,7 +1,7 @@
 """Reads what Celery would publish for a signature that is submitted: SDKs and base classes add headers on that way.
 
-A base class may have an `apply_async` of its own, and handlers of `before_task_publish` change the message. Celery makes
-the message only where a task has either, or the signature is stamped, since that costs as much as the submit itself.
+A base class may have an `apply_async` of its own, and handlers of `before_task_publish` change the message. Celery
+makes the message only where a task has either, or the signature is stamped: it costs as much as the submit itself.
 """
 
 from __future__ import annotations
