@@ -510,6 +510,7 @@ class Coordinator(OnCommit):
         return queues_of(self._bound, tasks)
 
     def _install(self, app: Celery) -> None:
+        import coordinator.timed_out  # noqa: F401  # Celery rebuilds an error from a type that is loaded
         from coordinator.broker.transport import merge_transport
         from coordinator.keyed_task.calls import KeyedTasks
         from coordinator.worker.binding import bind

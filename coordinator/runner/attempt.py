@@ -28,7 +28,7 @@ from kombu.utils.encoding import safe_repr
 from kombu.utils.json import dumps, loads
 
 from coordinator.celery_patches.quiet_task import Tracer
-from coordinator.errors import Conflict, InvalidJob, NoRetry, TimedOut
+from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.spec import Again, Cause, Message, Signature, SignatureOptions
 from coordinator.runner import subresults
@@ -36,6 +36,7 @@ from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
 from coordinator.runner.results import is_ignored, rebuilt
 from coordinator.runner.verdict import described
+from coordinator.timed_out import TimedOut
 
 logger = logging.getLogger(__name__)
 
