@@ -48,7 +48,7 @@ else:
             "client.coordinator": ("Coordinator",),
             "errors": (
                 "Conflict", "CoordinatorError", "DuplicateOrder", "InvalidJob", "JobFailed", "LaneFull", "LeaseLost",
-                "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable", "TimedOut",
+                "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
                 "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
             ),
             "fleet.nodes": ("Node",),
@@ -65,6 +65,7 @@ else:
             "scheduler.history": ("EntryEvent",),
             "scheduler.timetable": ("EntryStatus",),
             "settings": ("Settings",),
+            "timed_out": ("TimedOut",),
         }  # fmt: skip
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

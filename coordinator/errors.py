@@ -17,7 +17,7 @@ CoordinatorError
 ├── ShuttingDown          a submit in a process whose shutdown has begun
 ├── WaitTimeout           the job did not end in time; it goes on
 ├── JobFailed             the job did not succeed, and its own error cannot be raised in this process
-└── TimedOut              an attempt exceeded its `time_limit`
+└── TimedOut              an attempt exceeded its `time_limit`: see timed_out.py
 """
 
 from __future__ import annotations
@@ -177,7 +177,3 @@ class JobFailed(CoordinatorError):
 
     def __str__(self) -> str:
         return f"job {self.job_id} is {self.state}{f': {self.why}' if self.why else ''}"
-
-
-class TimedOut(CoordinatorError, TimeoutError):
-    """The recorded error of a job when an attempt exceeds its `time_limit`. Celery replaces its process."""

@@ -15,7 +15,6 @@ from coordinator.errors import (
     ShuttingDown,
     StoreRefused,
     StoreUnavailable,
-    TimedOut,
     UnknownEntry,
     UnknownJob,
     WaitTimeout,
@@ -35,6 +34,7 @@ from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.timetable import EntryStatus
 from coordinator.settings import Settings
 from coordinator.sorters.sorter import Sorter, SorterStatus
+from coordinator.timed_out import TimedOut
 
 __all__ = [
     "Backoff",

@@ -58,10 +58,6 @@ def _of_body(task: Task) -> Iterator[Finding]:
         for call in ast.walk(ast.parse(dedent(inspect.getsource(task.run)))):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
-            named = sorted({keyword.arg or "" for keyword in call.keywords} & {"args", "kwargs"})
-            if call.func.attr == "retry" and named:
-                what = f"task {task.name}: retry({named[0]}=…) gives a job no other arguments"
-                yield Finding(False, what, "return self.replace(self.s(…)), or retry with the same arguments")
             if call.func.attr == "replace" and _makes_parts(call) and getattr(task, "coordinate", None):
                 what = f"task {task.name}: replace by a group or chord is refused where a part is in its own lane"
                 yield Finding(True, what, "give the parts another key, or replace it by a chain")
@@ -91,7 +87,7 @@ def _of_units(units: Path) -> Iterator[Finding]:
         with suppress(OSError):
             text = path.read_text(errors="replace")
             if _WORKER.search(text) and "KillMode=mixed" not in text:
-                what = f"unit {path.name}: systemd signals all processes of the worker at once, and its jobs are lost"
+                what = f"unit {path.name}: systemd signals all processes of the worker at once, and its jobs begin anew elsewhere"
                 yield Finding(True, what, "set KillMode=mixed, and TimeoutStopSec above drain_timeout")
 
 

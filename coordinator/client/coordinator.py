@@ -142,7 +142,12 @@ class Coordinator(OnCommit):
             from coordinator.keyed_task.calls import own_keys
 
             keys, options = own_keys(self._keyed_tasks, signature, options)
-        return self._requests.make(keys, signature, options)
+        if self.app is None or self._is_eager or self._is_inline:
+            return self._requests.make(keys, signature, options)
+        from coordinator.keyed_task.published import published
+
+        signature, message = published(self.app, signature, options.get("job_id"))
+        return self._requests.make(keys, signature, options, None, message)
 
     def job(self, job_id: str | Submission) -> Job:
         """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""
@@ -159,8 +164,13 @@ class Coordinator(OnCommit):
         """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
         from coordinator.runner.results import recorded_error
 
-        own = recorded_error(self.app, job) if self.app and (job.error or {}).get("module") else None
-        return own or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
+        error = job.error or {}
+        own = recorded_error(self.app, job) if self.app else None
+        if own is not None and "module" in error:
+            return own
+        failed = JobFailed(job.id, job.state, error.get("message", ""))
+        failed.__cause__ = own and own.__cause__
+        return failed
 
     def why(self, job_id: str | Submission) -> list[str]:
         """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
@@ -507,6 +517,7 @@ class Coordinator(OnCommit):
         return queues_of(self._bound, tasks)
 
     def _install(self, app: Celery) -> None:
+        import coordinator.timed_out  # noqa: F401  # Celery rebuilds an error from a type that is loaded
         from coordinator.broker.transport import merge_transport
         from coordinator.keyed_task.calls import KeyedTasks
         from coordinator.worker.binding import bind

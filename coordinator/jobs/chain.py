@@ -24,6 +24,7 @@ from coordinator.jobs.spec import InCanvas, Signature, SignatureOptions, Spec, S
 from coordinator.store.times import milliseconds
 
 CANVAS = "coordinator.canvas"  # the task name under which any node of the app takes a step that publishes a canvas
+MAPS = ("celery.map", "celery.starmap")  # tasks of Celery's own that may be jobs
 STEP_OPTIONS = frozenset(
     {"queue", "time_limit", "soft_time_limit", "headers", "shadow", "ignore_result", "task_id", "needs"}
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from kombu.utils.json import dumps
@@ -97,15 +98,21 @@ class Requests:
         unchecked: Mapping[str, object],
         options: SubmitOptions,
         call: Call | None = None,
+        stamps: Message | None = None,
     ) -> JobRequest:
         """Check a submit, and make its record. Raises InvalidJob, which names the fault."""
         try:
-            return self._make(keys, unchecked, options, call)
+            return self._make(keys, unchecked, options, call, stamps)
         except RecursionError as error:
             raise InvalidJob("the arguments or the canvas are nested deeper than Python can follow") from error
 
     def _make(
-        self, keys: str | Sequence[str], unchecked: Mapping[str, object], options: SubmitOptions, call: Call | None
+        self,
+        keys: str | Sequence[str],
+        unchecked: Mapping[str, object],
+        options: SubmitOptions,
+        call: Call | None,
+        stamps: Message | None,
     ) -> JobRequest:
         check_options(options)
         signature, own = check_signature(unchecked)
@@ -116,9 +123,9 @@ class Requests:
         own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
         spec = _spec(plan.spec, own, options)
-        alike = dumps(_alike(spec)) if call and when_busy == "defer" else ""
-        if call and call.message:
-            spec["message"] = call.message
+        alike = dumps(_alike(spec) if call else spec) if when_busy == "defer" else ""
+        if message := call.message if call else _shown(own, stamps):
+            spec["message"] = message
         text = encode(signature["task"], spec, self._most)
         first = plan.first
         limits = self._limits(first.limit, options)
@@ -126,7 +133,7 @@ class Requests:
         if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
-            same = (first.kind, first.task, alike or text, *sorted(unite), *lanes)
+            same = (first.kind, first.task, alike, *sorted(unite), *lanes)
             fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if unite:
             fields += ["unite", bounded(f"{signature['task']}: merge_args has", dumps(unite), self._most)]
@@ -190,7 +197,7 @@ def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
     signature = cast(Signature, unchecked)
     name = signature["task"]
     kind = signature.get("subtask_type") or (name[7:] if name.startswith("celery.") else "")
-    if kind and kind not in ("chain", "group", "chord"):
+    if kind and kind not in ("chain", "group", "chord") and name not in chain.MAPS:
         raise InvalidJob(f"a {kind} cannot be a job; submit its tasks, or one task that calls them")
     options = {name: value for name, value in (signature.get("options") or {}).items() if value is not None}
     if not options.keys() <= _HONOURED:
@@ -202,6 +209,24 @@ def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
 def _alike(spec: Spec) -> Spec:
     """The part of a spec that makes two calls equal. Where the result goes does not count."""
     return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
+
+
+def _shown(own: SignatureOptions, stamps: Message | None) -> Message:
+    """The options of a signature that `self.request` shows."""
+    shown: Message = {**(stamps or {})}
+    if "eta" in own or "countdown" in own:
+        shown["eta"] = _iso(own.get("eta") or own["countdown"])
+    if "expires" in own:
+        shown["expires"] = _iso(own["expires"])
+    if own.get("priority"):
+        shown["priority"] = own["priority"]
+    return shown
+
+
+def _iso(when: float | datetime | str) -> str:
+    if isinstance(when, int | float):
+        when = datetime.now(UTC) + timedelta(seconds=when)
+    return when.isoformat() if isinstance(when, datetime) else when
 
 
 def _when(options: SubmitOptions, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:

@@ -53,7 +53,9 @@ _WithClass = TypedDict("_WithClass", {"class": str}, total=False)
 
 
 class StepSpec(_WithClass, total=False):
-    """A step in the record: a task and its arguments, or a `canvas` to publish. `limit`: ms; `soft`: seconds."""
+    """A step in the record: a task and its arguments, or a `canvas` to publish. `limit`: ms; `soft`: seconds. `again`:
+    the retry by which it replaces the step before.
+    """
 
     task: str
     args: list[object]
@@ -64,6 +66,19 @@ class StepSpec(_WithClass, total=False):
     soft: float
     canvas: Signature
     limit: int
+    again: Again
+
+
+class Again(TypedDict):
+    """A `self.retry` by another call: it begins after `tries` tries, `delay` seconds after `error`.
+
+    `most`: the task's own bound on tries.
+    """
+
+    tries: int
+    delay: float
+    most: int | None
+    error: Cause
 
 
 class Policy(TypedDict):
@@ -75,10 +90,11 @@ class Policy(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """The place of a keyed task's call in a canvas, as its message would have carried it. A usual value is left out.
+    """What a message would have carried of a call: its place in a canvas, and more that `self.request` shows.
 
-    `retries`: the number before the call was submitted. `stamps`: the headers that `stamped_headers` names. `child_of`:
-    the job that waits for the end of the call, or of the task that published it.
+    A usual value is left out. `retries`: the number before the call was submitted. `stamps`: the headers that
+    `stamped_headers` names. `child_of`: the job that waits for the end of the call, or of the task that published it.
+    `priority`: as the caller named it.
     """
 
     chain: list[Signature]
@@ -94,6 +110,11 @@ class Message(TypedDict, total=False):
     replaced_task_nesting: int
     retries: int
     child_of: str
+    eta: str
+    expires: str
+    priority: int
+    argsrepr: str
+    kwargsrepr: str
 
 
 class Spec(StepSpec, total=False):
@@ -127,12 +148,14 @@ class Part(TypedDict, total=False):
 class Cause(TypedDict, total=False):
     """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when.
 
-    `parts`: the sub-results of an attempt that was parked, as far as they fit into `max_payload`.
+    `args`: of the exception, where they are more than its text. `parts`: the sub-results of an attempt that was parked,
+    as far as they fit into `max_payload`.
     """
 
     type: str
     module: str
     message: str
+    args: list[object]
     traceback: str
     by: str
     at: int

@@ -26,7 +26,7 @@ from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.jobs.arguments import checked, in_canvas
 from coordinator.jobs.options import Arguments, SubmitOptions
 from coordinator.jobs.request import Call, Requests, check_signature
-from coordinator.jobs.spec import Signature
+from coordinator.jobs.spec import Message, Signature
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer, LaneUnavailable
 from coordinator.keyed_task.message import PAST
@@ -65,6 +65,8 @@ class Sending(TypedDict, total=False):
     connection: Connection | None
     result_cls: Callable[[str], AsyncResult] | None
     coordinate: bool | None
+    argsrepr: str | None
+    kwargsrepr: str | None
 
 
 class KeyedTasks:
@@ -179,6 +181,9 @@ class KeyedTasks:
         def result(task_id: str) -> AsyncResult:
             return result_class(producer.result_id(task_id))
 
+        producer.reprs = cast(
+            Message, {name: options[name] for name in ("argsrepr", "kwargsrepr") if options.get(name)}
+        )
         try:
             with producer, asked_for(self._app.backend, self._host.settings.timeout):
                 return send(name, **options, producer=producer, result_cls=result)

@@ -20,7 +20,7 @@ from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
 from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import Call
-from coordinator.jobs.spec import Signature, Spec
+from coordinator.jobs.spec import Message, Signature, Spec
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import OwnId
 from coordinator.keyed_task.message import Headers, MessageProperties, Received, read
@@ -52,7 +52,11 @@ class Submit(Protocol):
 
 
 class LaneProducer:
-    """The producer of one call. `own`: the caller named the id of the call, and may wait under it."""
+    """The producer of one call. `own`: the caller named the id of the call, and may wait under it. `reprs`: of its
+    arguments, where the caller named them: they may hide secrets.
+    """
+
+    reprs: Message = {}  # noqa: RUF012
 
     def __init__(
         self, app: Celery, submit: Submit, keyed: KeyedTask, own: bool, producer: Producer | None = None,
@@ -99,7 +103,9 @@ class LaneProducer:
         if number is not None and is_redis(self.connection):  # there, 0 goes first
             number = -number
         queue = queue_of(self._app, options)
-        self._submission = self.submit(read(headers, options, body, queue, number))
+        received = read(headers, options, body, queue, number)
+        received.message.update(self.reprs)
+        self._submission = self.submit(received)
         return None
 
     def submit(self, received: Received) -> Submission:

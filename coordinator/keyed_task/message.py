@@ -110,7 +110,7 @@ def _of_users(headers: Headers) -> dict[str, object]:
 
 
 def _message(headers: Headers, properties: MessageProperties, embed: Embed) -> Message:
-    """The place of a call in its canvas, without usual values, since each job keeps it."""
+    """The rest of what the message carries, without usual values, since each job keeps it."""
     own = headers["id"]
     fields = {
         "chain": embed.get("chain"),
@@ -125,6 +125,9 @@ def _message(headers: Headers, properties: MessageProperties, embed: Embed) -> M
         "replaced_task_nesting": headers.get("replaced_task_nesting"),
         "retries": headers.get("retries"),
         "child_of": headers.get(CHILD),
+        "eta": headers.get("eta"),
+        "expires": headers.get("expires"),
+        "priority": properties.get("priority"),
     }
     message = {name: value for name, value in fields.items() if value not in _USUAL}
     if headers.get("group_index") is not None:

@@ -1,4 +1,7 @@
-"""`self.retry` and `self.replace` of a task that runs as a job.
+"""`self.request`, `self.retry` and `self.replace` of a task that runs as a job.
+
+The body sees the chain, the chord and the links of its call, and whether its result is kept. The tracer does not, since
+it would publish and store by them: that comes once Redis has accepted the outcome.
 
 Celery's `retry` publishes the message again, and its `replace` publishes another task under the same id. A job has no
 message. Its retry only raises, as Celery's own does for an eager request, and Redis schedules the next attempt.
@@ -11,8 +14,11 @@ Sub-tasks that need the job's own lane could never begin, and are refused.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
 
-from celery.app.task import Task
+from celery.app.task import Context, Task
 from celery.canvas import Signature
 from celery.exceptions import Ignore, Retry
 from celery.result import AsyncResult
@@ -22,6 +28,8 @@ from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.runner.own_lane import WAY_OUT, lanes_in
 from coordinator.runner.subresults import handles_in
+
+_ALONE = dict.fromkeys(("chain", "chord", "callbacks", "errbacks"))
 
 
 class GoesOn(Ignore):
@@ -41,23 +49,26 @@ class Replaced(Ignore):
 
 
 def adopt(task: Task) -> None:
-    """Make `self.retry` and `self.replace` of this task work in jobs. Outside jobs they do what they did before.
+    """Make `self.request`, `self.retry` and `self.replace` of this task work in jobs, and only there.
 
     Adopting a task again changes nothing.
     """
     if "coordinator_adopted" in vars(task):
         return
-    usual_retry, usual_replace = task.retry, task.replace
+    usual_retry, usual_replace, usual_run = task.retry, task.replace, task.run
+
+    @wraps(usual_run)
+    def run(*args: object, **kwargs: object) -> object:
+        if not _is_job(task):
+            return usual_run(*args, **kwargs)
+        with _with(task.request, task.request.coordinator_shown):
+            return usual_run(*args, **kwargs)
 
     def retry(*args: object, **kwargs: object) -> Retry:
-        request = task.request
         if not _is_job(task):
             return usual_retry(*args, **kwargs)
-        before, request.is_eager = request.is_eager, True
-        try:
+        with _with(task.request, {"is_eager": True}):
             usual_retry(*args, **kwargs)
-        finally:
-            request.is_eager = before
         raise NoRetry(f"{task.name}: self.retry(throw=False); a job is tried again only where its task raises")
 
     def replace(sig: Signature) -> object:
@@ -66,17 +77,27 @@ def adopt(task: Task) -> None:
         job = working.get()
         if job and _is_steps(task, sig, job):
             raise GoesOn(sig)
-        request, handle = task.request, task.AsyncResult(str(uuid.uuid4()))
+        handle = task.AsyncResult(str(uuid.uuid4()))
         handles_in(handle)  # raises NoRetry if there is no backend to tell the end
-        before, request.id = request.id, handle.id
-        try:
-            return usual_replace(sig)
-        except Ignore:
-            raise Replaced(handle) from None
-        finally:
-            request.id = before
+        with _with(task.request, {"id": handle.id, **_ALONE}):
+            try:
+                return usual_replace(sig)
+            except Ignore:
+                raise Replaced(handle) from None
 
-    vars(task).update(coordinator_adopted=True, retry=retry, replace=replace)
+    vars(task).update(coordinator_adopted=True, retry=retry, replace=replace, run=run)
+
+
+@contextmanager
+def _with(request: Context, fields: Mapping[str, object]) -> Iterator[None]:
+    """Give the request these fields for a while."""
+    own = vars(request)
+    before = {name: own.get(name) for name in fields}
+    own.update(fields)
+    try:
+        yield
+    finally:
+        own.update(before)
 
 
 def _is_steps(task: Task, sig: Signature, job: CurrentJob) -> bool:

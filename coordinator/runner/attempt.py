@@ -17,23 +17,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
+from typing import cast
 
 from billiard.common import _should_have_exited
 from celery import Celery, states
 from celery.app import trace
-from celery.exceptions import Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
-from kombu.utils.json import dumps
+from kombu.utils.json import dumps, loads
 
 from coordinator.celery_patches.quiet_task import Tracer
-from coordinator.errors import Conflict, InvalidJob, NoRetry, TimedOut
+from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
-from coordinator.jobs.spec import Message, Signature
+from coordinator.jobs.spec import Again, Cause, Message, Signature, SignatureOptions
 from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
-from coordinator.runner.results import is_ignored
+from coordinator.runner.results import is_ignored, rebuilt
+from coordinator.runner.verdict import described
+from coordinator.timed_out import TimedOut
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +45,17 @@ _ASYNC = (
 )
 
 
+_HIDDEN = {"chain", "chord", "child_of", "priority"}
+
+
 @dataclass(slots=True)  # not frozen, which is slower: each attempt creates one
 class Outcome:
     """How an attempt ended; `detail` is JSON.
 
     `kind`: succeeded, parked (until the sub-results in `detail` end), replaced (by the steps in `detail`), raised
     (tried again while attempts are left; `most`: the task's own bound on them), conflict, or failed.
-    `children`: what the body published. `ignored`: the body raised `Ignore`, and may have stored a result itself, which
-    stays.
+    `children`: what the body published. `retry`: the body raised `self.retry`. `ignored`: it raised `Ignore`, so
+    nothing follows on it, and a result that it may have stored itself stays.
     """
 
     kind: str
@@ -62,6 +68,7 @@ class Outcome:
     most: int | None = None
     children: tuple[AsyncResult, ...] = ()
     ignored: bool = False
+    retry: bool = False
 
 
 class Tracers:
@@ -77,6 +84,8 @@ class Tracers:
         """Run the claim's task now, and return its outcome, whatever the body raises. Raises only if the process or its
         worker ends during the body: then there is no outcome, and the clock puts the job back.
         """
+        if put_off := self._put_off(claim):
+            return put_off
         began, before = time.monotonic(), is_signalled()
         try:
             if "canvas" in claim.laid:
@@ -109,19 +118,45 @@ class Tracers:
         if isinstance(info.retval, GoesOn):
             return self._going_on(claim, info.retval.signature, runtime, retry_delay)
         if info.state == states.IGNORED:
-            return Outcome("succeeded", "null", runtime=runtime, ignored=True)
-        return failed(claim, _refused(claim, info.retval), runtime, retry_delay)
+            return Outcome("succeeded", "null", runtime=runtime, ignored=not claim.undoing)
+        return self._raised(claim, info.retval, runtime, retry_delay)
 
-    def _going_on(self, claim: Claim, signature: Signature, runtime: float, retry_delay: float) -> Outcome:
+    def _put_off(self, claim: Claim) -> Outcome | None:
+        """The outcome of a claim that comes before the countdown of the `self.retry` which made its step."""
+        again = claim.laid.get("again")
+        if again is None or claim.tries >= again["tries"]:
+            return None
+        error, detail = rebuilt(self._app, again["error"]), dumps(again["error"])
+        return Outcome("raised", detail, None, error, "", again["delay"], most=again["most"], retry=True)
+
+    def _raised(self, claim: Claim, error: BaseException, runtime: float, retry_delay: float) -> Outcome:
+        """The outcome of an error. A `self.retry` by another call replaces the step, and that begins as a retry."""
+        outcome = failed(claim, error, runtime, retry_delay)
+        other = _other_call(claim, error) if isinstance(error, Retry) else None
+        if other is None:
+            return outcome
+        if self._eager or claim.undoing:
+            refused = NoRetry(f"{claim.task}: self.retry with other arguments, eagerly or in a rollback")
+            return failed(claim, refused, runtime, retry_delay)
+        cause: Cause = loads(outcome.detail)
+        again: Again = {"tries": claim.tries + 1, "delay": outcome.delay, "most": outcome.most, "error": cause}
+        return self._going_on(claim, other, runtime, retry_delay, again)
+
+    def _going_on(
+        self, claim: Claim, signature: Signature, runtime: float, retry_delay: float, again: Again | None = None
+    ) -> Outcome:
         """The outcome of a task that these steps replace. They run where it may run, unless they say otherwise."""
         try:
             needs = claim.kind.split("\n")[2:]
             steps = self._app.coordinator._requests.in_place_of_a_step(signature, needs)
+            if again:
+                steps[0]["again"] = again
             detail = dumps([*steps, *claim.spec.get("rest", ())])
         except (InvalidJob, TypeError, ValueError) as error:
-            return failed(claim, NoRetry(f"{claim.task}: self.replace: {error}"), runtime, retry_delay)
+            how = "retry" if again else "replace"
+            return failed(claim, NoRetry(f"{claim.task}: self.{how}: {error}"), runtime, retry_delay)
         if len(detail) > (most := self._app.coordinator.settings.max_payload):
-            wrong = NoRetry(f"its self.replace has {len(detail)} bytes; at most {most} (setting max_payload)")
+            wrong = NoRetry(f"what replaces it has {len(detail)} bytes; at most {most} (setting max_payload)")
             return failed(claim, wrong, runtime, retry_delay)
         return Outcome("replaced", detail, runtime=runtime)
 
@@ -163,7 +198,8 @@ class Tracers:
         return {
             **(claim.laid.get("headers") or {}),
             "root_id": claim.id,
-            **{name: value for name, value in message.items() if name not in ("chain", "chord", "child_of")},
+            "stamps": {},
+            **{name: value for name, value in message.items() if name not in _HIDDEN},
             "id": claim.id,
             "task": claim.task,
             "lang": "py",
@@ -174,15 +210,26 @@ class Tracers:
             "hostname": self._hostname,
             "correlation_id": claim.id,
             "headers": claim.laid.get("headers") or {},  # with None, Celery would look for them among all these
+            "coordinator_shown": self._shown(claim, message),
             "shadow": claim.laid.get("shadow"),
             "timelimit": (claim.time_limit, claim.laid.get("soft")),
             "delivery_info": {
                 "exchange": "",
                 "routing_key": claim.queue,
-                "priority": 0,
+                "priority": message.get("priority", 0),
                 "redelivered": claim.losses > 0,
             },
         }
+
+    def _shown(self, claim: Claim, message: Message) -> dict[str, object]:
+        """The part of the request that only the body sees: for the tracer, it would say what to store and publish."""
+        shown: dict[str, object] = {"headers": claim.laid.get("headers"), "ignore_result": False}
+        if not claim.undoing:
+            spec = claim.spec
+            shown["ignore_result"] = is_ignored(self._app, claim.task, spec)
+            shown |= {"callbacks": spec.get("link"), "errbacks": spec.get("link_error")}
+            shown |= {name: message[name] for name in ("chain", "chord") if name in message}
+        return shown
 
 
 def is_signalled() -> bool:
@@ -214,23 +261,32 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
     again, cause = _retry(error)
     delay = delay_of(claim.spec, claim.tries, retry_delay) if again is None else again
     frames = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__, limit=-20))[-16384:]
-    detail = {"type": type(cause).__name__, "module": type(cause).__module__, "message": _text(cause)}
+    detail = described(cause, _text(cause))
     kind, most = "raised", None
     if isinstance(error, NoRetry):
         kind = "failed"
-    elif _is_conflict(cause, claim.spec.get("retry_on", ())):
+    elif _is_conflict(cause, claim.spec.get("retry_on", ())) or (isinstance(cause, Reject) and cause.requeue):
         kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
-    return Outcome(kind, dumps(detail | {"traceback": frames}), None, cause, frames, delay, runtime, most)
+    text, retry = dumps({**detail, "traceback": frames}), isinstance(error, Retry)
+    return Outcome(kind, text, None, cause, frames, delay, runtime, most, retry=retry)
 
 
-def _refused(claim: Claim, error: BaseException) -> BaseException:
-    """Replace a `self.retry` with other arguments by NoRetry, since a job keeps the arguments of its submit."""
-    sig = error.sig if isinstance(error, Retry) else None
-    if sig is not None and (list(sig.args), dict(sig.kwargs)) != (list(claim.args), dict(claim.kwargs)):
-        return NoRetry(f"{claim.task}: self.retry with other arguments; a job keeps those it was submitted with")
-    return error
+def _other_call(claim: Claim, retry: Retry) -> Signature | None:
+    """The call that a `self.retry` names, where it has other arguments, limits or headers, or goes to another queue."""
+    if retry.sig is None:
+        return None
+    laid, options = claim.laid, retry.sig.options
+    now: dict[str, object] = {"queue": claim.queue, "time_limit": claim.time_limit, "soft_time_limit": laid.get("soft")}
+    now["headers"] = laid.get("headers")
+    wanted = {name: options.get(name) or None for name in now}
+    args, kwargs = list(retry.sig.args), dict(retry.sig.kwargs)
+    if (args, kwargs, wanted) == (list(claim.args), dict(claim.kwargs), now):
+        return None
+    if "shadow" in laid:
+        wanted["shadow"] = laid["shadow"]
+    return {"task": claim.task, "args": args, "kwargs": kwargs, "options": cast(SignatureOptions, wanted)}
 
 
 def _retry(error: BaseException) -> tuple[float | None, BaseException]:

@@ -132,7 +132,8 @@ class _Run:
             progress=None, step=claim.step,
         )  # fmt: skip
         own = outcome.error or recorded_error(self._app, job)
-        send(self._app, JobEnd(job, cast(Spec, {**self._spec, "ignore_result": True}), own, outcome.traceback))
+        spec = cast(Spec, {**({} if outcome.ignored else self._spec), "ignore_result": True})
+        send(self._app, JobEnd(job, spec, own, outcome.traceback))
         return job, own
 
     def _steps(self) -> tuple[Outcome, Claim]:
@@ -141,7 +142,7 @@ class _Run:
         while True:
             claim = self._claim(self._spec, number, value)
             outcome = self._tried(claim)
-            if outcome.kind != "succeeded" or claim.following is None:
+            if outcome.kind != "succeeded" or outcome.ignored or claim.following is None:
                 return outcome, claim
             number, value = number + 1, outcome.value
             self._values.append(value)

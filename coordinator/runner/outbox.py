@@ -16,7 +16,7 @@ from typing import NamedTuple
 from celery import Celery
 
 from coordinator.errors import CoordinatorError
-from coordinator.runner.results import JobEnd, goes_on, melted_into, send_many, store_started
+from coordinator.runner.results import JobEnd, goes_on, melted_into, send_many
 from coordinator.store.client import Store
 from coordinator.threads import SendingThread
 
@@ -25,18 +25,8 @@ logger = logging.getLogger(__name__)
 _PAUSE = 0.004  # seconds between two rounds
 _AGAIN = 0.25  # seconds between two tries
 _OURS = 4.0  # seconds of tries; the errands get it after 5: `tell_after` in functions/steps/runner.lua
-_NEWS = 1.0  # seconds after which STARTED is not worth sending any more
 _MOST = 5000  # ends that wait
 _ROOM = 16 * 2**20  # bytes of results that wait
-
-
-class Begun(NamedTuple):
-    """A job that a process began; `at`: time.monotonic()."""
-
-    job_id: str
-    task: str
-    hostname: str
-    at: float
 
 
 class Owed(NamedTuple):
@@ -47,7 +37,7 @@ class Owed(NamedTuple):
     end: JobEnd
 
 
-class Outbox(SendingThread[Owed | Begun]):
+class Outbox(SendingThread[Owed]):
     """The outbox of one process, see above."""
 
     def __init__(self, app: Celery, store: Store) -> None:
@@ -62,19 +52,7 @@ class Outbox(SendingThread[Owed | Begun]):
             self._size += size
             self.put(Owed(time.monotonic() + _OURS, size, end))
 
-    def began(self, job_id: str, task: str, hostname: str) -> None:
-        """Queue STARTED for the backend. It may arrive late, or never."""
-        self.put(Begun(job_id, task, hostname, time.monotonic()))
-
-    def send(self, items: list[Owed | Begun]) -> None:
-        over = {item.end.job.id for item in items if isinstance(item, Owed)}
-        fresh = time.monotonic() - _NEWS
-        for item in items:
-            if isinstance(item, Begun) and item.at > fresh and item.job_id not in over:
-                store_started(self._app, item.job_id, item.task, item.hostname)
-        self._send([item for item in items if isinstance(item, Owed)])
-
-    def _send(self, items: list[Owed]) -> None:
+    def send(self, items: list[Owed]) -> None:
         """Send plain results together, and ends that a broker may delay one by one, so that Redis notes each as soon as
         it is sent.
         """

@@ -7,7 +7,6 @@ app have sent them. So each is sent at least once, also if a node dies.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,8 +16,9 @@ from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.result import AsyncResult
 
 from coordinator.jobs.record import Job, callers
-from coordinator.jobs.spec import Spec
+from coordinator.jobs.spec import Cause, Spec
 from coordinator.runner.canvas import Caller, ended, go_on, has_results, raisable, request_of
+from coordinator.runner.claim import Claim
 from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
@@ -88,22 +88,16 @@ def _own(end: JobEnd) -> Caller:
     return Caller(end.job.id, end.job.task, end.spec)
 
 
-def is_tracked(app: Celery, task: str) -> bool:
-    """True if the backend gets STARTED for this task: `task_track_started`, and its results are kept."""
-    known = app.tasks.get(task)
-    return bool(known is not None and known.track_started and has_results(app) and not known.ignore_result)
-
-
-def store_started(app: Celery, job_id: str, task: str, hostname: str) -> None:
-    """Store STARTED, unless the task itself or its end has stored another state."""
+def store_state(app: Celery, claim: Claim, node: str, state: str, result: object, trace: str | None = None) -> None:
+    """Store a state of a job that goes on. The thread of the body calls it, before or after the body, so that it never
+    overwrites what the body or the end stores.
+    """
+    own = Caller(claim.id, claim.task, claim.spec)
     try:
-        if app.backend.get_state(job_id) in (states.PENDING, states.RECEIVED, states.RETRY):
-            request = Context(id=job_id, task=task, hostname=hostname, root_id=job_id, delivery_info={})
-            app.backend.store_result(
-                job_id, {"hostname": hostname, "pid": os.getpid()}, states.STARTED, request=request
-            )
+        request = request_of(claim.args, claim.kwargs, node, own, True)
+        app.backend.store_result(claim.id, result, state, traceback=trace, request=request)
     except Exception as error:
-        logger.warning("job %s: its STARTED is not stored: %s", job_id, error)
+        logger.warning("job %s: its %s is not stored: %s", claim.id, state, error)
 
 
 def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
@@ -173,17 +167,24 @@ def melted_into(store: Store, end: JobEnd) -> JobEnd:
 
 
 def recorded_error(app: Celery, job: Job) -> BaseException | None:
-    """Rebuild the exception of a record, as Celery's backends do from a stored result."""
-    if job.error is None:
-        return None
-    error = job.error
+    """Rebuild the exception of a record."""
+    return None if job.error is None else raisable(rebuilt(app, job.error), job)
+
+
+def rebuilt(app: Celery, error: Cause) -> BaseException:
+    """Rebuild an exception, as Celery's backends do from a stored result."""
     kept = {
         "exc_type": error.get("type", "Exception"),
         "exc_module": error.get("module"),
-        "exc_message": [error.get("message")],
+        "exc_message": error.get("args") or [error.get("message")],
     }
     try:
-        exception = app.backend.exception_to_python(kept)
+        exception: BaseException | None = app.backend.exception_to_python(kept)
     except Exception:
         exception = None
-    return raisable(exception, job) if isinstance(exception, BaseException) else RuntimeError(str(error.get("message")))
+    if not isinstance(exception, BaseException):
+        exception = RuntimeError(str(error.get("message")))
+    if error.get("type") == "SubResultFailed":
+        parts = [part["error"] for part in error.get("parts", ()) if "error" in part]
+        exception.__cause__ = rebuilt(app, parts[0]) if parts else None
+    return exception

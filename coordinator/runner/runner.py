@@ -21,7 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
-from celery import Celery, signals
+from celery import Celery, signals, states
 from celery.app.task import Task
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import loads
@@ -41,10 +41,11 @@ from coordinator.jobs.states import State
 from coordinator.lanes.client import Lanes
 from coordinator.locks.leases import would_deadlock
 from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
+from coordinator.runner.canvas import has_results
 from coordinator.runner.claim import Claim, claim_of
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.own_lane import check_lanes
-from coordinator.runner.results import JobEnd, is_tracked, recorded_error
+from coordinator.runner.results import JobEnd, is_ignored, recorded_error, store_state
 from coordinator.runner.subresults import check_stored
 from coordinator.runner.task_events import TaskEvents
 from coordinator.store.client import Store
@@ -81,7 +82,6 @@ class Tools:
         self.tracers = Tracers(app, place.node)
         self.events = TaskEvents(app, place.node, place.board)
         self.outbox = Outbox(app, place.lanes.store)
-        self.tracked: dict[str, bool] = {}  # task: the backend gets STARTED for it
 
     def flush(self) -> None:
         """Wait a moment for what is still to be sent, before the process ends."""
@@ -136,7 +136,7 @@ class Runner:
     def _attempt(self, claim: Claim) -> Outcome:
         self._events.started(claim)
         if self._is_tracked(claim):
-            self._outbox.began(claim.id, claim.task, self.node)
+            store_state(self.app, claim, self.node, states.STARTED, {"hostname": self.node, "pid": os.getpid()})
         job = CurrentJob(
             claim.id, claim.keys, claim.token, claim.fence, claim.nth, self.lanes, undoing_of(claim),
             ttl=self.store.settings.lock_ttl,
@@ -149,6 +149,8 @@ class Runner:
         finally:
             self._pen.end()
             working.reset(mark)
+        if outcome.retry and self._is_kept(claim):
+            store_state(self.app, claim, self.node, states.RETRY, outcome.error, outcome.traceback)
         if outcome.kind == "succeeded":
             self._times.note(claim.task, outcome.runtime)
         if outcome.kind == "parked":
@@ -162,10 +164,12 @@ class Runner:
 
     def _is_tracked(self, claim: Claim) -> bool:
         """True if the backend gets STARTED for this claim."""
-        tracked = self._tools.tracked
-        if claim.task not in tracked:
-            tracked[claim.task] = is_tracked(self.app, claim.task)
-        return tracked[claim.task] and not claim.undoing and "ignore_result" not in claim.spec
+        known = self.app.tasks.get(claim.task)
+        return known is not None and known.track_started and self._is_kept(claim)
+
+    def _is_kept(self, claim: Claim) -> bool:
+        """True if the backend gets the states of this claim."""
+        return has_results(self.app) and not claim.undoing and not is_ignored(self.app, claim.task, claim.spec)
 
     def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
         """Record how the attempt ended, and claim the next job with this token; '' claims none."""
@@ -198,7 +202,7 @@ class Runner:
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
         melts = shared or claim.tell == TELL_MELTED
-        spec: Spec = {**claim.spec, "ignore_result": True} if outcome.ignored else claim.spec
+        spec: Spec = {"ignore_result": True} if outcome.ignored else claim.spec
         end = JobEnd(job, spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
@@ -239,7 +243,7 @@ def chain_end(claim: Claim, outcome: Outcome) -> tuple[str, str, tuple[Arg, Arg,
     """Kind and detail of the outcome for job_finish, and class, task and time limit of the next step."""
     if outcome.kind == "replaced":
         return "replaced", outcome.detail, chain.advance(loads(outcome.detail)[0])
-    if outcome.kind == "succeeded" and (step := claim.following) is not None:
+    if outcome.kind == "succeeded" and (step := claim.following) is not None and not outcome.ignored:
         return chain.end_of(claim.spec["rollback"] if claim.undoing else claim.spec, step, outcome.detail)
     return outcome.kind, outcome.detail, ("", "", "")
 

@@ -38,12 +38,13 @@ class TaskEvents(SendingThread[Event]):
     def started(self, claim: Claim) -> None:
         if not self._board.events:
             return
+        message = claim.spec.get("message", {})
         known = {"uuid": claim.id, "name": claim.task, "root_id": claim.id, "parent_id": None, "retries": claim.tries}
         shown = {
-            "args": safe_repr(claim.args)[:1024],
-            "kwargs": safe_repr(claim.kwargs)[:1024],
-            "eta": None,
-            "expires": None,
+            "args": message.get("argsrepr") or safe_repr(claim.args)[:1024],
+            "kwargs": message.get("kwargsrepr") or safe_repr(claim.kwargs)[:1024],
+            "eta": message.get("eta"),
+            "expires": message.get("expires"),
         }
         self._note("task-received", **known, **shown)
         self._note("task-started", uuid=claim.id)

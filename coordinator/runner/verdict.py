@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from kombu.utils.json import dumps
 
 from coordinator.jobs.spec import Cause, Handles, Part
+
+_MOST = 4096  # bytes
 
 
 class End(NamedTuple):
@@ -22,8 +25,11 @@ def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[st
     ids = handles["ids"]
     bad = [(one, end.value) for one, end in zip(ids, ends, strict=True) if end is not None and not end.well]
     if bad:
-        message = f"{len(bad)} of {len(ids)} sub-results failed; {bad[0][0]}: {bad[0][1]}"
-        return "raised", error_with_parts({"type": "SubResultFailed", "message": message}, ids, ends, most)
+        cause = _error_of(bad[0][1])
+        if not handles["one"]:
+            message = f"{len(bad)} of {len(ids)} sub-results failed; {bad[0][0]}: {cause.get('message')}"
+            cause = {"type": "SubResultFailed", "message": message}
+        return "raised", error_with_parts(cause, ids, ends, most)
     values = [None if end is None else end.value for end in ends]
     try:
         text = str(dumps(values[0] if handles["one"] else values))
@@ -54,8 +60,23 @@ def _part(one: str, end: End | None, with_results: bool) -> Part:
         return {"id": one}
     if end.well:
         return {"id": one, "result": end.value} if with_results else {"id": one}
-    if isinstance(end.value, Mapping):
-        kept = {name: end.value[name] for name in ("type", "module", "message") if name in end.value}
-        return {"id": one, "error": cast(Cause, kept)}
-    kind = type(end.value) if isinstance(end.value, BaseException) else Exception
-    return {"id": one, "error": {"type": kind.__name__, "module": kind.__module__, "message": str(end.value)[:4096]}}
+    return {"id": one, "error": _error_of(end.value)}
+
+
+def _error_of(value: object) -> Cause:
+    """The error of a sub-result: that of a job's record, or one that a backend raises."""
+    if isinstance(value, Mapping):
+        return cast(Cause, {name: value[name] for name in ("type", "module", "message", "args") if name in value})
+    error = value if isinstance(value, BaseException) else Exception(value)
+    return described(error, str(error)[:4096])
+
+
+def described(error: BaseException, message: str) -> Cause:
+    """An error as a record keeps it: with its arguments, where they are more than its text, and short JSON."""
+    kind = type(error)
+    cause: Cause = {"type": kind.__name__, "module": kind.__module__, "message": message}
+    if error.args != (message,):
+        with suppress(Exception):
+            if len(dumps(error.args)) <= _MOST:
+                cause["args"] = list(error.args)
+    return cause

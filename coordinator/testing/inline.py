@@ -305,9 +305,6 @@ class _Sender:
         send(self._app, melted_into(self._store, end) if end.melts else end)
         self._store.step("notices_told", self._app.main, end.job.id)
 
-    def began(self, *_: str) -> None:
-        """Do nothing: the end follows at once."""
-
 
 @contextmanager
 def _called_at_once(app: Celery) -> Iterator[None]:

@@ -35,7 +35,7 @@ from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
-from coordinator.jobs.chain import CANVAS
+from coordinator.jobs.chain import CANVAS, MAPS
 from coordinator.keyed_task.arrivals import install_arrivals, into_lanes
 from coordinator.runner.runner import install_runner
 from coordinator.runner.subresults import track_subtasks
@@ -200,7 +200,7 @@ class WardenStep(bootsteps.StartStopStep):
             "worker": processes.identity(),
             "about": about,
             "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
-            "tasks": [CANVAS, *tasks],
+            "tasks": [CANVAS, *MAPS, *tasks],
         }
 
     def send(self, line: About) -> bool:

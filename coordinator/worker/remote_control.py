@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol, TypeVar
 
 from celery import Celery
 from celery.utils.collections import AttributeDict
+from celery.utils.functional import maybe_list
 from celery.utils.saferepr import saferepr
 from celery.worker import control
 from celery.worker.state import REVOKE_EXPIRES
@@ -16,6 +17,7 @@ from celery.worker.state import REVOKE_EXPIRES
 from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
+from coordinator.jobs.record import TERMINAL, FieldReader, scan
 from coordinator.store.times import milliseconds
 from coordinator.worker.inspected import Info, InspectedJobs, Planned
 
@@ -44,6 +46,11 @@ def install() -> None:
         return
     ids = {"variadic": "task_id", "signature": "[id1 [id2 [... [idN]]]]"}
     control.control_command(name="revoke", **ids)(revoking(control.Panel.data["revoke"]))
+    meta = control.Panel.meta["revoke_by_stamped_headers"]
+    known = {"variadic": meta.variadic, "signature": meta.signature}
+    control.control_command(name="revoke_by_stamped_headers", **known)(
+        revoking_by_stamps(control.Panel.data["revoke_by_stamped_headers"])
+    )
     for name, make in (("active", _active), ("reserved", _reserved), ("scheduled", _scheduled), ("query_task", _query)):
         meta = control.Panel.meta[name]
         known = {"alias": meta.alias, "args": meta.args, "signature": meta.signature, "variadic": meta.variadic}
@@ -76,6 +83,44 @@ def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
         return {"ok": f"jobs {', '.join(jobs)} flagged as revoked"}
 
     return revoke
+
+
+def revoking_by_stamps(usual: Callable[..., Reply]) -> Callable[..., Reply]:
+    def revoke_by_stamped_headers(
+        state: AttributeDict,
+        headers: dict[str, object] | list[str],
+        terminate: bool = False,
+        signal: str | None = None,
+        **kwargs: object,
+    ) -> Reply:
+        """Revoke tasks and jobs by stamps: those that have not begun, and with `terminate` also those at work."""
+        wanted = dict(one.split("=", 1) for one in headers) if isinstance(headers, list) else headers
+        step = step_of(state)
+        if step is not None:
+            for job_id in stamped_jobs(step.coordinated, wanted):
+                step.cancel(job_id, terminate)
+        return usual(state, headers, terminate, signal, **kwargs)
+
+    return revoke_by_stamped_headers
+
+
+def stamped_jobs(app: Celery, wanted: Mapping[str, object]) -> list[str]:
+    """The ids of the jobs that are not over and have one of these stamps. Reads all records."""
+    found = []
+    try:
+        with closing(app.coordinator.store) as store:
+            for job_id, record in scan(store, "state", "spec"):
+                if record["state"] not in TERMINAL and '"stamps"' in record.get("spec", ""):
+                    stamps = FieldReader(record).spec().get("message", {}).get("stamps", {})
+                    if any(_meet(stamps.get(name), values) for name, values in wanted.items()):
+                        found.append(job_id)
+    except CoordinatorError as error:
+        logger.warning("cannot ask which jobs have the revoked stamps: %s", error)
+    return found
+
+
+def _meet(stamp: object, values: object) -> bool:
+    return any(one in maybe_list(values) for one in maybe_list(stamp) or ())
 
 
 def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:

@@ -170,7 +170,11 @@ class RunnerWatch:
             return stop == "expired"
         if self._kill(entry):
             logger.warning("job %s: stopped its process %s: %s", entry.job_id, entry.process, stop or "time limit")
-            detail: Cause = {"type": "TimedOut", "module": "coordinator.errors", "message": "went past its time_limit"}
+            detail: Cause = {
+                "type": "TimedOut",
+                "module": "coordinator.timed_out",
+                "message": "went past its time_limit",
+            }
             self.lose(entry, "lost" if stop else "timed_out", f"its process was stopped: {stop}" if stop else detail)
         return True
 

@@ -79,7 +79,7 @@ class Parked:
             return
         if open_:
             message = f"{len(open_)} of {len(ids)} sub-results had not ended within its time_limit; they were revoked"
-            error: Cause = {"type": "TimedOut", "module": "coordinator.errors", "message": message}
+            error: Cause = {"type": "TimedOut", "module": "coordinator.timed_out", "message": message}
             self._unpark(job_id, last, "failed", self._with_parts(error, ids, get_on))
             return
         ends = self._ends(ids, get_on)

@@ -36,7 +36,7 @@ def test_submit_puts_a_job_in_line_and_its_arguments_in_the_record(call: Call, c
         (["k", "shop.ship", "--args", "42"], 2, "'42' is no JSON list"),
         (["k", "shop.ship", "--args", "[42"], 2, "is not JSON"),
         (["k", "shop.ship", "--kwargs", "[]"], 2, "'[]' is no JSON object"),
-        (["k", "celery.map"], 1, "a map cannot be a job"),
+        (["k", "celery.chunks"], 1, "a chunks cannot be a job"),
     ],
 )
 def test_what_cannot_be_submitted_is_refused_by_name(

@@ -32,10 +32,6 @@ def test_tasks_that_a_job_cannot_run_are_named(app: Any, tmp_path: Path) -> None
     @app.task(name="shop.plain", shared=False, rate_limit="1/m")
     def plain() -> None: ...
 
-    @app.task(name="shop.again", shared=False, bind=True)
-    def again(self: Any, page: int) -> None:
-        raise self.retry(args=(page + 1,))
-
     @app.task(name="shop.parts", shared=False, bind=True, coordinate={"key": "k"})
     def parts(self: Any) -> None:
         raise self.replace(group(slow.s()))
@@ -43,7 +39,6 @@ def test_tasks_that_a_job_cannot_run_are_named(app: Any, tmp_path: Path) -> None
     told = found(app, tmp_path)
     assert told["task shop.slow: its rate limit 1/m is kept by no job"] is False
     assert told["task shop.plain: its rate limit 1/m is kept by no job"] is True
-    assert told["task shop.again: retry(args=…) gives a job no other arguments"] is False
     assert told["task shop.parts: replace by a group or chord is refused where a part is in its own lane"] is True
 
 

@@ -106,6 +106,6 @@ def test_an_end_with_links_is_told_at_once_and_what_the_errands_may_have_begun_i
     outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
     link = {"task": "shop.tell", "args": [], "kwargs": {}, "options": {}}
     ends = [end_of("plain"), *(end_of(name)._replace(spec=cast(Any, {"link": [link]})) for name in ("a", "b", "c"))]
-    outbox._send([Owed(4.0, 1, end) for end in ends])
+    outbox.send([Owed(4.0, 1, end) for end in ends])
     assert sent == ["plain", "a"]
     assert told == [("plain",), ("a",)]

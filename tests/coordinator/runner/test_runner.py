@@ -35,7 +35,7 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
     broken = Runner(
         app,
         Place("one", Lanes(store), cast(Doorbells, None), "a", board),
-        cast(Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None, tracked={})),
+        cast(Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None)),
     )
     with pytest.raises(type(failure)):
         broken.run(bell)

@@ -85,11 +85,11 @@ def test_the_bound_that_a_task_names_with_its_retries_is_its_own(fleet: Fleet) -
         assert (found.state, found.attempt, cause(found)) == ("failed", calls, "OSError")
 
 
-def test_a_retry_with_other_arguments_is_refused_and_not_made_with_the_old_ones(fleet: Fleet) -> None:
-    job = fleet.coordinator.submit("k", tasks_of(fleet).insists_otherwise.s("job"), max_attempts=3)
+def test_a_retry_with_other_arguments_is_made_with_them_and_bounded_as_any_other(fleet: Fleet) -> None:
+    job = fleet.coordinator.submit("k", tasks_of(fleet).insists_otherwise.s("job"), max_attempts=2)
     found = fleet.coordinator.wait(job.id, 30)
-    assert (found.state, found.attempt, cause(found)) == ("failed", 1, "NoRetry")
-    assert "other arguments" in (found.error or {})["message"]
+    assert (found.state, found.attempt, cause(found)) == ("failed", 2, "Retry")
+    assert found.args == ("other other job",)
 
 
 def test_optimistic_conflicts_are_tried_again_and_not_counted(fleet: Fleet) -> None:

@@ -1,0 +1,62 @@
+"""Reads what Celery would publish for a signature that is submitted: SDKs and base classes add headers on that way.
+
+A base class may have an `apply_async` of its own, and handlers of `before_task_publish` change the message. Celery
+makes the message only where a task has either, or the signature is stamped: it costs as much as the submit itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from celery import Celery, signals
+from celery.app.task import Task
+
+from coordinator.jobs.arguments import checked
+from coordinator.jobs.request import check_signature
+from coordinator.jobs.spec import Message, Signature, SignatureOptions
+from coordinator.jobs.submission import Submission
+from coordinator.keyed_task.lane_producer import LaneProducer
+from coordinator.keyed_task.message import Received
+
+
+class _Reader(LaneProducer):
+    """Keeps the message of a call instead of submitting it."""
+
+    def __init__(self, app: Celery) -> None:
+        super().__init__(app, None, None, own=True)  # type: ignore[arg-type]
+        self.received: Received | None = None
+
+    def submit(self, received: Received) -> Submission:
+        self.received = received
+        return Submission(str(received.signature["options"]["task_id"]), "queued", 0)
+
+
+def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) -> tuple[Mapping[str, object], Message]:
+    """The signature with the arguments, headers and queue that its message would have, and its stamps."""
+    name = str(unchecked.get("task")) if isinstance(unchecked, Mapping) else ""
+    task = None if name.startswith("celery.") else app._tasks.get(name)
+    options = dict(cast(Signature, unchecked).get("options") or {}) if task is not None else {}
+    names = cast(list[str], options.pop("stamped_headers", None) or [])
+    if task is None or not (names or _is_hooked(task)):
+        return unchecked, {}
+    stamps = {stamp: options.pop(stamp) for stamp in {*names} & options.keys()}
+    signature, own = check_signature({**unchecked, "options": options})
+    with _Reader(app) as reader:
+        call = {**own, **stamps, "producer": reader, "coordinate": False}
+        if names:
+            call["stamped_headers"] = names
+        args, kwargs = checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), 0)
+        task.apply_async(args, kwargs, **{"task_id": job_id, **call})
+    if reader.received is None:  # an `apply_async` that publishes nothing
+        return unchecked, {}
+    made, message = reader.received
+    more = {option: value for option, value in made["options"].items() if option in ("headers", "queue", "task_id")}
+    kept = {field: value for field, value in message.items() if field in ("stamps", "stamped_headers")}
+    return {**made, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
+
+
+def _is_hooked(task: Task) -> bool:
+    if type(task).apply_async is not Task.apply_async:
+        return True
+    return any(not str(key[0]).startswith("coordinator-") for key, _ in signals.before_task_publish.receivers or ())
