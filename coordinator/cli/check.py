@@ -87,7 +87,7 @@ def _of_units(units: Path) -> Iterator[Finding]:
         with suppress(OSError):
             text = path.read_text(errors="replace")
             if _WORKER.search(text) and "KillMode=mixed" not in text:
-                what = f"unit {path.name}: systemd signals all processes of the worker at once, and its jobs begin anew elsewhere"
+                what = f"unit {path.name}: systemd stops all processes of the worker at once, jobs too"
                 yield Finding(True, what, "set KillMode=mixed, and TimeoutStopSec above drain_timeout")
 
 
