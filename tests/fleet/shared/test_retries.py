@@ -11,9 +11,14 @@ from tests.harness.standing import Node
 NODE = Node("shop", 3, ("-I", MODULE), {"sweep": 0.05, "retry_delay": 0.01})
 
 
+def at_most(attempts: int | None) -> Any:
+    """Tried again at once; None: as often as the task says."""
+    return {"retry_delay": 0} | ({} if attempts is None else {"max_attempts": attempts})
+
+
 def test_a_job_may_raise_as_often_as_it_has_attempts_and_zero_means_one(fleet: Fleet) -> None:
     submit, shop = fleet.coordinator.submit, fleet.shop
-    found = {most: submit("k", shop.fail.s(f"{most}"), max_attempts=most, retry_delay=0).id for most in (0, 1, 3, None)}
+    found = {most: submit("k", shop.fail.s(f"{most}"), **at_most(most)).id for most in (0, 1, 3, None)}
     last = submit("k", shop.work.s("next"))
     assert fleet.coordinator.wait(last.id, 30).state == "succeeded"
     assert marks(fleet) == [
@@ -68,7 +73,7 @@ def test_what_retries_itself_keeps_its_place_and_max_attempts_bounds_it(fleet: F
     tasks, submit = tasks_of(fleet), fleet.coordinator.submit
     calls = {(task, most): most or 3 for task in (tasks.insists, tasks.insists_by_itself) for most in (None, 2, 5)}
     for i, (task, most) in enumerate(calls):
-        submit("k", task.s(f"job{i}"), job_id=f"job{i}", max_attempts=most, retry_delay=0)
+        submit("k", task.s(f"job{i}"), job_id=f"job{i}", **at_most(most))
     after = submit("k", fleet.shop.work.s("after"))
     assert fleet.coordinator.wait(after.id, 30).state == "succeeded"
     begins = [f"job{i} begin" for i, count in enumerate(calls.values()) for _ in range(count)]
@@ -80,7 +85,7 @@ def test_what_retries_itself_keeps_its_place_and_max_attempts_bounds_it(fleet: F
 def test_the_bound_that_a_task_names_with_its_retries_is_its_own(fleet: Fleet) -> None:
     task = tasks_of(fleet).insists_for_long
     for most, calls in ((None, 6), (2, 2)):
-        job = fleet.coordinator.submit("k", task.s(f"{most}"), max_attempts=most, retry_delay=0)
+        job = fleet.coordinator.submit("k", task.s(f"{most}"), **at_most(most))
         found = fleet.coordinator.wait(job.id, 30)
         assert (found.state, found.attempt, cause(found)) == ("failed", calls, "OSError")
 
