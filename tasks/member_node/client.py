@@ -5,6 +5,7 @@ connections; several threads may call its methods.
 """
 
 import email.utils
+import logging
 import re
 import ssl
 import time
@@ -85,6 +86,7 @@ class MemberNode:
         self._closed = Event()
         self._reach = settings.access_to(member.identifier)
         context, proxy = self._access(self._reach)
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
         self._http = httpx.Client(
             verify=context,
             proxy=proxy,

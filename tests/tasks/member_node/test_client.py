@@ -1,3 +1,4 @@
+import logging
 import socket
 import threading
 import time
@@ -26,6 +27,15 @@ from tasks.member_node.client import (
 from tasks.settings import Settings
 from tests.tasks.conftest import at
 from tests.tasks.faults import AWKWARD, BOMB, always, pieces
+
+
+def test_no_line_is_logged_for_a_request(
+    server: MemberServer, client: MemberNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fill(1)
+    with caplog.at_level(logging.INFO):
+        client.objects(at(-1), at(1000))
+    assert "httpx" not in {record.name for record in caplog.records}
 
 
 def test_a_listing_is_sliced_and_dated_to_the_microsecond(server: MemberServer, client: MemberNode) -> None:
