@@ -92,7 +92,7 @@ class Ask:
             when_busy=self._when_busy(),
             job_id=self.name,
             priority=self.priority,
-            max_attempts=asked.get("max_attempts"),
+            max_attempts=asked.get("max_attempts", 1),
             max_losses=asked.get("max_losses"),
             max_lifetime=LIFETIME / 1000,
             time_limit=asked.get("limit", 0) / 1000 or None,

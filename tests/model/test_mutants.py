@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 import redis
 
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, InvalidJob
 from tests.harness.redis import RedisServer
 from tests.model.clock import library
 from tests.model.grabbing import Grabbing
@@ -36,6 +36,8 @@ def is_seen(url: str, mutant: Mutant, machine: type[Stepping], courses: Iterable
         try:
             for number in courses:
                 faulty.course(number, STEPS)
+        except InvalidJob:
+            raise  # the machine is at fault
         except (AssertionError, CoordinatorError, redis.exceptions.ResponseError):
             return True
         finally:

@@ -408,4 +408,4 @@ def test_no_verb_stops_the_loop_while_redis_is_silent(press: Any, proxy: Proxy) 
         assert {type(end) for end in ends.values()} == {StoreUnavailable}, ends
         return latest
 
-    assert asyncio.run(body()) < 0.5
+    assert asyncio.run(body()) < 0.9  # one that blocks stops it for the timeout of a second

@@ -87,6 +87,9 @@ def runs(fleet: Fleet) -> Iterator[dict[str, dict[str, Run]]]:
     for kinds in made.values():
         for run in kinds.values():
             run.made = None  # Celery's results reach for their backend as they go
+    for app in {run.app for kinds in made.values() for run in kinds.values()}:
+        app.backend.result_consumer.stop()
+        app.backend.client.connection_pool.disconnect()
     module.plain.close()
 
 

@@ -28,6 +28,7 @@ def _app(name: str) -> Celery:
     app.conf.result_backend_transport_options = {"global_keyprefix": f"{_PREFIX}.{name}."}
     app.conf.worker_hijack_root_logger = False
     app.conf.result_extended = True
+    app.conf.result_backend_thread_safe = True  # one for all threads of a test, to close
     app.conf.worker_prefetch_multiplier = 100  # calls with an eta hold places
     return app
 
