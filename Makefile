@@ -11,8 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
-# Most tests wait half of the time, for processes and for ttls: four at a time for each of two processors.
-JOBS ?= 8
+# Most tests wait half of the time, for processes and for ttls: three at a time for each of two processors.
+JOBS ?= 6
 WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \

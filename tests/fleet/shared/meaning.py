@@ -27,10 +27,10 @@ def case(name: str) -> Callable[[Callable[[Run], Any]], Callable[[Run], Any]]:
 
 
 class Run:
-    """One case for one kind of tasks."""
+    """One case for one kind of tasks. `turn`: a number that makes a further run another one."""
 
-    def __init__(self, name: str, module: Any, kind: str) -> None:
-        self.id = f"{name}, {kind}"
+    def __init__(self, name: str, module: Any, kind: str, turn: int) -> None:
+        self.id = f"{name}, {kind}, {turn}"
         self.module, self.kind = module, kind
         self.tasks = module.KINDS[kind]
         self.app = self.tasks.app
@@ -112,9 +112,9 @@ simple("expires before its eta", lambda run: run.s("add", 1), expires=0.3, count
 simple("queue", lambda run: run.s("seen", "delivery_info"), queue="other")
 simple("routing_key", lambda run: run.s("add", 1), exchange="other", routing_key="other")
 simple("task_id", lambda run: run.s("add", 1), task_id=lambda run: run.id.replace(" ", "").replace(",", "."))
-simple("time_limit", lambda run: run.s("sleep", 20), time_limit=1)
-simple("soft_time_limit", lambda run: run.s("sleep", 20), soft_time_limit=0.5)
-simple("both limits", lambda run: run.s("sleep", 20), soft_time_limit=0.5, time_limit=30)
+simple("time_limit", lambda run: run.s("sleep", 20), time_limit=2)
+simple("soft_time_limit", lambda run: run.s("sleep", 20), soft_time_limit=2)
+simple("both limits", lambda run: run.s("sleep", 20), soft_time_limit=2, time_limit=30)
 simple("time_limit of the task", lambda run: run.s("sleep", 20, task="limited"))
 simple("shadow", lambda run: run.s("seen", "shadow"), shadow="another name")
 simple("ignore_result", lambda run: run.s("add", 1), ignore_result=True)

@@ -5,7 +5,7 @@ Each case runs with plain Celery, which gives the expected outcome, with a keyed
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,21 @@ DIFFERS = {
 
 
 @pytest.fixture
-def runs(fleet: Fleet) -> Iterator[dict[str, dict[str, Run]]]:
-    """Each case, with each kind of tasks: all of them have ended."""
+def module(fleet: Fleet) -> Iterator[Any]:
+    """The app of `tests.harness.apps.meaning`, with a worker of coordinated and one of plain tasks."""
     fleet.worker("plain", 8, *QUEUES, app="meaning:plain", ready=False)
     module = fleet.app("meaning")
     wait_until(lambda: module.plain.control.ping(timeout=1, limit=1), 30)
-    made = {name: {kind: Run(name, module, kind) for kind in module.KINDS} for name in CASES}
+    yield module
+    for app in {tasks.app for tasks in module.KINDS.values()}:
+        app.backend.result_consumer.stop()
+        app.backend.client.connection_pool.disconnect()
+    module.plain.close()
+
+
+def outcomes(module: Any, names: Iterable[str], turn: int) -> dict[str, dict[str, str]]:
+    """The outcome of each case with each kind of tasks, once all of them have ended."""
+    made = {name: {kind: Run(name, module, kind, turn) for kind in module.KINDS} for name in names}
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda pair: pair[1].begin(CASES[pair[0]]), [(n, run) for n in made for run in made[n].values()]))
     wait_until(lambda: {lane.state for lane in module.coordinator.lanes()} <= {"parked"} and _is_idle(module.plain), 60)
@@ -83,14 +92,11 @@ def runs(fleet: Fleet) -> Iterator[dict[str, dict[str, Run]]]:
     while time.monotonic() < since + 1.5:
         if (now := [run.outcome() for kinds in made.values() for run in kinds.values()]) != before:
             before, since = now, time.monotonic()
-    yield made
+    found = {name: {kind: outcome(run) for kind, run in kinds.items()} for name, kinds in made.items()}
     for kinds in made.values():
         for run in kinds.values():
             run.made = None  # Celery's results reach for their backend as they go
-    for app in {run.app for kinds in made.values() for run in kinds.values()}:
-        app.backend.result_consumer.stop()
-        app.backend.client.connection_pool.disconnect()
-    module.plain.close()
+    return found
 
 
 def _is_idle(app: Any) -> bool:
@@ -105,18 +111,23 @@ def outcome(run: Run) -> str:
     return re.sub(r"\b(\d+)\.0\b", r"\1", text)
 
 
-@pytest.mark.timeout(180)
-def test_a_keyed_call_and_a_submitted_one_mean_what_celery_means(runs: dict[str, dict[str, Run]]) -> None:
+@pytest.mark.timeout(300)
+def test_a_keyed_call_and_a_submitted_one_mean_what_celery_means(module: Any) -> None:
+    """A slow machine may decide a race of limits, revokes or parts otherwise: such a case runs again."""
     listed = {(name, kind) for cases in DIFFERS.values() for name, kinds in cases.items() for kind in kinds}
-    found = {
-        (name, kind): f"{name}, {kind}: {outcome(kinds[kind])}\n  plain: {outcome(kinds['plain'])}"
-        for name, kinds in runs.items()
-        for kind in sorted(BOTH)
-        if outcome(kinds[kind]) != outcome(kinds["plain"])
-    }
-    assert len(runs) >= 60
-    assert not (found.keys() - listed), "\n".join(found[one] for one in sorted(found.keys() - listed))
-    assert sorted(listed - found.keys()) == [], "the page says that these differ"
+    assert len(CASES) >= 60
+    names, wrong = list(CASES), {}
+    for turn in range(4):
+        wrong = {
+            (name, kind): f"{name}, {kind}: {kinds[kind]}\n  plain: {kinds['plain']}"
+            for name, kinds in outcomes(module, names, turn).items()
+            for kind in sorted(BOTH)
+            if (kinds[kind] != kinds["plain"]) != ((name, kind) in listed)
+        }
+        names = sorted({name for name, _ in wrong})
+        if not names:
+            break
+    assert not wrong, "\n".join(wrong.values())
 
 
 def test_the_page_says_where_a_call_differs_and_nothing_else() -> None:

@@ -314,7 +314,7 @@ class Tasks:
         self.handlers = make("handlers", base=Handlers)
         self.silent = make("silent", ignore_result=True)
         self.auto = make("auto", autoretry_for=(ValueError,), retry_kwargs={"max_retries": 2, "countdown": 0})
-        self.limited = make("limited", time_limit=1)
+        self.limited = make("limited", time_limit=2)
         self.loose = make("loose", typing=False)
         self.late = make("late", acks_late=True)
         self.slow = make("slow", rate_limit="100/s")
