@@ -47,7 +47,7 @@ def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) 
         if names:
             call["stamped_headers"] = names
         args, kwargs = checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), 0)
-        task.apply_async(args, kwargs, **{"task_id": job_id, **call})
+        task.apply_async(args, kwargs, **{"task_id": job_id, **call, "ignore_result": True})  # asks no backend
     if reader.received is None:  # an `apply_async` that publishes nothing
         return unchecked, {}
     made, message = reader.received

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import signals
 
 from tests.fleet.shared.meaning import CASES, Run
 from tests.harness.fleet import Fleet
@@ -80,6 +81,7 @@ def module(fleet: Fleet) -> Iterator[Any]:
         app.backend.result_consumer.stop()
         app.backend.client.connection_pool.disconnect()
     module.plain.close()
+    signals.before_task_publish.disconnect(module._trace)  # it would be asked about the submits of other tests
 
 
 def outcomes(module: Any, names: Iterable[str], turn: int) -> dict[str, dict[str, str]]:

@@ -152,11 +152,12 @@ def test_a_silence_in_which_the_one_above_stood_still_is_none(
     monkeypatch.setattr(sleeper, "_looked", sleeper._looked - 3600)
     sleeper.look(charge)
     assert "silent" not in caplog.text
-    for _ in range(5):
+    process = sleeper._process
+    assert process is not None
+    while "silent" not in caplog.text:
         monkeypatch.setattr(sleeper, "_looked", sleeper._looked - 6)
         sleeper.look(charge)
-    assert sleeper._process is not None
-    assert sleeper._process.wait(10) == -signal.SIGKILL
+    assert process.wait(10) == -signal.SIGKILL
     sleeper.stop()
 
 
