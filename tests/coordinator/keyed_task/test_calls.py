@@ -14,6 +14,8 @@ from coordinator.jobs.spec import CHILD
 from tests.harness.hand_node import Puppet, playing
 from tests.harness.installation import Installation
 from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import within
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery itself
 
@@ -218,3 +220,25 @@ def test_a_redis_that_does_not_answer_raises_an_error_of_both_libraries_with_the
     assert caught.value.job_id == "mine"
     app.coordinator.store.close()
     app.close()
+
+
+def test_a_submit_whose_message_handlers_may_change_asks_no_backend(redis_server: RedisServer, prefix: str) -> None:
+    app: Any = Celery("hooked", broker=redis_server.url(1), backend="redis://127.0.0.1:1/0", set_as_current=False)
+    coordinator = Coordinator(app, url=redis_server.url(0), prefix=prefix)
+
+    @app.task(name="hooked.ship", shared=False)
+    def ship() -> None: ...
+
+    def handler(headers: dict[str, object], **_: object) -> None:
+        headers["tenant"] = "one"
+
+    signals.before_task_publish.connect(handler)
+    try:
+        with within(5):
+            coordinator.submit("k", ship.s(), job_id="j", if_unknown="wait")
+    finally:
+        signals.before_task_publish.disconnect(handler)
+        coordinator.close()
+        app.close()
+    assert "tenant" in str(coordinator._lanes.spec("j"))
+    coordinator.close()
