@@ -74,7 +74,8 @@ class Requests:
         while self._idle:
             connection, used = self._idle.pop()
             try:
-                if time.monotonic() - used < _FRESH or not await connection.can_read():
+                can_read = getattr(connection, "can_read", None) or connection.can_read_destructive  # before redis-py 8
+                if time.monotonic() - used < _FRESH or not await can_read():
                     return connection
             except BaseException as error:
                 await connection.disconnect(nowait=True)
