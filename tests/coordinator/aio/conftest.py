@@ -29,7 +29,17 @@ class Press:
 
 @pytest.fixture
 def press(redis_server: RedisServer, prefix: str) -> Iterator[Any]:
-    made = Press(redis_server, prefix)
+    yield from press_on(redis_server, prefix)
+
+
+@pytest.fixture
+def press_alone(own_redis: RedisServer, prefix: str) -> Iterator[Any]:
+    """A press whose server has no connection of anybody else."""
+    yield from press_on(own_redis, prefix)
+
+
+def press_on(server: RedisServer, prefix: str) -> Iterator[Press]:
+    made = Press(server, prefix)
     yield made
     made.coordinator.store.close()
     made.app.close()

@@ -145,23 +145,23 @@ def test_a_plain_client_has_its_own_settings(press: Any) -> None:
     press.finish_all()
 
 
-def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(press: Any) -> None:
+def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(press_alone: Any) -> None:
     async def body(jobs: aio.Coordinator) -> None:
-        sent = await jobs.submit_many([(f"k/{n}", press.print.s(n)) for n in range(MANY)])
-        before, _ = await asyncio.to_thread(connections, press)
+        sent = await jobs.submit_many([(f"k/{n}", press_alone.print.s(n)) for n in range(MANY)])
+        before, _ = await asyncio.to_thread(connections, press_alone)
         async with turns() as took:
             waits = [asyncio.create_task(jobs.wait(one.id, 60)) for one in sent]
-            await until(lambda: len(channels(press)) == MANY)
-            total, listening = await asyncio.to_thread(connections, press)
+            await until(lambda: len(channels(press_alone)) == MANY)
+            total, listening = await asyncio.to_thread(connections, press_alone)
             assert (total <= before + MOST, listening) == (True, 1)
             ends = [(one.id, "all at once", "me") for one in sent]
-            await asyncio.to_thread(press.coordinator.store.step_many, "job_cancel", ends)
+            await asyncio.to_thread(press_alone.coordinator.store.step_many, "job_cancel", ends)
             found = [await one for one in waits]
         assert {job.state for job in found} == {"cancelled"}
         assert max(took) < LATE, sorted(took)[-5:]
-        assert not await asyncio.to_thread(channels, press)
+        assert not await asyncio.to_thread(channels, press_alone)
 
-    awaiting(press, body)
+    awaiting(press_alone, body)
 
 
 def test_a_bulk_of_submits_lets_the_loop_answer_throughout(press: Any) -> None:
