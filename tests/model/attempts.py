@@ -275,13 +275,13 @@ class Attempts(Undoing):
         self.unlock(job)
         if job.plain:
             return self.leave(job, "failed")
-        if job.phase == "rollback":
+        if job.phase == "rollback" and how != "handed":
             return self.give_up(job, "failed")
-        if job.stop:
+        if job.stop and job.phase != "rollback":
             return self.give_up(job, job.stop)
         if how == "timed_out":
             return self.retry_later(job, delay) if job.attempts_left() else self.give_up(job, "failed")
-        if how == "handed":
+        if how in ("handed", "stopped"):
             job.attempt, job.token = job.attempt - 1, ""
             self.put_back(job)
             return "ready"

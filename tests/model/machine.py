@@ -145,13 +145,13 @@ class Machine(Stepping):
 
     # Wardens
 
-    @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "handed", "timed_out"], delay=DELAY, condemned=BOTH)
+    @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "handed", "stopped", "timed_out"], delay=DELAY, condemned=BOTH)
     def lose(self, pick: int, how: str, delay: int, condemned: bool) -> None:
         self._lose(self.taking(pick), how, delay, condemned)
 
     def _lose(self, one: Taking, how: str, delay: int, condemned: bool) -> None:
-        stopped = self._condemn(one) if condemned or how == "handed" else 0
-        if how == "handed" and not stopped:
+        stopped = self._condemn(one) if condemned or how in ("handed", "stopped") else 0
+        if how in ("handed", "stopped") and not stopped:
             return  # as a warden: only what it has stopped for sure
         if not condemned or delay:
             expected_state = self.model.lost(one.id, one.token, how, delay)

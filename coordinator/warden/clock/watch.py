@@ -106,7 +106,7 @@ class RunnerWatch:
             if condition == "gone":
                 self._put_back(entry, notice)
             elif notice.state == "failed" or (notice.state == "signalled" and self.board.stops):
-                self._lose_or_hand(entry, f"its runner failed: {notice.why}")
+                self._lose_or_stop(entry, f"its runner failed: {notice.why}")
                 self.board.remove(entry.runner)
             elif notice.state == "signalled":
                 continue
@@ -138,7 +138,7 @@ class RunnerWatch:
         for entry in self.entries():
             if entry.process != self.worker:
                 processes.kill(entry.process)
-            self._lose_or_hand(entry, f"the worker {self.node} is gone")
+            self._lose_or_stop(entry, f"the worker {self.node} is gone")
 
     def _put_back(self, entry: WorkEntry, notice: Notice) -> None:
         """Put back a job whose process is gone. If its body had not begun, that is no loss. A signal that ended it may
@@ -149,13 +149,13 @@ class RunnerWatch:
         if self._signalled.get(entry.token) == self.board.looks and not self.board.stops:
             return
         if notice.has_begun(entry.token):
-            self._lose_or_hand(entry, f"the process {entry.process} on {self.node} is gone")
+            self._lose_or_stop(entry, f"the process {entry.process} on {self.node} is gone")
         else:
             self.lose(entry, "handed", f"the process {entry.process} on {self.node} was gone before the body began")
 
-    def _lose_or_hand(self, entry: WorkEntry, why: str) -> None:
-        """Put a job back: as a loss, or as handed over if its worker is stopping."""
-        self.lose(entry, "handed" if self.board.stops else "lost", why)
+    def _lose_or_stop(self, entry: WorkEntry, why: str) -> None:
+        """Put a job back: as a loss, or as stopped if its worker is stopping."""
+        self.lose(entry, "stopped" if self.board.stops else "lost", why)
 
     def stop(self, entry: WorkEntry) -> bool:
         """Stop a cancelled job, or one past its time limit or lifetime. Returns False if it goes on.
@@ -196,7 +196,7 @@ class RunnerWatch:
         if entry.process == self.worker or fields(self.store, entry.job_id, "phase") == ["rollback"]:
             return False
         if self._kill(entry):
-            self.lose(entry, "handed", f"handed over: {self.node} drains")
+            self.lose(entry, "stopped", f"handed over: {self.node} drains")
         return True
 
     def _kill(self, entry: WorkEntry) -> bool:

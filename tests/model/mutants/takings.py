@@ -70,6 +70,7 @@ SELDOM = [
     Mutant("settle.count_loss", "losses have no bound", "losses > record.max_losses(job)", "false"),
     Mutant("settle.lose", "a cancelled job runs again after a loss", "if job.stop "),
     Mutant("settle.lose", "a rollback is run twice", "if job.phase"),
+    Mutant("settle.lose", "a rollback whose end was lost is a double fault", " and how ~= 'handed'", ""),
     Mutant("settle.lose", "a job that was handed over lost an attempt", ", 'attempt', job.attempt - 1", ""),
     Mutant("settle.lose", "who handed a job over may still finish it", "'token', '', ", ""),
     Mutant("runner.job_lose", "a loss that is told late hits the next taking", " or job.token ~= token", ""),

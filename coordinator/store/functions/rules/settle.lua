@@ -219,22 +219,23 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
   return settle.give_up(c, id, job, 'failed', 'error', detail)
 end
 
--- Concludes an attempt that its process will not finish. how: lost (process, node or lease gone), handed (its holder
--- has certainly ended: this is no attempt, and a late outcome is refused), or timed_out (past its time limit, the
--- process was stopped). A job with the field `stop` ends in that state.
+-- Concludes an attempt that its process will not finish. how: lost (process, node or lease gone), stopped (with its
+-- worker: this is no attempt, and a late outcome is refused), handed (so, too, and the body had not begun, or had ended
+-- and Redis lost that), or timed_out (past its time limit, the process was stopped). A job with the field `stop` ends in
+-- that state. A rollback runs again only if it was handed: else a part of it may be done.
 function settle.lose(c, id, job, how, detail, delay)
   if job.node and job.runner then redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) end
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   locks.release(c, record.keys_of(job.keys), job.token, job.slots)
   if not job.class then return settle.finish(c, id, job, 'failed', 'error', detail) end
   if job.stop and job.phase ~= 'rollback' then return settle.give_up(c, id, job, job.stop) end
-  if job.phase == 'rollback' then return settle.give_up(c, id, job, 'failed', 'error', detail) end
+  if job.phase == 'rollback' and how ~= 'handed' then return settle.give_up(c, id, job, 'failed', 'error', detail) end
   if how == 'timed_out' then
     if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail) end
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
   -- The record keeps the token: until another runner gets the job, the holder may still finish it.
-  if how ~= 'handed' then return count_loss(c, id, job, detail) end
+  if how == 'lost' then return count_loss(c, id, job, detail) end
   settle.put_back(c, id, job, 'token', '', 'attempt', job.attempt - 1)
   settle.limit_lifetime(c, id, job)
   return 'ready'

@@ -90,7 +90,7 @@ end)
 
 -- job_lose: lets a job go on without the process of this token, which is gone or was stopped.
 -- args id token how detail delay
---   how: lost | handed | timed_out; detail: JSON of the error; delay: ms until another attempt after a time limit
+--   how: lost | stopped | handed | timed_out; detail: JSON of the error; delay: ms until another attempt after a time limit
 -- returns the state; '' = the token is not the current one any more, nothing was done; asked again: ''
 step.define('job_lose', {'allow-oom'}, function(c, args)
   local id, token, how, detail, delay = unpack(args)

@@ -68,6 +68,27 @@ def test_a_runner_that_went_on_to_a_later_claim_holds_nothing_before(
     assert sleeper.poll() is None
 
 
+@pytest.mark.parametrize(("begun", "state"), [(None, "rolling_back"), (0, "rolling_back"), (1, "double_fault")])
+def test_a_rollback_is_begun_again_only_if_none_of_it_is_half_done(
+    clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes], begun: int | None, state: str
+) -> None:
+    """It ended and Redis lost that, its body never began, or the worker stopped in the middle of it."""
+    node.submit("a", job_id="j", rollback={"task": "shop.other"}, max_losses=0)
+    node.finish(node.must_take(), "failed")
+    taken = node.take(TOKENS[1], f"{sleeper.pid}.{processes.birth(sleeper.pid)}.r")
+    assert taken
+    if begun is not None:
+        board.pen(taken.runner).begin(TOKENS[begun], None)
+        board.stops = True
+        sleeper.kill()
+        sleeper.wait()
+    clock.step()
+    assert clock.lanes.job("j").state == state
+    if state == "rolling_back":
+        assert node.finish(node.must_take()).state == "rolled_back"
+        assert clock.lanes.job("j").attempt == 2  # its own, and the rollback
+
+
 def test_silence_is_no_evidence(clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]) -> None:
     board.pen(taken_by(node, sleeper).runner)
     for _ in range(3):
