@@ -52,10 +52,10 @@ _HIDDEN = {"chain", "chord", "child_of", "priority"}
 class Outcome:
     """How an attempt ended; `detail` is JSON.
 
-    `kind`: succeeded, parked (until the sub-results in `detail` end), replaced (by the steps in `detail`), raised
+    `kind`: succeeded, ignored (it raised `Ignore`: it succeeded, nothing follows on it, and a result that it may have
+    stored itself stays), parked (until the sub-results in `detail` end), replaced (by the steps in `detail`), raised
     (tried again while attempts are left; `most`: the task's own bound on them), conflict, or failed.
-    `children`: what the body published. `retry`: the body raised `self.retry`. `ignored`: it raised `Ignore`, so
-    nothing follows on it, and a result that it may have stored itself stays.
+    `children`: what the body published. `retry`: the body raised `self.retry`.
     """
 
     kind: str
@@ -67,7 +67,6 @@ class Outcome:
     runtime: float = 0.0
     most: int | None = None
     children: tuple[AsyncResult, ...] = ()
-    ignored: bool = False
     retry: bool = False
 
 
@@ -118,7 +117,7 @@ class Tracers:
         if isinstance(info.retval, GoesOn):
             return self._going_on(claim, info.retval.signature, runtime, retry_delay)
         if info.state == states.IGNORED:
-            return Outcome("succeeded", "null", runtime=runtime, ignored=not claim.undoing)
+            return Outcome("succeeded" if claim.undoing else "ignored", "null", runtime=runtime)
         return self._raised(claim, info.retval, runtime, retry_delay)
 
     def _put_off(self, claim: Claim) -> Outcome | None:

@@ -119,7 +119,7 @@ class _Run:
 
     def end(self) -> tuple[Job, BaseException | None]:
         outcome, claim = self._steps()
-        state: State = "succeeded" if outcome.kind == "succeeded" else "failed"
+        state: State = "succeeded" if outcome.kind in ("succeeded", "ignored") else "failed"
         if state == "failed" and "rollback" in self._spec:
             state = "rolled_back" if self._roll_back(claim, outcome) else "double_fault"
         if state != "succeeded" and "hold" in self._fields:
@@ -132,8 +132,8 @@ class _Run:
             progress=None, step=claim.step,
         )  # fmt: skip
         own = outcome.error or recorded_error(self._app, job)
-        spec = cast(Spec, {**({} if outcome.ignored else self._spec), "ignore_result": True})
-        send(self._app, JobEnd(job, spec, own, outcome.traceback))
+        if outcome.kind != "ignored":
+            send(self._app, JobEnd(job, cast(Spec, {**self._spec, "ignore_result": True}), own, outcome.traceback))
         return job, own
 
     def _steps(self) -> tuple[Outcome, Claim]:
@@ -142,7 +142,7 @@ class _Run:
         while True:
             claim = self._claim(self._spec, number, value)
             outcome = self._tried(claim)
-            if outcome.kind != "succeeded" or outcome.ignored or claim.following is None:
+            if outcome.kind != "succeeded" or claim.following is None:
                 return outcome, claim
             number, value = number + 1, outcome.value
             self._values.append(value)

@@ -36,7 +36,6 @@ from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_MELTED
-from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import State
 from coordinator.lanes.client import Lanes
 from coordinator.locks.leases import would_deadlock
@@ -197,13 +196,13 @@ class Runner:
         self._events.ended(claim, outcome, state)
         if claim.undoing and outcome.error is not None:
             log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
-        if state not in TERMINAL or not (claim.tell or shared):
+        unheard = outcome.kind == "ignored" and state == "succeeded"
+        if state not in TERMINAL or unheard or not (claim.tell or shared):
             return
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
         melts = shared or claim.tell == TELL_MELTED
-        spec: Spec = {"ignore_result": True} if outcome.ignored else claim.spec
-        end = JobEnd(job, spec, error, outcome.traceback, melts, children=outcome.children)
+        end = JobEnd(job, claim.spec, error, outcome.traceback, melts, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:
@@ -243,7 +242,7 @@ def chain_end(claim: Claim, outcome: Outcome) -> tuple[str, str, tuple[Arg, Arg,
     """Kind and detail of the outcome for job_finish, and class, task and time limit of the next step."""
     if outcome.kind == "replaced":
         return "replaced", outcome.detail, chain.advance(loads(outcome.detail)[0])
-    if outcome.kind == "succeeded" and (step := claim.following) is not None and not outcome.ignored:
+    if outcome.kind == "succeeded" and (step := claim.following) is not None:
         return chain.end_of(claim.spec["rollback"] if claim.undoing else claim.spec, step, outcome.detail)
     return outcome.kind, outcome.detail, ("", "", "")
 

@@ -207,7 +207,8 @@ class Attempts(Undoing):
             return self.settle(job, job.ends)
         if job.stop:
             return self.give_up(job, job.stop)
-        if outcome == "succeeded":
+        if outcome in ("succeeded", "ignored"):
+            job.tell = job.tell and outcome != "ignored"
             return self.leave(job, "succeeded")
         if outcome == "step":
             return self.advance(job)

@@ -20,7 +20,7 @@ PICK = range(1000)
 BOTH = [False, True]
 KEY = [A, B, C]
 NODE = ["one", "one", "two"]
-ENDS = ["succeeded", "succeeded", "step", "raised", "raised", "failed", "parked", "conflict"]
+ENDS = ["succeeded", "succeeded", "step", "raised", "raised", "failed", "parked", "conflict", "ignored"]
 DELAY = [0, 5_000]
 ENDS_OF_LINE = ["back", "back", "front"]
 

@@ -194,10 +194,10 @@ local function count_loss(c, id, job, detail)
   return 'ready'
 end
 
--- Concludes an attempt, for a runner or after the end of sub-results. kind: succeeded | failed (no more attempts) |
--- raised (again after `delay` ms where attempts are left; `most`: their bound) | lost (a sub-result is) | conflict |
--- parked | step (following: class, task and time limit of the next) | replaced (detail: the steps that go on in place
--- of this one).
+-- Concludes an attempt, for a runner or after the end of sub-results. kind: succeeded | ignored (it succeeded, but
+-- neither its result nor links are sent) | failed (no more attempts) | raised (again after `delay` ms where attempts are
+-- left; `most`: their bound) | lost (a sub-result is) | conflict | parked | step (following: class, task and time limit
+-- of the next) | replaced (detail: the steps that go on in place of this one).
 function settle.conclude(c, id, job, kind, detail, delay, most, following)
   if job.phase == 'rollback' then
     if kind == 'parked' then return park(c, id, job, detail) end
@@ -207,7 +207,8 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
     return settle.finish_or_hold(c, id, job, job.ends, 'rollback', 'done')
   end
   if job.stop then return settle.give_up(c, id, job, job.stop) end
-  if kind == 'succeeded' then return settle.finish(c, id, job, 'succeeded', 'result', detail) end
+  if kind == 'ignored' then job.tell = nil end
+  if kind == 'succeeded' or kind == 'ignored' then return settle.finish(c, id, job, 'succeeded', 'result', detail) end
   if kind == 'step' then return advance(c, id, job, detail, following) end
   if kind == 'replaced' then return advance(c, id, job, nil, following, detail) end
   if kind == 'parked' then return park(c, id, job, detail) end

@@ -58,8 +58,8 @@ end
 
 -- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
 -- args id token kind detail delay most class task limit node runner next ttl
---   kind: succeeded | failed (no more attempts) | raised (again after `delay` ms where attempts are left) | conflict |
---   parked | step | replaced; detail: JSON of the result, error, handles or steps; most: of raised, the bound on
+--   kind: succeeded | ignored | failed (no more attempts) | raised (again after `delay` ms where attempts are left) |
+--   conflict | parked | step | replaced; detail: JSON of the result, error, handles or steps; most: of raised, the bound on
 --   attempts, '' = the job's own; class, task, limit: of step and replaced, those of the next step, limit in ms; next:
 --   token of the next claim, '' = none: the slice is over
 -- returns {verdict, state, job or false}; verdict: accepted | shared (accepted, and calls that were skipped for it, or
