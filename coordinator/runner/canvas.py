@@ -72,17 +72,21 @@ def raisable(error: BaseException | None, job: Job) -> BaseException | None:
 
 def request_of(
     args: tuple[object, ...], kwargs: dict[str, object], node: str | None, caller: Caller, kept: bool,
-    children: Sequence[AsyncResult] = (), fence: int | None = None,
+    children: Sequence[AsyncResult] = (), fence: int | None = None, tries: int = 0,
 ) -> Context:  # fmt: skip
-    """The request of a task that is over. `children`: what its body published. `fence`: of its last attempt."""
+    """The request of a task that is over. `children`: what its body published. `fence`: of its last attempt. `tries`:
+    those before it that raised.
+    """
     message = dict(caller.spec.get("message", {}))
     child_of = message.pop("child_of", None)
+    retries = message.pop("retries", 0) + tries
     return Context(
         {"root_id": caller.id, **message, **({"coordinator_parent": child_of} if child_of else {})},
         id=caller.id,
         task=caller.task,
         args=args,
         kwargs=kwargs,
+        retries=retries,
         hostname=node,
         called_directly=False,
         correlation_id=caller.id,

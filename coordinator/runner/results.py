@@ -81,7 +81,8 @@ def send(app: Celery, end: JobEnd) -> None:
 
 
 def _request(end: JobEnd, caller: Caller, kept: bool, children: Sequence[AsyncResult] = ()) -> Context:
-    return request_of(end.job.args, end.job.kwargs, end.job.node, caller, kept, children, end.job.fence)
+    job, tries = end.job, max(0, end.job.attempt - end.job.losses - 1)
+    return request_of(job.args, job.kwargs, job.node, caller, kept, children, job.fence, tries)
 
 
 def _own(end: JobEnd) -> Caller:

@@ -340,6 +340,11 @@ def _(run: Run) -> Any:
     return [made.args, sorted(made.kwargs), made.retries, made.queue, made.name.partition(".")[2], bool(made.worker)]
 
 
+@case("what a result says of retries")
+def _(run: Run) -> Any:
+    return [ended(run.call(run.s(what, 2))).retries for what in ("retry", "retry_most")]
+
+
 # Revokes.
 
 
