@@ -122,7 +122,7 @@ class Requests:
         plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
         own = {**plan.own, **own}
         unite = _unite(options, plan.spec)
-        spec = _spec(plan.spec, own, options)
+        spec = _spec(plan, own, options)
         alike = dumps(_alike(spec) if call else spec) if when_busy == "defer" else ""
         if message := call.message if call else _shown(own, stamps):
             spec["message"] = message
@@ -130,7 +130,7 @@ class Requests:
         first = plan.first
         limits = self._limits(first.limit, options)
         fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
-        if (plan.result and not own.get("ignore_result")) or own.get("link") or own.get("link_error"):
+        if _is_owed(plan, own):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":
             same = (first.kind, first.task, alike, *sorted(unite), *lanes)
@@ -313,8 +313,16 @@ def _rare(options: SubmitOptions, own: SignatureOptions, plan: chain.Plan, call:
     return fields
 
 
-def _spec(spec: Spec, own: SignatureOptions, options: SubmitOptions) -> Spec:
-    """Add the options of the signature and of the submit to a plan's spec."""
+def _is_owed(plan: chain.Plan, own: SignatureOptions) -> bool:
+    """True if the job's end is to be sent: a result, or links."""
+    ignored = own.get("ignore_result")
+    result = plan.result if ignored is None else not ignored
+    return bool(result or own.get("link") or own.get("link_error"))
+
+
+def _spec(plan: chain.Plan, own: SignatureOptions, options: SubmitOptions) -> Spec:
+    """Add the options of the signature and of the submit to the plan's spec."""
+    spec = plan.spec
     if own.get("link"):
         spec["link"] = _links("link", own["link"])
     if own.get("link_error"):
@@ -323,8 +331,8 @@ def _spec(spec: Spec, own: SignatureOptions, options: SubmitOptions) -> Spec:
         spec["headers"] = own["headers"]
     if own.get("shadow"):
         spec["shadow"] = own["shadow"]
-    if own.get("ignore_result"):
-        spec["ignore_result"] = own["ignore_result"]
+    if (ignored := own.get("ignore_result")) or (ignored is False and not plan.result):
+        spec["ignore_result"] = ignored
     if (delay := options.get("retry_delay")) is not None:
         spec["retry_delay"] = validation.delays(delay)
     if kinds := options.get("retry_on", ()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Required, TypedDict, cast
 
+from celery import VERSION
 from celery.app.task import Context
 
 from coordinator.errors import InvalidJob
@@ -20,6 +21,7 @@ PAST = "coordinate"  # a header: False in a message that goes past the lane on p
 _OURS = {PAST, CHILD, ATTEMPT}
 _OF_CELERY = {*vars(Context), "lang", "task", "argsrepr", "kwargsrepr", "compression", "content_type", *_OURS}
 _USUAL: tuple[object, ...] = (None, "", 0, [], {})
+_SAYS_NOTHING = {None} if VERSION[:2] >= (5, 6) else {None, False}  # of ignore_result
 
 
 class Headers(TypedDict, total=False):
@@ -92,7 +94,7 @@ def read(headers: Headers, properties: MessageProperties, body: object, queue: s
         "headers": _of_users(headers) or None,
         "shadow": headers.get("shadow"),
         "priority": priority,
-        "ignore_result": headers.get("ignore_result") or None,
+        "ignore_result": None if (ignored := headers.get("ignore_result")) in _SAYS_NOTHING else ignored,
     }
     signature: Signature = {
         "task": headers["task"],

@@ -77,16 +77,15 @@ def request_of(
     """The request of a task that is over. `children`: what its body published. `fence`: of its last attempt. `tries`:
     those before it that raised.
     """
-    message = dict(caller.spec.get("message", {}))
+    sent = caller.spec.get("message", {})
+    message, retries = dict(sent), sent.get("retries", 0) + tries
     child_of = message.pop("child_of", None)
-    retries = message.pop("retries", 0) + tries
     return Context(
-        {"root_id": caller.id, **message, **({"coordinator_parent": child_of} if child_of else {})},
+        {"root_id": caller.id, **message, **({"coordinator_parent": child_of} if child_of else {}), "retries": retries},
         id=caller.id,
         task=caller.task,
         args=args,
         kwargs=kwargs,
-        retries=retries,
         hostname=node,
         called_directly=False,
         correlation_id=caller.id,

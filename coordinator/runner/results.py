@@ -57,9 +57,9 @@ class Packed(NamedTuple):
 
 
 def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
-    """True if the task ignores its result."""
-    known = app.tasks.get(task)
-    return bool(spec.get("ignore_result") or (known is not None and known.ignore_result))
+    """True if the call ignores its result or, where it says nothing, its task."""
+    ignored = spec.get("ignore_result")
+    return bool(getattr(app.tasks.get(task), "ignore_result", False) if ignored is None else ignored)
 
 
 def _is_kept(app: Celery, caller: Caller) -> bool:

@@ -30,7 +30,7 @@ MUTANTS = [
     Mutant(
         "runner.conclude", "a runner whose job succeeded is not known any more when it asks again", "retention.trace_of"
     ),
-    Mutant("settle.conclude", "the links of a job that raised Ignore are sent", "if kind == 'ignored' then job.tell"),
+    Mutant("settle.conclude", "the links of a job that raised Ignore are sent", "if kind == 'ignored'"),
     Mutant("settle.conclude", "a lost sub-result counts as no loss", "'lost'"),
     Mutant("parked.children_lost", "a sub-task of a living worker is lost", "gone or", "true or"),
     Mutant("runner.conclude", "a job parks though it would wait for itself", "rings.find(c, id, detail)", "false"),

@@ -69,7 +69,7 @@ SELDOM = [
     Mutant("settle.attempts_left", "a step counts as an attempt", " - (job.forgiven or 0)", ""),
     Mutant("settle.count_loss", "losses have no bound", "losses > record.max_losses(job)", "false"),
     Mutant("settle.lose", "a cancelled job runs again after a loss", "if job.stop "),
-    Mutant("settle.lose", "a rollback is run twice", "if job.phase"),
+    Mutant("settle.lose", "a rollback is run twice", "if half"),
     Mutant("settle.lose", "a rollback whose end was lost is a double fault", " and how ~= 'handed'", ""),
     Mutant("settle.lose", "a job that was handed over lost an attempt", ", 'attempt', job.attempt - 1", ""),
     Mutant("settle.lose", "who handed a job over may still finish it", "'token', '', ", ""),

@@ -195,9 +195,9 @@ local function count_loss(c, id, job, detail)
 end
 
 -- Concludes an attempt, for a runner or after the end of sub-results. kind: succeeded | ignored (it succeeded, but
--- neither its result nor links are sent) | failed (no more attempts) | raised (again after `delay` ms where attempts are
--- left; `most`: their bound) | lost (a sub-result is) | conflict | parked | step (following: class, task and time limit
--- of the next) | replaced (detail: the steps that go on in place of this one).
+-- neither its result nor links are sent) | failed (no more attempts) | raised (again after `delay` ms where attempts
+-- are left; `most`: their bound) | lost (a sub-result is) | conflict | parked | step (following: class, task and time
+-- limit of the next) | replaced (detail: the steps that go on in place of this one).
 function settle.conclude(c, id, job, kind, detail, delay, most, following)
   if job.phase == 'rollback' then
     if kind == 'parked' then return park(c, id, job, detail) end
@@ -207,8 +207,8 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
     return settle.finish_or_hold(c, id, job, job.ends, 'rollback', 'done')
   end
   if job.stop then return settle.give_up(c, id, job, job.stop) end
-  if kind == 'ignored' then job.tell = nil end
-  if kind == 'succeeded' or kind == 'ignored' then return settle.finish(c, id, job, 'succeeded', 'result', detail) end
+  if kind == 'ignored' then job.tell, kind = nil, 'succeeded' end
+  if kind == 'succeeded' then return settle.finish(c, id, job, kind, 'result', detail) end
   if kind == 'step' then return advance(c, id, job, detail, following) end
   if kind == 'replaced' then return advance(c, id, job, nil, following, detail) end
   if kind == 'parked' then return park(c, id, job, detail) end
@@ -222,15 +222,16 @@ end
 
 -- Concludes an attempt that its process will not finish. how: lost (process, node or lease gone), stopped (with its
 -- worker: this is no attempt, and a late outcome is refused), handed (so, too, and the body had not begun, or had ended
--- and Redis lost that), or timed_out (past its time limit, the process was stopped). A job with the field `stop` ends in
--- that state. A rollback runs again only if it was handed: else a part of it may be done.
+-- and Redis lost that), or timed_out (past its time limit, the process was stopped). A job with the field `stop` ends
+-- in that state. A rollback runs again only if it was handed: else a part of it may be done.
 function settle.lose(c, id, job, how, detail, delay)
   if job.node and job.runner then redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) end
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   locks.release(c, record.keys_of(job.keys), job.token, job.slots)
   if not job.class then return settle.finish(c, id, job, 'failed', 'error', detail) end
   if job.stop and job.phase ~= 'rollback' then return settle.give_up(c, id, job, job.stop) end
-  if job.phase == 'rollback' and how ~= 'handed' then return settle.give_up(c, id, job, 'failed', 'error', detail) end
+  local half = job.phase == 'rollback' and how ~= 'handed'
+  if half then return settle.give_up(c, id, job, 'failed', 'error', detail) end
   if how == 'timed_out' then
     if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail) end
     return settle.give_up(c, id, job, 'failed', 'error', detail)

@@ -59,9 +59,9 @@ end
 -- job_finish: records how an attempt ended, leaves the lines, admits the next job, and takes the next ready one.
 -- args id token kind detail delay most class task limit node runner next ttl
 --   kind: succeeded | ignored | failed (no more attempts) | raised (again after `delay` ms where attempts are left) |
---   conflict | parked | step | replaced; detail: JSON of the result, error, handles or steps; most: of raised, the bound on
---   attempts, '' = the job's own; class, task, limit: of step and replaced, those of the next step, limit in ms; next:
---   token of the next claim, '' = none: the slice is over
+--   conflict | parked | step | replaced; detail: JSON of the result, error, handles or steps; most: of raised, the
+--   bound on attempts, '' = the job's own; class, task, limit: of step and replaced, those of the next step, limit in
+--   ms; next: token of the next claim, '' = none: the slice is over
 -- returns {verdict, state, job or false}; verdict: accepted | shared (accepted, and calls that were skipped for it, or
 --   melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait for itself: nothing was done,
 --   and the ring is in place of the state); asked again: the same
@@ -90,7 +90,8 @@ end)
 
 -- job_lose: lets a job go on without the process of this token, which is gone or was stopped.
 -- args id token how detail delay
---   how: lost | stopped | handed | timed_out; detail: JSON of the error; delay: ms until another attempt after a time limit
+--   how: lost | stopped | handed | timed_out; detail: JSON of the error; delay: ms until another attempt after a time
+--   limit
 -- returns the state; '' = the token is not the current one any more, nothing was done; asked again: ''
 step.define('job_lose', {'allow-oom'}, function(c, args)
   local id, token, how, detail, delay = unpack(args)
