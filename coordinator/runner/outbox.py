@@ -64,7 +64,7 @@ class Outbox(SendingThread[Owed]):
             now = time.monotonic()
             sent = send_many(self._app, [item.end for item in portion if item.until > now])
             if sent:
-                self._store.step("notices_told", self._app.main, *sent)
+                self._store.step("notices_sent", self._app.main, *sent)
                 done |= sent
         now = time.monotonic()
         left = [item for item in items if item.end.job.id not in done and item.until > now]

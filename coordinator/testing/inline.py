@@ -303,7 +303,7 @@ class _Sender:
 
     def add(self, end: JobEnd, size: int) -> None:
         send(self._app, melted_into(self._store, end) if end.melts else end)
-        self._store.step("notices_told", self._app.main, end.job.id)
+        self._store.step("notices_sent", self._app.main, end.job.id)
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def test_whatever_reply_is_lost_each_job_runs_once_and_in_order(own_fleet: Fleet
         return coordinator.submit("a", work.s(names[-1], seconds)).id
 
     coordinator.wait(submit(), 20)
-    for step in ("runner_take", "job_finish", "job_finish", "notices_told", "runner_take"):
+    for step in ("runner_take", "job_finish", "job_finish", "notices_sent", "runner_take"):
         proxy.lose_reply(name_of(step))
         wait_until(lambda: coordinator.wait(submit(), 20).over and proxy.lost.is_set(), 30, step)
     for step in ("lease_renew", "sweep", "node_beat"):

@@ -181,7 +181,7 @@ class Attempts(Undoing):
         if job.condemned == token:
             return "condemned", ""
         if job.token != token:
-            return "accepted", job.said
+            return "accepted", job.answered
         if job.over:
             return "accepted", job.state
         if outcome == "parked" and not job.stop and rings.ring(self, name, ids):
@@ -192,7 +192,7 @@ class Attempts(Undoing):
             job.losses -= 1
         state = self.conclude(job, outcome, delay, bound)
         if not job.over:
-            job.said = state
+            job.answered = state
         return "accepted", state
 
     def conclude(self, job: Job, outcome: str, delay: int, bound: int | None) -> str:

@@ -59,7 +59,7 @@ class Job:
     state: str = "waiting"
     token: str = ""
     last: str = ""
-    said: str = ""
+    answered: str = ""
     fence: int = 0
     attempt: int = 0
     losses: int = 0

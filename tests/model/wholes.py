@@ -82,7 +82,7 @@ class Whole(Courses):
     @act(4, owing, pick=PICK)
     def told(self, pick: int) -> None:
         name = self.some(list(self.model.owed), pick)
-        assert self.on.call("notices_told", "shop", name, then=0) == self.model.told([name])
+        assert self.on.call("notices_sent", "shop", name, then=0) == self.model.told([name])
 
     # Locks in plain code
 

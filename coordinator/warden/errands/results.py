@@ -38,6 +38,6 @@ class Results:
                     logger.exception("could not send the end of job %s (try %d); trying again later", job_id, tries)
                     continue
                 logger.exception("could not send the end of job %s in %d tries; giving up", job_id, tries)
-            self.store.step("notices_told", self.app.main, job_id)
+            self.store.step("notices_sent", self.app.main, job_id)
             sent += 1
         return sent

@@ -22,7 +22,7 @@ def run(node: Puppet, key: str, **options: Any) -> Taken:
 
 
 def tell(node: Puppet, *ids: str) -> None:
-    node.store.step("notices_told", "shop", *ids)
+    node.store.step("notices_sent", "shop", *ids)
 
 
 def kept(node: Puppet, ids: list[str]) -> list[str]:

@@ -133,5 +133,5 @@ def test_the_end_of_a_job_is_owed_until_it_is_told(node: Puppet) -> None:
     assert [job.id for job in states()] == ["j"]
     node.store._client.zadd(node.store.key("unsent", "shop"), {"j": 1, "long-gone": 1})
     assert [job.id for job in states()] == ["j"], "what is not kept any more is not told"
-    node.store.step("notices_told", "shop", "j")
+    node.store.step("notices_sent", "shop", "j")
     assert node.store._client.exists(node.store.key("unsent", "shop")) == 0

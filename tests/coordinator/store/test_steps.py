@@ -132,7 +132,7 @@ def test_what_is_said_again_changes_nothing(node: Puppet) -> None:
     assert [store.step("runner_condemn", "one", taken.runner, taken.token, "j") for _ in range(2)] == [1, 1]
     assert [node.lose(taken, "timed_out"), node.lose(taken, "timed_out")] == ["failed", ""]
     assert [store.step("notices_take", "shop", 10) for _ in range(2)] == [[[b"j", 1]], []]
-    assert [store.step("notices_told", "shop", "j") for _ in range(2)] == [1, 0]
+    assert [store.step("notices_sent", "shop", "j") for _ in range(2)] == [1, 0]
     assert [node.lanes.cancel("j") for _ in range(2)] == ["failed", "failed"]
 
 

@@ -128,9 +128,9 @@ function base.context(keys) return setmetatable({P = keys[1], delay = keys[2] an
 function base.guarded(id, act)
   local good, why = pcall(act)
   if good then return true end
-  local said = tostring(why.err or why)
-  if string.find(said, 'user executing the script', 1, true) then error(said) end
-  redis.warn('job ' .. id .. ': ' .. said)
+  local text = tostring(why.err or why)
+  if string.find(text, 'user executing the script', 1, true) then error(text) end
+  redis.warn('job ' .. id .. ': ' .. text)
   return false
 end
 

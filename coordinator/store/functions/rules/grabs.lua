@@ -17,7 +17,7 @@ function grabs.read(c, lane)
   return grab
 end
 
-function grabs.told(verdict, grab)
+function grabs.reply(verdict, grab)
   return {verdict, grab.fence or '', grab.attempt or '', grab.about or '', grab.started or '', grab.ended or '',
     grab.value or '', grab.earlier or ''}
 end

@@ -4,15 +4,15 @@ local pace = {}
 
 local DOUBT = 0.22 -- log(1.25): medians of equally fast nodes differ by this much
 
--- Updates a node's pace. told: JSON {task: [runs, median]}, '' = the node is gone.
-function pace.measure(c, node, told)
+-- Updates a node's pace. run_times: JSON {task: [runs, median]}, '' = the node is gone.
+function pace.measure(c, node, run_times)
   local name = c.P .. 'node:' .. node
   for task in pairs(cjson.decode(redis.call('HGET', name, 'times') or '{}')) do
     redis.call('ZREM', c.P .. 'times:' .. task, node)
   end
-  if told == '' then return end
+  if run_times == '' then return end
   local sum, weight = 0, 0
-  for task, own in pairs(cjson.decode(told)) do
+  for task, own in pairs(cjson.decode(run_times)) do
     local times, runs, median = c.P .. 'times:' .. task, own[1], math.max(own[2], 1e-6)
     redis.call('ZADD', times, median, node)
     local middle = math.floor((redis.call('ZCARD', times) - 1) / 2)
@@ -21,7 +21,7 @@ function pace.measure(c, node, told)
   end
   local slower = weight > 0 and sum / weight or 0
   if math.abs(slower) < DOUBT then slower = 0 end
-  redis.call('HSET', name, 'times', told, 'pace', string.format('%.2f', math.exp(slower)))
+  redis.call('HSET', name, 'times', run_times, 'pace', string.format('%.2f', math.exp(slower)))
 end
 
 return pace

@@ -42,22 +42,22 @@ function retention.fade(job, ended, ...)
     'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick')
 end
 
--- Sets the lifetime of a record whose job is over. heard: number of clients that listened for its end; owed: its result
+-- Sets the lifetime of a record whose job is over. listeners: number of clients that wait for its end; owed: its result
 -- or links are still to be sent.
-function retention.begin(c, id, job, state, heard, owed)
+function retention.begin(c, id, job, state, listeners, owed)
   local success, failure, most = record.kept(job)
   local keep = state == 'succeeded' and success or failure
   redis.call('PEXPIRE', job.name, keep)
   if job.aliases then redis.call('ZADD', c.P .. 'melted', c.wall + keep, id) end
   if most == '' or state ~= 'succeeded' or not job.class then return end
   local parent = job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')
-  local awaited = heard > 0 or parent and not states.TERMINAL[parent]
+  local awaited = listeners > 0 or parent and not states.TERMINAL[parent]
   if owed and awaited then record.note(c, id, 'awaited', 1) end
   if not owed and not awaited then bound(c, id, tonumber(most), keep) end
 end
 
 -- Shortens a success of which result and links were sent.
-local function fade_told(c, id)
+local function fade_sent(c, id)
   local job = record.read(c, id)
   if not job or job.state ~= 'succeeded' or not job.limits then return end
   local ended, awaited = unpack(redis.call('HMGET', job.name, 'ended', 'awaited'))
@@ -68,8 +68,8 @@ local function fade_told(c, id)
 end
 
 -- Notes that results and links of these jobs were sent: args from index `from`. Returns how many were owed.
-function retention.told(c, app, args, from)
-  for i = from, #args do fade_told(c, args[i]) end
+function retention.sent(c, app, args, from)
+  for i = from, #args do fade_sent(c, args[i]) end
   return redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, from))
 end
 

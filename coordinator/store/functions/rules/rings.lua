@@ -8,7 +8,7 @@ local rings = {}
 
 -- The most edges that one walk follows. It assumes that everything beyond goes on, so it never reports a false ring.
 rings.MOST = 1000
-rings.TOLD = 20 -- the most members of a ring that its sentence names
+rings.MOST_NAMED = 20 -- the most members of a ring that its sentence names
 
 local FIELDS = {'state', 'keys', 'weight', 'handles', 'token', 'awaits'}
 
@@ -147,16 +147,16 @@ local function way_back(nodes, origin)
 end
 
 -- Describes the ring in a sentence, from `origin` on; the ids come in reverse order.
-local function told(ids, hows)
-  local said, count = {}, #ids
-  for i = count, math.max(1, count - rings.TOLD + 1), -1 do
+local function described(ids, hows)
+  local parts, count = {}, #ids
+  for i = count, math.max(1, count - rings.MOST_NAMED + 1), -1 do
     local how, other = hows[i], ids[i - 1] or ids[count]
     local text = how.lane and "waits behind %s in lane '" .. string.gsub(how.lane, '%%', '%%%%') .. "'"
       or how.sub and 'waits for its sub-result %s' or 'waits in its code for %s'
-    said[#said + 1] = ids[i] .. ' ' .. string.format(text, other)
+    parts[#parts + 1] = ids[i] .. ' ' .. string.format(text, other)
   end
-  if count > rings.TOLD then said[#said + 1] = 'and ' .. count - rings.TOLD .. ' more' end
-  return table.concat(said, '; ')
+  if count > rings.MOST_NAMED then parts[#parts + 1] = 'and ' .. count - rings.MOST_NAMED .. ' more' end
+  return table.concat(parts, '; ')
 end
 
 -- Notes that the code with this token of a job or lock waits for another one; '' = for none any more.
@@ -185,7 +185,7 @@ function rings.find(c, origin, handles, left)
   if not nodes[origin] then return nil, nil, left end
   local ids, hows = way_back(nodes, origin)
   if not ids then return nil, nil, left end
-  return told(ids, hows), ids, left
+  return described(ids, hows), ids, left
 end
 
 return rings

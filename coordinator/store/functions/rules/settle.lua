@@ -20,18 +20,18 @@ end
 function settle.finish(c, id, job, state, ...)
   local keys, app = record.keys_of(job.keys), job.tell and record.app_of(c, job) or ''
   leave(c, id, job, keys)
-  local owed, heard = app ~= '', 0
+  local owed, listeners = app ~= '', 0
   if state == 'succeeded' and job.class and not owed then
     retention.fade(job, c.now, 'state', state, ...)
   else
     redis.call('HSET', job.name, 'state', state, 'ended', c.now_text, ...)
   end
-  if job.class then heard = count(c, id, state) end
+  if job.class then listeners = count(c, id, state) end
   if job.tick then ticks.ended(c, job.tick, state) end
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
   if job.grab then grabs.end_job(c, job.keys, id, job.grab, state, record.max_lifetime(job)) end
-  retention.begin(c, id, job, state, heard, owed)
+  retention.begin(c, id, job, state, listeners, owed)
   for _, key in ipairs(keys) do admit.lane(c, key) end
   return state
 end

@@ -139,7 +139,7 @@ local function grab(c, id, lane, fields, ...)
     end
   end
   reply = reply or stand(c, id, lane, fields, ...)
-  reply[5], reply[6] = grabs.told(before.state, before), before.job or ''
+  reply[5], reply[6] = grabs.reply(before.state, before), before.job or ''
   return reply
 end
 

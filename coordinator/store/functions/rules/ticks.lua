@@ -60,12 +60,12 @@ end
 -- Stores an entry of a source. A new or changed one counts from now. Returns its last instant.
 function ticks.follow(c, source, name, hash, next, about)
   local tick = c.P .. 'tick:' .. name
-  local known, last, told = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))
+  local known, last, shown = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))
   if known ~= hash then
     last = base.text_of(c.wall)
     redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
   end
-  if known ~= hash or not told then redis.call('HSET', tick, 'about', about) end
+  if known ~= hash or not shown then redis.call('HSET', tick, 'about', about) end
   redis.call('HSET', tick, 'source', source)
   redis.call('SADD', c.P .. 'schedule-entries:' .. source, name)
   return last

@@ -43,7 +43,7 @@ step.define('entry_remove', {'allow-oom'}, function(c, args)
 end)
 
 -- Reads a stored entry for a beat: its name, text ('' = it was removed) and last instant.
-local function told(c, name, text)
+local function described(c, name, text)
   return {name, text or '', redis.call('HGET', c.P .. 'tick:' .. name, 'last') or '0'}
 end
 
@@ -59,14 +59,14 @@ step.define('entries_read', {'no-writes'}, function(c, args)
   if since == '' then
     local page = redis.call('HSCAN', c.P .. 'entries', cursor, 'COUNT', 500)
     found[2] = page[1]
-    for i = 1, #page[2], 2 do found[#found + 1] = told(c, page[2][i], page[2][i + 1]) end
+    for i = 1, #page[2], 2 do found[#found + 1] = described(c, page[2][i], page[2][i + 1]) end
     return found
   end
   local behind = version - since
   if behind < 0 or behind > CHANGES then return {version, ''} end
   local seen = {}
   for _, name in ipairs(behind > 0 and redis.call('LRANGE', c.P .. 'entries-log', -behind, -1) or {}) do
-    if not seen[name] then found[#found + 1] = told(c, name, redis.call('HGET', c.P .. 'entries', name)) end
+    if not seen[name] then found[#found + 1] = described(c, name, redis.call('HGET', c.P .. 'entries', name)) end
     seen[name] = true
   end
   return found

@@ -9,18 +9,18 @@
 step.define('grab_take', {}, function(c, args)
   local lane, id, token, ttl, lifetime, keep, attempts, about = unpack(args)
   local grab = held.grab(c, lane)
-  if grab.state == 'running' and grab.token == token then return grabs.told('won', grab) end
+  if grab.state == 'running' and grab.token == token then return grabs.reply('won', grab) end
   if grab.state == 'running' or grab.state == 'complete' or grabs.is_final(grab, attempts) then
-    return grabs.told(grab.state, grab)
+    return grabs.reply(grab.state, grab)
   end
   local fence = held.take(c, id, lane, token, ttl, lifetime)
   if not fence then -- the record of the former winner is gone, but its lane is not free yet
     settle.end_lapsed(c, lane)
     fence = held.take(c, id, lane, token, ttl, lifetime)
   end
-  if not fence then return grabs.told('busy', {}) end
+  if not fence then return grabs.reply('busy', {}) end
   grabs.begin_code(c, lane, grab, keep + lifetime, id, token, fence, about)
-  return grabs.told('won', grab)
+  return grabs.reply('won', grab)
 end)
 
 -- grab_end: notes that the winner completed the instance or failed, and wakes all who wait.
@@ -64,5 +64,5 @@ end)
 --   last winner; asked again: the same
 step.define('grab_look', {'allow-oom'}, function(c, args)
   local grab = held.grab(c, args[1])
-  return grabs.told(grab.state, grab)
+  return grabs.reply(grab.state, grab)
 end)

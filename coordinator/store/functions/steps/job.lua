@@ -180,7 +180,7 @@ end)
 -- args app most
 --   most: how many at most
 -- returns {id, tries} for each; tries: how often it was offered; asked again: each is offered again after 30 s, then
---   after twice as long, up to 10 min, until notices_told
+--   after twice as long, up to 10 min, until notices_sent
 step.define('notices_take', {'allow-oom'}, function(c, args)
   local app, most = unpack(args)
   local unsent, found = c.P .. 'unsent:' .. app, {}
@@ -197,9 +197,9 @@ step.define('notices_take', {'allow-oom'}, function(c, args)
   return found
 end)
 
--- notices_told: notes that results and links of these jobs were sent.
+-- notices_sent: notes that results and links of these jobs were sent.
 -- args app ids…
 -- returns how many were owed; asked again: 0
-step.define('notices_told', {'allow-oom'}, function(c, args)
-  return retention.told(c, args[1], args, 2)
+step.define('notices_sent', {'allow-oom'}, function(c, args)
+  return retention.sent(c, args[1], args, 2)
 end)

@@ -21,7 +21,7 @@ local function conclude(c, id, job, token, kind, detail, delay, most, following)
     return redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''
   end
   if job.condemned == token then return 'condemned', '' end
-  if job.token ~= token then return 'accepted', redis.call('HGET', job.name, 'said') or '' end -- as it was told
+  if job.token ~= token then return 'accepted', redis.call('HGET', job.name, 'answered') or '' end -- as before
   if states.TERMINAL[job.state] then return 'accepted', job.state end
   if kind == 'parked' and not job.stop then
     local ring = rings.find(c, id, detail)
@@ -32,7 +32,7 @@ local function conclude(c, id, job, token, kind, detail, delay, most, following)
     job.losses = redis.call('HINCRBY', job.name, 'losses', -1)
   end
   local state = settle.conclude(c, id, job, kind, detail, delay, most, following)
-  if not states.TERMINAL[state] then redis.call('HSET', job.name, 'said', state) end
+  if not states.TERMINAL[state] then redis.call('HSET', job.name, 'answered', state) end
   return 'accepted', state
 end
 

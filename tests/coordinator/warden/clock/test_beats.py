@@ -40,7 +40,7 @@ def test_a_beat_says_when_the_errands_have_something_to_do(redis_server: RedisSe
     node.store._client.zadd(node.store.key("unsent", "shop"), {"owed": 1})
     clock.step()
     assert clock.errands_due
-    node.store.step("notices_told", "shop", "owed")
+    node.store.step("notices_sent", "shop", "owed")
     clock.step()
     assert not clock.errands_due
 
