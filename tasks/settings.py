@@ -190,8 +190,13 @@ class Settings(BaseModel):
     def nodelist(self) -> Path:
         return self.nodelist_path or self.data_dir / "nodelist.xml"
 
+    def access_row(self, member: str) -> str | None:
+        """The row of TASKS_ACCESS for this member: its id, `*`, or None."""
+        return next((row for row in (member, "*") if row in self.access), None)
+
     def access_to(self, member: str) -> Access:
-        return self.access.get(member) or self.access.get("*") or Access()
+        row = self.access_row(member)
+        return Access() if row is None else self.access[row]
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **overrides: str | Path) -> Self:

@@ -15,7 +15,7 @@ from tasks.app import coordinator
 from tasks.catalog import one_object
 from tasks.cli.errors import OneLine, unknown
 from tasks.harvest.silence import silence
-from tasks.member_node.check import Check, look
+from tasks.member_node.check import NOBODY, Check, look
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
@@ -107,18 +107,26 @@ def _wrong(condition: MemberRow) -> str:
     return "; ".join(reasons)
 
 
+as_option = click.option(
+    "--as", "expected", metavar="ID", default=NOBODY, help="The member's id: it is asked with its row of TASKS_ACCESS."
+)
+
+
 @members.command()
-@click.argument("url")
-def check(url: str) -> None:
-    """Check whether the member at the base URL can be synchronized."""
-    if _checked(url)[1]:
+@click.argument("where", metavar="URL|MEMBER")
+@as_option
+def check(where: str, expected: str) -> None:
+    """Check whether the member can be synchronized that has this base URL, or this id in the list."""
+    if "://" not in where and where in (listed := service().nodelist.listed()):
+        where, expected = listed[where].member.base_url, where
+    if _checked(where, expected)[1]:
         raise click.exceptions.Exit(1)
 
 
-def _checked(url: str) -> tuple[Member | None, list[Check]]:
+def _checked(url: str, expected: str) -> tuple[Member | None, list[Check]]:
     """Print each check. Returns the member, if it describes itself, and the failed checks."""
     member, failed = None, []
-    for check in look(url, service().settings):
+    for check in look(url, service().settings, expected):
         member = member or check.member
         failed += [] if check.ok else [check]
         click.echo(f"{'ok' if check.ok else 'NO':3} {check.name}: {check.detail}")
@@ -136,9 +144,10 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., None]], click.C
 
 
 @acts(argument="URL")
-def add(member: str, why: str, by: str) -> None:
+@as_option
+def add(member: str, expected: str, why: str, by: str) -> None:
     """Add the member at a base URL, as it describes itself; approve it later."""
-    described, failed = _checked(member)
+    described, failed = _checked(member, expected)
     if described is None or failed:
         raise click.ClickException(f"not added: {failed[0].name}: {failed[0].detail}")
     new = Listed(member=Dates().put_on(described), approved=False)

@@ -7,9 +7,12 @@ from urllib.parse import urlsplit
 
 from coordinator.scheduler.quartz import QuartzError
 from tasks import instants
-from tasks.member_node.client import MemberNode, MemberNodeError
+from tasks.member_node.client import MemberNode, MemberNodeError, MemberUnreachable
 from tasks.member_node.member import Member, Service
-from tasks.settings import Settings
+from tasks.settings import Access, Settings
+
+NOBODY = "urn:node:unknown"
+"""The id of a member that has not named itself yet."""
 
 
 class Check(NamedTuple):
@@ -20,13 +23,19 @@ class Check(NamedTuple):
     """Only in the check of the description: the member found there."""
 
 
-def look(url: str, settings: Settings) -> Iterator[Check]:
-    """Yield the checks; stop where the rest cannot be tried. ValidationError: this cannot be a member's address."""
+def look(url: str, settings: Settings, expected: str = NOBODY) -> Iterator[Check]:
+    """Yield the checks; stop where the rest cannot be tried. ValidationError: this cannot be a member's address.
+
+    `expected`: the id of the member, so that already the first question has its row of TASKS_ACCESS.
+    """
     base = url.rstrip("/").removesuffix("/v1").removesuffix("/v2")
     try:
-        member = describe(base, settings)
-    except MemberNodeError as error:  # it names a member that nobody knows yet
-        yield Check("description", False, f"{error.message} ({error.url})")
+        member = describe(base, settings, expected)
+    except MemberNodeError as error:  # it may name a member that nobody knows yet
+        yield Check("description", False, f"{error.message} ({error.url}){asked_with(error, expected, settings)}")
+        return
+    if expected not in (NOBODY, member.identifier):
+        yield Check("description", False, f"it is {member.identifier}, and not {expected}")
         return
     yield Check("description", True, f"{member.identifier}, {member.name}, API {member.api}", member)
     if differing := differences(base, member.base_url):
@@ -38,10 +47,10 @@ def look(url: str, settings: Settings) -> Iterator[Check]:
         yield from serve(client, settings)
 
 
-def describe(base: str, settings: Settings) -> Member:
+def describe(base: str, settings: Settings, expected: str) -> Member:
     """The member as it describes itself, in the newest API that it speaks."""
     guess = Member(
-        identifier="urn:node:unknown",
+        identifier=expected,
         name="unknown",
         description="unknown",
         base_url=base,
@@ -77,7 +86,7 @@ def address(member: Member, differing: list[str], settings: Settings) -> Check:
     """The member names another address than the one that was given, and syncs ask where it says."""
     named = f"the member names {member.base_url}, another {' and '.join(differing)}"
     try:
-        there = describe(member.base_url, settings)
+        there = describe(member.base_url, settings, member.identifier)
     except MemberNodeError as error:
         mend = "Have the member name the address that you gave, as a proxy or a prefix before it shows it"
         return Check("base URL", False, f"{named}. Syncs would ask there, and it {error.message}. {mend}")
@@ -109,4 +118,17 @@ def serve(client: MemberNode, settings: Settings) -> Iterator[Check]:
             client.system_metadata(pid)
             yield Check("system metadata", True, pid)
     except MemberNodeError as error:
-        yield Check("answers", False, str(error))
+        yield Check("answers", False, f"{error}{asked_with(error, client.member.identifier, settings)}")
+
+
+def asked_with(error: MemberNodeError, member_id: str, settings: Settings) -> str:
+    """The row of TASKS_ACCESS that the question had, and what to set, where that may be the cause of the error."""
+    if error.status not in (401, 403) and not isinstance(error, MemberUnreachable):
+        return ""
+    row, names = settings.access_row(member_id), ", ".join(Access.model_fields)
+    if row == member_id:
+        has = ", ".join(settings.access[row].model_dump(exclude_none=True)) or "nothing"
+        return f"; asked with its row of TASKS_ACCESS, which has {has}, and may have {names}"
+    used = "without a row of TASKS_ACCESS" if row is None else f"with the row {row!r} of TASKS_ACCESS"
+    mend = "if it has a row of its own, name its id with --as" if member_id == NOBODY else f"its own may have {names}"
+    return f"; asked {used}; {mend}"

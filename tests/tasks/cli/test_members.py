@@ -1,12 +1,14 @@
 """`coordinator members …` changes the list: with who and why, and what could not be synchronized stays out."""
 
 import json
+import ssl
 from getpass import getuser
 from pathlib import Path
 from socket import gethostname
 from urllib.parse import urlsplit
 
 import pytest
+import trustme
 
 from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer, Reply, Request, failure
@@ -121,3 +123,43 @@ def test_an_address_that_a_proxy_has_changed_is_compared_by_its_parts(run: Run, 
         status, line = checked(run, here)
         assert (status, line[:3]) == (1, "NO ")
         assert line.endswith("another port, and there answers urn:node:mnOther")
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_member_that_wants_a_certificate_is_asked_with_the_row_of_the_id_that_was_named(
+    run: Run, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("urn.node.CN").private_key_and_cert_chain_pem.write_to_path(tmp_path / "me.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tmp_path / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    mine = {"ca_bundle": str(tmp_path / "ca.pem"), "client_cert": str(tmp_path / "me.pem")}
+    rows = {"urn:node:mnSafe": mine, "urn:node:mnOther": mine, "urn:node:mnBare": {"ca_bundle": mine["ca_bundle"]}}
+    (tmp_path / "access.json").write_text(json.dumps(rows))
+    access = {"TASKS_ACCESS": str(tmp_path / "access.json")}
+
+    def first(*args: str) -> tuple[int, str]:
+        done = run("members", *args, **access)
+        return done.returncode, done.stdout.splitlines()[0]
+
+    with MemberServer("urn:node:mnSafe", tls=context) as safe:
+        url = safe.member.base_url
+        status, line = first("check", url)
+        assert (status, line[:3]) == (1, "NO ")
+        assert line.endswith("; asked without a row of TASKS_ACCESS; if it has a row of its own, name its id with --as")
+        names = "ca_bundle, client_cert, client_key, proxy"
+        assert first("check", url, "--as", "urn:node:mnNobody")[1].endswith(
+            f"; asked without a row of TASKS_ACCESS; its own may have {names}"
+        )
+        assert first("check", url, "--as", "urn:node:mnBare")[1].endswith(
+            f"; asked with its row of TASKS_ACCESS, which has ca_bundle, and may have {names}"
+        )
+        assert first("check", url, "--as", "urn:node:mnOther") == (
+            1,
+            "NO  description: it is urn:node:mnSafe, and not urn:node:mnOther",
+        )
+        assert "certificate" in last(run("members", "add", url, "--why", "a test", **access))
+        assert first("add", url, "--as", "urn:node:mnSafe", "--why", "a test")[0] == 0
+        assert first("check", "urn:node:mnSafe") == (0, f"ok  description: urn:node:mnSafe, {safe.member.name}, API v2")
