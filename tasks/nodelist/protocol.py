@@ -35,6 +35,10 @@ class Dates(NamedTuple):
         """The other's dates where these are missing."""
         return Dates(*(other if mine is None else mine for mine, other in zip(self, other, strict=True)))
 
+    def begun_anew(self) -> "Dates":
+        """NEVER; a tick earlier where that is the date already. So no pass that a run has begun fits the dates."""
+        return Dates(*(min(instants.NEVER, (date or instants.NEVER) - instants.TICK) for date in self))
+
     def later(self, other: "Dates") -> "Dates":
         """The later of both, for each date."""
         return Dates(*(_later(mine, theirs) for mine, theirs in zip(self, other, strict=True)))

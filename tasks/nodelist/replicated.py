@@ -105,12 +105,12 @@ class ReplicatedNodelist:
         return str((self.document.stored_of(member_id) or {}).get("why") or SOON)
 
     def reset(self, member_id: str, why: str = "reset", by: str | None = None) -> str:
-        """Forget that the member was ever harvested. KeyError for an unknown member. Returns as `change` does."""
+        """Have the member harvested from its beginning. KeyError for an unknown member. Returns as `change` does."""
 
         def never(listed: Listed | None) -> Listed:
             if listed is None:
                 raise KeyError(member_id)
-            return listed.model_copy(update={"member": Dates(instants.NEVER, instants.NEVER).put_on(listed.member)})
+            return listed.model_copy(update={"member": Dates.of(listed.member).begun_anew().put_on(listed.member)})
 
         return self.change(member_id, never, why=why, by=by)
 

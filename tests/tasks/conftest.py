@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from examples.demo.member_server import MemberServer
-from tasks import instants
 from tasks.catalog.catalog import Catalog
 from tasks.harvest import Asked, SyncResult, harvest_member
 from tasks.member_node.client import MemberNode
@@ -83,7 +82,7 @@ class OneMember:
         return WRITTEN
 
     def reset(self) -> None:
-        self.listed = Dates(instants.NEVER, instants.NEVER).put_on(self.listed)
+        self.listed = Dates.of(self.listed).begun_anew().put_on(self.listed)
 
 
 @dataclass

@@ -130,16 +130,20 @@ def test_a_member_that_is_not_to_be_synchronized_is_left_alone(
     assert not seen
 
 
-def test_a_reset_makes_the_next_harvest_begin_at_the_beginning(federation: Federation) -> None:
+@pytest.mark.parametrize("whole", [1, 0], ids=["after a whole pass", "in the first pass"])
+@pytest.mark.parametrize("resets", [1, 2])
+def test_a_reset_makes_the_next_harvest_begin_at_the_beginning(federation: Federation, whole: int, resets: int) -> None:
     federation.server.put("first", at(9000))
-    federation.harvest()
+    for _ in range(whole):
+        federation.harvest()
     federation.server.fill(300, first=at(10_000))
     faulty(federation.server, says(500), listings=3)  # the pass stops behind its first pages
     with pytest.raises(Failing):
         federation.harvest()
     federation.server.put("early", at(0))
     federation.server.hook = lambda request: None
-    federation.nodelist.reset()
+    for _ in range(resets):
+        federation.nodelist.reset()
     federation.harvest()
     assert federation.harvested == federation.server.pids
 

@@ -54,11 +54,17 @@ def test_a_stale_fence_is_refused_and_nothing_of_it_arrives(slapd: SlapdServer, 
     assert slapd.operations(mark) == []
 
 
-def test_a_sync_of_a_member_that_was_reset_or_removed_meanwhile_writes_nothing(lists: Lists) -> None:
+def test_a_sync_of_a_member_that_was_reset_or_removed_meanwhile_writes_nothing(
+    slapd: SlapdServer, lists: Lists
+) -> None:
     lists.sync(day(1), 11, A)
     lists.nodelist.reset(A)
     assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=12, started_from=day(1))
-    assert lists.dates(A) == Dates(instants.NEVER, instants.NEVER)
+    assert lists.dates(A) == Dates(instants.NEVER, instants.NEVER - instants.TICK)  # RIVER never had a complete pass
+    assert lists.nodelist.reset(A) == WRITTEN  # of a first pass that has begun since
+    assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=12, started_from=instants.NEVER)
+    assert in_ldap(slapd, "d1NodeLastHarvested") == ["1899-12-31T23:59:59.999+00:00"]
+    lists.agree()
     assert lists.nodelist.change(A, lambda _: None, why="gone") == WRITTEN
     assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=13)
     assert lists.nodelist.listed() == {}
