@@ -15,7 +15,7 @@ from tasks.app import app, coordinator
 from tasks.cli.errors import OneLine
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
-from tasks.nodelist.store_notes import Pending, lacking
+from tasks.nodelist.store_notes import Pending, in_few_lines, lacking, lacks
 from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
 from tasks.nodelist.verify import Verdict, not_understood, verify_all
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
@@ -23,6 +23,7 @@ from tasks.schedules import scheduled
 from tasks.service import service
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
+ON_ITS_WAY = 10.0  # seconds that a comparison waits for a change
 WRITING, LOOK = 10.0, 0.2  # seconds until the nodes have written to the store, and between two looks
 SHOWN = 3  # entries of a change that the table shows
 
@@ -134,10 +135,7 @@ def _synchronized(entry: Listed) -> str:
 
 
 def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
-    return (
-        f"pending: {member_id}: {name} lacks version {lack.version}: {lack.reason}"
-        for member_id, lack in pending.items()
-    )
+    return (f"pending: {line}" for line in in_few_lines(lacks(pending, name), name))
 
 
 def still_lacking(member_id: str) -> str | None:
@@ -156,15 +154,29 @@ def still_lacking(member_id: str) -> str | None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Ids of members, a line each, whose entries in the permanent store are known to be broken.",
 )
+@click.option(
+    "--wait",
+    "patience",
+    metavar="SECONDS",
+    default=ON_ITS_WAY,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Wait at most so long for changes on their way.",
+)
 @json_option
-def verify(known: Path | None, as_json_: bool) -> None:
+def verify(known: Path | None, patience: float, as_json_: bool) -> None:
     """Compare the disks of all nodes and beats, Redis and the permanent store.
 
     Where they differ, each living node and beat is named with what it has: same, behind, out (and why), unknown.
     The exit status is 1 where they differ.
     """
-    nodes = frozenset(node.name for node in coordinator.nodes() if node.app == app.main)
-    verdict = verify_all(service().nodelist, nodes)
+    nodes, here = frozenset(node.name for node in coordinator.nodes() if node.app == app.main), service().nodelist
+
+    def waiting(differences: list[str]) -> None:
+        for line in in_few_lines(differences, here.store.name):
+            click.echo(f"waits at most {patience:g} s: {line}", err=True)
+
+    verdict = verify_all(here, nodes, patience, waiting)
     excused, differences, mended = _excused(verdict, _named(known) if known else set())
     if as_json_:
         about = verdict._replace(differences=differences)._asdict()
@@ -173,7 +185,8 @@ def verify(known: Path | None, as_json_: bool) -> None:
         click.echo(
             f"version {verdict.version} is the same on {', '.join(verdict.copies)}, in Redis and in {verdict.store}"
         )
-    for line in () if as_json_ else (*differences, *(f"known: {line}" for line in excused), *mended):
+    few = in_few_lines(differences, verdict.store)
+    for line in () if as_json_ else (*few, *(f"known: {line}" for line in excused), *mended):
         click.echo(line, err=True)
     if differences and verdict.keepers and not as_json_:
         click.echo(table(("node or beat", "its copy"), verdict.keepers.items()))

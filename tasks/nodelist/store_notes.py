@@ -5,7 +5,7 @@ A note tells our own writes from other people's. Before a process writes a membe
 """
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple, NotRequired, TypedDict
 
 from pydantic import JsonValue
@@ -67,6 +67,23 @@ def lacking(document: Document) -> dict[str, Pending]:
             versions[member_id] = max(version, versions.get(member_id, 0))
     notes = {member_id: document.stored_of(member_id) or {} for member_id in versions}
     return {member_id: Pending(version, notes[member_id].get("why", "")) for member_id, version in versions.items()}
+
+
+def lacks(pending: Mapping[str, Pending], store: str) -> list[str]:
+    """A sentence about each of these members."""
+    return [f"{one}: {store} lacks version {lack.version}: {lack.reason}" for one, lack in pending.items()]
+
+
+def in_few_lines(sentences: Iterable[str], store: str) -> Iterator[str]:
+    """The sentences; those of `lacks` that have one reason become one line, with their number."""
+    groups: dict[str, list[str]] = {}
+    for sentence in sentences:
+        _, lack, rest = sentence.partition(f": {store} lacks version ")
+        groups.setdefault(rest.partition(": ")[2] if lack else sentence, []).append(sentence)
+    for reason, (first, *others) in groups.items():
+        one = first.partition(f": {store} ")[0]
+        about = f"{len(others) + 1} members, such as {one}: {store} lacks their newest version: {reason}"
+        yield about if others else first
 
 
 def json_of(listed: Listed | None) -> ListedJson | None:

@@ -1,11 +1,13 @@
 """Compares all copies of the nodelist: the disk of each node and beat, Redis, and the permanent store.
 
-Each process of the replica set reads its own disk anew and answers. A difference counts if two looks both find it: a
-change on its way shows in one look only. A damaged copy counts at once, since its process mends it right away.
+Each process of the replica set reads its own disk anew and answers. A difference counts if two looks both find it. One
+that a change on its way makes is looked at until it is gone, or the patience is over: a disk that is about to have the
+committed version, a version that is about to be written to the store, and the first version of all. A damaged copy
+counts at once, since its process mends it right away.
 """
 
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -14,10 +16,11 @@ from tasks.documents.copy import ANY, Copy, sum_of
 from tasks.documents.replica_set import Keeper, OnDisk
 from tasks.nodelist.entries import MEMBER, listed_in
 from tasks.nodelist.replicated import ReplicatedNodelist
-from tasks.nodelist.store_notes import Note, json_of, lacking, parsed
+from tasks.nodelist.store_notes import Note, Pending, json_of, lacking, lacks, parsed
 from tasks.nodelist.stores import Listed, NodelistStoreAway
 
 PAUSE = 0.5
+FIRST = "nothing is committed yet: the first node that starts will read the permanent store"
 
 
 class Verdict(NamedTuple):
@@ -34,24 +37,47 @@ class Verdict(NamedTuple):
     differences: list[str]
 
 
-def verify_all(nodelist: ReplicatedNodelist, nodes: Set[str]) -> Verdict:
-    """`nodes`: the names of the live nodes, which ought to keep the list. Raises StoreUnavailable."""
-    first, damaged = _look(nodelist, nodes)
-    if not (first.differences or damaged):
-        return first
-    time.sleep(PAUSE)
-    second, again = _look(nodelist, nodes)
-    lasting = [sentence for sentence in second.differences if sentence in first.differences]
-    return second._replace(differences=[*dict.fromkeys([*damaged, *again]), *lasting])
+class _Look(NamedTuple):
+    """`damaged`: a sentence for each damaged copy. `moving`: the differences that a change on its way makes."""
+
+    verdict: Verdict
+    damaged: list[str]
+    moving: list[str]
 
 
-def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[str]]:
-    """The verdict of one look, and beside it a sentence for each damaged copy."""
+def verify_all(
+    nodelist: ReplicatedNodelist,
+    nodes: Set[str],
+    patience: float,
+    waiting: Callable[[list[str]], object],
+) -> Verdict:
+    """`nodes`: the names of the live nodes, which ought to keep the list. Raises StoreUnavailable.
+
+    `patience`: seconds to wait for changes on their way; `waiting` is called with what it waits for, once.
+    """
+    deadline, asked = time.monotonic() + patience, False
+    before = _look(nodelist, nodes)
+    damaged = before.damaged
+    if not (before.verdict.differences or damaged):
+        return before.verdict
+    while True:
+        time.sleep(PAUSE)
+        now = _look(nodelist, nodes)
+        damaged = [*dict.fromkeys([*damaged, *now.damaged])]
+        lasting = [sentence for sentence in now.verdict.differences if sentence in before.verdict.differences]
+        moving = [sentence for sentence in lasting if sentence in now.moving]
+        if not moving or time.monotonic() > deadline:
+            return now.verdict._replace(differences=[*damaged, *lasting])
+        if not asked:
+            waiting(moving)
+        before, asked = now, True
+
+
+def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Look:
     document, name = nodelist.document, nodelist.store.name
     copy, known = document.fetch(), {keeper.name: keeper for keeper in document.replica_set.keepers()}
     if copy.version == 0:
-        differences = ["nothing is committed yet: the first node that starts will read the permanent store"]
-        return Verdict(0, name, {}, {}, differences), []
+        return _Look(Verdict(0, name, {}, {}, [FIRST]), [], [FIRST] if nodes else [])
     disks = document.replica_set.look({*nodes, *known})
     keepers = {who: _of_keeper(copy, known.get(who), disks.get(who)) for who in {*nodes, *known, *disks}}
     copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
@@ -60,13 +86,16 @@ def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> tuple[Verdict, list[
     differences = [
         f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state not in ("same", "damaged")
     ]
+    moving = [f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state == "behind"]
     if not keepers:
         differences.append("no node or beat keeps the list: only Redis and the permanent store have it")
     if copy.sha in (*ANY, sum_of(copy.state)):
-        differences += _of_store(nodelist, copy)
+        pending = lacking(document)
+        moving += lacks({one: lack for one, lack in pending.items() if nodes and not lack.why}, name)
+        differences += _of_store(nodelist, copy, pending)
     else:  # without a good copy there is nothing to compare the store with
         differences.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
-    return Verdict(copy.version, name, copies, states, differences), damaged
+    return _Look(Verdict(copy.version, name, copies, states, differences), damaged, moving)
 
 
 def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
@@ -87,10 +116,9 @@ def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[
     return "same", ""
 
 
-def _of_store(nodelist: ReplicatedNodelist, copy: Copy) -> Iterator[str]:
-    pending, name = lacking(nodelist.document), nodelist.store.name
-    for member_id, lack in pending.items():
-        yield f"{member_id}: {name} lacks version {lack.version}: {lack.reason}"
+def _of_store(nodelist: ReplicatedNodelist, copy: Copy, pending: Mapping[str, Pending]) -> Iterator[str]:
+    name = nodelist.store.name
+    yield from lacks(pending, name)
     notes = nodelist.document.stored()
     try:
         stored = nodelist.store.read()

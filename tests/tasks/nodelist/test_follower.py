@@ -13,8 +13,9 @@ from tasks.nodelist import xml_store
 from tasks.nodelist.follower import AWAY, PAUSE, Follower
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
-from tasks.nodelist.store_notes import intending, lacking
+from tasks.nodelist.store_notes import in_few_lines, intending, lacking
 from tasks.nodelist.stores import Listed
+from tasks.nodelist.verify import verify_all
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer
@@ -57,6 +58,28 @@ def test_a_sync_waits_for_no_store_and_is_told_so(lists: Lists, monkeypatch: pyt
     assert Follower(lists.nodelist, "one").step() == PAUSE
     lists.agree()
     assert commit(lists.nodelist, 1, A) == [WRITTEN]
+
+
+def test_a_comparison_waits_for_what_is_about_to_be_written_and_names_a_real_difference(many: Lists) -> None:
+    names, nodes, store = sorted(many.nodelist.listed()), {"one", "two"}, many.nodelist.store.name
+    follower, waited = Follower(many.writer("node"), "one"), list[str]()
+
+    def written(differences: list[str]) -> None:
+        waited.extend(in_few_lines(differences, store))
+        follower.step()
+
+    commit(many.nodelist, 1, *names)
+    assert verify_all(many.nodelist, nodes, 60, written).differences == []
+    assert waited == [f"50 members, such as {names[0]}: {store} lacks their newest version: {SOON}"]
+
+    commit(many.nodelist, 2, names[0])
+    many.outside(names[1], name="Renamed")
+    of_store = f"{names[1]}: name: {store} has Renamed, and {RIVER.name} is committed"
+    found = verify_all(many.nodelist, nodes, 0, fail)
+    assert found.differences == [f"{names[0]}: {store} lacks version {found.version}: {SOON}", of_store]
+    assert verify_all(many.nodelist, frozenset(), 60, fail).differences == found.differences  # nobody would write it
+    assert verify_all(many.nodelist, nodes, 60, written).differences == [of_store]
+    assert len(waited) == 2
 
 
 def test_one_step_writes_a_document_once_for_all_that_was_committed(
