@@ -7,12 +7,15 @@ from datetime import datetime
 
 import click
 
+from coordinator import UnknownJob
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import by_option, json_option, why_option
 from coordinator.scheduler.entries import next_tick
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
+from tasks.catalog.former import former
+from tasks.catalog.former import purge as purge_catalog
 from tasks.cli.errors import OneLine, unknown
 from tasks.harvest.silence import silence
 from tasks.member_node.check import NOBODY, Check, look
@@ -48,24 +51,24 @@ class MemberRow:
     error: str | None
 
 
-def _condition(listed: Listed, here: Holdings) -> MemberRow:
-    member, catalog = listed.member, here.catalog
-    summary = catalog.summary(member.identifier)
-    silent = silence(catalog, member.identifier)
-    lane = coordinator.lane(lane_of(member.identifier), 1)
-    reasons = Counter(failure.reason for failure in catalog.failed(member.identifier, limit=1000))
-    obstacle = member.obstacle if listed.approved else "it is not approved"
-    schedule = scheduled(member, here.settings.zone)
+def _condition(member_id: str, listed: Listed | None, here: Holdings) -> MemberRow:
+    catalog, member = here.catalog, listed and listed.member
+    summary = catalog.summary(member_id)
+    silent = silence(catalog, member_id)
+    lane = coordinator.lane(lane_of(member_id), 1)
+    reasons = Counter(failure.reason for failure in catalog.failed(member_id, limit=1000))
+    obstacle = _obstacle(listed)
+    schedule = member and scheduled(member, here.settings.zone)
     return MemberRow(
-        member=member.identifier,
-        approved=listed.approved,
+        member=member_id,
+        approved=bool(listed and listed.approved),
         state=(obstacle or "idle") if lane.state == "empty" else lane.state,
-        last_harvested=None if member.harvested_until <= instants.NEVER else member.last_harvested,
+        last_harvested=member.last_harvested if member and member.harvested_until > instants.NEVER else None,
         objects=summary.objects,
         gone=summary.gone,
         failed=summary.failed,
         failures=dict(reasons.most_common()),
-        next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member.identifier)),
+        next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member_id)),
         unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
         left_alone_until=silent.until if silent and silent.until > instants.now() else None,
         last_run=summary.ran_at,
@@ -74,15 +77,23 @@ def _condition(listed: Listed, here: Holdings) -> MemberRow:
     )
 
 
+def _obstacle(listed: Listed | None) -> str | None:
+    """Why the member is not synchronized, or None."""
+    if listed is None:
+        return "it left the list"
+    return listed.member.obstacle if listed.approved else "it is not approved"
+
+
 @click.group(cls=OneLine, invoke_without_command=True)
 @json_option
 @click.pass_context
 def members(ctx: click.Context, as_json_: bool) -> None:
-    """Show each member: its state, objects, failures, last and next run."""
+    """Show each member, and each that left: its state, objects, failures, last and next run."""
     if ctx.invoked_subcommand:
         return
     here = service()
-    conditions = [_condition(listed, here) for listed in here.nodelist.listed().values()]
+    listed = here.nodelist.listed()
+    conditions = [_condition(one, listed.get(one), here) for one in (*listed, *former(here.catalog, listed))]
     if as_json_:
         click.echo(as_json([asdict(condition) for condition in conditions]))
         return
@@ -202,6 +213,51 @@ def reset(member: str, why: str, by: str) -> None:
     except KeyError:
         raise unknown(member) from None
     _print(nodelist, f"{member} will be harvested from its beginning", far)
+
+
+@acts()
+def remove(member: str, why: str, by: str) -> None:
+    """Take a member out of the list, and cancel its syncs; the catalog keeps its objects."""
+    here = service()
+
+    def to(before: Listed | None) -> None:
+        if before is None:
+            _check_former(member, here)
+
+    far = here.nodelist.change(member, to, why=f"removed: {why}", by=by)
+    cancelled = sum(_cancel(job_id, why, by) for job_id in coordinator.lane(lane_of(member)).jobs)
+    _print(here.nodelist, f"{member} is not in the list", far)
+    if cancelled:
+        click.echo(f"{cancelled} of its syncs {'is' if cancelled == 1 else 'are'} cancelled")
+    if objects := here.catalog.summary(member).objects:
+        click.echo(f"the catalog keeps its {objects} objects; to delete them: coordinator members purge {member}")
+
+
+def _check_former(member: str, here: Holdings) -> None:
+    """Raises ClickException where neither the catalog nor the notes about the permanent store know the member."""
+    if here.nodelist.document.stored_of(member) is None and member not in former(here.catalog, ()):
+        raise unknown(member)
+
+
+def _cancel(job_id: str, why: str, by: str) -> bool:
+    try:
+        coordinator.cancel(job_id, why=f"its member was removed: {why}", by=by)
+    except UnknownJob:  # it is over, or a lock in plain code
+        return False
+    return True
+
+
+@acts()
+def purge(member: str, why: str, by: str) -> None:
+    """Delete from the catalog all that it has of a member that left the list."""
+    here = service()
+    if member in here.nodelist.listed():
+        raise click.ClickException(f"{member} is in the list; first: coordinator members remove {member} --why TEXT")
+    _check_former(member, here)
+    with coordinator.lock(lane_of(member)) as lease:  # so no sync writes meanwhile, and none that is late afterwards
+        here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by)
+        count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
+    click.echo(f"{member}: {count} objects are deleted from the catalog")
 
 
 @members.command()

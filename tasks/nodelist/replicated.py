@@ -114,6 +114,14 @@ class ReplicatedNodelist:
 
         return self.change(member_id, never, why=why, by=by)
 
+    def purged(self, member_id: str, *, fence: int, why: str, by: str) -> None:
+        """Have the history say that the objects of a former member go. Raises ValueError where it is in the list."""
+        self.reconciler.begin()
+        copy = self.reconciler.committed(member_id)
+        if (listed := listed_in(copy, member_id)) is not None:
+            raise ValueError(f"{member_id} is in the list, at {listed.member.base_url}: remove it first")
+        self.reconciler.commit(copy, {MEMBER + member_id: None}, fence=fence, follow=False, why=why, by=by)
+
     def change(
         self, member_id: str, to: Callable[[Listed | None], Listed | None], *, why: str, by: str | None = None
     ) -> str:

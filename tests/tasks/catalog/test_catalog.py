@@ -6,6 +6,7 @@ from sqlalchemy.exc import DataError
 
 from examples.demo.member_server import system_metadata
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Target
+from tasks.catalog.former import former, purge
 from tasks.catalog.sightings import Sightings
 from tasks.member_node.objects import read_system_metadata
 from tasks.settings import Settings
@@ -147,3 +148,31 @@ def test_one_identifier_that_cannot_be_kept_takes_nothing_with_it(
     assert (catalog.failed(M), catalog.cursor(M, "complete")) == ([], position)
     assert Sightings(catalog.engine).seen(M, at(2)) == 1
     assert "cannot be kept: its identifier of 3000 characters" in caplog.text
+
+
+def test_a_purge_that_breaks_off_is_ended_by_the_next_and_no_late_writer_brings_anything_back(catalog: Catalog) -> None:
+    pids, other = [f"p{number:04d}" for number in range(600)], "urn:node:other"
+    for member in (M, other):
+        cursor = Cursor("increment", at(-60), at(1))
+        catalog.store(member, fence=1, fetched=fetched(pids), failed=[failed("f")], cursor=cursor, now=at(9))
+        Sightings(catalog.engine).judge(member, missing=["p0599"], asked=pids, began=at(5), fence=1, now=at(9))
+    assert former(catalog, [other]) == [M]
+
+    checks = iter([None, KeyboardInterrupt])
+
+    def check() -> None:
+        if error := next(checks, None):
+            raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        purge(catalog, M, fence=3, check=check)
+    assert catalog.cursor(M, "increment") is None
+    summary = catalog.summary(M)
+    assert (summary.objects, summary.gone, summary.failed) == (99, 1, 0)
+    assert purge(catalog, M, fence=4, check=check) == 100
+    with pytest.raises(Superseded):
+        catalog.store(M, fence=2, fetched=fetched(["late"]), now=at(9))
+    assert former(catalog, []) == [other]
+    summary = catalog.summary(other)
+    assert (summary.objects, summary.gone, summary.failed) == (599, 1, 1)
+    assert catalog.cursor(other, "increment")

@@ -12,9 +12,13 @@ import trustme
 
 from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer, Reply, Request, failure
+from tasks.catalog.catalog import Catalog
 from tasks.nodelist.xml_format import parse_nodelist
+from tasks.schedules import SYNC, lane_of
+from tasks.settings import Settings
 from tests.harness.command import Done, Run, refused, told
-from tests.tasks.conftest import SAMPLE, document
+from tests.tasks.catalog.test_catalog import failed, fetched
+from tests.tasks.conftest import SAMPLE, at, document
 
 
 def last(done: Done) -> str:
@@ -88,7 +92,7 @@ def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberSer
 
 
 @pytest.mark.usefixtures("listing")
-@pytest.mark.parametrize("act", ["approve", "suspend", "reset"])
+@pytest.mark.parametrize("act", ["approve", "suspend", "reset", "remove", "purge"])
 def test_whom_the_list_does_not_have_cannot_be_acted_on(run: Run, act: str) -> None:
     assert "unknown member urn:node:mnNobody" in refused(run("members", act, "urn:node:mnNobody", "--why", "a test"))
 
@@ -163,3 +167,44 @@ def test_a_member_that_wants_a_certificate_is_asked_with_the_row_of_the_id_that_
         assert "certificate" in last(run("members", "add", url, "--why", "a test", **access))
         assert first("add", url, "--as", "urn:node:mnSafe", "--why", "a test")[0] == 0
         assert first("check", "urn:node:mnSafe") == (0, f"ok  description: urn:node:mnSafe, {safe.member.name}, API v2")
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_member_that_left_keeps_its_objects_in_the_catalog_until_they_are_purged(run: Run, tmp_path: Path) -> None:
+    river, other = SAMPLE[1].identifier, SAMPLE[0].identifier
+    catalog = Catalog(Settings(data_dir=tmp_path / "data"))
+    for member in (river, other):
+        catalog.store(member, fence=1, fetched=fetched(["a", "b"]), failed=[failed("c")], now=at(9))
+    told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
+
+    purge = "members", "purge", river, "--why", "they asked for it"
+    assert refused(run(*purge)).endswith(
+        f"{river} is in the list; first: coordinator members remove {river} --why TEXT"
+    )
+    said = told(run("members", "remove", river, "--why", "it closed")).splitlines()
+    assert said == [
+        f"{river} is not in the list; {tmp_path / 'data' / 'nodelist.xml'} has it",
+        "1 of its syncs is cancelled",
+        f"the catalog keeps its 2 objects; to delete them: coordinator members purge {river}",
+    ]
+    assert json.loads(told(run("job", "waits", "--json")))["state"] == "cancelled"
+    assert river not in (tmp_path / "data" / "nodelist.xml").read_text()
+    assert told(run("members", "remove", river, "--why", "once more")).splitlines() == [said[0], said[2]]
+    (left,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == river)
+    assert (left["state"], left["objects"], left["failed"], left["approved"]) == ("it left the list", 2, 1, False)
+    assert "unknown member" in refused(run("refresh", river))
+
+    for objects in (2, 0):
+        assert told(run(*purge)) == f"{river}: {objects} objects are deleted from the catalog"
+    assert [one["objects"] for one in json.loads(told(run("members", "--json")))] == [2, 0]
+    whys = [change["why"] for change in json.loads(told(run("nodelist", "history", "--json")))]
+    assert whys[:3] == ["purged: they asked for it", "purged: they asked for it", "removed: it closed"]
+    catalog.engine.dispose()
+
+
+def test_a_former_member_whose_lane_is_held_is_not_purged(run: Run, listing: str) -> None:
+    river = SAMPLE[1].identifier
+    told(run("members", "remove", river, "--why", "it closed"))
+    told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
+    assert "waits" in refused(run("members", "purge", river, "--why", "a test"))
+    assert "removed: it closed" in json.loads(told(run("nodelist", "history", "--json")))[0]["why"]

@@ -65,8 +65,12 @@ def test_a_sync_of_a_member_that_was_reset_or_removed_meanwhile_writes_nothing(
     assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=12, started_from=instants.NEVER)
     assert in_ldap(slapd, "d1NodeLastHarvested") == ["1899-12-31T23:59:59.999+00:00"]
     lists.agree()
+    with pytest.raises(ValueError, match="is in the list"):
+        lists.nodelist.purged(A, fence=13, why="gone", by="ann")
     assert lists.nodelist.change(A, lambda _: None, why="gone") == WRITTEN
-    assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=13)
+    lists.nodelist.purged(A, fence=13, why="purged", by="ann")
+    assert lists.document.history()[0].why == "purged"
+    assert not lists.nodelist.harvested(A, Dates(day(2), None), fence=14)
     assert lists.nodelist.listed() == {}
     lists.agree()
 

@@ -1,0 +1,39 @@
+"""Former members: they left the nodelist, and the catalog still has their objects, until somebody purges them."""
+
+from collections.abc import Callable, Collection
+
+from sqlalchemy import delete, or_, select
+
+from tasks.catalog.catalog import Catalog, guard
+from tasks.catalog.schema import cursors, failures, gone, members, objects, sightings
+from tasks.database.columns import AT_ONCE
+
+
+def former(catalog: Catalog, listed: Collection[str]) -> list[str]:
+    """The members that are not listed, and of which the catalog has objects or failures."""
+    some = (select(table.c.pid).where(table.c.member == members.c.member).exists() for table in (objects, failures))
+    with catalog.engine.connect() as connection:
+        found = connection.execute(select(members.c.member).where(or_(*some)).order_by(members.c.member)).scalars()
+        return [member for member in found if member not in listed]
+
+
+def purge(catalog: Catalog, member: str, *, fence: int, check: Callable[[], object]) -> int:
+    """Delete all that the catalog has of a member but its fence, in portions. Returns the number of its objects.
+
+    The cursors go first: whatever ends this on its way, a member that comes back is listed from its beginning. Before
+    each portion it calls `check`, which raises for a lost lease. Raises Superseded.
+    """
+    some = select(objects.c.pid).where(objects.c.member == member).limit(AT_ONCE)
+    count, portion = 0, None
+    while portion != 0:
+        check()
+        with catalog.engine.begin() as connection:
+            guard(connection, member, fence)
+            for table in (cursors, failures, sightings) if portion is None else ():
+                connection.execute(delete(table).where(table.c.member == member))
+            pids = list(connection.execute(some).scalars())
+            for table in (gone, objects):
+                connection.execute(delete(table).where(table.c.member == member, table.c.pid.in_(pids)))
+        portion = len(pids)
+        count += portion
+    return count
