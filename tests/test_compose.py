@@ -32,9 +32,29 @@ def test_nothing_is_published_beyond_this_machine() -> None:
     assert published == ["127.0.0.1:5555:5555"]
 
 
+def test_no_server_needs_a_port_that_only_root_may_open() -> None:
+    commands = " ".join(" ".join(service.get("command", [])) for service in SERVICES.values())
+    ports = [int(port) for port in re.findall(r"(?::|--port=)(\d+)", commands)]
+    assert ports == [1389, 1636, 5555]
+    assert "USER openldap" in (DEPLOY / "Dockerfile").read_text()
+    addresses = SERVICES["cn1"]["environment"]["TASKS_LDAP_URL"], *SERVICES["openldap"]["healthcheck"]["test"][-1:]
+    assert all(address.endswith(":1389") for address in addresses)
+
+
+def test_each_service_has_a_health_check_that_names_itself() -> None:
+    assert all("test" in service["healthcheck"] for service in SERVICES.values())
+    for name in ("cn1", "cn2"):
+        assert f"{name}@{SERVICES[name]['hostname']}" in SERVICES[name]["healthcheck"]["test"]
+
+
+def test_flower_has_a_login_that_nobody_knows_from_this_file() -> None:
+    login = SERVICES["flower"]["environment"]["FLOWER_BASIC_AUTH"]
+    assert re.fullmatch(r"\$\{FLOWER_BASIC_AUTH:\?[^}]+\}", login)
+
+
 def test_services_share_one_redis_one_folder_and_one_nodelist_and_wait_for_those_servers() -> None:
     ours = [service for name, service in SERVICES.items() if name not in ("redis", "openldap")]
-    assert all(service["environment"] == ours[0]["environment"] for service in ours)
+    assert all(ours[0]["environment"].items() <= service["environment"].items() for service in ours)
     assert all(service["volumes"] == ["data:/data", "ldap-tls:/etc/ldap/tls:ro"] for service in ours)
     healthy = {"condition": "service_healthy"}
     assert all(service["depends_on"] == {"redis": healthy, "openldap": healthy} for service in ours)

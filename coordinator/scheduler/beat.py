@@ -29,8 +29,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from celery import Celery, beat
@@ -47,6 +49,7 @@ from coordinator.scheduler.sources import Reading, Stored
 from coordinator.scheduler.ticks import BeatHost, BrokerAway, ServerTime, Ticks
 from coordinator.store.times import EPOCH, instant, milliseconds, to_ms
 
+USUAL_FILE = "celerybeat-schedule"  # where nobody named another with -s
 LAPSE = 10.0  # seconds after which any version may replace one for which no beat stands
 ROUND = 1.0  # seconds from one look at sources and overdue senders to the next
 MOST = 1000  # ticks that a beat takes before it looks at its sources again
@@ -89,9 +92,12 @@ def configured(app: Celery, requests: Requests) -> Iterator[Entry]:
 
 
 class Scheduler(beat.Scheduler):
-    """Replaces Celery's own scheduler. `app.coordinator` gives Redis, the sources and the requests."""
+    """Replaces Celery's own scheduler. `app.coordinator` gives Redis, the sources and the requests.
 
-    def __init__(self, app: Celery, **options: object) -> None:
+    Celery's file of the schedule (`-s FILE`) stays empty: each round with Redis touches it, as a sign of life.
+    """
+
+    def __init__(self, app: Celery, schedule_filename: str = USUAL_FILE, **options: object) -> None:
         host: BeatHost | None = getattr(app, "coordinator", None)
         if host is None:
             raise SettingsError(f"the app {app.main!r} has no coordinator: write coordinator = Coordinator(app)")
@@ -109,6 +115,7 @@ class Scheduler(beat.Scheduler):
         self._round_at = 0.0
         self._trouble = ""
         self._broker_away = False
+        self._sign = None if schedule_filename == USUAL_FILE else Path(schedule_filename)
         super().__init__(app, **options)
 
     def setup_schedule(self) -> None:
@@ -218,6 +225,9 @@ class Scheduler(beat.Scheduler):
         if standing != self._standing:
             self._standing = standing
             self._fill()
+        if self._sign:
+            with suppress(OSError):  # whoever looks for the sign sees that there is none
+                self._sign.touch()
         self._do(overdue, [name.decode().partition("\n")[::2] for name in runs])
 
     def _follow(self, reading: Reading) -> tuple[set[str], News]:

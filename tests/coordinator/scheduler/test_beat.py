@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -260,6 +261,23 @@ def test_while_redis_is_away_beat_says_so_once_and_then_catches_up(
     run(beat, until=lambda: len(beats.ids()) >= 8)
     assert without_gap(beats.ids())
     assert [sum(words in record.message for record in caplog.records) for words in ("beat waits", "goes on")] == [1, 1]
+
+
+def test_each_round_with_redis_touches_the_file_that_was_named(
+    own_redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    beats, sign = Beats(own_redis, "coord", timeout=0.2), tmp_path / "sign"
+    beat = Scheduler(beats.app(), schedule_filename=str(sign))
+    run(beat, until=sign.exists)
+    own_redis.pause()
+    sign.unlink()
+    run(beat, until=lambda: "beat waits" in caplog.text)
+    assert not sign.exists()
+    own_redis.resume()
+    run(beat, until=sign.exists)
+    caplog.clear()
+    Scheduler(beats.app(), schedule_filename=str(tmp_path / "nowhere" / "sign")).tick()
+    assert "beat waits" not in caplog.text
 
 
 class Pausing(list[int]):

@@ -5,10 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ ROOT = Path(__file__).parents[3]
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
 
+LOGIN = "ann:secret"
 READY = {
     "redis": "Ready to accept connections",
     "openldap": "slapd starting",
@@ -47,36 +51,54 @@ class Composed:
         self.slapd = SlapdServer(folder / "slapd")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def local(self, text: str) -> str:
+    def local(self, name: str, text: str) -> str:
         """With the configuration that is made for this machine in the place of the image's."""
         if "slapd.conf" in text:
             return str(self.slapd.configuration)
-        text = text.replace("ldap://openldap", self.slapd.url).replace("/etc/ldap/tls", str(self.slapd.directory))
-        text = text.replace("0.0.0.0:389", f"127.0.0.1:{self.slapd.port}")
-        text = text.replace("0.0.0.0:636", f"127.0.0.1:{self.slapd.tls_port}")
+        if text.startswith("${FLOWER_BASIC_AUTH:?"):
+            return LOGIN
+        text = text.replace("/tmp/beat", str(self.sign(name))).replace(f"{name}@{name}", f"{name}@{gethostname()}")
+        text = text.replace("ldap://openldap:1389", self.slapd.url).replace("/etc/ldap/tls", str(self.slapd.directory))
+        text = text.replace("0.0.0.0:1389", f"127.0.0.1:{self.slapd.port}")
+        text = text.replace("0.0.0.0:1636", f"127.0.0.1:{self.slapd.tls_port}")
         moved = text.replace("redis:6379", f"127.0.0.1:{self.redis}").replace("/data", str(self.folder))
         return moved.replace("0.0.0.0", "127.0.0.1").replace("5555", str(self.flower))
 
     def start(self, name: str) -> None:
         service = SERVICES[name]
-        program, *arguments = [self.local(word) for word in service["command"]]
+        program, *arguments = [self.local(name, word) for word in service["command"]]
         if name == "redis":
             program = find_server()
             arguments += ["--port", str(self.redis), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         if name == "openldap":
             members = (DEPLOY / "members.ldif").read_text().replace("d1NodeState: up", "d1NodeState: down")
             self.slapd.load((DEPLOY / "base.ldif").read_text(), members)  # nobody to call on
-        environment = {key: self.local(value) for key, value in service.get("environment", {}).items()}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{PLACES}"
-        with self.log(name).open("wb") as log:
-            self.processes[name] = subprocess.Popen(
-                [program, *arguments],
+        self.processes[name] = self.run(name, [program, *arguments], self.log(name))
+
+    def run(self, name: str, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        environment = {key: self.local(name, value) for key, value in SERVICES[name].get("environment", {}).items()}
+        path = os.pathsep.join([str(Path(sys.executable).parent), PLACES, os.environ["PATH"]])
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                command,
                 cwd=ROOT,
                 env={**os.environ, **environment, "PATH": path},
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
+
+    def healthy(self, names: list[str]) -> dict[str, bool]:
+        """What the health check of each says, all asked at once."""
+        checks = {}
+        for name in names:
+            kind, *command = [self.local(name, word) for word in SERVICES[name]["healthcheck"]["test"]]
+            shell = ["/bin/sh", "-c"] if kind == "CMD-SHELL" else []
+            checks[name] = self.run(name, shell + command, self.folder / f"{name}.health")
+        return {name: check.wait(60) == 0 for name, check in checks.items()}
+
+    def sign(self, name: str) -> Path:
+        return self.folder / f"{name}.sign"
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -119,9 +141,22 @@ def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
         composed.start(name)
     for name in others:
         wait_until(partial(composed.up, name), 60)
-    with urllib.request.urlopen(f"http://127.0.0.1:{composed.flower}/healthcheck", timeout=10) as answer:
+    workers = f"http://127.0.0.1:{composed.flower}/workers"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(workers, timeout=10)
+    known = {"Authorization": f"Basic {b64encode(LOGIN.encode()).decode()}"}
+    with urllib.request.urlopen(urllib.request.Request(workers, headers=known), timeout=10) as answer:
         assert answer.status == 200
     with Directory(composed.slapd.settings()) as client:
         assert len(client.read().records) == 3
     wait_until(lambda: {"urn:node:mnTestA", "urn:node:mnTestB"} <= composed.members(), 20)
+    wait_until(lambda: all(composed.healthy(others).values()), 60)
+    for name in others:
+        composed.processes[name].send_signal(signal.SIGSTOP)
+    for name in ("beat1", "beat2"):
+        os.utime(composed.sign(name), (0, 0))  # the time that passes
+    wait_until(lambda: not any(composed.healthy(others).values()), 60)
+    for name in others:
+        composed.processes[name].send_signal(signal.SIGCONT)
+    wait_until(lambda: all(composed.healthy(others).values()), 60)
     assert {name: composed.end(name) for name in reversed(SERVICES)} == dict.fromkeys(SERVICES, 0)
