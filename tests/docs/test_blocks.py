@@ -127,6 +127,25 @@ def test_the_page_of_commands_is_as_generated(tmp_path: Path) -> None:
     assert done.stdout == (ROOT / "docs" / "commands.md").read_text(), f"python docs/make_commands.py{done.stderr}"
 
 
+def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> None:
+    """A new command that wants no reason stands in this list."""
+    look = (
+        "catalog, check, components, grabs, grabs show, items, items orphans, items show, job, jobs, lanes, libraries"
+    )
+    look += ", members, members check, nodelist, nodelist export, nodelist history, nodelist show, nodelist verify"
+    look += ", nodes, nodes show, schedule, schedule show, settings, sorters, status, wait, why"
+    work = "components run, items watch, nodelist import, nodelist refresh, refresh, submit, up"
+    clear = "libraries remove, members forget"
+    _, *parts = re.split(r"^\*\*`coordinator ", (ROOT / "docs" / "commands.md").read_text(), flags=re.MULTILINE)
+    wants = {}
+    for part in parts:
+        options = "| `--why TEXT` | The reason, for others to read. [required] |", "| `--by TEXT` |"
+        has = {option in part for option in options}
+        assert len(has) == 1, part
+        wants[" ".join(re.findall(r"[a-z]+(?= |`)", part.partition("**")[0].partition("[")[0]))] = has.pop()
+    assert {name for name, why in wants.items() if not why} == {*f"{look}, {work}, {clear}".split(", ")}
+
+
 def test_the_recording_is_of_a_run_that_went_well_and_is_small() -> None:
     recording = (ROOT / "docs" / "demo.svg").read_text()
     shown = "".join(ElementTree.fromstring(recording).itertext())
