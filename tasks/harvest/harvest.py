@@ -37,7 +37,7 @@ from tasks.harvest.gone import Search
 from tasks.harvest.listing import Pages
 from tasks.harvest.outcome import STORED, SyncResult, bounded, not_synchronizable
 from tasks.harvest.patience import Patience
-from tasks.member_node.client import MemberNode
+from tasks.member_node.client import MemberNode, MemberNodeError, MemberRefused
 from tasks.member_node.member import Member
 from tasks.member_node.objects import ListedObject, UnreadableEntry
 from tasks.nodelist.protocol import Dates, Nodelist
@@ -50,6 +50,7 @@ PORTION = 1000
 BATCH_BYTES = 16 * 1024 * 1024
 STORE_EVERY = 5.0
 PROGRESS_EVERY = 100
+UNHEARD = 3
 
 
 def harvest_member(
@@ -112,6 +113,8 @@ class _Harvest:
     done: int = 0
     total: int = 0
     reports: int = 0
+    unheard: int = 0
+    """The number of reports in a row that the member did not take."""
     ends: dict[str, str] = field(default_factory=dict)
     """The end of each pid that was asked for."""
     unreadable: set[UnreadableEntry] = field(default_factory=set)
@@ -274,11 +277,20 @@ class _Harvest:
         self.counts.update(stored=len(fetched), failed=len(failed))
         self.ends |= {item.wanted.pid: STORED for item in fetched if item.wanted.pid in self.ends}
         self.ends |= {item.wanted.pid: item.reason for item in failed if item.wanted.pid in self.ends}
-        for item in new[: self.settings.report_limit - self.reports]:
-            if not self.client.report_error(item.wanted.pid, item.reason):
-                self.reports = self.settings.report_limit  # the member refuses reports
+        self._report(new)
+
+    def _report(self, new: Sequence[Failed]) -> None:
+        """Report failures to the member. One that refuses reports, or leaves UNHEARD in a row, gets no more of them."""
+        for item in new:
+            if self.reports >= self.settings.report_limit or self.unheard >= UNHEARD:
                 return
             self.reports += 1
+            try:
+                self.client.report_error(item.wanted.pid, item.reason)
+                self.unheard = 0
+            except MemberNodeError as error:
+                refused = isinstance(error, MemberRefused) or error.status == 501
+                self.unheard += UNHEARD if refused else 1
 
     def _raise_if_nothing_was_stored(self) -> None:
         """A pass that stored nothing and met an error fails with that error."""

@@ -162,8 +162,8 @@ class MemberNode:
             except ValidationError as error:
                 raise Unreadable(f"not the description of a node: {error.error_count()} errors") from error
 
-    def report_error(self, pid: str, description: str) -> bool:
-        """Tell the member that one of its objects could not be synchronized. False where it refuses such reports."""
+    def report_error(self, pid: str, description: str) -> None:
+        """Tell the member that one of its objects could not be synchronized. It gets as long as for a ping."""
         error = etree.Element(
             "error",
             name="SynchronizationFailed",
@@ -175,12 +175,9 @@ class MemberNode:
         etree.SubElement(error, "description").text = re.sub(r"[^\t\n\x20-\ud7ff\ue000-\ufffd]", "?", description)
         body = etree.tostring(error, xml_declaration=True, encoding="UTF-8")
         url = self._url("/error")
-        try:
-            with self._naming(url):
-                self._let_go(self._send("POST", url, files={"message": ("message", body, "text/xml")}))
-        except MemberNodeError:
-            return False
-        return True
+        with self._naming(url):
+            files = {"message": ("message", body, "text/xml")}
+            self._let_go(self._send("POST", url, files=files, within=self._settings.connect_timeout))
 
     def _url(self, path: str, params: Mapping[str, str] | None = None) -> str:
         return str(httpx.URL(self._base + path, params=params)) if params else self._base + path

@@ -205,6 +205,35 @@ def test_many_broken_objects_in_a_row_do_not_stop_those_behind_them(federation: 
     assert len(federation.server.errors) == federation.settings.report_limit
 
 
+LATE = 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "taken"),
+    [([LATE, 500, 200, 500], 10, 7), ([404], 1, 0), ([501], 1, 0), ([500] * 10, 3, 0)],
+    ids=["late and failing now and then", "refusing", "without such reports", "failing"],
+)
+def test_a_report_that_is_answered_late_silences_no_other_and_one_that_is_refused_does(
+    federation: Federation, answers: list[int], asked: int, taken: int
+) -> None:
+    federation.server.fill(30, first=at(0))
+    broken, over, reports = {f"doi:10.5/{number:06d}" for number in range(10)}, threading.Event(), list[int]()
+
+    def trouble(request: Request) -> Reply | None:
+        if request.path[0] != "error":
+            return failure(404, "NotFound", "") if request.path[-1] in broken else None
+        reports.append(answers[len(reports)] if len(reports) < len(answers) else 200)
+        if reports[-1] == LATE:
+            over.wait(25)  # less than an object may take, and more than a report
+        return None if reports[-1] in (LATE, 200) else failure(reports[-1], "SomeName", "")
+
+    federation.server.hook = trouble
+    outcome = federation.patient().harvest()
+    assert (outcome.stored, outcome.failed) == (20, 10)
+    assert (len(reports), len(federation.server.errors)) == (asked, taken)
+    over.set()
+
+
 def test_a_member_that_hangs_over_its_objects_gives_its_place_back_and_each_run_goes_on(federation: Federation) -> None:
     federation.server.fill(60, first=at(0))
     hanging, over = set(federation.server.pids), threading.Event()
@@ -231,19 +260,6 @@ def test_a_member_that_hangs_over_its_objects_gives_its_place_back_and_each_run_
     due = max(one.next_try for one in federation.catalog.failed(federation.member_id))
     federation.harvest(clock=lambda: due)
     assert federation.harvested == federation.server.pids
-
-
-def test_a_member_that_does_not_want_to_hear_of_failures_is_told_only_once(federation: Federation) -> None:
-    federation.server.fill(150, first=at(0))
-    tried: Counter[str] = Counter()
-
-    def deaf(request: Request) -> Reply | None:
-        tried[request.path[0]] += 1
-        return failure(501, "NotImplemented", "") if request.path[-1].endswith(("error", "7")) else None
-
-    federation.server.hook = deaf
-    assert federation.harvest().failed == 15
-    assert tried["error"] == 1
 
 
 def test_who_was_succeeded_writes_nothing_more(federation: Federation) -> None:

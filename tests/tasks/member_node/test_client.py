@@ -61,13 +61,14 @@ def test_any_pid_reaches_the_member_as_it_is(server: MemberServer, client: Membe
 
 
 def test_a_failure_is_reported_to_the_member_in_its_own_form(server: MemberServer, client: MemberNode) -> None:
-    assert client.report_error("ü/1", "unreadable:\x00 &c")
+    client.report_error("ü/1", "unreadable:\x00 &c")
     [body] = server.errors
     assert b'name="message"' in body
     assert '<error name="SynchronizationFailed" errorCode="0" detailCode="6001" identifier="ü/1"' in body.decode()
     assert "<description>unreadable:? &amp;c</description>" in body.decode()
     server.hook = always(failure(500, "ServiceFailure", "no"))
-    assert not client.report_error("ü/1", "again")
+    with pytest.raises(Failing):
+        client.report_error("ü/1", "again")
 
 
 @pytest.mark.parametrize(
