@@ -100,6 +100,10 @@ def ended(result: Any, seconds: float = 40) -> Any:
     return result
 
 
+def in_state(result: Any, state: str) -> None:
+    wait_until(lambda: result.state == state, 40, lambda: f"{result.state}, not {state}")
+
+
 # Calls and their options.
 
 CASES["delay"] = lambda run: run.call(run.s("add", 1, 2))
@@ -271,16 +275,14 @@ def _(run: Run) -> Any:
 @case("the state of a retry")
 def _(run: Run) -> Any:
     made = run.call(run.s("retry_waits"))
-    run.noted("try")
-    time.sleep(0.7)
+    in_state(made, "RETRY")
     return [*seen(made), ended(made).state]
 
 
 @case("update_state")
 def _(run: Run) -> Any:
     made = run.call(run.s("progress", task="tracked"))
-    run.noted("waits")
-    time.sleep(0.5)
+    in_state(made, "PROGRESS")
     found = seen(made)
     run.open()
     return [found, ended(made).state]
@@ -289,11 +291,9 @@ def _(run: Run) -> Any:
 @case("STARTED")
 def _(run: Run) -> Any:
     made = run.call(run.s("gate", task="tracked"))
-    run.noted("waits")
-    time.sleep(0.3)
-    found = made.state
+    in_state(made, "STARTED")
     run.open()
-    return [found, ended(made).state]
+    return ended(made).state
 
 
 @case("an error")
