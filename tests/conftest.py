@@ -10,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+import pytest_timeout
 from click.testing import CliRunner, Result
 from xdist.scheduler import LoadScopeScheduling
 
@@ -66,6 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return not long, crc32(_scope(item.nodeid).encode()) if long else 0
 
     items.sort(key=place)
+
+
+# The timeout bounds each of setup, call and teardown. One for all of them (timeout_func_only = false) may strike while
+# pytest makes or sends the report between them, which ends the test process, and leaves a teardown after it unbounded.
+pytest_runtest_setup = pytest_runtest_teardown = pytest_timeout.pytest_runtest_call
 
 
 @pytest.fixture(scope="session")
