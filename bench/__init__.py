@@ -1,1 +1,11 @@
 """Benchmarks. Each script answers one question, with figures beside those of its peers. `make bench`; see README.md."""
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def amount(usual: T, smallest: T) -> T:
+    """`smallest` where BENCH_SMALLEST is set: all parts of a benchmark run then, and its figures say nothing."""
+    return smallest if os.environ.get("BENCH_SMALLEST") else usual

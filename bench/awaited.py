@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from celery import Celery
 
+from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator, aio
 
-MANY, THREADS = 1_000, 32
+MANY, THREADS, BEGIN, IDLE = amount((1_000, 32, 1, 2), (5, 2, 0.1, 0.1))
 
 
 def main() -> None:
@@ -54,9 +55,9 @@ async def awaited(host: Coordinator, task: object) -> tuple[float, float, float,
 
         looking = asyncio.create_task(look())
         waits = [asyncio.create_task(jobs.wait(one.id)) for one in sent]
-        await asyncio.sleep(1)
+        await asyncio.sleep(BEGIN)
         longest.append(0.0)
-        await asyncio.sleep(2)
+        await asyncio.sleep(IDLE)
         longest.append(0.0)
         ending = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.awaited", host.settings.url)
         await asyncio.gather(*waits, ending.wait())

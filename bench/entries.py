@@ -19,6 +19,7 @@ import psutil
 import redis
 from celery import Celery
 
+from bench import amount
 from bench.peers.environments import interpreter
 from bench.servers import celery, redis_server
 from coordinator import Coordinator, Entry
@@ -38,10 +39,10 @@ def nothing() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--entries", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=EVERY)
+    parser.add_argument("--entries", type=int, default=amount(100_000, EVERY))
+    parser.add_argument("--seconds", type=float, default=amount(EVERY, 6))
     parser.add_argument("--beats", type=int, default=1)
-    parser.add_argument("--redbeat", type=int, default=10_000, help="entries for redbeat; 0: without it")
+    parser.add_argument("--redbeat", type=int, default=amount(10_000, 0), help="entries for redbeat; 0: without it")
     asked = parser.parse_args()
     print(f"{asked.entries} entries, {asked.entries / EVERY:.0f} a second, {asked.beats} beats, {asked.seconds:.0f} s")
     report("ours", *ours(asked.entries, asked.seconds, asked.beats))

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, insert, select, text
 
+from bench import amount
 from tasks.batches import Items, NewEvent, Report, Wanted, profiles
 from tasks.batches.schema import events, items
 from tasks.database import portions
@@ -29,16 +30,16 @@ from tasks.settings import Settings
 from tests.harness.postgres import PostgresServer
 
 TYPES = [f"Step_{number:02}" for number in range(14)]
-LEFT = 100  # items that have all events but the last
+LEFT = amount(100, 1)  # items that have all events but the last
 AT_ONCE = 5_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ROUNDS, APPENDS, WRITERS, SPREAD = 15, 300, 4, 5_000
+EVENTS, ROUNDS, APPENDS, WRITERS, SPREAD = amount((1_000_000, 15, 300, 4, 5_000), (140, 1, 2, 2, 4))
 SERVER = {"shared_buffers": "128MB", "max_connections": "40"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--events", type=int, default=EVENTS)
     given = parser.parse_args()
     for name, opened in (("SQLite", sqlite), ("PostgreSQL", postgres)):
         with opened() as store:

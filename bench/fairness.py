@@ -7,10 +7,11 @@ import os
 import statistics
 from typing import Any
 
+from bench import amount
 from bench.servers import redis_server
 from bench.size import register
 
-FLOOD, LIGHT = 100_000, 20
+FLOOD, LIGHT, PORTION, ROUNDS = amount((100_000, 20, 10_000, 5), (4, 2, 2, 1))
 
 
 def main() -> None:
@@ -20,11 +21,11 @@ def main() -> None:
 
         register(bench)
         waits(bench)
-        alone = [waits(bench) for _ in range(5)]
-        for start in range(0, FLOOD, 10_000):
-            jobs = ((f"flood/{number}", bench.keep.s("")) for number in range(start, start + 10_000))
+        alone = [waits(bench) for _ in range(ROUNDS)]
+        for start in range(0, FLOOD, PORTION):
+            jobs = ((f"flood/{number}", bench.keep.s("")) for number in range(start, start + PORTION))
             bench.coordinator.submit_many(jobs)
-        beside = [waits(bench) for _ in range(5)]
+        beside = [waits(bench) for _ in range(ROUNDS)]
         one, other = statistics.median(alone), statistics.median(beside)
         print(f"the light group alone           {one * 1000:8.2f} ms")
         print(f"behind {FLOOD:,} of another   {other * 1000:8.2f} ms   x {other / one:.2f}")

@@ -14,14 +14,15 @@ from urllib.parse import quote
 
 import httpx
 
+from bench import amount
 from examples.demo.member_server import MemberServer, Request
 from tests.fleet.tasks.service import Service
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
-UP, DOWN, RATE = 10.0, 3.0, 80
+UP, DOWN, RATE = *amount((10.0, 3.0), (0.5, 0.1)), 80
 SECONDS = 3 * (UP + DOWN)
-OBJECTS = 8_000
+OBJECTS = amount(8_000, 20)
 
 
 def main() -> None:

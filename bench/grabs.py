@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 import redis
 
-from bench.locks import TIMES, bare
+from bench import amount
+from bench.locks import ROUNDS, TIMES, bare
 from bench.locks import ours as locked
 from bench.servers import redis_server
 from coordinator import Coordinator
 
-TTL, KILLS = 2.0, 10
+TTL, KILLS = amount((2.0, 10), (1.0, 1))
 
 WINNER = """
 import sys, time
@@ -27,7 +28,7 @@ time.sleep(600)
 """
 
 
-def main(rounds: int = 5) -> None:
+def main(rounds: int = ROUNDS) -> None:
     with redis_server() as url:
         client = redis.Redis.from_url(f"{url}/0")
         coordinator = Coordinator(url=f"{url}/0")

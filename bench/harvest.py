@@ -1,6 +1,6 @@
 """How fast is a harvest, beside a bare concurrent httpx loop on the same member node? Does its memory stay level?
 
-The member is the demo's, in a process of its own. Each run is another process, so that its peak memory can be measured:
+The member is the demo's. Each run is a process of its own, so that its peak memory can be measured:
 `python -m bench.harvest ours|bare MEMBER.json`.
 """
 
@@ -18,6 +18,8 @@ from urllib.parse import quote
 
 import httpx
 
+from bench import amount
+from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
 from tasks.harvest.harvest import harvest_member
 from tasks.member_node.client import MemberNode
@@ -26,11 +28,11 @@ from tasks.member_node.objects import read_listing
 from tasks.settings import Settings
 from tests.tasks.conftest import OneMember
 
-OBJECTS = 20_000
+OBJECTS, ROUNDS = amount((20_000, 3), (4, 1))
 CONNECTIONS = 8
 
 
-def main(rounds: int = 3) -> None:
+def main(rounds: int = ROUNDS) -> None:
     few = one("ours", OBJECTS // 4)
     figures = {name: [one(name, OBJECTS) for _ in range(rounds)] for name in ("ours", "bare")}
     rates = {name: [OBJECTS / seconds for seconds, _ in runs] for name, runs in figures.items()}
@@ -43,11 +45,16 @@ def main(rounds: int = 3) -> None:
 
 def one(name: str, objects: int) -> tuple[float, float]:
     """Seconds and MB of one run, in a process of its own."""
-    with member(objects) as described, tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(described)
+    with MemberServer() as server, tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        server.fill(objects)
+        file.write(server.member.model_dump_json())
         file.flush()
         argv = [sys.executable, "-m", "bench.harvest", name, file.name]
-        seconds, peak = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        with process.stdout as said:
+            seconds, peak = said.read().split()
+        process.wait()
         return float(seconds), float(peak)
 
 
@@ -57,7 +64,8 @@ def member(objects: int, changes: float = 0) -> Iterator[str]:
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:
-        yield process.stdout.readline()
+        with process.stdout as said:
+            yield said.readline()
     finally:
         process.terminate()
         process.wait()

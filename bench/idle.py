@@ -6,20 +6,21 @@ from typing import Any
 import redis
 from celery import Celery
 
+from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator
 from coordinator.fleet import processes
 from coordinator.warden.clock.clock import Charge, Clock
 
-FLEETS = (1, 50)
-SECONDS = 10.0
+FLEETS = amount((1, 50), (1, 2))
+SETTLE, SECONDS = amount((2.0, 10.0), (0.5, 0.5))
 
 
 def main() -> None:
     for size in FLEETS:
         with redis_server() as url:
             nodes = [Node(url, number) for number in range(size)]
-            run(nodes, 2.0)
+            run(nodes, SETTLE)
             before = figures(url)
             seconds = run(nodes, SECONDS)
             asked, busy = (now - then for now, then in zip(figures(url), before, strict=True))

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import psutil
 
+from bench import amount
 from bench.servers import celery, redis_server
 
-NODES, BEATS, SETTLE, SECONDS = 3, 2, 30.0, 60.0
+NODES, BEATS, SETTLE, SECONDS = amount((3, 2, 30.0, 60.0), (1, 1, 2.0, 0.5))
 
 
 def main() -> None:

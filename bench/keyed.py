@@ -35,9 +35,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from bench import amount
 from bench.servers import flower, redis_server, worker
 
-JOBS, RAW, PORTION = 20_000, 3_000, 500
+JOBS, RAW, PORTION = amount((20_000, 3_000, 500), (200, 50, 50))
 SHAPES = {"many": ("1,000 keys x 20", 1_000), "single": ("20,000 keys x 1", 20_000), "hot": ("1 key x 20,000", 1)}
 BODIES = {"redis": "each goes to Redis and back", "byte": "each leaves a byte in a file"}
 MODES = {"plain": "no results", "results": "results in Redis", "events": "results, -E, and Flower connected"}
@@ -92,14 +93,14 @@ def measure(fsync: str, pool: str, mode: str, wanted: argparse.Namespace) -> Non
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench keyed", description=str(__doc__).partition("\n")[0])
     for name, known, usual in (
-        ("modes", list(MODES), list(MODES)),
+        ("modes", list(MODES), amount(list(MODES), ["events"])),
         ("bodies", list(BODIES), ["redis"]),
         ("fsync", ["everysec", "always"], ["everysec"]),
         ("pools", ["prefork", "threads"], ["prefork"]),
         ("shapes", list(SHAPES), list(SHAPES)),
     ):
         parser.add_argument(f"--{name}", type=chosen(known), default=usual, help=f"of {', '.join(known)}")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=amount(3, 1))
     parser.add_argument("--full", action="store_true", help="all of all")
     found = parser.parse_args()
     if found.full:
@@ -188,7 +189,7 @@ def cost(body: Body, send: Callable[[], None], jobs: int) -> Cost:
     body.forget()
     before, began = used(), time.perf_counter()
     send()
-    sent, left = time.perf_counter(), jobs - body.done()
+    sent, left = time.perf_counter(), max(1, jobs - body.done())
     until(body, jobs)
     ended = time.perf_counter()
     return Cost(jobs / (ended - began), left / (ended - sent), (used() - before) / jobs * 1e6)

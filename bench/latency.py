@@ -13,9 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench import amount
 from bench.servers import redis_server, worker
 
-LONE, HOT, PAUSE = 400, 5_000, 0.03
+LONE, HOT, PAUSE = amount((400, 5_000, 0.03), (2, 5, 0.0))
 
 
 def main() -> None:

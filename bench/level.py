@@ -14,22 +14,23 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from bench import amount
 from bench.harvest import member
-from bench.members import CHANGES, begin, federation, machine, permanent, ran, spent, stay
+from bench.members import CHANGES, MEMBERS, begin, federation, machine, permanent, ran, spent, stay
 from tasks import instants
 from tasks.app import NODELIST
 from tasks.documents.document import Document
 from tasks.local.machine import Machine
 from tasks.member_node.member import Member
 
-EACH = 30.0
+EACH, START = amount((30.0, 10.0), (1.0, 0.0))
 KINDS = ("job", "update")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.level")
-    parser.add_argument("--members", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--members", type=int, default=MEMBERS)
+    parser.add_argument("--seconds", type=float, default=amount(600, 1))
     parser.add_argument("--keep", type=int, default=60)
     given = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -37,7 +38,7 @@ def main() -> None:
         listed, data = federation(Member.model_validate_json(described), given.members), Path(folder, "data")
         short = {f"COORDINATOR_KEEP_{what}": str(given.keep) for what in ("SUCCESS", "FAILURE")}
         with permanent("xml", Path(folder), data, listed) as extra, machine(data, {**extra, **short}) as here:
-            begin(here, data, 10.0)
+            begin(here, data, START)
             print("  s   harvests/s  cores   Redis MB   jobs  updates  other keys  the store lacks", flush=True)
             began = time.monotonic()
             while time.monotonic() - began < given.seconds:

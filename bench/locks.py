@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import redis
 
+from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator
 
-TIMES = 3_000
+TIMES, ROUNDS = amount((3_000, 5), (2, 1))
 
 
-def main(rounds: int = 5) -> None:
+def main(rounds: int = ROUNDS) -> None:
     with redis_server() as url:
         client = redis.Redis.from_url(f"{url}/0")
         coordinator = Coordinator(url=f"{url}/0")

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bench import amount
 from bench.servers import redis_server
 from bench.size import drain, register
 
-FEW, MANY = 1_000, 1_000_000
-HOT = 2_000
+FEW, MANY = amount((1_000, 1_000_000), (10, 20))
+HOT, TIMES, ROUNDS = amount((2_000, 1_000, 5), (2, 2, 1))
 
 
 def main() -> None:
@@ -48,16 +49,16 @@ def costs(bench: Any) -> dict[str, float]:
     return {
         "submit, a new lane": timed(lambda: coordinator.submit(f"new/{next(numbers)}", job)),
         "submit, in line": timed(lambda: coordinator.submit("lane/000050", job)),
-        "hand-over": statistics.median(drain(bench, HOT) / HOT * 1e6 for _ in range(5)),
+        "hand-over": statistics.median(drain(bench, HOT) / HOT * 1e6 for _ in range(ROUNDS)),
         "sweep": timed(lambda: store.step("sweep", 0, 10**9)),
-        "a page of 100 lanes": timed(lambda: coordinator.lanes("lane/00005", most=100), 100),
+        "a page of 100 lanes": timed(lambda: coordinator.lanes("lane/00005", most=100), TIMES // 10 or 1),
     }
 
 
-def timed(act: Callable[[], Any], times: int = 1_000) -> float:
-    """Microseconds for one call, the median of five rounds."""
+def timed(act: Callable[[], Any], times: int = TIMES) -> float:
+    """Microseconds for one call, the median of some rounds."""
     rounds = []
-    for _ in range(5):
+    for _ in range(ROUNDS):
         began = time.perf_counter()
         for _ in range(times):
             act()
@@ -69,7 +70,7 @@ def several(bench: Any, keys: int) -> float:
     """Microseconds for one job, where so many jobs with the same keys run one after another."""
     names = [f"hot/{number}" for number in range(keys)]
     rounds = []
-    for _ in range(5):
+    for _ in range(ROUNDS):
         bench.coordinator.submit_many((names, bench.keep.s("")) for _ in range(HOT))
         began = time.perf_counter()
         if bench.runner("bench").run("bell") != HOT:

@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 from sqlalchemy import func, select
 
+from bench import amount
 from bench.harvest import member
 from tasks import instants
 from tasks.app import NODELIST
@@ -36,17 +37,18 @@ from tests.harness.slapd import DEPLOY, SlapdServer, ldif_of
 from tests.harness.waiting import wait_until
 
 MINUTE = 60
+MEMBERS, SECONDS = amount((1000, MINUTE), (60, 1))  # 60: one at each second
 CHANGES = 2 / MINUTE  # objects a second that are new at the member
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.members")
-    parser.add_argument("--members", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=MINUTE)
+    parser.add_argument("--members", type=int, default=MEMBERS)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--store", choices=("xml", "ldap"))
     given = parser.parse_args()
     logging.disable(logging.WARNING)
-    for store in (given.store,) if given.store else ("xml", "ldap"):
+    for store in (given.store,) if given.store else amount(("xml", "ldap"), ("ldap",)):
         one(store, given.members, given.seconds)
 
 

@@ -21,14 +21,16 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from bench import amount
 from examples.demo.member_server import MemberServer, Request
 from tasks.catalog.schema import members as rows
 from tasks.member_node.member import Member, Schedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.redis import RedisServer
 
-EACH_MINUTE = Schedule(sec="0", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
-HANG, DROP, FLAP = 20, 15, 15
+MINUTE, SECOND = amount((60, "0"), (5, "0/5"))
+EACH_MINUTE = Schedule(sec=SECOND, min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+HANG, DROP, FLAP = amount((20, 15, 15), (1, 1, 1))
 UP, DOWN = 10.0, 3.0
 
 
@@ -39,7 +41,7 @@ class Named:
         self.member = member.model_copy(update={"identifier": f"urn:node:{name}", "schedule": EACH_MINUTE, **changed})
 
 
-def main(minutes: int = 5, well: int = 950, slots: int = 4) -> None:
+def main(minutes: int = amount(5, 1), well: int = amount(950, 2), slots: int = 4) -> None:
     with ExitStack() as stack:
         members = bad(stack)
         server = stack.enter_context(MemberServer())  # quiet: nothing changes there
@@ -49,12 +51,12 @@ def main(minutes: int = 5, well: int = 950, slots: int = 4) -> None:
         service = stack.enter_context(Service(redis, folder, members))  # type: ignore[arg-type]
         for name in ("one", "two"):
             service.node(name, slots)
-        first = time.time() // 60 * 60 + 60
+        first = time.time() // MINUTE * MINUTE + MINUTE
         stack.enter_context(beat(service, "beat"))
-        runs = watch(service, first + 60 * (minutes + 1))
+        runs = watch(service, first + MINUTE * (minutes + 1))
         print(f"{len(members) - well} bad members and {well} well ones, 2 nodes of {slots} slots")
         for minute in range(minutes):
-            tell(runs, first + 60 * minute, well)
+            tell(runs, first + MINUTE * minute, well)
 
 
 def bad(stack: ExitStack) -> list[Named]:
@@ -89,8 +91,8 @@ def watch(service: Service, until: float) -> dict[str, set[float]]:
 
 
 def tell(runs: dict[str, set[float]], tick: float, well: int) -> None:
-    late = [min((ran - tick for ran in found if ran >= tick), default=999.0) for found in runs.values()]
-    kept, minute = sum(one < 60 for one in late), time.strftime("%H:%M", time.gmtime(tick))
+    late = [min((ran - tick for ran in found if ran >= tick), default=999.0) for found in runs.values()] or [999.0]
+    kept, minute = sum(one < MINUTE for one in late), time.strftime("%H:%M", time.gmtime(tick))
     print(f"{minute}  {kept} of {well} in their minute   p50 {statistics.median(late):.1f} s, last {max(late):.1f} s")
 
 

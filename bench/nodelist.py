@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bench import amount
 from bench.servers import redis_server
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -24,7 +25,7 @@ from tasks.nodelist.protocol import Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tests.harness.slapd import DEPLOY, SlapdServer, ldif_of
 
-MEMBERS, WRITERS = 100, 20
+MEMBERS, WRITERS = amount((100, 20), (2, 2))
 BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
 
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import amount
 from examples.batches.deliver import deliver, items
 from examples.batches.delivery import Delivery
 from examples.batches.place import Place
@@ -26,8 +27,8 @@ OWN = {"TASKS_COMPONENTS": "examples.batches.pipeline", "BATCHES_EVERY": "1", "B
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batches", type=int, default=160)
-    parser.add_argument("--pages", type=int, default=8)
+    parser.add_argument("--batches", type=int, default=amount(160, 1))
+    parser.add_argument("--pages", type=int, default=amount(8, 1))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         alone = work(Path(folder), given.batches, given.pages)

@@ -3,15 +3,16 @@
 import statistics
 import time
 
+from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator
 from coordinator.fleet.nodes import Nodes
 
-FLEETS = (3, 30, 300)
-TIMES = 1_000
+FLEETS = amount((3, 30, 300), (2, 3))
+TIMES, ROUNDS = amount((1_000, 5), (2, 1))
 
 
-def main(rounds: int = 5) -> None:
+def main(rounds: int = ROUNDS) -> None:
     with redis_server() as url:
         clients = {size: fleet(url, size) for size in FLEETS}
         found: dict[int, list[float]] = {size: [] for size in FLEETS}

@@ -12,11 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench import amount
 from bench.size import register
 from coordinator.local.redis import find_server
 from tests.harness.redis import RedisServer
 
-JOBS, PORTION = 1_000, 100
+JOBS, PORTION = amount((1_000, 100), (2, 2))
 OPTIONS = (
     "--hash-max-listpack-value", "1024", "--dynamic-hz", "no", "--hz", "1", "--activerehashing", "no",
     "--enable-debug-command", "yes",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import amount
 from bench.servers import redis_server
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -23,14 +24,8 @@ from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
 
-NODES = 5
-WRITERS = 20
+NODES, WRITERS = amount((5, 20), (2, 2))
 NAME = "bench"
-MEMBER = """
-import sys
-from bench.replicas import member
-member(*sys.argv[1:])
-"""
 
 
 def member(url: str, name: str, root: str) -> None:
@@ -40,7 +35,7 @@ def member(url: str, name: str, root: str) -> None:
 @contextmanager
 def members(url: str, root: Path) -> Iterator[Document]:
     """The document, once all nodes are in its replica set and it accepts changes."""
-    argv = [[sys.executable, "-c", MEMBER, url, f"n{number}", str(root)] for number in range(NODES)]
+    argv = [[sys.executable, "-m", "bench.replicas", url, f"n{number}", str(root)] for number in range(NODES)]
     processes = [subprocess.Popen(one) for one in argv]
     try:
         document = Document(Store(Settings(url=url, timeout=10)), NAME)
@@ -73,7 +68,7 @@ def main() -> None:
             told("bare write and fsync", timed(lambda: flushed(Path(root) / "bare"), 300))
 
 
-def together(update: Callable[[], None], seconds: float = 10.0) -> None:
+def together(update: Callable[[], None], seconds: float = amount(10.0, 0.2)) -> None:
     """Twenty writers update at the same time, each one update after the other."""
     found: list[float] = []
     end = time.perf_counter() + seconds
@@ -110,7 +105,7 @@ def flushed(path: Path) -> None:
 
 def timed(act: Callable[[], object], times: int) -> list[float]:
     found = []
-    for _ in range(times):
+    for _ in range(amount(times, 2)):
         began = time.perf_counter()
         act()
         found.append(time.perf_counter() - began)
@@ -123,4 +118,4 @@ def told(name: str, found: list[float]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    member(*sys.argv[1:]) if sys.argv[1:] else main()

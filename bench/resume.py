@@ -7,11 +7,12 @@ from typing import Any
 
 import psutil
 
+from bench import amount
 from bench.servers import family, redis_server, worker
 from tests.harness.waiting import wait_until
 
-JOBS = 4
-KINDS = {"pool process": 5, "worker": 5, "worker and warden": 4, "node": 4}
+JOBS = amount(4, 1)
+KINDS = amount({"pool process": 5, "worker": 5, "worker and warden": 4, "node": 4}, {"pool process": 1})
 
 
 def main() -> None:

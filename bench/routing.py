@@ -9,11 +9,12 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
+from bench import amount
 from bench.schedules import Slots, at_random, best, end_of, heavy_tail, in_turns
 from bench.servers import redis_server, slowed, worker
 
-CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
-JOBS = 2_000
+CAPACITIES = amount({"a": 1, "b": 1, "c": 2, "d": 4}, {"a": 1, "b": 1})
+JOBS = amount(2_000, 4)
 UNIT = 0.0102  # the real length of a sleep of 10 ms
 
 
@@ -25,9 +26,9 @@ def main() -> None:
         workers = {name: stack.enter_context(worker(url, name, slots)) for name, slots in CAPACITIES.items()}
         while len(bench.coordinator.nodes()) < len(CAPACITIES):
             time.sleep(0.1)
-        report(bench, "all alike", [Slots(slots) for slots in CAPACITIES.values()])
+        report(bench, "all alike", nodes := [Slots(slots) for slots in CAPACITIES.values()])
         with slowed(workers["a"].pid):
-            report(bench, "one slow", [Slots(1, 0.2), *(Slots(slots) for slots in (1, 2, 4))])
+            report(bench, "one slow", [Slots(1, 0.2), *nodes[1:]])
 
 
 def report(bench: Any, name: str, nodes: list[Slots]) -> None:

@@ -7,10 +7,10 @@ import os
 import time
 from typing import Any
 
+from bench import amount
 from bench.servers import redis_server
 
-WAITERS = 10_000
-LANES = 100_000
+WAITERS, LANES, PORTION = amount((10_000, 100_000, 10_000), (4, 4, 2))
 TEXT = "x" * 100
 
 
@@ -55,8 +55,8 @@ def weight(bench: Any) -> float:
 
 
 def fill(bench: Any, lanes: int) -> None:
-    for start in range(0, lanes, 10_000):
-        jobs = ((f"lane/{number}", bench.keep.s(TEXT).set(queue="nowhere")) for number in range(start, start + 10_000))
+    for start in range(0, lanes, PORTION):
+        jobs = ((f"lane/{number}", bench.keep.s(TEXT).set(queue="nowhere")) for number in range(start, start + PORTION))
         bench.coordinator.submit_many(jobs)
 
 

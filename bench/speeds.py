@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bench import amount
 from bench.schedules import Slots, heavy_tail
 from bench.servers import redis_server
 from coordinator.fleet.nodes import Nodes
@@ -26,7 +27,7 @@ from coordinator.settings import Settings
 from tests.model.clock import Clocked
 
 NODES = [Slots(4), Slots(4), Slots(4), Slots(4, 0.2)]
-JOBS, LOAD, UNIT, BEAT = 4_000, 0.6, 100, 500  # UNIT, BEAT: ms
+JOBS, LOAD, UNIT, BEAT = amount(4_000, 10), 0.6, 100, 500  # UNIT, BEAT: ms
 TTL = 10**9
 
 Arrivals = list[tuple[int, int]]

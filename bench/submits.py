@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bench import amount
 from bench.servers import redis_server
 
-CALLS, PORTION, ROUNDS = 2_000, 500, 7
+CALLS, PORTION, ROUNDS = amount((2_000, 500, 7), (4, 2, 1))
 
 
 def main() -> None:

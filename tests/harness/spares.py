@@ -23,7 +23,10 @@ from typing import IO, Any
 from coordinator.local import child
 
 CLOCK = "coordinator.warden.clock"
-OURS = (CLOCK, "coordinator.warden.errands")
+OURS = (
+    CLOCK, "coordinator.warden.errands",
+    "bench.harvest", "bench.replicas", "examples.demo.member_server", "tests.harness.warm_server",
+)  # fmt: skip
 SPARE = "spare"
 LONGEST = 1 << 20  # bytes of a message
 MOST_FDS = 8
@@ -106,7 +109,7 @@ def _ours(args: Sequence[str]) -> tuple[list[str], int]:
 
 
 class Became:
-    """A spare that has become a program; what `subprocess.Popen` says and does, with bytes in its pipe."""
+    """A spare that has become a program; what `subprocess.Popen` says and does, with two pipes at most."""
 
     def __init__(
         self,
@@ -120,26 +123,31 @@ class Became:
         pass_fds: Sequence[int] = (),
         start_new_session: bool = False,
         bufsize: int = -1,
+        text: bool = False,
     ) -> None:
         self.args = args
         self.returncode: int | None = None
-        self.stdin: IO[bytes] | None = None
+        self.stdin: IO[Any] | None = None
+        self.stdout: IO[Any] | None = None
         self.pid, ear = _spares.pop()
-        theirs = -1
+        opened, kind = [nowhere := os.open(os.devnull, os.O_RDWR)], "" if text else "b"
         if stdin == subprocess.PIPE:
-            theirs, mine = os.pipe()
-            self.stdin = os.fdopen(mine, "wb", bufsize)
-            stdin = theirs
-        elif stdin == subprocess.DEVNULL:
-            stdin = theirs = os.open(os.devnull, os.O_RDWR)
-        given = {0: _fd(stdin, 0), 1: _fd(stdout, 1), 2: _fd(stderr, 2)} | {fd: fd for fd in pass_fds}
+            stdin, mine = os.pipe()
+            opened.append(stdin)
+            self.stdin = os.fdopen(mine, f"w{kind}", bufsize)
+        if stdout == subprocess.PIPE:
+            mine, stdout = os.pipe()
+            opened.append(stdout)
+            self.stdout = os.fdopen(mine, f"r{kind}", bufsize)
+        standard = (nowhere if one == subprocess.DEVNULL else one for one in (stdin, stdout, stderr))
+        given = {number: _fd(one, number) for number, one in enumerate(standard)} | {fd: fd for fd in pass_fds}
         argv, leash = _ours(args)
         program = {"argv": argv, "leash": leash, "session": start_new_session, "fds": list(given)}
         program |= {"folder": str(cwd or os.getcwd()), "env": dict(os.environ if env is None else env)}
         with ear:
             socket.send_fds(ear, [json.dumps(program).encode()], list(given.values()))
-        if theirs >= 0:
-            os.close(theirs)
+        for fd in opened:
+            os.close(fd)
 
     def poll(self) -> int | None:
         return self._look(os.WNOHANG)
@@ -155,7 +163,10 @@ class Became:
 
     def _look(self, how: int) -> int | None:
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, how)
+            try:
+                pid, status = os.waitpid(self.pid, how)
+            except ChildProcessError:  # somebody else has waited for it; Popen says 0 then, too
+                pid, status = self.pid, 0
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 

@@ -38,9 +38,10 @@ LIBRARIES = (
 )  # fmt: skip
 # The package itself and the app read the environment as they are imported, so each program does that.
 OF_SERVICE = (
-    "tasks.batches", "tasks.catalog.sightings", "tasks.components", "tasks.database.migrate", "tasks.harvest",
-    "tasks.member_node", "tasks.nodelist", "tasks.nodelist.follower", "tasks.nodelist.ldap.store",
-    "tasks.nodelist.replicated", "tasks.nodelist.stores", "tasks.nodelist.xml_store", "tasks.settings",
+    "tasks.batches", "tasks.batches.deliveries", "tasks.catalog.sightings", "tasks.components",
+    "tasks.database.migrate", "tasks.harvest", "tasks.member_node", "tasks.nodelist", "tasks.nodelist.follower",
+    "tasks.nodelist.ldap.store", "tasks.nodelist.replicated", "tasks.nodelist.stores", "tasks.nodelist.xml_store",
+    "tasks.settings",
 )  # fmt: skip
 LONGEST = 1 << 20  # bytes of a message
 

@@ -1,0 +1,29 @@
+"""Each benchmark runs to its end with the least that it can do, so that none rots."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import ASIDE, NAMES
+from tests.harness.warm import ROOT, python
+
+SPARES = 4  # of the nodes and beats that a benchmark starts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_to_its_end_in_its_smallest_form(name: str, tmp_path: Path) -> None:
+    if name == "redis_time" and not shutil.which("valgrind"):
+        pytest.skip("`make system` installs no valgrind")
+    done = python(["-m", f"bench.{name}"], ROOT, {**os.environ, "BENCH_SMALLEST": "1"}, timeout=100, spares=SPARES)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d", done.stdout)
+
+
+def test_each_benchmark_is_one_that_runs_and_has_its_question() -> None:
+    scripts = {path.stem for path in (ROOT / "bench").glob("[!_]*.py") if "__main__" in path.read_text()}
+    asked = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "bench" / "README.md").read_text(), re.MULTILINE))
+    assert scripts == {*NAMES}
+    assert asked == {*NAMES, *ASIDE}
