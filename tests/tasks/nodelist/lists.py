@@ -89,11 +89,13 @@ class Lists:
 
     def __enter__(self) -> Self:
         self.keep("one", "two")
+        self._stores[0]._client.delete(self._stores[0].key("grace", NAME))  # all who are to come are here
         return self
 
     def __exit__(self, *_: object) -> None:
         for replica in self.replicas:
             replica.stopping.set()
+        self._stores[0]._client.publish(self._stores[0].key("replica", NAME), "")  # wakes them
         for replica in self.replicas:
             replica.stop()
         for store in self._stores:
