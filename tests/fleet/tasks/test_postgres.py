@@ -10,6 +10,7 @@ import pytest
 
 from examples.demo.member_server import MemberServer, Request
 from tasks import instants
+from tasks.member_node.member import Schedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import loaded, told
 from tests.harness.postgres import PostgresServer
@@ -21,7 +22,8 @@ A = "urn:node:mnA"
 
 @pytest.fixture
 def member() -> Iterator[MemberServer]:
-    with MemberServer(A) as server:
+    often = Schedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+    with MemberServer(A, schedule=often) as server:
         server.fill(40)
         yield server
 
@@ -33,7 +35,7 @@ def test_nodes_of_two_hosts_and_a_beat_harvest_into_one_catalog(
         for number in (1, 2):
             service.environ["TASKS_HOST"] = f"host{number}"
             service.node(f"cn{number}", 1)
-        with beat(service, "beat"):  # the member's own schedule: each ten seconds
+        with beat(service, "beat"):  # the member's own schedule
             wait_until(lambda: service.pids(A) == member.pids, 60, lambda: service.log("beat")[-2000:])
             member.put("doi:10.5/new", instants.now() - timedelta(seconds=30))
             wait_until(lambda: "doi:10.5/new" in service.pids(A), 60, lambda: service.log("cn1")[-2000:])
