@@ -31,7 +31,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from tasks import instants
 from tasks.batches import profiles
-from tasks.batches.query import COLUMNS, Page, Wanted, is_wanted, item_of, page, read_item
+from tasks.batches.query import COLUMNS, Page, Wanted, count, is_wanted, item_of, kinds, page, read_item
 from tasks.batches.schema import BATCHES, events, fences, items, orphans
 from tasks.batches.values import (
     Event,
@@ -89,6 +89,14 @@ class Items:
     def query(self, wanted: Wanted, after: str | None = None, limit: int = 100) -> Page:
         """A page of items, by priority, then age. `after`: the cursor of the page before."""
         return page(self.engine, wanted, after, limit)
+
+    def count(self, wanted: Wanted) -> int:
+        """The number of items that are wanted now."""
+        return count(self.engine, wanted)
+
+    def kinds(self) -> set[str]:
+        """The types of all events that items have or had."""
+        return kinds(self.engine)
 
     def touch(self, item: str, *, directory: str | None = None) -> Item:
         """Note that the item has changed: its revision grows. `directory`: where it lies from now on."""

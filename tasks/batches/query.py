@@ -123,6 +123,20 @@ def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
     )
 
 
+def count(engine: Engine, wanted: Wanted) -> int:
+    """The number of items that are wanted."""
+    with _snapshot(engine) as connection:
+        fitting = [number for number, profile in profiles.all_of(connection)[0].items() if wanted.fits(profile)]
+        query = select(func.count()).select_from(items).where(items.c.profile.in_(select(_table(connection, fitting))))
+        return int(connection.execute(query).scalar_one())
+
+
+def kinds(engine: Engine) -> set[str]:
+    """The types of all events that items have or had."""
+    with engine.connect() as connection:
+        return {kind for profile in profiles.all_of(connection)[0].values() for kind in profile.events}
+
+
 @contextmanager
 def _snapshot(engine: Engine) -> Iterator[Connection]:
     """A connection on which all reads see one state of the database."""

@@ -24,7 +24,7 @@ class UnknownItem(Exception):
     """The store has no such item."""
 
     def __init__(self, item: str) -> None:
-        super().__init__(f"there is no item {item}: coordinator items lists them all")
+        super().__init__(f"there is no item {item}: coordinator items lists them, coordinator items add registers one")
         self.item = item
 
     def __reduce__(self) -> tuple[type["UnknownItem"], tuple[str]]:
@@ -77,11 +77,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a component's work: the first failures, and `found`, the number of all."""
+    """The result of a component's work: the first failures, and `found`, the number of all. `node`: where it ran."""
 
     failures: tuple[Failure, ...] = ()
     found: int = 0
     text: str = ""
+    node: str = ""
 
     @classmethod
     def of(cls, failures: Iterable[Failure], most: int = MOST_RESULTS, text: str = "") -> Self:
@@ -102,7 +103,7 @@ class Report:
         """Raises ValueError, TypeError or KeyError."""
         fields = json.loads(text)
         failures = tuple(Failure(**failure) for failure in fields["failures"])
-        return cls(failures, int(fields["found"]), str(fields["text"]))
+        return cls(failures, int(fields["found"]), str(fields["text"]), str(fields.get("node", "")))
 
 
 @dataclass(frozen=True, slots=True)

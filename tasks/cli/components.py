@@ -18,7 +18,7 @@ SHOWN = 5
 
 
 class ComponentRow(TypedDict):
-    """A component, as it is shown."""
+    """A component, as it is shown. `idle`: why it works on nothing; empty where it works."""
 
     component: str
     version: str
@@ -32,6 +32,8 @@ class ComponentRow(TypedDict):
     limit: int
     working: list[str]
     waiting: int
+    eligible: int
+    idle: list[str]
     last_run: datetime | None
     last_submitted: int | None
     next_run: datetime | None
@@ -55,16 +57,18 @@ def components_command(here: Registry) -> click.Group:
     @json_option
     @click.pass_context
     def components(ctx: click.Context, as_json_: bool) -> None:
-        """Show each component: what it waits for, its last run, what it works on."""
+        """Show each component: what it waits for, its last run, what it works on, or why it works on nothing."""
         if ctx.invoked_subcommand:
             return
         conditions = [_condition(here, component) for component in here.all()]
         if as_json_:
             click.echo(as_json(conditions))
             return
-        about = "component", "version", "event", "waits for", "limit"
-        heads = (*about, "works on", "waiting", "last run", "submitted", "next")
+        heads = "component", "waits for", "limit", "works on", "waiting", "eligible", "last run", "next"
         click.echo(table(heads, [_row(condition) for condition in conditions]))
+        for condition in conditions:
+            for reason in condition["idle"]:
+                click.echo(f"{condition['component']} is idle: {reason}")
 
     components.add_command(_show(here))
     components.add_command(_run(here))
@@ -87,7 +91,9 @@ def _show(here: Registry) -> click.Command:
             click.echo(shown)
             return
         condition = _condition(here, component)
-        click.echo(as_json(condition) if as_json_ else pairs(condition.items()))
+        lines = [(name, value) for name, value in condition.items() if name != "idle"]
+        reasons = [("idle", reason) for reason in condition["idle"]]
+        click.echo(as_json(condition) if as_json_ else pairs([*lines, *reasons]))
 
     return show
 
@@ -127,7 +133,7 @@ def _ran(here: Registry, name: str) -> int:
 
 def _condition(here: Registry, component: Component) -> ComponentRow:
     lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
-    working = [work.item for work in look.working(here, component)]
+    working, eligible = [work.item for work in look.working(here, component)], here.items.count(component.wanted)
     return {
         "component": component.name,
         "version": component.version,
@@ -141,6 +147,8 @@ def _condition(here: Registry, component: Component) -> ComponentRow:
         "limit": lane.limit,
         "working": working,
         "waiting": max(0, lane.length - len(working)),
+        "eligible": eligible,
+        "idle": [] if working else look.idle(here, component, eligible),
         "last_run": last and last.at,
         "last_submitted": last and last.submitted,
         "next_run": next_tick(here.coordinator.store, component.run_lane),
@@ -154,6 +162,6 @@ def _row(condition: ComponentRow) -> list[object]:
         *(f"{kind} old" for kind in condition["old"]),
     ]
     working = ", ".join(condition["working"][:SHOWN]) + (" …" if len(condition["working"]) > SHOWN else "")
-    named = condition["component"], condition["version"], condition["event"]
-    last = condition["last_run"], condition["last_submitted"]
-    return [*named, needs, condition["limit"], working, condition["waiting"], *last, condition["next_run"]]
+    numbers = condition["waiting"], condition["eligible"]
+    times = condition["last_run"], condition["next_run"]
+    return [condition["component"], needs, condition["limit"], working, *numbers, *times]

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import indent
 from typing import TypeVar
 
 import click
@@ -127,6 +128,8 @@ def _show_orphan(orphan: Mapping[str, Value]) -> None:
 def _show_event(event: Event) -> None:
     outcome = "succeeded" if event.success else "FAILED"
     click.echo(f"{event.type} {outcome} at {shown(event.ended)} by {event.agent}")
+    if event.started != event.ended:
+        click.echo(f"  began at {shown(event.started)}{event.report.node and f' on {event.report.node}'}")
     if event.removed:
         click.echo(f"  removed at {shown(event.removed)} by {event.removed_by}: {event.removed_why or 'no reason'}")
     _show_report(event.report)
@@ -136,11 +139,28 @@ def _show_report(report: Report) -> None:
     if report.text:
         click.echo(f"  {report.text}")
     for failure in report.failures:
-        click.echo(f"  {failure.type} {failure.file}: {failure.description} ({failure.component})")
+        where = f"{failure.type} {failure.file}".rstrip()
+        click.echo(f"  {where}: {failure.description} ({failure.component})")
         if failure.details:
-            click.echo(f"    {failure.details}")
+            click.echo(indent(failure.details.rstrip(), "    "))
     if report.found > len(report.failures):
         click.echo(f"  and {report.found - len(report.failures)} more failures")
+
+
+def _add(here: Registry) -> click.Command:
+    @click.command()
+    @click.argument("item", metavar="ID")
+    @click.option("--type", "kind", default="batch", show_default=True, help="The type of the item.")
+    @click.option(
+        "--directory", type=click.Path(file_okay=False, resolve_path=True), help="Where it lies, for all nodes."
+    )
+    @click.option("--priority", type=click.IntRange(1, 9), help="1 goes first, 9 last, and none after 9.")
+    def add(item: str, kind: str, directory: str | None, priority: int | None) -> None:
+        """Register an item, so that components may work on it."""
+        look.register(here, item, kind, directory, priority)
+        click.echo(f"{item} is registered, a {kind}")
+
+    return add
 
 
 def _restart(here: Registry) -> click.Command:
@@ -180,12 +200,12 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.option("--failed", is_flag=True, help="The event is a failure.")
     @why_option
     @by_option
-    def add(item: str, kind: str, failed: bool, why: str, by: str) -> None:
-        """Add an event by hand."""
+    def append(item: str, kind: str, failed: bool, why: str, by: str) -> None:
+        """Append an event by hand."""
         look.repair(here, by, why).add(item, kind, success=not failed)
         click.echo(f"{item} has {kind}{' FAILED' if failed else ''}")
 
-    return [_restart(here), remove, add]
+    return [_add(here), _restart(here), remove, append]
 
 
 def _acts(here: Registry) -> list[click.Command]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coordinator import Job, SubmitOptions
+from tasks.components import look
 from tasks.components.declaration import Component
 from tasks.components.registry import OF_A_RUN, POLL, Registry
 
@@ -22,8 +23,8 @@ class RunEnd:
 
 def run(registry: Registry, component: Component) -> RunEnd:
     """Poll once, and wait for the children."""
-    if not registry.coordinator.nodes():
-        return RunEnd(UNABLE, why="no node is alive")
+    if why := look.no_node(registry, component):
+        return RunEnd(UNABLE, why=why)
     signature = registry.signature(POLL, component.name)
     options: SubmitOptions = {**OF_A_RUN, "when_busy": "skip"}
     submission = registry.coordinator.submit(component.run_lane, signature, **options)

@@ -10,6 +10,7 @@ stores the event, with a fence of its own.
 
 import logging
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -25,7 +26,7 @@ from coordinator.jobs.validation import delays
 from tasks import instants
 from tasks.batches import Failure, Item, ItemLost, NewEvent, Report, UnknownItem
 from tasks.components.declaration import Component, NotYet, Work
-from tasks.components.registry import Errors, Registry, UnknownComponent, this_job
+from tasks.components.registry import Errors, Registry, this_job
 
 PATIENCE = 60.0
 """Seconds for which a child tries to store its event while the store is away. Then the work is done again."""
@@ -55,9 +56,9 @@ class ChildResult(TypedDict):
     failures: int
 
 
-def work(registry: Registry, task: Task, name: str, item: str) -> ChildResult:
+def work(registry: Registry, task: Task, component: Component, item: str) -> ChildResult:
     """Do the work. After an infrastructure error the job has another attempt; after the last one `record` runs."""
-    component, job = _component(registry, name), this_job()
+    job = this_job()
     infrastructure = registry.infrastructure_of(component)
     try:
         return _work(registry, component, item, job, infrastructure)
@@ -66,7 +67,7 @@ def work(registry: Registry, task: Task, name: str, item: str) -> ChildResult:
     except infrastructure as error:
         spec: Spec = {} if component.retry_delay is None else {"retry_delay": delays(component.retry_delay)}
         pause = delay_of(spec, task.request.retries, 1.0)
-        logger.warning("%s on %s: %s", name, item, error)
+        logger.warning("%s on %s: %s", component.name, item, error)
         raise task.retry(exc=error, countdown=pause, max_retries=component.max_attempts - 1) from error
 
 
@@ -86,27 +87,29 @@ def _work(registry: Registry, component: Component, item: str, job: CurrentJob, 
     except infrastructure:
         raise
     except SoftTimeLimitExceeded as error:
-        report = _one_failure(component, "timeout", _too_long(error))
+        report = _one_failure(component, "timeout", _too_long(error), _frames(error))
     except Exception as error:
         logger.exception("%s failed on %s", component.name, item)
-        report = _one_failure(component, "exception", f"{type(error).__name__}: {error}")
-    report = replace(report, text=work.text)
+        report = _one_failure(component, "exception", f"{type(error).__name__}: {error}", _frames(error))
+    report = replace(report, text=work.text, node=registry.coordinator.node)
     event = _event(component, begun, job, started, report, changed=work.is_changed)
     _store(registry, event, job, infrastructure, PATIENCE)
     return _result(event)
 
 
-def record(registry: Registry, name: str, item: str) -> ChildResult:
+def record(registry: Registry, component: Component, item: str) -> ChildResult:
     """The rollback of a child whose attempts are over without an event: store one that says why."""
-    component, job, started = _component(registry, name), this_job(), instants.now()
-    infrastructure = registry.infrastructure_of(component)
+    job, infrastructure = this_job(), registry.infrastructure_of(component)
     error = job.undoing.error if job.undoing else None
     if isinstance(error, dict) and error.get("type") in LOST:
         return {"item": item, "outcome": "not wanted", "failures": 0}
     begun = _insist(lambda: _begin(registry, component, item, job), infrastructure, LONG_PATIENCE)
     if begun is None:
         return _insist(lambda: _result_without_work(registry, item, job), infrastructure, LONG_PATIENCE)
-    event = _event(component, begun, job, started, _one_failure(component, _kind_of(error), _reason_of(error)))
+    first = _insist(lambda: registry.coordinator.job(job.id).taken, infrastructure, LONG_PATIENCE)
+    frames = str(error.get("traceback", "")) if isinstance(error, dict) else ""
+    report = _one_failure(component, _kind_of(error), _reason_of(error), frames)
+    event = _event(component, begun, job, first or instants.now(), report)
     _store(registry, event, job, infrastructure, LONG_PATIENCE)
     return _result(event)
 
@@ -195,8 +198,12 @@ def _event(
     )
 
 
-def _one_failure(component: Component, kind: str, description: str) -> Report:
-    return Report.of([Failure("", kind, component.name, description[:4096])])
+def _one_failure(component: Component, kind: str, description: str, details: str = "") -> Report:
+    return Report.of([Failure("", kind, component.name, description[:4096], details)])
+
+
+def _frames(error: Exception) -> str:
+    return "".join(traceback.format_exception(error, limit=-20))[-16384:]
 
 
 def _result(event: NewEvent) -> ChildResult:
@@ -205,11 +212,3 @@ def _result(event: NewEvent) -> ChildResult:
 
 def _outcome(success: bool) -> Literal["succeeded", "failed"]:
     return "succeeded" if success else "failed"
-
-
-def _component(registry: Registry, name: str) -> Component:
-    """Raises Conflict for an unknown component, so that another node works on it: declarations may differ meanwhile."""
-    try:
-        return registry[name]
-    except UnknownComponent as error:
-        raise Conflict(str(error)) from error

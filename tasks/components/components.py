@@ -7,18 +7,19 @@ until all its children have ended; meanwhile other runs poll. So the lanes show 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from celery import signals
 from celery.app.task import Task
 from sqlalchemy.exc import SQLAlchemyError
 
-from coordinator import Coordinator, Entry, Submission
+from coordinator import Coordinator, Entry, SettingsError, Submission
+from coordinator.jobs.validation import near
 from tasks.batches import Items
 from tasks.components import child, poll
-from tasks.components.declaration import Component
+from tasks.components.declaration import Component, ComponentOptions, Function
 from tasks.components.registry import OF_A_RUN, POLL, RECORD, WORK, Errors, Registry
 from tasks.database import UnusableDatabase
 from tasks.settings import Settings
@@ -28,13 +29,38 @@ if TYPE_CHECKING:
 
 
 class Components(Registry):
-    """The components of one app."""
+    """Declares the components of one app."""
 
     def __init__(self, coordinator: Coordinator, *, infrastructure: Errors = ()) -> None:
         super().__init__(coordinator, infrastructure=infrastructure)
         coordinator.schedule_source(self._entries)
         signals.celeryd_init.connect(self._check_database, weak=False)
-        self._install()
+
+    def declare(
+        self, name: str, version: str, event: str = "", **options: Unpack[ComponentOptions]
+    ) -> Callable[[Function], Function]:
+        """A decorator that declares its function as a component and returns it. docs/batches.md explains the options.
+
+        Raises SettingsError for a word that does not fit, and for a second declaration of a name or of an event type.
+        """
+
+        known = ["event", *ComponentOptions.__annotations__]
+        if wrong := [word for word in options if word not in known]:
+            raise SettingsError(f"component {name!r}: it has no word {wrong[0]!r}{near(wrong[0], known)}")
+
+        def add(function: Function) -> Function:
+            component = Component(name, version, event, function, **options)
+            for other in self._declared.values():
+                if name == other.name:
+                    raise SettingsError(f"component {name!r} is declared twice")
+                if event == other.event:
+                    what = f"component {name!r}: {other.name} makes the event {event} already; give each its own event"
+                    raise SettingsError(what)
+            self._declared[name] = component
+            self._install(component)
+            return function
+
+        return add
 
     def _entries(self) -> tuple[str, Iterator[Entry]]:
         """A version, and a schedule entry for each component. Beats call this."""
@@ -59,26 +85,24 @@ class Components(Registry):
         return Entry(
             component.run_lane,
             component.every,
-            POLL,
-            (component.name,),
+            f"{POLL}.{component.name}",
             key=component.run_lane,
             when_busy="skip",
             submit=OF_A_RUN,
         )
 
-    def _install(self) -> None:
-        """Define the tasks in the app."""
+    def _install(self, component: Component) -> None:
+        """Define the component's tasks in the app."""
 
-        def run(name: str) -> list[Submission] | poll.PollResult:
-            return poll.poll(self, name)
+        def run() -> list[Submission] | poll.PollResult:
+            return poll.poll(self, component)
 
-        def work(task: Task, name: str, item: str) -> child.ChildResult:
-            return child.work(self, task, name, item)
+        def work(task: Task, item: str) -> child.ChildResult:
+            return child.work(self, task, component, item)
 
-        def record(name: str, item: str) -> child.ChildResult:
-            return child.record(self, name, item)
+        def record(item: str) -> child.ChildResult:
+            return child.record(self, component, item)
 
         # shared=False: other apps in this process have their own components.
-        self.app.task(run, name=POLL, shared=False)
-        self.app.task(work, name=WORK, bind=True, shared=False)
-        self.app.task(record, name=RECORD, shared=False)
+        for kind, function in ((POLL, run), (WORK, work), (RECORD, record)):
+            self.app.task(function, name=f"{kind}.{component.name}", bind=kind == WORK, shared=False)

@@ -1,11 +1,11 @@
 """The declaration of a component, and the work that its function gets."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
-from coordinator import Backoff, CurrentJob
+from coordinator import Backoff, CurrentJob, SettingsError
 from coordinator.jobs.validation import count, delays, limit, names_of_errors
 from coordinator.lanes.client import MAX_LIMIT
 from coordinator.scheduler.schedules import schedule_of
@@ -14,6 +14,7 @@ from tasks.batches.values import checked_name
 
 HOUR, DAY = 3600.0, 86400.0
 RESERVED = ("component", "SBOI", "run")
+LEAST = {"simultaneous_processes": 1, "work_queue": 1, "max_results": 0, "max_losses": 0, "max_attempts": 1}
 LONGEST_NAME = 100
 
 
@@ -90,7 +91,7 @@ Function = Callable[[Work], Iterable[Failure] | None]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A declared component; docs/batches.md explains each field. Raises ValueError for an invalid value."""
+    """A declared component; docs/batches.md explains each field. Raises SettingsError for an invalid value."""
 
     name: str
     version: str
@@ -114,29 +115,28 @@ class Component:
     max_lifetime: float = 10 * DAY
 
     def __post_init__(self) -> None:
-        checked_name("component", self.name)
+        try:
+            self._check_names()
+            self._check_job()
+        except (ValueError, TypeError) as error:
+            raise SettingsError(f"component {self.name!r:.120}: {error}") from error
+
+    def _check_names(self) -> None:
+        _checked("name", self.name)
         if "/" in self.name or self.name in RESERVED or len(self.name.encode()) > LONGEST_NAME:
-            raise ValueError(f"component {self.name!r}: give at most {LONGEST_NAME} bytes without /")
-        checked_name("version", self.version)
-        checked_name("event", self.event)
+            raise ValueError(f"name: give at most {LONGEST_NAME} bytes without /, and none of {', '.join(RESERVED)}")
+        _checked("version", self.version)
+        _checked("event", self.event)
         for word in ("past", "past_failed", "future", "old", "types"):
             types = getattr(self, word)
             if isinstance(types, str):
-                raise ValueError(f"{self.name}: {word} is a list of types, not {types!r}")
+                raise ValueError(f"{word} is a list of types: write {word}=[{types!r}]")
+            if not isinstance(types, Collection):
+                raise ValueError(f"{word} is a list of types, not {types!r:.80}")
             for type_ in types:
-                checked_name(word, type_)
-        for word, least in (("simultaneous_processes", 1), ("work_queue", 1), ("max_results", 0)):
-            number = getattr(self, word)
-            if not isinstance(number, int) or number < least:
-                raise ValueError(f"{self.name}: {word} is a whole number from {least}, not {number!r}")
-        if self.simultaneous_processes > MAX_LIMIT:
-            raise ValueError(
-                f"{self.name}: simultaneous_processes is at most {MAX_LIMIT}, the greatest limit of a lane"
-            )
-        try:
-            self._check_job()
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{self.name}: {error}") from error
+                _checked(word, type_)
+        if not callable(self.function):
+            raise ValueError(f"function {self.function!r} cannot be called: declare a function of one argument")
 
     def _check_job(self) -> None:
         """Check what a beat or a job would refuse: one bad schedule entry would stop the polls of all components."""
@@ -148,8 +148,10 @@ class Component:
         soft = 0.0 if self.soft_time_limit is None else limit("soft_time_limit", self.soft_time_limit)
         if self.time_limit is not None and limit("time_limit", self.time_limit) <= soft:
             raise ValueError(f"soft_time_limit {soft} s must be below time_limit {self.time_limit} s")
-        count("max_losses", self.max_losses)
-        count("max_attempts", self.max_attempts, 1)
+        for word, least in LEAST.items():
+            count(word, getattr(self, word), least)
+        if self.simultaneous_processes > MAX_LIMIT:
+            raise ValueError(f"simultaneous_processes is at most {MAX_LIMIT}, the greatest limit of a lane")
         if self.retry_delay is not None:
             delays(self.retry_delay)
         names_of_errors("infrastructure", self.infrastructure)
@@ -188,3 +190,8 @@ class Component:
     def lock(self) -> str:
         """The lock under which a run looks for work."""
         return f"SBOI/{self.name}"
+
+
+def _checked(word: str, name: str) -> None:
+    if checked_name(word, name) != name.strip():
+        raise ValueError(f"{word} {name!r} begins or ends with a blank")

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from coordinator import Job, Lane, UnknownJob
+from coordinator import Job, Lane, UnknownEntry, UnknownJob
+from coordinator.jobs.validation import near
+from coordinator.lanes.view import closed
 from tasks.batches import ItemConflict
 from tasks.batches.repair import Repair
 from tasks.components.declaration import Component
 from tasks.components.poll import priority_of
-from tasks.components.registry import Registry
+from tasks.components.registry import POLL, Registry
 
 PAGE = 1000
 WAITS = ("waiting", "ready")
@@ -36,6 +38,41 @@ def working(registry: Registry, component: Component) -> list[Working]:
     return sorted(items, key=lambda work: (work.since is None, work.since and work.since.timestamp(), work.item))
 
 
+def no_node(registry: Registry, component: Component) -> str:
+    """The reason why no node works on this component; "" where a living node has it."""
+    nodes = registry.coordinator.nodes()
+    if any(f"{POLL}.{component.name}" in node.tasks for node in nodes):
+        return ""
+    names = ", ".join(node.name for node in nodes)
+    return f"none of the living nodes has this component: {names}" if nodes else "no node is alive"
+
+
+def idle(registry: Registry, component: Component, eligible: int) -> list[str]:
+    """The reasons why the component works on nothing. `eligible`: the number of its items."""
+    if reasons := [reason for reason in _hindrances(registry, component) if reason]:
+        return reasons
+    return [f"{eligible} items are eligible: its next run asks for them" if eligible else "no item is eligible"]
+
+
+def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
+    """What keeps its runs and its children from their start, and the events that no item ever had."""
+    yield no_node(registry, component)
+    try:
+        paused = registry.coordinator.entries.entry(component.run_lane, 0).paused
+        yield f"its schedule is paused by {paused['by']}: {paused['why'] or 'no reason given'}" if paused else ""
+    except UnknownEntry:
+        yield "no beat knows its schedule: start one, or run it by hand"
+    lanes = [registry.coordinator.lane(key, 1) for key in component.limits]
+    for lane in lanes:
+        yield f"its lane {lane.key} is {why}" if (why := closed(lane)) else ""
+        yield f"its run {lane.jobs[0]} is parked until its children end" if lane.state == "parked" else ""
+    made = registry.items.kinds()
+    known = made.union(one.event for one in registry.all())
+    for kind in (*component.past, *component.past_failed):
+        if kind not in made:
+            yield f"no item ever had the event {kind}{near(kind, known - {kind})}"
+
+
 def at_work(registry: Registry, item: str) -> str | None:
     """A sentence about the component that works on the item now; None where none does."""
     for component in registry.all():
@@ -47,6 +84,17 @@ def at_work(registry: Registry, item: str) -> str | None:
 
 def repair(registry: Registry, by: str, why: str = "") -> Repair:
     return Repair(registry.items, registry.depends_on(), lambda item: at_work(registry, item), by, why)
+
+
+def register(registry: Registry, item: str, kind: str, directory: str | None, priority: int | None) -> None:
+    """Register an item. Raises ItemConflict where it is there, and ValueError where no component works on its type."""
+    declared = registry.all()
+    types = sorted({name for component in declared for name in component.types})
+    if declared and kind not in types and all(component.types for component in declared):
+        wrong = f"type {kind!r}{near(kind, types)}: no component works on it; they work on {', '.join(types)}"
+        raise ValueError(wrong)
+    if not registry.items.register(item, type=kind, directory=directory, priority=priority):
+        raise ItemConflict(f"{item} is registered already: coordinator items show {item}")
 
 
 def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, why: str = "") -> int:

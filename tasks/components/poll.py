@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 PollResult = dict[str, str]
 
 
-def poll(registry: Registry, name: str) -> list[Submission] | PollResult:
+def poll(registry: Registry, component: Component) -> list[Submission] | PollResult:
     """Submit the children and return them, so that the run parks on them; or the outcome `busy` or `nothing to do`."""
-    component, job = registry[name], this_job()
+    name, job = component.name, this_job()
     taken: list[Submission] = []
     try:
         # The lock may still be held by an earlier attempt of this run, whose process died.

@@ -1,9 +1,8 @@
 """The declared components of an app, and their store of items."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Unpack
 
 from celery import Celery
 from celery.canvas import Signature
@@ -19,10 +18,11 @@ from coordinator import (
     current_job,
 )
 from tasks.batches import Items
-from tasks.components.declaration import Component, ComponentOptions, Function
+from tasks.components.declaration import Component
 from tasks.settings import Settings
 
 POLL, WORK, RECORD = "tasks.components.poll", "tasks.components.work", "tasks.components.record"
+"""The tasks of a component have its name behind these: so only nodes that have the component get its jobs."""
 
 Errors = tuple[type[BaseException], ...]
 
@@ -47,7 +47,7 @@ class UnknownComponent(Exception):
 
 
 class Registry:
-    """Declares and finds components. `infrastructure`: further types of infrastructure errors, for all components."""
+    """Finds components. `infrastructure`: further types of infrastructure errors, for all components."""
 
     def __init__(self, coordinator: Coordinator, *, infrastructure: Errors = ()) -> None:
         if coordinator.app is None:
@@ -57,26 +57,6 @@ class Registry:
         self.infrastructure = (*INFRASTRUCTURE, *infrastructure)
         self._declared: dict[str, Component] = {}
         self._items = cache(self._open)
-
-    def declare(
-        self, name: str, version: str, event: str, **options: Unpack[ComponentOptions]
-    ) -> Callable[[Function], Function]:
-        """A decorator that declares its function as a component and returns it. docs/batches.md explains the options.
-
-        Raises ValueError for a second declaration of a name or of an event type.
-        """
-
-        def add(function: Function) -> Function:
-            component = Component(name, version, event, function, **options)
-            for other in self._declared.values():
-                if name == other.name:
-                    raise ValueError(f"the component {name} is declared twice")
-                if event == other.event:
-                    raise ValueError(f"{name} and {other.name} both declare the event {event}: one component makes it")
-            self._declared[name] = component
-            return function
-
-        return add
 
     def __getitem__(self, name: str) -> Component:
         """Raises UnknownComponent."""
@@ -102,8 +82,9 @@ class Registry:
     def _open(self, pid: int) -> Items:
         return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.node), keeps=True)
 
-    def signature(self, task: str, *args: str) -> Signature:
-        return self.app.signature(task, args=args)
+    def signature(self, task: str, component: str, *args: str) -> Signature:
+        """A call of one of the component's tasks: POLL, WORK or RECORD."""
+        return self.app.signature(f"{task}.{component}", args=args)
 
     def infrastructure_of(self, component: Component) -> Errors:
         return (*self.infrastructure, *component.infrastructure)

@@ -48,7 +48,7 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
     """Those with which the page begins: an app whose jobs run in this thread, and tasks that do nothing."""
     module = ModuleType("shop")
     before, _state._on_app_finalizers = _state._on_app_finalizers, set(_state._on_app_finalizers)
-    current = _state._tls.current_app
+    current, earlier = _state._tls.current_app, {id(one) for one in _state._get_active_apps()}
     app = Celery("shop", broker=server.url(1), task_cls=DjangoTask)
     found = vars(module)
     defined = (ROOT / page).read_text()
@@ -62,15 +62,16 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
         yield found
     finally:
         monkeypatch.undo()
-        for each in {id(one): one for one in (app, found["app"])}.values():
-            if "store" in vars(each.coordinator):
+        for each in [one for one in _state._get_active_apps() if id(one) not in earlier]:
+            if "store" in vars(getattr(each, "coordinator", each)):
                 each.coordinator.store.close()
             each.close()
         if settings.configured:
             connection.close()
         pools.reset()
         _state._on_app_finalizers, _state._tls.current_app = before, current
-        sys.modules.pop("shop", None)
+        for name in ("shop", "press"):
+            sys.modules.pop(name, None)
 
 
 def _transactions() -> Names:

@@ -1,6 +1,7 @@
 """Every block of the docs runs: Python page for page, in order; commands really, or as far as their options go."""
 
 import importlib
+import inspect
 import json
 import os
 import re
@@ -64,7 +65,7 @@ def test_the_python_of_a_page_runs_in_order(
             elif not block.not_run:
                 block.on(redis_server.port).run(names)
         for test in [one for name, one in names.items() if name.startswith("test_")]:
-            test(request.getfixturevalue("coordinator_jobs"))
+            test(*map(request.getfixturevalue, inspect.signature(test).parameters))
 
 
 @pytest.mark.parametrize("page", sorted(set(of("python")) & OF_SERVICE))

@@ -173,7 +173,7 @@ class RunnerWatch:
             detail: Cause = {
                 "type": "TimedOut",
                 "module": "coordinator.timed_out",
-                "message": "went past its time_limit",
+                "message": f"went past its time_limit on {self.node}",
             }
             self.lose(entry, "lost" if stop else "timed_out", f"its process was stopped: {stop}" if stop else detail)
         return True

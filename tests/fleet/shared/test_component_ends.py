@@ -46,10 +46,15 @@ def test_an_attempt_that_ends_without_a_word_ends_as_a_failed_event(fleet: Fleet
     deliver(items, "B4-RT1", does="exit")
     job = run(press)
     assert (job.state, job.error["type"]) == ("failed", "SubResultFailed")
-    assert kinds(event(items, "B1-RT1")) == ["lost"]
+    (lost,) = event(items, "B1-RT1").report.failures
+    assert (lost.type, "on one@test is gone" in lost.description) == ("lost", True)
+    assert event(items, "B1-RT1").started.timestamp() <= fleet.stamps("B1-RT1", "begin")[0].at / 1e6
     assert len(fleet.stamps("B1-RT1", "begin")) == 2, "max_losses of them, and once more"
     assert kinds(event(items, "B2-RT1")) == ["infrastructure"]
-    assert kinds(event(items, "B3-RT1")) == ["timeout"]
+    (late,) = event(items, "B3-RT1").report.failures
+    assert (late.type, late.description) == ("timeout", "went past its time_limit on one@test")
+    ran = event(items, "B3-RT1").ended - event(items, "B3-RT1").started
+    assert ran.total_seconds() >= 3, "from its begin, not from that of its rollback"
     (exited,) = event(items, "B4-RT1").report.failures
     assert (exited.type, exited.description) == ("exception", "SystemExit: 3")
     assert not press.coordinator.lanes("Checker/")
@@ -67,7 +72,8 @@ def test_an_infrastructure_error_is_tried_again_ever_later_counted_and_then_reco
     assert press.coordinator.counts()["retries"] == 2
     (failure,) = event(items, "B1-RT1", "Fetched").report.failures
     assert (failure.type, failure.description) == ("infrastructure", "the archive is away")
-    assert "infrastructure : the archive is away (Fetcher)" in command("items", "show", "B1-RT1").output
+    shown = command("items", "show", "B1-RT1").output
+    assert "infrastructure: the archive is away (Fetcher)\n    Traceback" in shown
     assert not locked(press)
 
 

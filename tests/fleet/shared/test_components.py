@@ -13,7 +13,7 @@ from coordinator.store.times import moment
 from tasks.batches import Items
 from tasks.batches.schema import items as rows
 from tasks.components import look
-from tests.fleet.shared.components import POLL, deliver, event, kinds, run
+from tests.fleet.shared.components import POLL, deliver, event, run
 from tests.harness.command import Call
 from tests.harness.fleet import Fleet
 from tests.harness.lane_watch import watched
@@ -44,7 +44,11 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
         "it has holes",
     )
     assert [failure.file for failure in holes.report.failures] == ["page-0", "page-1"], "at most max_results of them"
-    assert kinds(event(items, "B4-RT1")) == ["exception"]
+    raised = event(items, "B4-RT1")
+    (failure,) = raised.report.failures
+    assert (failure.type, failure.description) == ("exception", "ValueError: it raised")
+    assert 'in check\n    raise ValueError("it raised")\n' in failure.details
+    assert (raised.report.node, raised.started < raised.ended) == ("one@test", True)
     (path,) = event(items, "B6-RT1").report.failures
     assert (path.type, path.description) == (
         "exception",
@@ -168,8 +172,8 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     names = [f"B{number}-RT1" for number in range(1, 7)]
     deliver(items, *names[:3], does="wait")
     deliver(items, *names[3:])
-    assert act("add", names[0], "Bound", "--failed").exit_code == 0
-    assert act("add", names[0], "Boxed").exit_code == 0
+    assert act("append", names[0], "Bound", "--failed").exit_code == 0
+    assert act("append", names[0], "Boxed").exit_code == 0
     (line,) = (one for one in command("items").output.splitlines() if one.startswith(names[0]))
     assert "Bound FAILED, Boxed, " in line
     made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
@@ -177,7 +181,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     wait_until(lambda: press.coordinator.job(made.id).state == "parked")
     assert act("prioritise", names[5], "1").output == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
     assert act("stop", names[4]).output == f"{names[4]} is stopped; 1 waiting jobs were cancelled\n"
-    for asked in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["add", names[0], "Checked"]):
+    for asked in (["restart", names[0]], ["remove", names[0], "Data_Received"], ["append", names[0], "Checked"]):
         refused = act(*asked)
         assert (refused.exit_code, "Checker works on it" in refused.output) == (1, True)
     assert act("restart", names[0], "--dry-run").output.startswith("would remove Bound FAILED")
@@ -217,9 +221,13 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
         *command("components", "Checker").output.splitlines()
     }
     heads, checker = command("components").output.splitlines()[:2]
-    assert checker[heads.index("LAST RUN") :].split()[:3] == [*at.split(), "2"], "a narrow table cuts no instant alone"
+    assert checker[heads.index("LAST RUN") :].split()[:2] == at.split(), "a narrow table cuts no instant alone"
+    said = command("components").output.splitlines()
+    assert "Binder is idle: no beat knows its schedule: start one, or run it by hand" in said
     assert "Checked FAILED" in command("items", "--failed", "Checked").output
-    assert "hole page-0: hole 0 (Checker)" in command("items", "show", "B2-RT1").output
+    shown = command("items", "show", "B2-RT1").output
+    assert "hole page-0: hole 0 (Checker)" in shown
+    assert f"  began at {moment(event(items, 'B2-RT1').started)} on one@test\n" in shown
     assert command("items", "restart", "B2-RT1", "--dry-run", "--why", "a test").output.startswith(
         "would remove Checked FAILED of"
     )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from coordinator import Coordinator
+from coordinator import Coordinator, SettingsError
 from tasks.batches.values import STOPPED
 from tasks.components import Component, Components, UnknownComponent, Work
 
@@ -25,9 +25,9 @@ def component(**words: Any) -> Component:
 
 def test_a_second_declaration_of_a_name_or_an_event_is_refused(components: Components) -> None:
     assert components.declare("Checker", "1.0", event="Checked")(work) is work
-    with pytest.raises(ValueError, match="declared twice"):
+    with pytest.raises(SettingsError, match="'Checker' is declared twice"):
         components.declare("Checker", "1.1", event="Looked_at")(work)
-    with pytest.raises(ValueError, match="both declare the event Checked"):
+    with pytest.raises(SettingsError, match="'Other': Checker makes the event Checked already"):
         components.declare("Other", "1.0", event="Checked")(work)
     assert [one.version for one in components.all()] == ["1.0"]
     with pytest.raises(UnknownComponent, match="declared are: Checker"):
@@ -47,7 +47,8 @@ def test_its_work_queue_is_never_below_its_simultaneous_processes() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        {"past": "A"}, {"past": [""]}, {"simultaneous_processes": 0}, {"work_queue": 0}, {"max_results": -1},
+        {"past": "A"}, {"past": [""]}, {"past": None}, {"old": 5}, {"types": ["a "]}, {"future": [5]},
+        {"simultaneous_processes": 0}, {"work_queue": 0}, {"max_results": -1},
         {"simultaneous_processes": 1.5}, {"simultaneous_processes": 1001},
         {"every": 0}, {"every": -1}, {"every": "often"}, {"every": None}, {"max_lifetime": 0}, {"max_lifetime": "1"},
         {"time_limit": -1}, {"time_limit": "5"}, {"soft_time_limit": 0}, {"soft_time_limit": 9, "time_limit": 9},
@@ -56,8 +57,39 @@ def test_its_work_queue_is_never_below_its_simultaneous_processes() -> None:
     ],
 )  # fmt: skip
 def test_a_word_that_does_not_fit_is_refused(words: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"Checker: {next(iter(words))}|^past"):
+    with pytest.raises(SettingsError, match=f"component 'Checker': {next(iter(words))}"):
         component(**words)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ({"evnt": "Checked"}, "it has no word 'evnt' (did you mean 'event'?)"),
+        ({"event": "Checked", "past_faild": ["A"]}, "it has no word 'past_faild' (did you mean 'past_failed'?)"),
+        ({}, "event '': give 1 to 200 characters without control characters"),
+        ({"event": ["Checked"]}, "event ['Checked']: give 1 to 200 characters without control characters"),
+        ({"event": "Checked\n"}, "event 'Checked\\n': give 1 to 200 characters without control characters"),
+        ({"event": "Checked "}, "event 'Checked ' begins or ends with a blank"),
+        ({"event": "Checked", "past": "Data_Received"}, "past is a list of types: write past=['Data_Received']"),
+    ],
+)
+def test_a_mistyped_word_of_a_declaration_is_named(components: Components, words: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        components.declare("Checker", "1.0", **words)(work)
+    assert str(refused.value) == f"component 'Checker': {wrong}"
+
+
+def test_what_is_declared_must_be_a_function(components: Components) -> None:
+    with pytest.raises(SettingsError, match="component 'Checker': function 5 cannot be called"):
+        components.declare("Checker", "1.0", event="Checked")(5)  # type: ignore[arg-type]
+
+
+def test_a_node_gets_the_jobs_of_the_components_that_it_has(components: Components) -> None:
+    components.declare("Checker", "1.0", event="Checked")(work)
+    (entry,) = components._entries()[1]
+    assert entry.task == "tasks.components.poll.Checker"
+    tasks = {name for name in components.app.tasks if name.startswith("tasks.components.")}
+    assert tasks == {f"tasks.components.{kind}.Checker" for kind in ("poll", "work", "record")}
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "SBOI", "component", "run", "x" * 101, "a\nb"])
