@@ -21,6 +21,7 @@ from coordinator.grabs.grab import OnLosing
 from coordinator.jobs.options import ATTEMPTS, KEEP
 from coordinator.jobs.states import Sorted
 from coordinator.jobs.submission import Submission
+from coordinator.jobs.validation import checks_arguments
 from coordinator.scheduler import timetable
 from coordinator.settings import GivenSettings
 from coordinator.sorters import sorter
@@ -177,6 +178,7 @@ class _HostAttribute:
         vars(twin)[self._name] = part
 
 
+@checks_arguments
 class _Twin(blocking.Coordinator):
     """A coordinator like its host, but for the connections of its store. Its calls run in `bridge.run`.
 

@@ -18,7 +18,7 @@ from coordinator.client.on_commit import OnCommit
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
 from coordinator.jobs.current import current_job
 from coordinator.jobs.options import ATTEMPTS, KEEP
-from coordinator.jobs.validation import id_of, span
+from coordinator.jobs.validation import checks_arguments, id_of, shown
 
 if TYPE_CHECKING:
     import click
@@ -57,6 +57,7 @@ Keys: TypeAlias = "str | Sequence[str] | None"
 Asked: TypeAlias = "tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], SubmitOptions]"
 
 
+@checks_arguments
 class Coordinator(OnCommit):
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
@@ -73,6 +74,8 @@ class Coordinator(OnCommit):
         **settings: Unpack[GivenSettings],
     ) -> None:  # fmt: skip
         self.app = app
+        if fair_by is not None and not callable(fair_by):
+            raise SettingsError(f"fair_by is a function that gives the group of a key, not {fair_by!r:.80}")
         self._fair_by = fair_by
         self._given = settings
         self._node = ""
@@ -158,12 +161,15 @@ class Coordinator(OnCommit):
 
         Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob, StoreUnavailable. A repeated call waits on.
         """
-        return self._core.wait(id_of(job_id), None if timeout is None else span("timeout", timeout))
+        return self._core.wait(id_of(job_id), timeout)
 
     def error_of(self, job: Job) -> BaseException:
         """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
+        from coordinator.jobs.record import Job
         from coordinator.runner.results import recorded_error
 
+        if not isinstance(job, Job):
+            raise InvalidJob(f"error_of takes the Job that job() and wait() give, not {shown(job)}")
         error = job.error or {}
         own = recorded_error(self.app, job) if self.app else None
         if own is not None and "module" in error:

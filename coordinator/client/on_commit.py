@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, Unpack, cast
 
 from coordinator.errors import InvalidJob
+from coordinator.jobs.validation import checks_arguments
 
 if TYPE_CHECKING:
     from coordinator.jobs.options import SubmitOptions
@@ -56,6 +57,7 @@ class ScopedSession(Protocol):
     def __call__(self) -> SqlSession | AsyncSession: ...
 
 
+@checks_arguments
 class OnCommit(ABC):
     """The part of a Coordinator that submits on commit."""
 

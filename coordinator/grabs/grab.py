@@ -22,7 +22,7 @@ from kombu.utils.json import dumps
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
 from coordinator.grabs.records import all_of, listening, look
 from coordinator.jobs.instances import GrabRecord, Instance, State, Winner, checked, lane_of, parse_instance
-from coordinator.jobs.validation import GRABS, count, span
+from coordinator.jobs.validation import GRABS, checks_arguments, count, one_of, shown, span
 from coordinator.locks.leases import Lease, Renewer, holding, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
@@ -60,13 +60,9 @@ class Grabber:
         attempts: int,
     ) -> Grab:
         """One attempt to win the instance. Raises InvalidJob, StoreUnavailable, StoreRefused."""
-        if on_losing not in _LOSER:
-            raise InvalidJob(f"on_losing is one of {', '.join(_LOSER)}, not {on_losing!r}")
-        if span("ttl", ttl, 0.2) > span("keep", keep):
-            raise InvalidJob(f"keep is not below ttl, not {keep} and {ttl}")
+        _check(on_losing, ttl, keep, attempts)
         names = checked("key", key), checked("instance", instance), checked("identifier", identifier)
-        tries = count("attempts", attempts, 1)
-        grab = Grab(self, *names, ttl=ttl, keep=keep, on_losing=on_losing, attempts=tries)
+        grab = Grab(self, *names, ttl=ttl, keep=keep, on_losing=on_losing, attempts=attempts)
         grab._take()
         return grab
 
@@ -77,11 +73,18 @@ class Grabber:
         return Winner(**json.loads(about)).identifier if about else None
 
     def all(self, key: str | None, most: int) -> list[GrabRecord]:
-        return all_of(self.store, key, most)
+        return all_of(self.store, None if key is None else checked("key", key), most)
 
     def listening(self, key: str, instance: str) -> AbstractContextManager[Callable[[float], None]]:
         """See `records.listening`."""
         return listening(self.store, key, instance)
+
+
+def _check(on_losing: object, ttl: float, keep: float, attempts: object) -> None:
+    one_of("on_losing", on_losing, tuple(_LOSER))
+    if span("ttl", ttl, 0.2) > span("keep", keep):
+        raise InvalidJob(f"keep is not below ttl, not {keep} and {ttl}")
+    count("attempts", attempts, 1)
 
 
 def run_once(
@@ -96,6 +99,7 @@ def run_once(
     attempts: int,
 ) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:
     """See `Coordinator.run_once`. Each call calls `grabber`, since functions are decorated at import."""
+    _check(on_losing, ttl, keep, attempts)
 
     def decorated(function: Callable[P, object]) -> Callable[P, Grab | dict[str, object]]:
         @wraps(function)
@@ -117,6 +121,7 @@ def _winner_json(winner: Winner) -> str:
     return json.dumps(winner._asdict())
 
 
+@checks_arguments
 class Grab:
     """The part of one process in an instance. `won`: this process works on it; then `fence` goes with its writes.
 
@@ -293,7 +298,11 @@ class Grab:
         return self._lease
 
     def _end(self, state: State, value: Json) -> None:
-        lease, text = self._ours(), "null" if value is None else dumps(value)
+        lease = self._ours()
+        try:
+            text = dumps(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidJob(f"grab {self.key} {self.instance}: {shown(value)} has no JSON form: {error}") from error
         reply = self._insist("grab_end", lease.key, lease.job_id, lease.token, state, milliseconds(self._keep), text)
         self._let_go()
         if reply != b"ended":

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import wraps
+from types import FunctionType
+from typing import TypeVar
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs.options import Backoff
@@ -15,6 +18,8 @@ from coordinator.store.times import milliseconds
 MAX_KEYS = 16
 
 GRABS = "grab:"  # the ids of processes that grab begin so
+
+T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})\Z")
@@ -226,3 +231,81 @@ def names_of_errors(name: str, types: object) -> list[str]:
     if isinstance(types, Collection) and all(isinstance(it, type) and issubclass(it, BaseException) for it in types):
         return [f"{kind.__module__}.{kind.__qualname__}" for kind in types]
     raise InvalidJob(f"{name} is a list of types of exceptions, not {types!r}")
+
+
+def any_text(name: str, value: object) -> None:
+    """Refuse what is no text; it may be empty."""
+    if not isinstance(value, str):
+        raise InvalidJob(f"{name} is text, not {shown(value)}")
+    utf8(name, value)
+
+
+def _any_text_or_none(name: str, value: object) -> None:
+    if value is not None:
+        any_text(name, value)
+
+
+def _one_name(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidJob(f"name one thing, as text, not {shown(value)}")
+    utf8(name, value)
+
+
+def _number(name: str, value: object) -> None:
+    count(name, value, 1)
+
+
+def _number_or_none(name: str, value: object) -> None:
+    if value is not None:
+        count(name, value)
+
+
+def _seconds_or_none(name: str, value: object) -> None:
+    if value is not None:
+        span(name, value)
+
+
+def _function(name: str, value: object) -> None:
+    if not callable(value):
+        raise InvalidJob(f"{name} is a function, not {shown(value)}")
+
+
+def _many(name: str, value: object) -> None:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        raise InvalidJob(f"{name} is a list, not {shown(value)}")
+
+
+_OF_CALLS: Mapping[str, Callable[[str, object], object]] = {
+    **dict.fromkeys(("prefix", "after", "why", "holder", "queue"), any_text),
+    **dict.fromkeys(("by", "token", "using"), _any_text_or_none),
+    **dict.fromkeys(("old", "new"), text),
+    "name": _one_name,
+    **dict.fromkeys(("make", "fn", "handler"), _function),
+    "most": _number,
+    "attempt": _number_or_none,
+    "upcoming": count,
+    "timeout": _seconds_or_none,
+    "jobs": _many,
+}
+
+
+def checks_arguments(kind: type[T]) -> type[T]:
+    """A class decorator: its public calls raise InvalidJob for a wrong argument, whose name says what it has to be."""
+    for name, call in list(vars(kind).items()):
+        if isinstance(call, FunctionType) and not name.startswith("_"):
+            code = call.__code__
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            if not _OF_CALLS.keys().isdisjoint(names):
+                setattr(kind, name, _checking(call, names[: code.co_argcount]))
+    return kind
+
+
+def _checking(call: Callable[..., object], positional: Sequence[str]) -> Callable[..., object]:
+    @wraps(call)
+    def checked(*args: object, **kwargs: object) -> object:
+        for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
+            if check := _OF_CALLS.get(name):
+                check(name, value)
+        return call(*args, **kwargs)
+
+    return checked

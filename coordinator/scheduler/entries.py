@@ -15,7 +15,6 @@ from difflib import get_close_matches
 from typing import Literal, Unpack
 from uuid import UUID
 
-from coordinator.errors import InvalidJob
 from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import Requests
 from coordinator.jobs.validation import OwnId
@@ -140,19 +139,18 @@ class Entry:
         return json.dumps(about | self._more(), default=_plain)
 
     def to_json(self) -> str:
-        """Write the entry as Redis keeps it. Raises InvalidJob where a part has no JSON form."""
+        """Write the entry as Redis keeps it. Raises TypeError or ValueError where a part has no JSON form."""
         own = schedule_of(self.schedule, zone_named(self.zone) if isinstance(self.zone, str) else self.zone)
         text, zone = text_of(own), zone_name(zone_of(own))
         if text is None or zone is None:
-            raise InvalidJob(f"entry {self.name!r}: {own} has no text by which Redis could keep it; give an expression")
+            raise ValueError(f"{own} has no text by which Redis could keep it; give an expression")
         values: dict[str, object] = {part.name: getattr(self, part.name) for part in fields(self)}
         values |= {"schedule": text, "zone": zone, **{name: at and _aware(at).isoformat() for name, at in _ends(self)}}
         kept = {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
         try:
-            text = json.dumps(kept)
+            return json.dumps(kept)
         except (TypeError, ValueError) as error:
-            raise InvalidJob(f"entry {self.name!r}: an argument or option has no JSON form: {error}") from error
-        return text
+            raise ValueError(f"an argument or option has no JSON form: {error}") from error
 
     @classmethod
     def from_table(cls, name: str, row: object) -> Entry:

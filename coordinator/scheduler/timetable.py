@@ -13,7 +13,7 @@ from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob, UnknownEntry
 from coordinator.jobs.request import Requests
-from coordinator.jobs.validation import printable, shown
+from coordinator.jobs.validation import checks_arguments, printable, shown
 from coordinator.scheduler import history
 from coordinator.scheduler.due import COUNTED, Plan, jitter_of
 from coordinator.scheduler.entries import Entry, run_id, schedule_from
@@ -62,6 +62,7 @@ class EntryStatus:
         return None if self.paused else next(sent, None)
 
 
+@checks_arguments
 class Entries:
     """The entries of an installation. `by` is the host's name by default. A repeated act, save `change` and `put`, does
     nothing.

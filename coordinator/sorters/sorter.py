@@ -131,6 +131,7 @@ class Sorters:
         self.store.step("sorter_forget", name, *(part for pair in files.items() for part in pair))
 
 
+@validation.checks_arguments
 class Sorter:
     """Adds orders to one sorter."""
 
@@ -188,8 +189,10 @@ class Sorter:
             validation.check_keys(key)
         if hasattr(signature, "delay") and not isinstance(signature, Mapping):
             raise InvalidJob(f"signature {signature!r} is a task: give task.s(…), or a function of the path")
-        if isinstance(signature, Mapping):
+        if not callable(signature) or isinstance(signature, Mapping):
             check_signature(signature)
+        if not isinstance(directory, str | os.PathLike) or not (stop is None or hasattr(stop, "wait")):
+            raise InvalidJob(f"watch takes a path and an Event, not {directory!r:.80} and {stop!r:.80}")
         _check_order_options(options)
 
         def take(order_id: str, file: File) -> str:

@@ -198,6 +198,8 @@ def register(app: Celery, queue: str, model: type[BaseModel]) -> None:
 
     Raises SettingsError for a model that lets unknown fields pass.
     """
+    if not isinstance(model, type) or not issubclass(model, BaseModel):
+        raise SettingsError(f"inbox {queue!r}: model is a class of pydantic's BaseModel, not {model!r:.80}")
     if model.model_config.get("extra") != "forbid":
         raise SettingsError(f"inbox {queue!r}: the model {model.__name__} takes unknown fields; give it extra='forbid'")
     own = {queue: {"queue": request_queue(queue)}}

@@ -196,7 +196,7 @@ def test_a_celery_task_that_grabs_gives_json(coordinator: Coordinator) -> None:
 
 
 def test_what_is_asked_for_must_make_sense(coordinator: Coordinator) -> None:
-    with pytest.raises(InvalidJob, match="on_losing is one of incomplete, complete, wait"):
+    with pytest.raises(InvalidJob, match="on_losing 'give up': one of incomplete, complete, wait"):
         coordinator.grab("job", "a", "one", on_losing="give up")  # type: ignore[arg-type]
     with pytest.raises(InvalidJob, match="attempts is a whole number from 1"):
         coordinator.grab("job", "a", "one", attempts=0)
