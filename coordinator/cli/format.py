@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
+from textwrap import wrap
 
 from coordinator.store.times import moment
 
@@ -19,17 +20,32 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | No
     """Write columns two blanks apart, numbers to the right. `most`: characters of a line, by default a terminal's.
 
     A table that does not fit loses its empty columns, then characters of its widest columns, never of the first nor of
-    an instant, and then its last columns. A line below the table names the columns that are left out.
+    an instant; prose in the last column wraps. Where that is too wide, the other columns stand in a second line, below the
+    first; where even that is, the last ones are left out, and a line below the table names them.
     """
     cells = list(rows)
     if most is None and sys.stdout.isatty():
         most = shutil.get_terminal_size().columns
     columns = [_Column(head.upper(), values) for head, *values in zip(heads, *cells, strict=True)]
+    first, *others = columns
     shown = columns if most is None else _fitting(columns, most)
-    lines = ["  ".join(column.line(number) for column in shown).rstrip() for number in range(-1, len(cells))]
+    if most is not None and any(column not in shown and not column.empty for column in others):
+        shown = _fitting(others, most - 2)
+        lines = [line for number in range(-1, len(cells)) for line in (first.whole(number), *_lines(shown, number, 2))]
+        shown.append(first)
+    else:
+        lines = [line for number in range(-1, len(cells)) for line in _lines(shown, number)]
     if left_out := [column.head for column in columns if column not in shown and not column.empty]:
         lines.append(f"(no room for {', '.join(left_out)}: --json has all)")
     return "\n".join(lines)
+
+
+def _lines(columns: Sequence[_Column], number: int, indent: int = 0) -> list[str]:
+    """A line of the table, and more where its last column wraps; -1 is the head."""
+    *before, last = columns
+    begin = " " * indent + "".join(f"{column.line(number)}  " for column in before)
+    first, *more = last.wrapped(number)
+    return [f"{begin}{first}".rstrip(), *(" " * len(begin) + part for part in more)]
 
 
 class _Column:
@@ -44,9 +60,18 @@ class _Column:
         instants = any(isinstance(value, datetime) for value in values)
         self.least = self.width if instants else min(self.width, _LEAST)
 
+    def whole(self, number: int) -> str:
+        """The cell in line `number`; -1 is the head."""
+        return self.head if number < 0 else self._cells[number]
+
+    def wrapped(self, number: int) -> list[str]:
+        """The cell in lines, where it is prose; names stay in one."""
+        prose = not self._right and " " in self.whole(number)
+        return wrap(self.whole(number), self.width, break_on_hyphens=False) if prose else [self.line(number)]
+
     def line(self, number: int) -> str:
-        """The cell in line `number`, padded or cut; -1 is the head."""
-        cell = self.head if number < 0 else self._cells[number]
+        """The cell, padded or cut."""
+        cell = self.whole(number)
         cut = cell if len(cell) <= self.width else f"{cell[: self.width - 1]}…"
         return cut.rjust(self.width) if self._right else cut.ljust(self.width)
 

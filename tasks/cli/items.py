@@ -56,8 +56,8 @@ def items_command(here: Registry) -> click.Group:
         rows = []
         for item in page.items:
             marks = _marks(_worst_first(here.items.events(item.id)))
-            rows.append((item.id, item.type, item.priority, item.revision, marks, item.modified))
-        click.echo(table(("item", "type", "priority", "revision", "events", "modified"), rows))
+            rows.append((item.id, item.type, item.priority, item.revision, item.modified, marks))
+        click.echo(table(("item", "type", "priority", "revision", "modified", "events"), rows))
         if page.broken:
             click.echo(
                 f"these rows cannot be read, and the log says why: {', '.join(map(ascii, page.broken))}", err=True

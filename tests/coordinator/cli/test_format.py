@@ -24,12 +24,30 @@ def test_on_a_terminal_the_widest_column_is_cut_and_the_first_never() -> None:
     assert lines[0].split() == ["ID", "STATE", "KEYS", "ATTEMPT", "SUBMITTED"]
 
 
-def test_where_even_that_is_too_wide_the_last_columns_are_left_out() -> None:
+def test_where_even_that_is_too_wide_the_other_columns_stand_below_the_first() -> None:
     lines = table(HEADS, ROWS, most=60).splitlines()
     assert max(map(len, lines)) <= 60
-    assert lines[0].split() == ["ID", "STATE", "KEYS"]
+    assert [line.split() for line in lines[:2]] == [["ID"], ["STATE", "KEYS", "ATTEMPT", "SUBMITTED"]]
+    assert lines[2] == "a" * 36
+    assert lines[3].startswith("  succeeded  order/4")
+    assert [line.split() for line in lines[4:]] == [["b"], ["waiting", "k", "1", "-"]]
+
+
+def test_where_nothing_else_helps_the_last_columns_are_left_out_and_named() -> None:
+    lines = table(HEADS, ROWS, most=24).splitlines()
+    assert lines[:2] == ["ID", "  STATE      KEYS"]
+    assert lines[2] == "a" * 36, "a name is whole"
     assert lines[-1] == "(no room for ATTEMPT, SUBMITTED: --json has all)"
-    assert table(HEADS, ROWS, most=10).splitlines()[1] == "a" * 36
+
+
+def test_prose_in_the_last_column_wraps_and_a_name_is_cut() -> None:
+    heads, rows = ("setting", "meaning"), [("timeout", "the longest wait for one answer"), ("url", "redis-" * 9)]
+    assert table(heads, rows, most=26).splitlines() == [
+        "SETTING  MEANING",
+        "timeout  the longest wait",
+        "         for one answer",
+        "url      redis-redis-redi…",
+    ]
 
 
 def test_a_narrow_table_leaves_out_what_is_empty_first_and_cuts_no_instant() -> None:
