@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,7 @@ def findings_of(app: Celery, store: Store, units: Path = UNITS) -> list[Finding]
     """What of the app will not work, then what differs."""
     tasks = [task for name, task in sorted(app.tasks.items()) if not name.startswith(_NOT_OWN)]
     found = [finding for task in tasks for finding in (*_of_task(task), *_of_body(task))]
-    found += [finding for name, row in (app.conf.beat_schedule or {}).items() for finding in _of_entry(app, name, row)]
+    found += _of_table(app, app.conf.beat_schedule or {})
     found += [*_of_units(units), *(Finding(True, *_parted(warning)) for warning in warnings(store))]
     return sorted(found, key=lambda finding: finding.works)
 
@@ -68,12 +68,26 @@ def _makes_parts(call: ast.Call) -> bool:
     return any(isinstance(name, ast.Name) and name.id in ("group", "chord") for name in made)
 
 
+def _of_table(app: Celery, entries: object) -> Iterator[Finding]:
+    if not isinstance(entries, Mapping):
+        yield Finding(False, f"beat_schedule is no table by names: {entries!r:.80}", "write {name: {'task': …, …}}")
+        return
+    for name, row in entries.items():
+        yield from _of_entry(app, name, row)
+
+
 def _of_entry(app: Celery, name: str, row: object) -> Iterator[Finding]:
     try:
         entry = Entry.from_table(name, row)
-        following = entry.planned().next(datetime.now(UTC))
+        schedule = entry.planned()
+        entry.hash(schedule)
+        following = schedule.next(datetime.now(UTC))
+        if entry.task in app.tasks:
+            entry.check_job(app.coordinator._requests)
+            if (task := app.tasks[entry.task]).typing:
+                task.__header__(*(entry.args or ()), **(entry.kwargs or {}))
     except (TypeError, ValueError) as error:
-        yield Finding(False, f"schedule entry {name!r}: {error}", "a beat leaves it out; mend it")
+        yield Finding(False, f"schedule entry {name!r}: {error}", "no beat sends it; mend it")
         return
     if following is None:
         yield Finding(False, f"schedule entry {name!r}: no instant is still to come", "mend its schedule")

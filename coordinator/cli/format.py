@@ -20,8 +20,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | No
     """Write columns two blanks apart, numbers to the right. `most`: characters of a line, by default a terminal's.
 
     A table that does not fit loses its empty columns, then characters of its widest columns, never of the first nor of
-    an instant; prose in the last column wraps. Where that is too wide, the other columns stand in a second line, below the
-    first; where even that is, the last ones are left out, and a line below the table names them.
+    an instant; prose in the last column wraps. Where that is too wide, the other columns stand in a second line, below
+    the first; where even that is, the last ones are left out, and a line below the table names them.
     """
     cells = list(rows)
     if most is None and sys.stdout.isatty():

@@ -84,7 +84,11 @@ def check(coordinator: Coordinator, as_json_: bool) -> None:
     app = coordinator.app
     if app is None:
         raise click.ClickException(f"check reads an app: {WHICH_APP}")
-    app.loader.import_default_modules()
+    try:
+        app.loader.import_default_modules()
+    except (Exception, SystemExit) as error:
+        wrong = f"{type(error).__name__}: {error}"
+        raise click.ClickException(f"a module of the app cannot be imported: {wrong}") from error
     found = findings_of(app, coordinator.store)
     if as_json_:
         click.echo(as_json([finding._asdict() for finding in found]))

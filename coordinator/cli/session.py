@@ -93,6 +93,10 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if error.option_name in ("-A", "--app"):
+                raise click.UsageError("-A goes before the command: coordinator -A APP COMMAND", error.ctx) from error
+            raise
         except StoreUnavailable as error:
             hint = "" if error.answered else "Is it running? "
             raise click.ClickException(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error

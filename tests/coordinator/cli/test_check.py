@@ -47,11 +47,30 @@ def test_entries_that_cannot_be_sent_are_named(app: Any, tmp_path: Path) -> None
         "keyed": {"task": "shop.nobody", "schedule": 60, "key": "k"},
         "plain": {"task": "shop.nobody", "schedule": 60},
         "typo": {"task": "shop.nobody", "schedule": 60, "kye": "k"},
+        "lacks": {"task": "shop.ship", "schedule": 60},
+        "keyed lacks": {"task": "shop.ship", "schedule": 60, "key": "k"},
+        "no json": {"task": "shop.ship", "schedule": 60, "args": [object()]},
+        "option": {"task": "shop.ship", "schedule": 60, "args": [1], "key": "k", "submit": {"prio": 1}},
+        "right": {"task": "shop.ship", "schedule": 60, "args": [1]},
     }
+
+    @app.task(name="shop.ship", shared=False)
+    def ship(order: int) -> None: ...
+
     told = found(app, tmp_path)
     assert told["schedule entry 'keyed': this app has no task 'shop.nobody'"] is False
     assert told["schedule entry 'plain': this app has no task 'shop.nobody'"] is True
     assert told["schedule entry 'typo': there is no field 'kye'"] is False
+    for name, said in (
+        ("lacks", "missing 1 required positional argument: 'order'"),
+        ("keyed lacks", "missing 1 required positional argument: 'order'"),
+        ("no json", "has no JSON form"),
+        ("option", "unexpected option 'prio'"),
+    ):
+        assert [what for what in told if f"entry '{name}': " in what and said in what], (name, told)
+    assert not [what for what in told if "'right'" in what]
+    app.conf.beat_schedule = ["a list"]
+    assert found(app, tmp_path)["beat_schedule is no table by names: ['a list']"] is False
 
 
 def test_units_of_systemd_and_the_settings_of_redis_are_read(app: Any, tmp_path: Path) -> None:

@@ -288,6 +288,26 @@ def test_a_command_that_an_app_may_have_says_how_to_name_the_app(call: Call) -> 
     assert (wrong.exit_code, "if it is one of your app's, name the app with -A" in wrong.stderr) == (2, True)
 
 
+def test_check_names_a_module_of_the_app_that_cannot_be_imported(call: Call) -> None:
+    Path("checked.py").write_text(
+        "from celery import Celery\nfrom coordinator import Coordinator\n"
+        "app = Celery('checked', broker='memory://', set_as_current=False, include=['not_there'])\nCoordinator(app)\n"
+    )
+    try:
+        wanted = "a module of the app cannot be imported: ModuleNotFoundError: No module named 'not_there'"
+        assert wanted in refused(call("-A", "checked", "check"))
+    finally:
+        sys.modules.pop("checked", None)
+        sys.path.remove(str(Path.cwd()))
+
+
+def test_an_app_behind_the_command_is_told_where_it_belongs(call: Call) -> None:
+    for option in ("-A", "--app"):
+        wrong = call("check", option, "shop")
+        assert (wrong.exit_code, "-A goes before the command: coordinator -A APP" in wrong.stderr) == (2, True)
+    assert "No such option" in call("check", "--foo").stderr
+
+
 @pytest.mark.parametrize("rate", [None, "1/m"])
 def test_check_ends_with_1_where_something_of_the_app_will_not_work(call: Call, rate: str | None) -> None:
     Path("checked.py").write_text(
