@@ -16,6 +16,7 @@ Options
     KeyedTaskOptions the option `coordinate` of a keyed task
     Backoff          growing delays between attempts, for retry_delay
     Entry            an entry of the schedule
+    Extension        what an app adds: its commands, answers, metrics and pages
 
 Answers
     Submission       to a submit: the job's id, the outcome, get() and result
@@ -51,6 +52,7 @@ else:
                 "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
                 "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
             ),
+            "extension": ("Extension",),
             "fleet.nodes": ("Node",),
             "jobs.current": ("CurrentJob", "current_job"),
             "jobs.instances": ("GrabRecord", "Winner"),

@@ -20,6 +20,7 @@ from coordinator.errors import (
     WaitTimeout,
     WouldDeadlock,
 )
+from coordinator.extension import Extension
 from coordinator.fleet.nodes import Node
 from coordinator.grabs.grab import Grab
 from coordinator.jobs.current import CurrentJob, current_job
@@ -46,6 +47,7 @@ __all__ = [
     "Entry",
     "EntryEvent",
     "EntryStatus",
+    "Extension",
     "Grab",
     "GrabRecord",
     "InvalidJob",

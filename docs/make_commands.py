@@ -39,7 +39,7 @@ def main() -> None:
 
 def page() -> str:
     """The whole page."""
-    own = {command.name or "": command for command in coordinator.commands}
+    own = {command.name or "": command for one in coordinator.extensions for command in one.commands}
     return "\n".join([HEAD, *_part("The library", LIBRARY, cli.commands), *_part("The service", SERVICE, own)])
 
 

@@ -1,6 +1,6 @@
 """The commands of `coordinator …` that show an installation.
 
-The commands that act on it are in `actions`. An app adds its own (`Coordinator.commands`).
+The commands that act on it are in `actions`. An app adds its own (`Coordinator.extend`).
 """
 
 from __future__ import annotations

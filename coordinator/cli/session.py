@@ -123,8 +123,8 @@ class Commands(click.Group):
 
     def _of_app(self, ctx: click.Context) -> dict[str, click.Command]:
         session = session_of(ctx)
-        own = session.coordinator.commands if session.app is not None else []
-        return {command.name: command for command in own if command.name}
+        own = session.coordinator.extensions if session.app is not None else []
+        return {command.name: command for one in own for command in one.commands if command.name}
 
 
 def session_of(ctx: click.Context) -> Session:

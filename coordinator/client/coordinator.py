@@ -21,11 +21,11 @@ from coordinator.jobs.options import ATTEMPTS, KEEP
 from coordinator.jobs.validation import checks_arguments, id_of, shown
 
 if TYPE_CHECKING:
-    import click
     from celery import Celery
     from celery.app.task import Task
 
     from coordinator.broker.doorbells import Doorbells
+    from coordinator.extension import Extension
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
     from coordinator.grabs.grab import Grab, Grabber, Named, OnLosing, P
@@ -87,7 +87,7 @@ class Coordinator(OnCommit):
         self._schedule_sources: list[Source] = []
         # Labels that jobs here need, and that a node may lose: the function says which nodes lost it, and why.
         self.needed_labels: dict[str, Callable[[Store], list[str]]] = {}
-        self.commands: list[click.Command] = []
+        self.extensions: list[Extension] = []
         self._keyed_tasks: KeyedTasks | None = None
         if settings:
             from coordinator.settings import Settings
@@ -360,6 +360,10 @@ class Coordinator(OnCommit):
         return self._core.drain(node, False, why=why, by=by or gethostname())
 
     # What an app adds, and the end.
+
+    def extend(self, extension: Extension) -> None:
+        """Add an app's own commands, answers, findings, metrics and pages to the coordinator's."""
+        self.extensions.append(extension)
 
     def warden_plugin(self, make: Callable[[str], WardenPlugin]) -> None:
         """Have every node's warden start `make(node)` beside it. A repeated call starts one more."""

@@ -6,6 +6,7 @@ import click
 
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
+from coordinator.extension import Extension
 from tasks.app import coordinator
 from tasks.catalog.sightings import Sightings
 from tasks.cli.components import components_command
@@ -85,5 +86,5 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
     click.echo(as_json(rows) if as_json_ else table(names, ([row[head] for head in heads] for row in rows)))
 
 
-coordinator.commands += [up, refresh, members, catalog, nodelist]
-coordinator.commands += [items_command(components), components_command(components)]
+batches = (items_command(components), components_command(components))
+coordinator.extend(Extension("service", commands=(up, refresh, members, catalog, nodelist, *batches)))

@@ -88,9 +88,9 @@ def unknown(code: str) -> str:
 
 
 def _service() -> dict[str, click.Command]:
-    commands = importlib.import_module("tasks.app").coordinator.commands
     importlib.import_module("tasks.cli.main")
-    return {command.name: command for command in commands}
+    extensions = importlib.import_module("tasks.app").coordinator.extensions
+    return {command.name: command for extension in extensions for command in extension.commands}
 
 
 CHECKS: dict[str, Callable[[Sequence[str]], str]] = {

@@ -209,7 +209,7 @@ def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
 APP = """
 import click
 from celery import Celery
-from coordinator import Coordinator, SettingsError
+from coordinator import Coordinator, Extension, SettingsError
 
 app = Celery("depot")
 coordinator = Coordinator(app)
@@ -221,7 +221,7 @@ def stock():
     click.echo("none")
 
 
-coordinator.commands.append(stock)
+coordinator.extend(Extension("shop", commands=[stock]))
 """
 
 

@@ -1,0 +1,35 @@
+"""What an app adds to the coordinator's own commands, answers, metrics and pages, in one object.
+
+`Coordinator.extend` takes it. The service adds its members, items and documents so (`tasks/cli/main.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+    from prometheus_client import Metric
+
+    from coordinator.dashboard.extend import Pages
+    from coordinator.diagnosis.cause import Why
+    from coordinator.diagnosis.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """The parts that an app adds; each may be missing.
+
+    `commands`: of the command line. `why`: a kind of thing ("member") -> the function that explains the thing of this
+    name; it raises a CoordinatorError for a name that nobody knows. `findings`: what `doctor` says beside its own.
+    `metrics`: what `/metrics` shows beside its own. `pages`: makes the dashboard's pages, called once a dashboard.
+    """
+
+    name: str
+    commands: Iterable[click.Command] = ()
+    why: Mapping[str, Callable[[str], Why]] = field(default_factory=dict)
+    findings: Callable[[], Iterable[Finding]] | None = None
+    metrics: Callable[[], Iterable[Metric]] | None = None
+    pages: Callable[[], Pages] | None = None
