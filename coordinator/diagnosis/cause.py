@@ -14,8 +14,8 @@ class Cause:
     """A reason why a thing is where it is.
 
     `code`: stable, `waiting.lane`; `docs/why.md` has an anchor for each. `thing`: what it is said of, `job 7f3`.
-    `text`: one sentence, made of `facts`. `frees`: the command that would free it, where there is one. `of`: the job, lane or
-    node that this cause leads to next; None = a root.
+    `text`: one sentence, made of `facts`. `frees`: the command that would free it, where there is one. `of`: the job,
+    lane or node that this cause leads to next; None = a root.
     """
 
     code: str
