@@ -101,6 +101,7 @@ class Fleet(Installation):
         **environ: str,
     ) -> Worker:
         """Start a node as users do, and wait until it is registered; `environ`: further variables of it alone."""
+        before = self.lives(f"{name}@test")  # one of this name that just ended may still be registered
         log = self.directory / f"{name}-{len(self.workers)}.log"
         argv = [sys.executable, "-m", "celery", "-A", f"tests.harness.apps.{app}", "worker", "-n", f"{name}@test"]
         argv += ["-c", str(concurrency), "-P", pool, "-l", "INFO", *options]
@@ -114,7 +115,11 @@ class Fleet(Installation):
         worker = Worker(f"{name}@test", process, log)
         self.workers.append(worker)
         if ready:
-            wait_until(lambda: worker.name in self.nodes(), 60, lambda: f"{name} is not up:\n{log.read_text()[-3000:]}")
+            wait_until(
+                lambda: self.lives(worker.name) not in (None, before),
+                60,
+                lambda: f"{name} is not up:\n{log.read_text()[-3000:]}",
+            )
         return worker
 
     def messages(self) -> int:
@@ -124,6 +129,12 @@ class Fleet(Installation):
         with self.server.client(1) as broker:
             names = list(broker.scan_iter(f"{self.prefix}.*", 1000, _type="LIST"))
             return int(broker.hlen(f"{self.prefix}.unacked")) + sum(int(broker.llen(name)) for name in names)
+
+    def lives(self, node: str) -> str | None:
+        """Which life of this node is registered, by its incarnation."""
+        store = self.coordinator.store
+        incarnation: bytes | None = store.read("HGET", store.key("node", node), "incarnation")
+        return incarnation.decode() if incarnation and node in self.nodes() else None
 
     def nodes(self) -> list[str]:
         return [node.name for node in self.coordinator.nodes()]
