@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import click
     from prometheus_client import Metric
 
-    from coordinator.dashboard.extend import Pages
     from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
 
@@ -32,4 +31,4 @@ class Extension:
     why: Mapping[str, Callable[[str], Why]] = field(default_factory=dict)
     findings: Callable[[], Iterable[Finding]] | None = None
     metrics: Callable[[], Iterable[Metric]] | None = None
-    pages: Callable[[], Pages] | None = None
+    pages: Callable[[], object] | None = None

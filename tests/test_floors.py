@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 # A folder (or a module of the root) imports only from rows above its own; "__init__" is the front door of the library.
 LIBRARY_FLOORS = """
 errors threads version address
-settings local timed_out
+settings local timed_out author
 store
 jobs fleet
 broker locks sorters
@@ -25,7 +25,7 @@ celery_patches grabs
 lanes scheduler
 runner diagnosis
 keyed_task
-warden
+warden extension
 worker
 client
 public aio
