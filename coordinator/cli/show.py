@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator.cli.format import pairs
 from coordinator.fleet.nodes import Node
+from coordinator.jobs.history import Event
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Cause
@@ -37,9 +38,19 @@ def job_text(job: Job) -> str:
         ("rollback", job.rollback),
         ("fault", _error_text(job.fault)),
         *((name, act_text(act)) for name, act in job.acts.items()),
+        ("course", ("\n" + " " * 11).join(map(_event_text, job.course))),
         ("traceback", error.get("traceback", "").strip().replace("\n", "\n" + " " * 11)),
     ]
     return pairs(values)
+
+
+def _event_text(event: Event) -> str:
+    """One line of a job's course, as in `2026-01-31 12:00:00Z raised, attempt 1 on a: Timeout: no answer`."""
+    attempt = f", attempt {event.attempt}" if event.attempt else ""
+    where = f" on {event.node}" if event.node and event.what not in ("submitted", "ready", "moved") else ""
+    why = "".join(f": {part}" for part in (_error_text(event.cause), event.why) if part)
+    due = f"; goes on at {moment(event.due)}" if event.due else ""
+    return f"{moment(event.at)} {event.what}{attempt}{where}{f' by {event.by}' if event.by else ''}{why}{due}"
 
 
 def _error_text(error: Cause | None) -> str | None:

@@ -16,6 +16,7 @@ from kombu.utils.json import loads
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
+from coordinator.jobs.history import Event, course_of, events_of
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.spec import Cause, Spec, StepSpec
 from coordinator.jobs.states import Over, State
@@ -26,6 +27,7 @@ from coordinator.store.values import Act
 
 _PAGE = 500
 _ACTS = ("retried", "paused", "resumed", "moved", "retargeted")
+_INSTANTS = ("submitted", "readied", "taken", "started", "ended")
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
@@ -43,7 +45,9 @@ class Job:
     was tried; the next step of a chain is no further try. `error`: why the last attempt failed; None of a job that
     succeeded. `rollback`: done or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to the
     job or its lane (retried, moved, retargeted, paused, resumed): {why, by, at (ms)}; of a job that was cancelled or
-    released, `error` says that. `damaged`: fields of the record that cannot be read, and count as missing.
+    released, `error` says that. `readied`: when its turn came, last; from `submitted` until then it waited for its
+    lanes, and then for a slot. `course`: what happened to it; of what no instant tells,
+    the last 50 events. `damaged`: fields of the record that cannot be read, and count as missing.
     """
 
     id: str
@@ -69,6 +73,8 @@ class Job:
     rollback: str | None = None
     fault: Cause | None = None
     acts: dict[str, Act] = field(default_factory=dict)
+    readied: datetime | None = None
+    course: tuple[Event, ...] = ()
     damaged: tuple[str, ...] = ()
 
     @property
@@ -83,6 +89,16 @@ class Job:
     def waited_for(self) -> bool:
         """True where `wait` ends: the job is over, or an operator must decide."""
         return self.over or self.state == "held"
+
+
+def totals(store: Store) -> dict[tuple[str, str], int]:
+    """The number of each task's jobs that were `created`, ended in each outcome, and of `retries`, `losses`, `faults`.
+
+    All since the beginning, by what and task. A record may be gone; what it was counted as stays.
+    """
+    counted = store.read("HGETALL", store.key("counts"))
+    pairs = ((name.decode(errors="replace").partition("\n"), int(number)) for name, number in counted.items())
+    return {(what, task): number for (what, _, task), number in pairs}
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -146,27 +162,29 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     reader = FieldReader(text, "keys", "state")
     number = reader.get("step", int, 0)
     spec = chain.detoured(reader.spec(), number, reader.json("instead", list) or [])
-    nothing: StepArguments = ((), {})
-    args, kwargs = reader.get("spec", lambda _: _arguments(spec, number), nothing)
-    united = {} if "rest" in spec else reader.json("unite", dict) or {}
+    args, kwargs = _arguments(reader, spec, number)
     state = reader.get("state", lambda _: _known(state_of(text)), cast(State, text.get("state", "")))
+    submitted, readied, taken, started, ended = (reader.get(name, instant, None) for name in _INSTANTS)
+    readied = readied or (submitted if taken or state == "ready" else None)
+    where = text.get("node"), tries(reader.get("attempt", int, 0), number, spec)
+    error = reader.get("error", cause_of, None) if state != "succeeded" else None
     return Job(
         id=job_id,
         keys=reader.get("keys", _keys, ("",)),
         state=state,
         task=text.get("task", ""),
         args=args,
-        kwargs=kwargs | united,
-        attempt=tries(reader.get("attempt", int, 0), number, spec),
+        kwargs=kwargs,
+        attempt=where[1],
         losses=reader.get("losses", int, 0),
-        node=text.get("node"),
+        node=where[0],
         fence=reader.get("fence", int, None),
-        submitted=reader.get("submitted", instant, None),
-        taken=reader.get("taken", instant, None),
-        started=reader.get("started", instant, None),
-        ended=reader.get("ended", instant, None),
+        submitted=submitted,
+        taken=taken,
+        started=started,
+        ended=ended,
         result=reader.json("result"),
-        error=reader.get("error", cause_of, None) if state != "succeeded" else None,
+        error=error,
         progress=reader.get("progress", _progress, None),
         step=number,
         priority=reader.get("priority", int, 0),
@@ -174,13 +192,24 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         rollback=text.get("rollback"),
         fault=reader.get("fault", cause_of, None),
         acts={name: act for name in _ACTS if (act := reader.json(name, dict))},
-        damaged=tuple(dict.fromkeys([*reader.damaged, *(name for name in ("past",) if name in text)])),
+        readied=readied,
+        course=course_of((submitted, readied, started, ended), state, where, error, _told(reader, spec)),
+        damaged=tuple(dict.fromkeys([*reader.damaged, *(["past"] if "past" in text else [])])),
     )
 
 
-def _arguments(spec: Spec, number: int) -> StepArguments:
-    laid = chain.laid(spec, number)
-    return tuple(laid.get("args", ())), dict(laid.get("kwargs", {}))
+def _told(reader: FieldReader, spec: Spec) -> list[Event]:
+    return reader.get("course", lambda course: list(events_of(course, spec.get("first", 0))), list[Event]())
+
+
+def _arguments(reader: FieldReader, spec: Spec, number: int) -> StepArguments:
+    def laid(_: str) -> StepArguments:
+        step = chain.laid(spec, number)
+        return tuple(step.get("args", ())), dict(step.get("kwargs", {}))
+
+    nothing: StepArguments = ((), {})
+    args, kwargs = reader.get("spec", laid, nothing)
+    return args, kwargs | ({} if "rest" in spec else reader.json("unite", dict) or {})
 
 
 def _text(value: bytes | None) -> str:
@@ -205,8 +234,8 @@ def _unfaded(record: dict[str, str]) -> dict[str, str]:
     A damaged `past` stays as it is.
     """
     try:
-        submitted, taken, started, ended, fence, attempt, node = record["past"].split(" ", 6)
-        instants = {"taken": taken, "started": started, "ended": ended}
+        submitted, readied, taken, started, ended, fence, attempt, node = record["past"].split(" ", 7)
+        instants = {"readied": readied, "taken": taken, "started": started, "ended": ended}
         since = int(submitted)
         fields = {
             "submitted": submitted,

@@ -5,6 +5,7 @@ Reads the keys as they are, spelled out here anew; shares nothing with the coord
 
 from collections import Counter
 from collections.abc import Iterator
+from json import loads
 from typing import Any
 
 from tests.model.raw import Dump
@@ -80,6 +81,7 @@ def broken(held: Held) -> list[str]:
         counts,
         melting,
         ended,
+        told,
     )
     return [sentence for check in checks for sentence in check(held)]
 
@@ -200,15 +202,19 @@ def clocks(held: Held) -> Iterator[str]:
 
 
 def counts(held: Held) -> Iterator[str]:
-    counted = {name: int(number) for name, number in held.dump.held.get("counts", {}).items()}
+    by_task = {name: int(number) for name, number in held.dump.held.get("counts", {}).items()}
+    counted: Counter[str] = Counter()
+    for name, number in by_task.items():
+        counted[name.partition("\n")[0]] += number
     live = sum("class" in record for record in held.live.values())
     outcomes = sum(counted.get(state, 0) for state in ENDS)
     if counted.get("created", 0) != live + outcomes:
         yield f"created are {counted.get('created', 0)}, there are {live} and ended {outcomes}"
-    kept = Counter(record["state"] for record in held.records.values() if "class" in record)
-    for state in ENDS:
-        if counted.get(state, 0) < kept[state]:
-            yield f"{state} are counted {counted.get(state, 0)}, kept are {kept[state]}"
+    jobs = [record for record in held.records.values() if "task" in record]
+    kept = Counter(f"{record['state']}\n{record['task']}" for record in jobs if record["state"] in ENDS)
+    for name, number in kept.items():
+        if by_task.get(name, 0) < number:
+            yield f"{name!r} are counted {by_task.get(name, 0)}, kept are {number}"
 
 
 def melting(held: Held) -> Iterator[str]:
@@ -226,6 +232,16 @@ def melting(held: Held) -> Iterator[str]:
             yield f"{alias} is an alias of {of}, which does not know"
         if of is not None and (of in held.live) == (of in melted):
             yield f"{alias} is to be forgotten with {of}, whose alias it is, and {of} is {held.live.get(of)}"
+
+
+def told(held: Held) -> Iterator[str]:
+    for name, record in held.records.items():
+        lines = [loads(line) for line in record.get("course", "").splitlines()]
+        words = Counter(line["what"] for line in lines)
+        if len(lines) > 50 or [line["at"] for line in lines] != sorted(line["at"] for line in lines):
+            yield f"the course of {name} is too long, or in disorder: {lines}"
+        if len(lines) < 50 and words["lost"] - words["found"] < int(record.get("losses", 0)):
+            yield f"{name} was lost {record['losses']} times, its course tells {words}"
 
 
 def ended(held: Held) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The model's state and the one in Redis, each as the same plain dicts, to be compared."""
 
+from collections import Counter
 from json import loads
 from typing import Any
 
@@ -82,6 +83,14 @@ def _is_due(job: Job) -> bool:
     return job.state in ("retrying", "scheduled")
 
 
+def counted(dump: Dump) -> Counter[str]:
+    """What was counted, of all tasks together."""
+    found: Counter[str] = Counter()
+    for name, number in dump.held.get("counts", {}).items():
+        found[name.partition("\n")[0]] += int(number)
+    return found
+
+
 def _locks(dump: Dump) -> dict[str, str]:
     return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
 
@@ -110,7 +119,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
         "collected": {name: [one for one, _ in members] for name, members in dump.under("collected").items()},
         "times": {name: (int(at["first"]), int(at["due"])) for name, at in dump.under("sorter").items()},
         "seen": dump.under("seen"),
-        "counts": {name: int(number) for name, number in dump.held.get("counts", {}).items() if number != "0"},
+        "counts": {name: number for name, number in counted(dump).items() if number},
     }
 
 

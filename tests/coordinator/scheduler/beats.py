@@ -9,6 +9,7 @@ from typing import Any
 from celery import Celery, _state
 
 from coordinator import Coordinator
+from coordinator.jobs.record import totals
 from coordinator.scheduler.beat import Scheduler
 from coordinator.scheduler.entries import Entry
 from coordinator.store.client import Store
@@ -55,7 +56,7 @@ class Beats:
         """Of all jobs; each was written once."""
         count, names = -1, list[bytes]()
         while count != (
-            count := int(self.client.hget(self.store.key("counts"), "created") or 0)
+            count := sum(number for (what, _), number in totals(self.store).items() if what == "created")
         ):  # else one came meanwhile
             names = list(self.client.scan_iter(self.store.key("job", "*")))
         assert count == len([name for name in names if not self.client.hexists(name, "alias")])

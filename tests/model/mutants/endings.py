@@ -52,7 +52,7 @@ MUTANTS = [
         "0",
         course=5,
     ),
-    Mutant("job.revive", "a job that is tried again is counted in two states", "'counts'", course=3),
+    Mutant("job.revive", "a job that is tried again is counted in two states", "history.count", course=3),
     Mutant(
         "job.begin_anew",
         "attempts of before count against a job that is tried again",
@@ -68,6 +68,9 @@ MUTANTS = [
     ),
     Mutant("settle.undo_next", "a step of a rollback is begun twice", "job) + 1", "job)", course=13),
     Mutant("settle.park", "a parked rollback holds its lane as long as the job might", "'expiry'", course=3),
+    Mutant("settle.count_loss", "a lost attempt is not told", "history.note"),
+    Mutant("history.note", "a course is never cut", ">= MOST", ">= 500", course=3),
+    Mutant("history.count", "jobs of all tasks are counted together", "(task or '')", "''"),
     Mutant("job.counts_read", "a parked rollback is counted in two states", "count.parked =", course=3),
     Mutant(
         "cancel.replace",
@@ -92,7 +95,7 @@ SELDOM = [
         "job.losses - 1",
     ),
     Mutant("settle.give_up", "a job is rolled back twice", " or job.phase == 'undone'", ""),
-    Mutant("settle.fault", "a double fault is not counted", "'counts'"),
+    Mutant("settle.fault", "a double fault is not counted", "history.count"),
     Mutant("settle.conflict", "conflicts have another bound", "20 then", "21 then"),
     Mutant("retention.begin", "an alias outlives its job", "job.aliases", "false"),
     Mutant("retention.undo", "the ids that melted into a job are forgotten though it is tried again", "'melted'"),

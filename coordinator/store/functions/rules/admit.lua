@@ -47,8 +47,8 @@ local function grant(c, id, job, keys)
   if not locks.acquire(c, id, keys, job.token, ttl) then return false end
   local fence = locks.next_fence(c)
   redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)
-  redis.call('HSET', job.name, 'state', 'running', 'fence', fence, 'attempt', 1, 'taken', c.now_text,
-    'started', c.now_text)
+  redis.call('HSET', job.name, 'state', 'running', 'fence', fence, 'attempt', 1, 'readied', c.now_text,
+    'taken', c.now_text, 'started', c.now_text)
   redis.call('RPUSH', c.P .. 'turn:' .. id, fence)
   redis.call('PEXPIRE', c.P .. 'turn:' .. id, job.ttl)
   return true

@@ -24,7 +24,10 @@ function cancel.job(c, id, why, by, unbegun)
   end
   if job.phase == 'rollback' then return 'rolling_back' end
   if job.state == 'running' and job.class then
-    if not job.stop then record.note(c, id, 'stop', 'cancelled', 'error', detail) end -- the first cause stays
+    if not job.stop then -- the first cause stays
+      history.note(c, job, 'stopping', detail)
+      record.note(c, id, 'stop', 'cancelled', 'error', detail)
+    end
     if redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
       redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. id)
     end

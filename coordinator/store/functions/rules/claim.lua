@@ -23,12 +23,13 @@ local function answer(id, job)
     job.class, job.tell, job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
 end
 
-local function start(c, id, job, node, runner, token, ttl)
+-- Names and values that follow the ttl are written with the claim.
+local function start(c, id, job, node, runner, token, ttl, ...)
   local keys, limit = record.keys_of(job.keys), record.time_limit(job)
   if not locks.acquire(c, id, keys, token, ttl, job.slots) then return false end
   job.attempt, job.fence = (job.attempt or 0) + 1, locks.next_fence(c)
   redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', job.fence, 'attempt', job.attempt,
-    'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text)
+    'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text, ...)
   redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
   if job.phase == 'rollback' then limit = select(2, record.back_of(job)) end
   local till = limit > 0 and base.text_of(c.now + limit) or '0'
@@ -51,14 +52,14 @@ end
 
 -- Returns the reply to the claim, or nil: the job expired, or this node does not have its task. Second value: true if
 -- the job left the ready list.
-local function try(c, id, job, node, runner, token, ttl)
+local function try(c, id, job, node, runner, token, ttl, ...)
   if job.state ~= 'ready' then return nil, true end
   if job.expires and not job.taken and base.is_past(c, job.expires) then
     settle.finish(c, id, job, 'expired', 'error', '"not started in time"')
     return nil, true
   end
   local fits = redis.call('SISMEMBER', c.P .. 'tasks:' .. node, job.task) == 1
-  return fits and start(c, id, job, node, runner, token, ttl) or nil, false
+  return fits and start(c, id, job, node, runner, token, ttl, ...) or nil, false
 end
 
 -- Claims the next job of a class. It skips stale entries, expired jobs, and tasks that this node has not registered.
@@ -71,11 +72,12 @@ local function start_next(c, class, node, runner, token, ttl)
     local good = base.guarded(id, function()
       local job = read(c, id)
       if fresh then job.state = 'ready' end
-      given, gone = try(c, id, job, node, runner, token, ttl)
+      local more = fresh and {'readied', c.now_text} or {}
+      given, gone = try(c, id, job, node, runner, token, ttl, unpack(more))
     end)
     if given then return given end
     if good and not gone then
-      redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready') -- a fresh one's state is not written yet
+      if fresh then redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', 'readied', c.now_text) end
       ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
       look = look or {ids = {}, groups = {}, around = {}}
       if all_seen(look, id, group) then return end

@@ -34,10 +34,4 @@ function classes.forget_some(c, cursor)
   return next
 end
 
--- Counts a new job of this class.
-function classes.count(c, class)
-  classes.know(c, class)
-  redis.call('HINCRBY', c.P .. 'counts', 'created', '1')
-end
-
 return classes

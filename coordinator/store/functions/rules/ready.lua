@@ -45,7 +45,7 @@ function ready.write_fresh(c)
   local job = c.fresh
   if not job then return end
   c.fresh = false
-  redis.call('HSET', job.name, 'state', 'ready')
+  redis.call('HSET', job.name, 'state', 'ready', 'readied', c.now_text)
   ready.put(c, job.id, job.class, ready.group_of(job), job.priority)
 end
 

@@ -11,8 +11,8 @@ local function leave(c, id, job, keys)
   if job.token then locks.release(c, keys, job.token, job.slots) end
 end
 
-local function count(c, id, state)
-  redis.call('HINCRBY', c.P .. 'counts', state, '1')
+local function count(c, id, state, task)
+  history.count(c, state, task)
   return redis.call('PUBLISH', c.P .. 'done:' .. id, state)
 end
 
@@ -26,7 +26,7 @@ function settle.finish(c, id, job, state, ...)
   else
     redis.call('HSET', job.name, 'state', state, 'ended', c.now_text, ...)
   end
-  if job.class then listeners = count(c, id, state) end
+  if job.class then listeners = count(c, id, state, job.task) end
   if job.tick then ticks.ended(c, job.tick, state) end
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end
@@ -73,8 +73,10 @@ function settle.release(c, id, job, ...)
 end
 
 -- Lets a job wait for another attempt: it keeps its place in front, but no worker. Without a delay it is ready at once.
-function settle.retry_later(c, id, job, delay, detail)
-  redis.call('HINCRBY', c.P .. 'counts', 'retries', 1)
+-- how: how the attempt ended, raised | conflict | timed_out.
+function settle.retry_later(c, id, job, delay, detail, how)
+  history.count(c, 'retries', job.task)
+  history.note(c, job, how, detail, c.now + delay)
   settle.release(c, id, job, 'error', detail)
   if tonumber(delay) <= 0 then
     settle.put_back(c, id, job)
@@ -88,6 +90,7 @@ end
 function settle.finish_or_hold(c, id, job, state, ...)
   if not job.hold or state == 'cancelled' or state == 'expired' then return settle.finish(c, id, job, state, ...) end
   states.leave(c, id, job)
+  history.note(c, job, 'held', (select(2, ...)))
   settle.release(c, id, job, 'ends', state, ...)
   redis.call('PUBLISH', c.P .. 'done:' .. id, 'held')
   return states.enter(c, id, 'held')
@@ -96,7 +99,7 @@ end
 -- Ends a job whose rollback failed or was stopped.
 local function fault(c, id, job, detail)
   settle.end_rollback(c, id, job)
-  redis.call('HINCRBY', c.P .. 'counts', 'faults', 1)
+  history.count(c, 'faults', job.task)
   if job.ends ~= 'rolled_back' then
     return settle.finish(c, id, job, job.ends, 'rollback', 'failed', 'fault', detail)
   end
@@ -121,6 +124,7 @@ function settle.give_up(c, id, job, state, ...)
     return settle.finish_or_hold(c, id, job, state, ...)
   end
   states.leave(c, id, job)
+  history.note(c, job, 'rolling_back', (select(2, ...)))
   settle.release(c, id, job, 'phase', 'rollback', 'ends', state == 'failed' and 'rolled_back' or state,
     'was', job.task .. '\n' .. job.class, ...)
   undo(c, id, job, 0, string.match(job.undo, '^([^\n]*)\n([^\n]*)\n(.*)$'))
@@ -129,6 +133,7 @@ end
 
 -- Goes on to the next step of a rollback; no step begins twice.
 local function undo_next(c, id, job, value, following)
+  history.note(c, job, 'step')
   settle.release(c, id, job, 'undid', value)
   undo(c, id, job, record.back_of(job) + 1, following.task, following.limit, following.class)
   return 'ready'
@@ -138,6 +143,7 @@ end
 -- instead: other steps replace the step at work, which is no new attempt; nil = the step succeeded.
 local function advance(c, id, job, value, following, instead)
   local name = job.name
+  history.note(c, job, instead and 'replaced' or 'step')
   if instead then
     settle.release(c, id, job, 'instead', instead)
     redis.call('HINCRBY', name, 'attempt', -1)
@@ -166,6 +172,7 @@ local function park(c, id, job, handles)
   local limit = undoing and select(2, record.back_of(job)) or record.time_limit(job)
   if undoing then redis.call('ZADD', c.P .. 'expiry', job.started + record.max_lifetime(job), id) end
   if stale then redis.call('HSET', job.name, 'stale', stale) end
+  history.note(c, job, 'parked')
   settle.release(c, id, job, 'handles', handles, 'till', limit > 0 and job.started + limit or 0)
   redis.call('ZADD', c.P .. 'parked:' .. record.app_of(c, job), c.now, id)
   redis.call('ZADD', c.P .. 'walks', 0, id)
@@ -178,12 +185,13 @@ local function conflict(c, id, job, delay, detail)
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
   redis.call('HINCRBY', job.name, 'forgiven', 1)
-  return settle.retry_later(c, id, job, delay, detail)
+  return settle.retry_later(c, id, job, delay, detail, 'conflict')
 end
 
 -- Handles a lost run: the job goes on in its place as long as losses are left.
 local function count_loss(c, id, job, detail)
-  redis.call('HINCRBY', c.P .. 'counts', 'losses', 1)
+  history.count(c, 'losses', job.task)
+  history.note(c, job, 'lost', detail)
   record.note(c, id)
   local losses = redis.call('HINCRBY', job.name, 'losses', 1)
   if losses > record.max_losses(job) then
@@ -215,7 +223,7 @@ function settle.conclude(c, id, job, kind, detail, delay, most, following)
   if kind == 'lost' then return count_loss(c, id, job, detail) end
   if kind == 'conflict' then return conflict(c, id, job, delay, detail) end
   if kind == 'raised' and settle.attempts_left(job, most) then
-    return settle.retry_later(c, id, job, delay, detail)
+    return settle.retry_later(c, id, job, delay, detail, kind)
   end
   return settle.give_up(c, id, job, 'failed', 'error', detail)
 end
@@ -233,11 +241,12 @@ function settle.lose(c, id, job, how, detail, delay)
   local half = job.phase == 'rollback' and how ~= 'handed'
   if half then return settle.give_up(c, id, job, 'failed', 'error', detail) end
   if how == 'timed_out' then
-    if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail) end
+    if settle.attempts_left(job) then return settle.retry_later(c, id, job, delay or 0, detail, how) end
     return settle.give_up(c, id, job, 'failed', 'error', detail)
   end
   -- The record keeps the token: until another runner gets the job, the holder may still finish it.
   if how == 'lost' then return count_loss(c, id, job, detail) end
+  history.note(c, job, how, detail)
   settle.put_back(c, id, job, 'token', '', 'attempt', job.attempt - 1)
   settle.limit_lifetime(c, id, job)
   return 'ready'

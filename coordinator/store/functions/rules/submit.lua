@@ -71,9 +71,15 @@ local function write(c, id, keys_text, state, list, from)
     unpack(list, from))
 end
 
+-- Counts a new job.
+function submit.create(c, fields)
+  classes.know(c, fields.class)
+  history.count(c, 'created', fields.task)
+end
+
 -- Ends a job that was revoked before it was submitted as cancelled, and lets its end be sent.
 local function end_at_once(c, id, keys_text, fields, priority, list, from)
-  classes.count(c, fields.class)
+  submit.create(c, fields)
   write(c, id, keys_text, 'scheduled', list, from)
   states.schedule(c, id, line.new_score(c, priority, 'back'), c.now)
   cancel.job(c, id, 'revoked', 'celery', true)
@@ -102,7 +108,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
     if when_busy == 'replace' then cancel.replace(c, keys, id) end
   end
 
-  if fields.class then classes.count(c, fields.class) end
+  if fields.class then submit.create(c, fields) end
   if melt then coalesce.open(c, id, melt) end
   if fields.expires then states.must_start(c, id, fields.expires) end
   local score, sequence = line.new_score(c, priority, 'back')

@@ -52,6 +52,7 @@ local function begin_anew(c, id, job, act)
     redis.call('HDEL', name, 'value', 'values', 'instead')
     job.task, job.class = task, class
   end
+  history.note(c, job, 'retried', act)
   record.note(c, id, 'forgiven', job.attempt or 0, 'losses', 0, 'phase', '', 'retried', act)
   redis.call('HDEL', name, 'stop', 'ends', 'rollback', 'fault', 'conflicts')
 end
@@ -70,9 +71,11 @@ local function revive(c, id, job, to, act)
   local name = job.name
   retention.undo(c, id, job)
   if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
-  redis.call('HINCRBY', c.P .. 'counts', job.state, -1)
+  history.count(c, job.state, job.task, '-1')
+  local error, ended = unpack(redis.call('HMGET', name, 'error', 'ended'))
+  history.note(c, job, job.state, error, nil, ended)
   begin_anew(c, id, job, act)
-  redis.call('HDEL', name, 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers')
+  redis.call('HDEL', name, 'readied', 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers')
   local score = line.new_score(c, redis.call('HGET', name, 'priority') or 0, to)
   admit.join(c, id, record.keys_of(job.keys), score)
 end
@@ -90,6 +93,7 @@ step.define('job_retry', {'allow-oom'}, function(c, args)
   local act = cjson.encode({why = why, by = by, at = c.wall})
   if job.state == 'retrying' then
     redis.call('ZREM', c.P .. 'due', id)
+    history.note(c, job, 'retried', act)
     settle.put_back(c, id, job, 'retried', act)
   elseif job.state == 'held' then
     begin_anew(c, id, job, act)
@@ -119,6 +123,7 @@ step.define('job_move', {'allow-oom'}, function(c, args)
   local score = line.new_score(c, priority, to)
   local act = cjson.encode({why = why, by = by, at = c.wall})
   redis.call('HSET', name, 'priority', priority, 'moved', act, 'move', asked)
+  history.note(c, job, 'moved', act)
   if job.state == 'scheduled' then
     redis.call('HSET', name, 'score', score)
     return {job.state, 1}
@@ -150,7 +155,10 @@ end)
 step.define('counts_read', {'no-writes'}, function(c)
   local all = redis.call('HGETALL', c.P .. 'counts')
   local count = {created = 0, retries = 0, losses = 0, faults = 0}
-  for i = 1, #all, 2 do count[all[i]] = tonumber(all[i + 1]) end
+  for i = 1, #all, 2 do
+    local what = string.match(all[i], '^[^\n]*')
+    count[what] = (count[what] or 0) + all[i + 1]
+  end
   local live = count.created
   for ending in pairs(states.TERMINAL) do
     count[ending] = count[ending] or 0

@@ -72,6 +72,8 @@ step.define('lane_resume', {'allow-oom'}, function(c, args)
   if front then
     local resumed = cjson.encode({why = why, by = by, at = c.wall})
     redis.call('HSET', c.P .. 'job:' .. front, 'paused', paused, 'resumed', resumed)
+    local job = record.read(c, front)
+    if job then history.note(c, job, 'resumed', resumed) end
   end
   admit.lane(c, key)
   return 1

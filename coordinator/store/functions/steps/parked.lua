@@ -100,6 +100,7 @@ step.define('job_unpark', {'allow-oom'}, function(c, args)
   local job = record.read(c, id)
   if not job or job.state ~= 'parked' or job.last ~= last then return '' end
   states.leave(c, id, job)
+  history.note(c, job, 'woken')
   redis.call('HDEL', c.P .. 'job:' .. id, 'handles')
   return settle.conclude(c, id, job, kind, detail, delay, most, {class = class, task = task, limit = limit})
 end)

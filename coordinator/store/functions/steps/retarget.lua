@@ -21,8 +21,10 @@ step.define('job_retarget', {'allow-oom'}, function(c, args)
   if not job or table.concat(now, '\0') ~= seen then return 0 end
   local fields = submit.by_name(c, args, 5)
   local moves = job.state == 'ready' and fields.class
+  local act = cjson.encode({why = why, by = by, at = c.wall})
+  history.note(c, job, 'retargeted', act)
   if moves then ready.drop(c, id, job) end
-  record.note(c, id, 'retargeted', cjson.encode({why = why, by = by, at = c.wall}), unpack(args, 5))
+  record.note(c, id, 'retargeted', act, unpack(args, 5))
   job.task, job.class = fields.task or job.task, fields.class or job.class
   if moves then line_up(c, id, job) end
   return 1

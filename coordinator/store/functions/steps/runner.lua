@@ -30,6 +30,7 @@ local function conclude(c, id, job, token, kind, detail, delay, most, following)
   if job.state == 'ready' then -- put back too early: it was not lost after all
     ready.drop(c, id, job)
     job.losses = redis.call('HINCRBY', job.name, 'losses', -1)
+    history.note(c, job, 'found')
   end
   local state = settle.conclude(c, id, job, kind, detail, delay, most, following)
   if not states.TERMINAL[state] then redis.call('HSET', job.name, 'answered', state) end
@@ -114,6 +115,7 @@ local function renew(c, id, job, token, ttl)
   if job.state == 'ready' then -- put back too early: it was not lost after all
     ready.drop(c, id, job)
     redis.call('HINCRBY', c.P .. 'job:' .. id, 'losses', -1)
+    history.note(c, job, 'found')
     local limit = record.time_limit(job)
     local till = limit > 0 and job.started + limit or 0
     redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)

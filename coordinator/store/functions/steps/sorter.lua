@@ -31,7 +31,7 @@ step.define('sorter_add', {}, function(c, args)
     return redis.call('HGET', name, 'asked') == asked and 'collected' or 'duplicate'
   end
 
-  classes.count(c, fields.class)
+  submit.create(c, fields)
   redis.call('HSET', name, 'keys', keys, 'submitted', c.now, 'sorter', sorter .. '\n' .. sort_key, 'asked', asked,
     unpack(args, 12))
   if priority ~= '0' then redis.call('HSET', name, 'priority', priority) end

@@ -1,0 +1,141 @@
+"""The course of a job: what its record tells of each attempt, each wait and each act."""
+
+from json import dumps
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.jobs.record import Job, totals
+from tests.harness.command import Call, loaded
+from tests.harness.hand_node import Puppet
+
+
+def words(job: Job) -> list[str]:
+    return [event.what for event in job.course]
+
+
+def conclude(node: Puppet, job_id: str, token: str, kind: str, detail: str, delay: int = 0) -> None:
+    runner = next(one for one, held in node.work().items() if token.encode() in held).decode()
+    node.store.step("job_finish", job_id, token, kind, detail, delay, "", "", "", "", "one", runner, "", 60000)
+
+
+def test_a_job_that_simply_ran_has_a_course_and_no_field_for_it(node: Puppet) -> None:
+    node.submit("a", job_id="first")
+    node.submit("a", job_id="second")
+    node.finish(node.must_take())
+    node.finish(node.must_take())
+    for job_id in ("first", "second"):
+        job = node.lanes.job(job_id)
+        assert words(job) == ["submitted", "ready", "running", "succeeded"]
+        assert [event.node for event in job.course] == [None, None, "one", "one"]
+        assert not node.store._client.hexists(node.store.key("job", job_id), "course")
+    first, second = node.lanes.job("first"), node.lanes.job("second")
+    assert first.readied == first.submitted
+    assert second.readied == first.ended
+
+
+def test_a_wait_divides_into_lane_and_slot_also_where_the_end_of_one_job_starts_the_next(node: Puppet) -> None:
+    node.submit("a", job_id="first")
+    node.submit("a", job_id="second")
+    assert node.lanes.job("second").readied is None
+    given = node.finish(node.must_take(), next_token="next").next
+    assert given
+    second = node.lanes.job("second")
+    assert second.readied == second.taken == node.lanes.job("first").ended
+    node.finish(given)
+    assert node.lanes.job("second").readied == second.readied
+
+
+def test_each_attempt_is_told_with_its_node_its_number_and_its_cause(node: Puppet) -> None:
+    node.submit("a", job_id="j", max_attempts=3)
+    taken = node.must_take()
+    conclude(node, "j", taken.token, "raised", '{"type": "Timeout", "message": "no answer", "traceback": "long"}')
+    node.lose(node.must_take())
+    node.finish(node.must_take())
+    job = node.lanes.job("j")
+    ran = [(event.what, event.attempt, event.node) for event in job.course[2:]]
+    assert ran == [
+        *(("running", 1, "one"), ("raised", 1, "one"), ("running", 2, "one"), ("lost", 2, "one")),
+        *(("running", 3, "one"), ("succeeded", 3, "one")),
+    ]
+    assert job.course[3].cause == {"type": "Timeout", "message": "no answer"}
+    assert [event.at for event in job.course] == sorted(event.at for event in job.course)
+
+
+def test_acts_the_hold_and_the_end_before_a_retry_are_told(node: Puppet, call: Call) -> None:
+    node.submit("a", job_id="first")
+    node.submit("a", job_id="j", on_failure="hold")
+    node.lanes.move("j", to="front", why="urgent", by="ann")
+    node.finish(node.must_take())
+    node.finish(node.must_take(), "failed")
+    node.lanes.retry("j", why="mended", by="bob")
+    node.finish(node.must_take(), "failed")
+    node.lanes.cancel("j", why="no use", by="ann")
+    node.lanes.retry("j", why="once more", by="bob")
+    job = node.lanes.job("j")
+    assert [word for word in words(job) if word != "ready"] == [
+        *("submitted", "moved", "running", "held", "retried", "running", "held", "cancelled", "retried"),
+    ]
+    told = {event.what: event for event in job.course}
+    assert (told["moved"].by, told["moved"].why) == ("ann", "urgent")
+    assert told["held"].cause == {"message": "detail"}
+    assert told["cancelled"].cause == {"type": "Cancelled", "message": "no use"}
+    shown = call("job", "j").stdout.partition("course")[2].splitlines()
+    assert len(shown) == len(job.course)
+    assert shown[1].endswith("moved by ann: urgent")
+    assert [event["what"] for event in loaded(call("job", "j", "--json"))["course"]] == words(job)
+
+
+def test_a_course_keeps_its_last_fifty_lines_and_no_long_text(node: Puppet) -> None:
+    node.submit("a", job_id="j", max_attempts=100)
+    for number in range(60):
+        conclude(node, "j", node.must_take().token, "raised", dumps({"type": "E", "message": f"{number}" + "é" * 300}))
+    kept: Any = node.store._client.hget(node.store.key("job", "j"), "course")
+    assert len(kept.splitlines()) == 50
+    assert len(kept) < 50 * 450
+    raised = [event for event in node.lanes.job("j").course if event.what == "raised"]
+    assert [event.attempt for event in raised] == list(range(11, 61))
+    assert raised[-1].cause
+    assert raised[-1].cause["message"] == "59" + "é" * 98 + "…"
+
+
+def test_the_steps_of_a_chain_and_the_wait_for_sub_results_are_told(node: Puppet) -> None:
+    node.submit("a", job_id="j", max_attempts=2)
+    taken = node.must_take()
+    node.store.step("job_finish", "j", taken.token, "step", "1", 0, "", node.store._client.hget(
+        node.store.key("job", "j"), "class"), "shop.other", 0, "one", taken.runner, "", 60000)  # fmt: skip
+    taken = node.must_take()
+    conclude(node, "j", taken.token, "parked", '{"ids": ["other"], "one": true}')
+    node.store.step("job_unpark", "j", taken.token, "raised", '{"type": "E", "message": "m"}', 60000, "", "", "", "")
+    job = node.lanes.job("j")
+    assert words(job)[2:] == ["running", "step", "running", "parked", "woken", "raised"]
+    assert [event.attempt for event in job.course if event.what == "running"] == [1, 1]
+    assert job.course[-1].due
+    assert (job.course[-1].due - job.course[-1].at).total_seconds() == 60
+
+
+@pytest.mark.parametrize("course", ["{", "[]", '{"what": "lost"}', '{"what": "lost", "at": "x"}', "7"])
+def test_a_damaged_course_is_named_and_the_rest_is_told(node: Puppet, course: str) -> None:
+    node.submit("a", job_id="j")
+    node.store._client.hset(node.store.key("job", "j"), "course", course)
+    job = node.lanes.job("j")
+    assert (job.damaged, words(job)) == (("course",), ["submitted", "ready"])
+
+
+def test_counts_go_by_task_and_outlive_the_records(node: Puppet, coordinator: Coordinator) -> None:
+    for number, task in enumerate(("shop.work", "shop.other", "shop.other")):
+        node.submit(f"key/{number}", task=task, settings={"keep_success": 0.001, "keep_failure": 0.001})
+    for outcome in ("succeeded", "failed", "succeeded"):
+        node.finish(node.must_take(), outcome)
+    counted = totals(node.store)
+    assert sum(number for (what, _), number in counted.items() if what == "created") == 3
+    assert sum(number for (_, task), number in counted.items() if task == "shop.other") == 4
+    assert (coordinator.counts()["succeeded"], coordinator.counts()["failed"]) == (2, 1)
+
+
+def test_counts_of_an_older_version_go_on(node: Puppet, coordinator: Coordinator) -> None:
+    node.store._client.hset(node.store.key("counts"), mapping={"created": 5, "succeeded": 5})
+    node.submit("a")
+    node.finish(node.must_take())
+    assert (coordinator.counts()["created"], coordinator.counts()["succeeded"]) == (6, 6)
