@@ -16,6 +16,7 @@ from coordinator.aio.held import Grab, Lease
 from coordinator.aio.verbs import Awaiting, verb
 from coordinator.client import coordinator as blocking
 from coordinator.client.coordinator import Asked
+from coordinator.diagnosis.finding import Finding
 from coordinator.errors import SettingsError
 from coordinator.grabs.grab import OnLosing
 from coordinator.jobs.options import ATTEMPTS, KEEP
@@ -100,6 +101,10 @@ class Coordinator(Awaiting):
     undrain = verb(blocking.Coordinator.undrain)
     retarget = verb(blocking.Coordinator.retarget)
     release_grab = verb(blocking.Coordinator.release_grab)
+
+    async def doctor(self) -> list[Finding]:
+        """See `coordinator.Coordinator.doctor`. It runs in a thread, since extensions and app may block."""
+        return await asyncio.to_thread(self._host.doctor)
 
     async def get(self, job_id: str | Submission, timeout: float | None = None) -> object:
         """Wait for a job as `wait` does, and give its result. Raises its error: its own, or JobFailed."""

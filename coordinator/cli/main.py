@@ -13,10 +13,9 @@ import click
 from coordinator.address import without_secrets
 from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
-from coordinator.cli.check import findings_of
 from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.schedule import ShowByName, schedule
-from coordinator.cli.session import WHICH_APP, Commands, json_option, with_coordinator
+from coordinator.cli.session import Commands, json_option, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, progress
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.status import Status, list_jobs, status_of
@@ -46,7 +45,7 @@ def status(coordinator: Coordinator, as_json_: bool) -> None:
 
     The exit status is 1 where nodes live, and none of them has a label that jobs need.
     """
-    report = status_of(coordinator.store, coordinator.needed_labels)
+    report = status_of(coordinator.store, coordinator.needed_labels, coordinator._extra_findings())
     if as_json_:
         click.echo(as_json(report))
     else:
@@ -68,35 +67,34 @@ def _show_status(report: Status) -> None:
             ]
         )
     )
-    for warning in report.warnings:
-        click.secho(f"warning: {warning}", fg="yellow", err=True)
+    for finding in report.findings:
+        if finding.level != "info":
+            click.secho(str(finding), fg=COLORS[finding.level], err=True)
+
+
+COLORS = {"error": "red", "warning": "yellow", "info": None}
 
 
 @cli.command()
 @json_option
-@with_coordinator
-def check(coordinator: Coordinator, as_json_: bool) -> None:
-    """Say what of the app will not work as jobs, or differs from plain Celery.
+@click.pass_context
+def doctor(ctx: click.Context, as_json_: bool) -> None:
+    """Look for faults and dangers, and say what mends each.
 
-    Reads the app's tasks and schedule, this host's systemd units and the settings of Redis. The exit status is 1 where
-    something will not work.
+    Reads Redis, the nodes, what nobody owns any more, and with an app its tasks, its schedule, and this host's systemd
+    units. The exit status is 2 where there is an error, 1 where there are warnings only.
     """
-    app = coordinator.app
-    if app is None:
-        raise click.ClickException(f"check reads an app: {WHICH_APP}")
-    try:
-        app.loader.import_default_modules()
-    except (Exception, SystemExit) as error:
-        wrong = f"{type(error).__name__}: {error}"
-        raise click.ClickException(f"a module of the app cannot be imported: {wrong}") from error
-    found = findings_of(app, coordinator.store)
+    found = session_of(ctx.find_root()).coordinator.doctor()
     if as_json_:
-        click.echo(as_json([finding._asdict() for finding in found]))
-    else:
-        lines = [f"{'differs' if one.works else 'will not work'}: {one.what}; {one.way_out}" for one in found]
-        click.echo("\n".join(lines) or "nothing found: the app works as it is")
-    if not all(finding.works for finding in found):
-        raise click.exceptions.Exit(1)
+        click.echo(as_json(found))
+    for finding in () if as_json_ else found:
+        click.secho(str(finding), fg=COLORS[finding.level])
+        if finding.fix:
+            click.echo(f"  fix: {finding.fix}")
+    if not (as_json_ or found):
+        click.echo("nothing found")
+    levels = {finding.level for finding in found}
+    raise click.exceptions.Exit(2 if "error" in levels else int("warning" in levels))
 
 
 @cli.command()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from celery.app.task import Task
 
     from coordinator.broker.doorbells import Doorbells
+    from coordinator.diagnosis.finding import Finding
     from coordinator.extension import Extension
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
@@ -184,6 +185,25 @@ class Coordinator(OnCommit):
 
         wanted = id_of(job_id)
         return causes_of(Look(self._core, self.needed_labels), wanted)
+
+    def doctor(self) -> list[Finding]:
+        """Look for faults and dangers: of Redis, the nodes, what nobody owns, the extensions, and the app; errors
+        first. A Redis that is away is a finding, too. Reads a bounded part of everything. Raises SettingsError.
+        """
+        from coordinator.diagnosis.doctor import examine
+        from coordinator.diagnosis.finding import sorted_findings
+
+        found = examine(self._looked_at, self.needed_labels, self._extra_findings())
+        if self.app is not None:
+            from coordinator.client.app_check import of_app
+
+            found += of_app(self.app)
+        return sorted_findings(found)
+
+    def _extra_findings(self) -> Iterator[Finding]:
+        """What the extensions find."""
+        for extension in self.extensions:
+            yield from extension.findings() if extension.findings else ()
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""

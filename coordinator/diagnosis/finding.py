@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 Level = Literal["error", "warning", "info"]
+
+LEVELS: tuple[Level, ...] = ("error", "warning", "info")
+_SHOWN = 10  # findings of one code
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +26,19 @@ class Finding:
     thing: str
     message: str
     fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.level} [{self.code}] ({self.thing}) {self.message}"
+
+
+def sorted_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors first; the first ten of each code, and how many more there are."""
+    by_code: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_code[finding.code].append(finding)
+    shown = []
+    for several in by_code.values():
+        shown += several[:_SHOWN]
+        if left := several[_SHOWN:]:
+            shown.append(Finding(left[0].level, left[0].code, "more", f"and {len(left)} more", left[0].fix))
+    return sorted(shown, key=lambda finding: LEVELS.index(finding.level))

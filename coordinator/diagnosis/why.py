@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from kombu.utils.json import loads
 
-from coordinator.diagnosis.status import Reasons
+from coordinator.diagnosis.fleet import Reasons
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record

@@ -31,7 +31,7 @@ class Node:
     `load`, `memory`: the used share, from 0 to 1. `pace`: the run time of its jobs over the fleet's; 5 = five times as
     long. `score`: the node with the lowest score is rung next, and none with 1 or more; None while the node drains.
     `drained`: the act of the operator who drains it. `queue`: the queue of its app's tasks, except those in `routes`,
-    {task: queue}.
+    {task: queue}. `skew`: seconds by which its host's clock is ahead of the installation's.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Node:
     since: datetime | None
     queue: str
     routes: dict[str, str]
+    skew: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,4 +189,5 @@ def _node(name: str, now: float, replies: Sequence[Any]) -> Node | None:
         since=instant(about.get("since")),
         queue=about.get("queue", ""),
         routes=loads(about.get("routes", "{}")),
+        skew=float(about.get("skew", 0)),
     )

@@ -20,7 +20,8 @@ from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
 _PAGE = 200
-_MARKS = (b"\1limit", b"\1paused")  # stand in front of a line (rules/line.lua)
+PAUSED = b"\1paused"
+MARKS = (b"\1limit", PAUSED)  # stand in front of a line (rules/line.lua)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
 
 
 def _jobs(ids: list[bytes]) -> list[str]:
-    return [job_id.decode() for job_id in ids if job_id not in _MARKS]
+    return [job_id.decode() for job_id in ids if job_id not in MARKS]
 
 
 def _lane(
@@ -133,7 +134,7 @@ def _lane(
     return Lane(
         key=key,
         jobs=jobs[:most],
-        length=length - sum(member in _MARKS for member in ids),
+        length=length - sum(member in MARKS for member in ids),
         state=cast(LaneState, front[jobs[0]][0]) if jobs else "empty",
         holders=holders,
         pause=loads(pause) if pause else None,

@@ -151,10 +151,10 @@ class Store:
         """The installation's clock in ms: for stored spans. Instants that people name go by `clock().wall`."""
         return self.clock().now
 
-    def check(self) -> None:
-        """Raises SettingsError for a server that is too old. A server that cannot be asked passes."""
+    def check(self, functions: bool = True) -> None:
+        """Raises SettingsError for a server that is too old, or has no functions. One that cannot be asked passes."""
         with suppress(StoreUnavailable, StoreRefused, redis.exceptions.RedisError):
-            check_server(self.read("INFO", "server"), self.where)
+            check_server(self.read("INFO", "server"), self.where, functions)
 
     def setting(self, name: str) -> str | None:
         """A setting of the server; None where the server does not disclose it."""
@@ -225,8 +225,8 @@ class Store:
         except redis.exceptions.ResponseError as error:
             if _leads_elsewhere(error):
                 self.connections.disconnect()
-            if "unknown command" in str(error).lower():
-                self.check()
+            if "unknown command" in (text := str(error).lower()):
+                self.check(functions="fcall" not in text)
             if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
                 raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
             if (refusal := refused(self.where, error, job_id)) is not None:

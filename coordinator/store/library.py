@@ -86,12 +86,15 @@ def current() -> Library:
     return assemble()
 
 
-def check_server(info: Mapping[str, object], where: str) -> None:
-    """Raises SettingsError for a server without functions. `info`: the reply to INFO."""
+def check_server(info: Mapping[str, object], where: str, functions: bool = True) -> None:
+    """Raises SettingsError for a server without functions. `info`: the reply to INFO; `functions`: False if it knows no
+    FCALL, as a server that is no Redis.
+    """
     version = str(info.get("redis_version", "0"))  # Valkey names the Redis that it stands for
-    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < LEAST:
+    if not functions or tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < LEAST:
+        lacks = "is too old" if functions else "has no functions"
         raise SettingsError(
-            f"Redis at {where} has version {version}, which is too old: the coordinator needs Redis 7.0 or later, or "
+            f"Redis at {where} has version {version}, which {lacks}: the coordinator needs Redis 7.0 or later, or "
             "Valkey 7.2 or later (for its functions). Upgrade that server, or name another one with COORDINATOR_URL"
         )
 

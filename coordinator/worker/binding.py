@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,14 @@ from celery import Celery, signals
 
 if TYPE_CHECKING:
     from celery.apps.worker import Worker
+    from celery.beat import Service
 
 CONSUMER = "coordinator.worker.bootstep:Consumer"
 STEP = "coordinator.worker.bootstep:WardenStep"
 
 
 def bind(app: Celery) -> None:
-    """Set the defaults and the bootstep of the app's workers."""
+    """Set the defaults and the bootstep of the app's workers; have its beats ask Redis what it can do."""
     app.add_defaults(
         {
             "worker_cancel_long_running_tasks_on_connection_loss": False,
@@ -30,4 +32,10 @@ def bind(app: Celery) -> None:
         if instance.app is app:
             import_module("coordinator.worker.bootstep").begin(app, sender, instance)
 
+    def ask(sender: Service, **_: object) -> None:
+        if sender.app is app:
+            server = import_module("coordinator.diagnosis.server")
+            server.log_server(app.coordinator.store, logging.getLogger("coordinator.beat"))
+
+    signals.beat_init.connect(ask, weak=False, dispatch_uid=f"coordinator-beat-{id(app)}")
     signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")

@@ -7,7 +7,7 @@ import click
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
 from coordinator.extension import Extension
-from tasks.app import coordinator
+from tasks.app import coordinator, documents
 from tasks.catalog.sightings import Sightings
 from tasks.cli.components import components_command
 from tasks.cli.errors import one_line, unknown
@@ -87,4 +87,5 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
 
 
 batches = (items_command(components), components_command(components))
-coordinator.extend(Extension("service", commands=(up, refresh, members, catalog, nodelist, *batches)))
+commands = (up, refresh, members, catalog, nodelist, *batches)
+coordinator.extend(Extension("service", commands=commands, findings=documents.findings))

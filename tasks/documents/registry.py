@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from coordinator import Coordinator
+from coordinator.diagnosis.finding import Finding
 from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
-from tasks.documents.replica_set import label_of, outside
+from tasks.documents.replica_set import ReplicaSet, label_of, outside
 
 
 class Documents:
@@ -28,6 +30,18 @@ class Documents:
         self.kept.append(name)
         self._coordinator.warden_plugin(lambda node: self._replica(name, node))
         self._coordinator.needed_labels[label_of(name)] = lambda store: outside(store, name)
+
+    def findings(self) -> Iterator[Finding]:
+        """The living nodes and beats that are out of a replica set, and members that do not live."""
+        for name in self.kept:
+            for keeper in ReplicaSet(self._coordinator.store, name).keepers():
+                thing, why = f"document {name}", keeper.why or "it does not report"
+                if keeper.living and not keeper.inside:
+                    said = f"{keeper.name} is out of its replica set: {why}"
+                    yield Finding("warning", "document.outside", thing, said, "mend that; it comes back by itself")
+                if keeper.inside and not keeper.living:
+                    said = f"{keeper.name} keeps it and does not live: the next change waits for it, for two seconds"
+                    yield Finding("warning", "document.silent", thing, said, "start that node or beat again")
 
     def serve(self) -> list[Replica]:
         """Keep copies in this process, a beat. Several beats of one machine take different names."""

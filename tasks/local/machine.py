@@ -27,7 +27,7 @@ import psutil
 
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.broker.transport import is_amqp
-from coordinator.diagnosis.status import warnings
+from coordinator.diagnosis.server import of_server
 from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable
 from coordinator.local.supervisor import ChildSpec, Supervisor
 from tasks.broker import own_address
@@ -132,7 +132,8 @@ class Machine:
         ]
 
     def warnings(self) -> tuple[str, ...]:
-        return warnings(self.coordinator.store)
+        found = of_server(self.coordinator.store)
+        return tuple(f"{finding.message}: {finding.fix}" for finding in found if finding.level != "info")
 
     def _revive(self, server: EmbeddedRedis) -> None:
         logger.warning("Redis ended and is started again; see %s", server.directory / "redis.log")

@@ -14,8 +14,8 @@ import time
 from functools import partial
 from typing import TextIO
 
-from coordinator.diagnosis.status import warnings
-from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.diagnosis.server import log_server
+from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
 from coordinator.fleet import processes
 from coordinator.fleet.nodes import About
 from coordinator.settings import Settings
@@ -66,18 +66,6 @@ def sign_off(clock: Clock) -> None:
         time.sleep(clock.settings.sweep)
 
 
-def warn(store: Store) -> None:
-    """Log why this Redis may lose jobs. Redis may be away or refuse to answer; the clock goes on all the same."""
-    try:
-        lines = warnings(store)
-    except Exception as error:
-        level = logging.ERROR if isinstance(error, SettingsError) else logging.INFO
-        logger.log(level, "cannot ask Redis how it keeps its data: %s", error)
-        return
-    for line in lines:
-        logger.warning("%s", line)
-
-
 def main() -> None:
     outlive_signals()
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/clock] %(message)s")
@@ -87,7 +75,7 @@ def main() -> None:
     command = ["-m", "coordinator.warden.errands", charge.app]
     errands = Companion("the errands", command, clock.board.folder / "errands", _PATIENCE, _FIRST)
     store.ringer = lambda node, bell: errands.send({"node": node, "ring": bell})
-    warn(store)
+    log_server(store, logger)
     serve(clock, sys.stdin, errands)
 
 

@@ -149,6 +149,9 @@ class Clock:
                 "memory": round(memory, 3),
                 "braked": int(max(load, memory) > BRAKE),
             }
+            if self._now:
+                since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
+                self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
         beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times)
         self.changed, self._beaten = {}, time.monotonic()
         if beat is None:

@@ -111,8 +111,9 @@ def test_a_wrong_prefix_names_those_that_are_here(own_redis: RedisServer, call: 
 
 def test_a_redis_that_keeps_its_data_and_evicts_nothing_is_not_warned_of(own_redis: RedisServer, call: Call) -> None:
     url = own_redis.url(0)
-    assert loaded(call("status", "--json", COORDINATOR_URL=url))["warnings"] == [
-        "no node is alive: jobs wait; start a worker"
+    assert [one["code"] for one in loaded(call("status", "--json", COORDINATOR_URL=url))["findings"]] == [
+        "node.none",
+        "redis.listpack",
     ]
     with own_redis.client() as client:
         client.config_set("maxmemory", "100mb")
@@ -288,42 +289,22 @@ def test_a_command_that_an_app_may_have_says_how_to_name_the_app(call: Call) -> 
     assert (wrong.exit_code, "if it is one of your app's, name the app with -A" in wrong.stderr) == (2, True)
 
 
-def test_check_names_a_module_of_the_app_that_cannot_be_imported(call: Call) -> None:
-    Path("checked.py").write_text(
-        "from celery import Celery\nfrom coordinator import Coordinator\n"
-        "app = Celery('checked', broker='memory://', set_as_current=False, include=['not_there'])\nCoordinator(app)\n"
-    )
-    try:
-        wanted = "a module of the app cannot be imported: ModuleNotFoundError: No module named 'not_there'"
-        assert wanted in refused(call("-A", "checked", "check"))
-    finally:
-        sys.modules.pop("checked", None)
-        sys.path.remove(str(Path.cwd()))
-
-
 def test_an_app_behind_the_command_is_told_where_it_belongs(call: Call) -> None:
     for option in ("-A", "--app"):
-        wrong = call("check", option, "shop")
+        wrong = call("doctor", option, "shop")
         assert (wrong.exit_code, "-A goes before the command: coordinator -A APP" in wrong.stderr) == (2, True)
-    assert "No such option" in call("check", "--foo").stderr
+    assert "No such option" in call("doctor", "--foo").stderr
 
 
-@pytest.mark.parametrize("rate", [None, "1/m"])
-def test_check_ends_with_1_where_something_of_the_app_will_not_work(call: Call, rate: str | None) -> None:
+def test_doctor_reads_an_app_too(call: Call) -> None:
     Path("checked.py").write_text(
         "from celery import Celery\nfrom coordinator import Coordinator\n"
         "app = Celery('checked', broker='memory://', set_as_current=False)\nCoordinator(app)\n"
-        f"@app.task(shared=False, rate_limit={rate!r}, coordinate={{'key': 'k'}})\ndef work(): ...\n"
+        "@app.task(shared=False, rate_limit='1/m', coordinate={'key': 'k'})\ndef work(): ...\n"
     )
     try:
-        result = call("-A", "checked", "check")
-        assert (result.exit_code, "will not work: task checked.work" in result.stdout) == (int(bool(rate)), bool(rate))
-        assert "differs: Redis keeps nothing on disk" in result.stdout
-        assert {one["works"] for one in json.loads(call("-A", "checked", "check", "--json").stdout)} >= {not rate}
+        result = call("-A", "checked", "doctor")
+        assert (result.exit_code, "error [app.rate-limit] (task checked.work)" in result.stdout) == (2, True)
     finally:
         sys.modules.pop("checked", None)
         sys.path.remove(str(Path.cwd()))
-
-
-def test_check_reads_an_app(call: Call) -> None:
-    assert "check reads an app" in refused(call("check"))

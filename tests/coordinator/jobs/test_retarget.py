@@ -7,7 +7,7 @@ import pytest
 from celery import chain, group, signature
 
 from coordinator import Coordinator, InvalidJob
-from coordinator.diagnosis.status import status_of
+from coordinator.diagnosis.doctor import examine
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.record import fields, fields_of_many
 from coordinator.jobs.retarget import SEEN
@@ -22,7 +22,7 @@ def call_of(task: str) -> Any:
 
 
 def warnings(node: Puppet) -> list[str]:
-    return [said for said in status_of(node.store).warnings if "coordinator retarget" in said]
+    return [f"{one} {one.fix}" for one in examine(node.store) if one.code == "task.unknown"]
 
 
 def renamed(node: Puppet) -> None:
@@ -53,8 +53,8 @@ def test_jobs_of_a_renamed_task_are_seen_and_given_the_new_one(
     assert warnings(node) == []
     renamed(node)
     assert warnings(node) == [
-        "3 jobs wait for a task that no node has: shop.work; "
-        "start one, or give them another task (`coordinator retarget`)"
+        "error [task.unknown] (task shop.work) 3 jobs wait for a task that no node has "
+        "start one, or coordinator retarget shop.work NEW"
     ]
     answer = told(call("retarget", OLD, NEW, "--why", "renamed", "--by", "ann"))
     assert answer == "7 jobs with shop.work name shop.send; 1 at work stay as they are: ask again later"

@@ -12,7 +12,7 @@ import redis
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.diagnosis.status import warnings
+from coordinator.diagnosis.server import of_server
 from coordinator.errors import SettingsError, StoreRefused
 from coordinator.lanes.client import Lanes
 from coordinator.scheduler import Scheduler
@@ -189,7 +189,7 @@ def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_way_out(old
         lambda: store.step("fence_next"),
         lambda: Coordinator(url=old_redis.url(0)).submit("a", {"task": "t", "args": [], "kwargs": {}, "options": {}}),
         lambda: store.checked(store.step_many("fence_next", [()])[0]),
-        lambda: warnings(store),
+        lambda: of_server(store),
         store.check,
         store.libraries,
     ]
@@ -204,6 +204,8 @@ def test_the_command_and_a_beat_say_that_redis_is_too_old(old_redis: RedisServer
     for command in ("status", "nodes", "libraries", "jobs", "lanes", "grabs", "schedule"):
         result = call(command, COORDINATOR_URL=old_redis.url(0))
         assert (result.exit_code, "Redis 7.0 or later" in result.stderr) == (1, True), result.output
+    said = call("doctor", COORDINATOR_URL=old_redis.url(0))
+    assert (said.exit_code, "error [redis.functions]" in said.stdout) == (2, True), said.output
     app = Celery("shop", broker=old_redis.url(1), set_as_current=False)
     Coordinator(app, url=old_redis.url(0))
     with pytest.raises(SettingsError, match="Redis 7"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from coordinator.diagnosis.server import of_server
 from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from tests.coordinator.store.stores import store_of, submit
@@ -81,7 +82,17 @@ def test_a_sentinel_that_hangs_costs_a_part_of_a_call_and_a_master_without_repli
             submit(store, "two")
         assert not store.connections._idle
         client.config_set("min-replicas-to-write", 0)
+        assert {"redis.failover", "redis.replicas"} & codes(store) == {"redis.failover"}
+        for replica in sentinels.servers[1:]:
+            replica.kill()
+        wait_until(lambda: not client.info("replication")["connected_slaves"])
+    assert {"redis.failover", "redis.replicas"} <= codes(store)
     store.close()
+
+
+def codes(store: Store) -> set[str]:
+    """What `doctor` finds of this Redis."""
+    return {finding.code for finding in of_server(store)}
 
 
 def test_a_store_follows_the_master_that_hangs_and_leaves_it_for_good(sentinels: Sentinels) -> None:

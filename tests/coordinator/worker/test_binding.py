@@ -1,7 +1,9 @@
 """The worker's part is put into the app that a worker is of, and into no other app of its process."""
 
+import logging
 from types import SimpleNamespace
 
+import pytest
 from celery import signals
 
 from tests.harness.installation import Installation
@@ -16,3 +18,15 @@ def test_a_worker_s_start_begins_its_own_app_s_part_alone(apps: Installation) ->
     assert not shop.coordinator._incarnation
     assert "coordinator.node.one@test" not in shop.amqp.queues
     depot.coordinator._board.close()
+
+
+def test_a_beat_s_start_asks_its_own_app_s_redis_what_it_can_do(
+    apps: Installation, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert apps.depot.app
+    with caplog.at_level(logging.INFO):
+        signals.beat_init.send(sender=SimpleNamespace(app=apps.shop.app))
+    asked = [record for record in caplog.records if record.name == "coordinator.beat"]
+    assert [record.getMessage().partition(" (")[0] for record in asked if record.levelname == "WARNING"] == [
+        "warning [redis.persistence]"
+    ]

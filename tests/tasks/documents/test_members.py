@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator import Coordinator
+from coordinator.diagnosis.finding import Finding
 from coordinator.errors import Conflict
+from tasks.documents import Documents
 from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.errors import NotInReplicaSet
@@ -64,6 +67,12 @@ def test_one_that_cannot_write_is_out_says_why_and_its_jobs_stop(members: Reside
     (keeper,) = wait_until_out(members)
     assert (keeper.name, keeper.inside) == ("full", False)
     assert "it cannot write its disk" in keeper.why
+    members.store._client.sadd(members.store.key("replicas", NAME), "dead#1")
+    assert {one.code: one.message.partition(":")[0] for one in findings(members)} == {
+        "document.outside": "full is out of its replica set",
+        "document.silent": "dead keeps it and does not live",
+    }
+    members.store._client.srem(members.store.key("replicas", NAME), "dead#1")
     there = Document(members.store, NAME, Copies(root / "full", NAME))
     with pytest.raises(NotInReplicaSet, match="node full is out of the replica set of the document list") as raised:
         there.check()
@@ -73,7 +82,17 @@ def test_one_that_cannot_write_is_out_says_why_and_its_jobs_stop(members: Reside
     there.check()
     members.document.check()
     assert not [one for one in members.document.replica_set.keepers() if one.why]
+    assert findings(members) == []
     replica.stop()
+
+
+def findings(members: Residents) -> list[Finding]:
+    """What `doctor` says of the document."""
+    settings = members.store.settings
+    with Coordinator(url=settings.url, prefix=settings.prefix) as coordinator:
+        documents = Documents(coordinator, members.root)
+        documents.keep(NAME)
+        return list(documents.findings())
 
 
 def wait_until_out(members: Residents) -> list[Keeper]:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import subprocess
+import time
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,20 @@ def test_what_the_worker_told_while_redis_was_away_is_said_later(own_redis: Redi
     clock.step()
     (node,) = clock.nodes.all()
     assert (node.capacity, node.ordinary) == (7, 2)
+
+
+def test_a_node_says_by_how_much_its_host_s_clock_is_ahead(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock.settings = clock.settings.model_copy(update={"heartbeat": 0.05})
+    now = time.time
+    for ahead in (0, 7):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: now() + ahead)
+
+        def looked(ahead: int = ahead) -> bool:
+            clock.step()
+            return abs(clock.nodes.all()[0].skew - ahead) <= 1
+
+        wait_until(looked)
+    clock.leave()
 
 
 def test_a_redis_that_refuses_writes_ends_the_look_and_not_the_warden(

@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
+from coordinator.diagnosis.server import log_server
 from coordinator.fleet import processes
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from coordinator.warden.clock.__main__ import warn
 from coordinator.warden.companion import LineReader
 from tests.harness.redis import RedisServer
 
@@ -22,7 +22,7 @@ def test_a_redis_that_does_not_tell_or_does_not_answer_keeps_no_clock_from_start
     for place in (f"mute:pw@127.0.0.1:{own_redis.port}", f"127.0.0.1:{free_port()}"):
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            warn(Store(Settings(url=f"redis://{place}/0", timeout=1)))
+            log_server(Store(Settings(url=f"redis://{place}/0", timeout=1)), logging.getLogger("clock"))
         assert [record.levelname for record in caplog.records] == ["INFO"]
         assert "cannot ask Redis how it keeps its data" in caplog.text
         assert "pw" not in caplog.text

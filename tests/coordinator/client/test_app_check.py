@@ -1,4 +1,4 @@
-"""`coordinator check` reads an app before it is started, and says what will not work and what differs."""
+"""`coordinator doctor -A app` reads an app before it is started, and says what will not work and what differs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,8 @@ import pytest
 from celery import Celery, group
 
 from coordinator import Coordinator
-from coordinator.cli.check import findings_of
+from coordinator.client.app_check import of_app
+from coordinator.diagnosis.finding import Level
 from tests.harness.redis import RedisServer
 
 
@@ -21,8 +22,8 @@ def app(redis_server: RedisServer, prefix: str) -> Iterator[Any]:
     app.close()
 
 
-def found(app: Any, units: Path) -> dict[str, bool]:
-    return {one.what.partition(";")[0]: one.works for one in findings_of(app, app.coordinator.store, units)}
+def found(app: Any, units: Path) -> dict[str, Level]:
+    return {str(one).partition(" ")[2]: one.level for one in of_app(app, units)}
 
 
 def test_tasks_that_a_job_cannot_run_are_named(app: Any, tmp_path: Path) -> None:
@@ -37,9 +38,10 @@ def test_tasks_that_a_job_cannot_run_are_named(app: Any, tmp_path: Path) -> None
         raise self.replace(group(slow.s()))
 
     told = found(app, tmp_path)
-    assert told["task shop.slow: its rate limit 1/m is kept by no job"] is False
-    assert told["task shop.plain: its rate limit 1/m is kept by no job"] is True
-    assert told["task shop.parts: replace by a group or chord is refused where a part is in its own lane"] is True
+    assert told["[app.rate-limit] (task shop.slow) its rate limit 1/m is kept by no job"] == "error"
+    assert told["[app.rate-limit] (task shop.plain) its rate limit 1/m is kept by no job"] == "info"
+    replaces = "replace by a group or chord is refused where a part is in its own lane"
+    assert told[f"[app.replace] (task shop.parts) {replaces}"] == "info"
 
 
 def test_entries_that_cannot_be_sent_are_named(app: Any, tmp_path: Path) -> None:
@@ -58,26 +60,36 @@ def test_entries_that_cannot_be_sent_are_named(app: Any, tmp_path: Path) -> None
     def ship(order: int) -> None: ...
 
     told = found(app, tmp_path)
-    assert told["schedule entry 'keyed': this app has no task 'shop.nobody'"] is False
-    assert told["schedule entry 'plain': this app has no task 'shop.nobody'"] is True
-    assert told["schedule entry 'typo': there is no field 'kye'"] is False
+    assert told["[app.schedule] (entry keyed) this app has no task 'shop.nobody'"] == "error"
+    assert told["[app.schedule] (entry plain) this app has no task 'shop.nobody'"] == "warning"
     for name, said in (
+        ("typo", "no beat sends it: there is no field 'kye'"),
         ("lacks", "missing 1 required positional argument: 'order'"),
         ("keyed lacks", "missing 1 required positional argument: 'order'"),
         ("no json", "has no JSON form"),
         ("option", "unexpected option 'prio'"),
     ):
-        assert [what for what in told if f"entry '{name}': " in what and said in what], (name, told)
-    assert not [what for what in told if "'right'" in what]
+        assert [what for what in told if f"(entry {name}) " in what and said in what], (name, told)
+    assert not [what for what in told if "(entry right)" in what]
     app.conf.beat_schedule = ["a list"]
-    assert found(app, tmp_path)["beat_schedule is no table by names: ['a list']"] is False
+    assert found(app, tmp_path)["[app.schedule] (beat_schedule) it is no table by names: ['a list']"] == "error"
 
 
-def test_units_of_systemd_and_the_settings_of_redis_are_read(app: Any, tmp_path: Path) -> None:
+def test_units_of_systemd_that_stop_all_processes_at_once_are_named(app: Any, tmp_path: Path) -> None:
     (tmp_path / "worker.service").write_text("[Service]\nExecStart=/bin/celery -A shop worker\n")
     (tmp_path / "right.service").write_text("[Service]\nExecStart=/bin/celery -A shop worker\nKillMode=mixed\n")
     (tmp_path / "other.service").write_text("[Service]\nExecStart=/bin/true\n")
-    told = found(app, tmp_path)
-    assert [what.partition(":")[0] for what in told if what.startswith("unit")] == ["unit worker.service"]
-    assert "Redis keeps nothing on disk, so a restart loses all jobs" in told
-    assert all(told.values())
+    unit = "[app.unit] (unit worker.service) systemd stops all processes of the worker at once, jobs too"
+    assert found(app, tmp_path) == {unit: "warning"}
+
+
+def test_doctor_imports_the_app_s_modules_and_names_one_that_fails(
+    app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_tasks.py").write_text("raise RuntimeError('no such thing')")
+    app.conf.imports = ["broken_tasks"]
+    said = {finding.code: finding for finding in app.coordinator.doctor()}
+    assert said["app.import"].message == "a module cannot be imported: RuntimeError: no such thing"
+    assert said["app.import"].level == "error"
+    assert "redis.persistence" in said

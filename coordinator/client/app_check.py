@@ -1,7 +1,6 @@
 """Reads an app before it is started: what of it will not work as jobs, or differs from plain Celery.
 
-That is: its tasks and their source, the table of the beat, this host's units of systemd, and the settings of Redis.
-Nothing here writes.
+That is: its tasks and their source, the table of the beat, and this host's units of systemd. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -14,42 +13,39 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
 
 from celery import Celery
 from celery.app.task import Task
 
-from coordinator.diagnosis.status import warnings
+from coordinator.diagnosis.finding import Finding, Level
 from coordinator.scheduler.entries import Entry
-from coordinator.store.client import Store
 
 UNITS = Path("/etc/systemd/system")
 _NOT_OWN = ("celery.", "coordinator.")
 _WORKER = re.compile(r"^ExecStart=.*\bcelery\b.*\bworker\b", re.MULTILINE)
 
 
-class Finding(NamedTuple):
-    """`works`: False for what will not work, True for what differs from plain Celery or is a danger."""
-
-    works: bool
-    what: str
-    way_out: str
-
-
-def findings_of(app: Celery, store: Store, units: Path = UNITS) -> list[Finding]:
-    """What of the app will not work, then what differs."""
-    tasks = [task for name, task in sorted(app.tasks.items()) if not name.startswith(_NOT_OWN)]
-    found = [finding for task in tasks for finding in (*_of_task(task), *_of_body(task))]
-    found += _of_table(app, app.conf.beat_schedule or {})
-    found += [*_of_units(units), *(Finding(True, *_parted(warning)) for warning in warnings(store))]
-    return sorted(found, key=lambda finding: finding.works)
+def of_app(app: Celery, units: Path = UNITS) -> Iterator[Finding]:
+    """What of the app will not work, or differs. Imports its modules, as a worker does."""
+    try:
+        app.loader.import_default_modules()
+    except (Exception, SystemExit) as error:
+        wrong = f"{type(error).__name__}: {error}"
+        yield Finding("error", "app.import", f"app {app.main}", f"a module cannot be imported: {wrong}", "mend it")
+        return
+    for name, task in sorted(app.tasks.items()):
+        if not name.startswith(_NOT_OWN):
+            yield from (*_of_task(task), *_of_body(task))
+    yield from _of_table(app, app.conf.beat_schedule or {})
+    yield from _of_units(units)
 
 
 def _of_task(task: Task) -> Iterator[Finding]:
     if task.rate_limit:
-        keyed = bool(getattr(task, "coordinate", None))
-        what = f"task {task.name}: its rate limit {task.rate_limit} is kept by no job"
-        yield Finding(not keyed, what, "set a limit on its lane (coordinator limit), or drop rate_limit")
+        level: Level = "error" if getattr(task, "coordinate", None) else "info"
+        said = f"its rate limit {task.rate_limit} is kept by no job"
+        way_out = "set a limit on its lane (coordinator limit), or drop rate_limit"
+        yield Finding(level, "app.rate-limit", f"task {task.name}", said, way_out)
 
 
 def _of_body(task: Task) -> Iterator[Finding]:
@@ -59,8 +55,9 @@ def _of_body(task: Task) -> Iterator[Finding]:
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
             if call.func.attr == "replace" and _makes_parts(call) and getattr(task, "coordinate", None):
-                what = f"task {task.name}: replace by a group or chord is refused where a part is in its own lane"
-                yield Finding(True, what, "give the parts another key, or replace it by a chain")
+                said = "replace by a group or chord is refused where a part is in its own lane"
+                way_out = "give the parts another key, or replace it by a chain"
+                yield Finding("info", "app.replace", f"task {task.name}", said, way_out)
 
 
 def _makes_parts(call: ast.Call) -> bool:
@@ -70,13 +67,15 @@ def _makes_parts(call: ast.Call) -> bool:
 
 def _of_table(app: Celery, entries: object) -> Iterator[Finding]:
     if not isinstance(entries, Mapping):
-        yield Finding(False, f"beat_schedule is no table by names: {entries!r:.80}", "write {name: {'task': …, …}}")
+        said = f"it is no table by names: {entries!r:.80}"
+        yield Finding("error", "app.schedule", "beat_schedule", said, "write {name: {'task': …, …}}")
         return
     for name, row in entries.items():
         yield from _of_entry(app, name, row)
 
 
 def _of_entry(app: Celery, name: str, row: object) -> Iterator[Finding]:
+    thing = f"entry {name}"
     try:
         entry = Entry.from_table(name, row)
         schedule = entry.planned()
@@ -87,13 +86,15 @@ def _of_entry(app: Celery, name: str, row: object) -> Iterator[Finding]:
             if (task := app.tasks[entry.task]).typing:
                 task.__header__(*(entry.args or ()), **(entry.kwargs or {}))
     except (TypeError, ValueError) as error:
-        yield Finding(False, f"schedule entry {name!r}: {error}", "no beat sends it; mend it")
+        yield Finding("error", "app.schedule", thing, f"no beat sends it: {error}", "mend it in beat_schedule")
         return
     if following is None:
-        yield Finding(False, f"schedule entry {name!r}: no instant is still to come", "mend its schedule")
+        said = "no instant is still to come"
+        yield Finding("error", "app.schedule", thing, said, "mend its schedule in beat_schedule")
     if entry.task not in app.tasks:
-        what = f"schedule entry {name!r}: this app has no task {entry.task!r}"
-        yield Finding(entry.key is None, what, "import its module (imports, include), or mend the name")
+        level: Level = "warning" if entry.key is None else "error"
+        way_out = "import its module (imports, include), or mend the name"
+        yield Finding(level, "app.schedule", thing, f"this app has no task {entry.task!r}", way_out)
 
 
 def _of_units(units: Path) -> Iterator[Finding]:
@@ -101,10 +102,6 @@ def _of_units(units: Path) -> Iterator[Finding]:
         with suppress(OSError):
             text = path.read_text(errors="replace")
             if _WORKER.search(text) and "KillMode=mixed" not in text:
-                what = f"unit {path.name}: systemd stops all processes of the worker at once, jobs too"
-                yield Finding(True, what, "set KillMode=mixed, and TimeoutStopSec above drain_timeout")
-
-
-def _parted(warning: str) -> tuple[str, str]:
-    what, _, way_out = warning.rpartition(": ")
-    return what, way_out
+                said = "systemd stops all processes of the worker at once, jobs too"
+                way_out = "set KillMode=mixed, and TimeoutStopSec above drain_timeout"
+                yield Finding("warning", "app.unit", f"unit {path.name}", said, way_out)

@@ -1,0 +1,46 @@
+"""Looks for faults and dangers of an installation. Nothing here writes, and nothing reads all records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from coordinator.diagnosis.finding import Finding, sorted_findings
+from coordinator.diagnosis.fleet import Reasons, of_fleet
+from coordinator.diagnosis.server import of_server
+from coordinator.diagnosis.unowned import of_owners
+from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
+from coordinator.fleet.nodes import Nodes
+from coordinator.store.client import Store
+
+_BETWEEN = 0.5  # seconds between two looks at what changes all the time
+
+
+def examine(
+    store: Store, needed: Mapping[str, Reasons] = MappingProxyType({}), more: Iterable[Finding] = ()
+) -> list[Finding]:
+    """All findings, errors first. `needed`: labels that jobs need; `more`: findings of others, read last."""
+    where = f"redis {store.where}"
+    try:
+        nodes = Nodes(store).all()
+        found = [*of_server(store), *of_fleet(store, [node for node in nodes if node.alive], needed)]
+        found += _seen_twice(store)
+        found += more
+    except SettingsError as error:
+        found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]
+    except StoreUnavailable as error:
+        hint = "look at it" if error.answered else "start it"
+        found = [Finding("error", "redis.away", where, str(error), f"{hint}, or name another: COORDINATOR_URL")]
+    except StoreRefused as error:
+        found = [Finding("error", "redis.refuses", where, str(error), "give it memory, or its user the rights")]
+    return sorted_findings(found)
+
+
+def _seen_twice(store: Store) -> list[Finding]:
+    """What two looks agree on: between two reads of one look, steps go on."""
+    found = list(of_owners(store, Nodes(store).all()))
+    if any(finding.level != "info" for finding in found):
+        store.pause(_BETWEEN)
+        again = {str(finding) for finding in of_owners(store, Nodes(store).all())}
+        found = [finding for finding in found if str(finding) in again or finding.level == "info"]
+    return found

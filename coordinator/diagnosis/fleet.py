@@ -1,0 +1,163 @@
+"""What is wrong with the nodes of an installation, and which jobs none of them can run."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from coordinator.diagnosis.finding import Finding
+from coordinator.errors import StoreRefused
+from coordinator.fleet.nodes import Node
+from coordinator.jobs import record
+from coordinator.store.client import Store
+from coordinator.store.times import span_text
+
+Reasons = Callable[[Store], list[str]]
+_MOST = 1000  # ready jobs, and jobs behind each of them
+_PAGES = 100  # of keys, where an installation of another prefix is looked for
+_UNANSWERED = 10.0  # seconds after which a bell is overdue
+_SKEW = 2.0  # seconds
+_NOT_OWN = ("celery.", "coordinator.")
+
+
+def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]) -> Iterator[Finding]:
+    """`needed`: labels that jobs need; each function says which nodes lost the label, and why."""
+    labels = {label for node in living for label in node.labels}
+    for label in needed:
+        if label not in labels:
+            said = f"no node has the label {label}: the jobs that need it wait"
+            yield Finding("error", "label.lost", f"label {label}", said, "coordinator nodes, which says why")
+    if not living:
+        yield _no_node(store)
+        return
+    yield from _of_sweep(store)
+    yield from _of_bells(store, living)
+    yield from _of_clocks(living)
+    yield from _of_versions(living)
+    yield from _of_queues(living)
+    yield from _unserved(store, living)
+
+
+def since_sweep(store: Store) -> float | None:
+    """Seconds since the last sweep of any node."""
+    last = store.read("HGET", store.key("swept"), "last")
+    return None if last is None else max(0.0, (store.now() - int(last)) / 1000)
+
+
+def _no_node(store: Store) -> Finding:
+    others = [] if store.read("EXISTS", store.key("swept")) else _other_prefixes(store)
+    prefix = f"prefix {store.settings.prefix}"
+    if others:
+        said = f"no node ever was under the prefix {store.settings.prefix!r}, but under {', '.join(others)}"
+        return Finding("error", "node.none", prefix, f"no node is alive: {said}", "set COORDINATOR_PREFIX")
+    return Finding("error", "node.none", prefix, "no node is alive: jobs wait", "start a worker")
+
+
+def _other_prefixes(store: Store) -> list[str]:
+    """The prefixes of the installations in this Redis, by the keys of their sweeps; none where we may not look."""
+    with suppress(StoreRefused):
+        names, cursor = set(), 0
+        for _ in range(_PAGES):
+            cursor, page = store.read("SCAN", cursor, "MATCH", "{*}:swept", "COUNT", 1000)
+            names |= {repr(name.decode(errors="replace")[1:].partition("}")[0]) for name in page}
+            if cursor == 0:
+                break
+        return sorted(names)
+    return []
+
+
+def _of_sweep(store: Store) -> Iterator[Finding]:
+    swept = since_sweep(store)
+    if swept is not None and swept > store.settings.node_ttl:
+        said = f"no node has swept for {span_text(swept)}: retries, time limits and lost jobs wait"
+        yield Finding("error", "sweep.old", "sweep", said, "look at the nodes' logs: their clocks sweep")
+
+
+def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
+    """Bells that a node with a free slot does not answer. A full node's bells wait for a slot."""
+    now = store.now()
+    rungs = store.read_many([("ZRANGE", store.key("rung", node.name), 0, _MOST) for node in living])
+    for node, bells in zip(living, rungs, strict=True):
+        ages = [(now - int(bell.partition(b"-")[0])) / 1000 for bell in bells]
+        late = [age for age in ages if age > _UNANSWERED]
+        if late and node.running + node.ordinary < node.capacity:
+            said = f"{len(late)} doorbells are not answered, the oldest for {span_text(max(late))}"
+            way_out = "look whether its worker reaches the broker, then start it again"
+            yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)
+
+
+def _of_clocks(living: Sequence[Node]) -> Iterator[Finding]:
+    for node in living:
+        if abs(node.skew) >= _SKEW:
+            side = "ahead of" if node.skew > 0 else "behind"
+            said = f"the clock of its host {node.host} is {abs(node.skew):.0f} s {side} the installation's"
+            way_out = "let NTP set it: dates in results, logs and eta go by it, leases do not"
+            yield Finding("warning", "node.clock", f"node {node.name}", said, way_out)
+
+
+def _of_versions(living: Sequence[Node]) -> Iterator[Finding]:
+    versions: defaultdict[str, list[str]] = defaultdict(list)
+    for node in living:
+        versions[node.version or "unknown"].append(node.name)
+    if len(versions) > 1:
+        said = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
+        yield Finding("warning", "version.mixed", "nodes", f"nodes run several versions: {said}", "end the upgrade")
+
+
+def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
+    """Queues to which the nodes' own apps send tasks, and that none of them serves."""
+    served = {(node.app, queue) for node in living for queue in node.queues}
+    tasks: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for node in living:
+        for task, queue in node.routes.items():
+            tasks[node.app, queue].add(task)
+        if rest := {task for task in node.tasks if not task.startswith(_NOT_OWN)} - node.routes.keys():
+            tasks[node.app, node.queue] |= rest
+    for (app, queue), names in sorted(tasks.items()):
+        if queue and (app, queue) not in served:
+            said = f"no node of the app {app} serves it, and these go there: {', '.join(sorted(names)[:5])}"
+            yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, f"celery -A {app} worker -Q {queue}")
+
+
+class _Waiting(NamedTuple):
+    id: str
+    key: str
+    app: str
+    queue: str
+    task: str
+
+
+def _unserved(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
+    """Ready jobs, and jobs behind them, that none of these nodes can run."""
+    served = {
+        (app, queue, task) for node in living for app in ("", node.app) for queue in node.queues for task in node.tasks
+    }
+    known = {task for node in living for task in node.tasks}
+
+    def not_served(ids: Sequence[str]) -> list[_Waiting]:
+        return [job for job in _read(store, ids) if (job.app, job.queue, job.task) not in served]
+
+    heads = not_served([job_id.decode() for job_id in store.read("SRANDMEMBER", store.key("state", "ready"), _MOST)])
+    lines = store.read_many([("ZRANGE", store.key("line", job.key), 0, _MOST) for job in heads]) if heads else ()
+    jobs = not_served(sorted({job_id.decode() for line in lines for job_id in line} | {job.id for job in heads}))
+    for task, count in sorted(Counter(job.task for job in jobs if job.task not in known).items()):
+        said, way_out = f"{_waits(count)} for a task that no node has", f"start one, or coordinator retarget {task} NEW"
+        yield Finding("error", "task.unknown", f"task {task}", said, way_out)
+    astray = Counter((job.queue, job.task) for job in jobs if job.task in known)
+    for (queue, task), count in sorted(astray.items()):
+        said = f"{_waits(count)} for {task} there, and no node with that task serves it"
+        way_out = f"start a worker with -Q {queue}, or coordinator retarget {task} NEW"
+        yield Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
+
+
+def _read(store: Store, ids: Sequence[str]) -> list[_Waiting]:
+    """Read the jobs among these members of lines. Locks in plain code have no class, marks of a line no record."""
+    records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True) if ids else ()
+    classes = [(job_id, keys.split("\n")[0], kind.split("\n"), task) for job_id, (keys, kind, task) in records if kind]
+    return [_Waiting(job_id, key, kind[0], kind[1], task) for job_id, key, kind, task in classes]
+
+
+def _waits(count: int) -> str:
+    return f"{count} jobs wait" if count > 1 else "1 job waits"

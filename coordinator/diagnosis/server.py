@@ -1,0 +1,84 @@
+"""What this Redis can do: functions, durability, eviction, memory. Nodes and beats ask when they start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from coordinator.diagnosis.finding import Finding
+from coordinator.errors import SettingsError
+from coordinator.store.client import Store
+
+LISTPACK = 1024  # bytes of a field up to which a record stays one block of memory
+_DRIFT = 1.0  # seconds
+
+
+def of_server(store: Store, info: Mapping[str, object] | None = None) -> list[Finding]:
+    """What of this server endangers jobs. `info`: its reply to INFO.
+
+    Raises StoreUnavailable, StoreRefused, and SettingsError for a server without functions.
+    """
+    info = store.read("INFO") if info is None else info
+    store.clock()
+    where = f"redis {store.where}"
+    found = [*_of_disk(store, info, where), *_of_memory(store, info, where), *_of_clock(store, where)]
+    return [*found, *(_of_failovers(store, info) if store.master else ())]
+
+
+def log_server(store: Store, logger: logging.Logger) -> None:
+    """Log what endangers jobs. Redis may be away or refuse to answer; the caller goes on all the same."""
+    try:
+        found = of_server(store)
+    except Exception as error:
+        level = logging.ERROR if isinstance(error, SettingsError) else logging.INFO
+        logger.log(level, "cannot ask Redis how it keeps its data: %s", error)
+        return
+    for finding in found:
+        level = logging.INFO if finding.level == "info" else logging.WARNING
+        logger.log(level, "%s; fix: %s", finding, finding.fix)
+
+
+def _of_disk(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
+    """A hosted server may refuse to show its settings, and then may well be durable in a way of its own."""
+    if info.get("aof_enabled"):
+        return
+    save = store.setting("save")
+    if save is None:
+        said = "durability cannot be read here: this service hides its settings"
+        yield Finding("info", "redis.hidden", where, said, "ask the service how it keeps data, and through which loss")
+        return
+    lost = "nothing on disk, so a restart loses all jobs"
+    if save:
+        lost = "no append-only file, so a crash may lose the last minutes"
+    yield Finding("warning", "redis.persistence", where, f"Redis keeps {lost}", "redis-cli CONFIG SET appendonly yes")
+
+
+def _of_memory(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory") and policy != "noeviction":
+        said = f"Redis may evict jobs and locks ({policy})"
+        yield Finding("warning", "redis.eviction", where, said, "redis-cli CONFIG SET maxmemory-policy noeviction")
+    size = store.setting("hash-max-listpack-value")
+    if size is not None and int(size) < LISTPACK:
+        said = f"hash-max-listpack-value is {size}: a waiting job weighs up to two thirds more than it need"
+        yield Finding("info", "redis.listpack", where, said, f"redis-cli CONFIG SET hash-max-listpack-value {LISTPACK}")
+
+
+def _of_clock(store: Store, where: str) -> Iterator[Finding]:
+    """The installation's clock never goes back, so it is ahead of a server's that was set back."""
+    clock = store.clock()
+    if (ahead := (clock.now - clock.wall) / 1000) >= _DRIFT:
+        said = f"its clock is {ahead:.0f} s behind the one that spans go by: it was set back, or a failover led to it"
+        yield Finding("info", "redis.clock", where, said, "let NTP set the clocks of all hosts that a Redis runs on")
+
+
+def _of_failovers(store: Store, info: Mapping[str, object]) -> Iterator[Finding]:
+    """The reasons why a failover through Sentinel may lose acknowledged jobs."""
+    master = f"master {store.master}"
+    if not info.get("connected_slaves"):
+        said = "no replica follows the master: where it dies, all jobs are lost, or wait for its return"
+        yield Finding("warning", "redis.replicas", master, said, "start a replica of it")
+    if store.setting("min-replicas-to-write") == "0":
+        said = "a master that is cut off goes on to accept jobs, which a failover loses"
+        way_out = "set min-replicas-to-write 1 and min-replicas-max-lag 10 on all its servers"
+        yield Finding("warning", "redis.failover", master, said, way_out)

@@ -1,0 +1,275 @@
+"""Each finding of `doctor` is there for a planted fault, and not before it; what it says to do mends it."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator
+from coordinator.diagnosis import unowned
+from coordinator.diagnosis.doctor import examine
+from coordinator.diagnosis.finding import Finding
+from coordinator.extension import Extension
+from coordinator.local.redis import free_port
+from tests.harness.command import Call, loaded
+from tests.harness.hand_node import Puppet
+from tests.harness.redis import RedisServer
+
+ROOT = Path(__file__).parents[3]
+OF_THIS_SERVER = {"redis.persistence", "redis.listpack"}  # the tests' shared Redis keeps nothing on disk
+
+
+@pytest.fixture
+def node(coordinator: Coordinator) -> Puppet:
+    puppet = Puppet(coordinator.store)
+    puppet.up()
+    puppet.sweep()
+    return puppet
+
+
+def said(node: Puppet) -> dict[str, Finding]:
+    return {one.code: one for one in examine(node.store) if one.code not in OF_THIS_SERVER}
+
+
+def run_redis_cli(node: Puppet, fix: str) -> None:
+    """Do what a fix says, without a shell: its redis-cli commands."""
+    for command in fix.split(" && "):
+        program, *words = shlex.split(command)
+        if program == "redis-cli":
+            node.store._client.execute_command(*words)
+
+
+def test_a_sound_installation_has_no_findings_whatever_its_jobs_do(coordinator: Coordinator, node: Puppet) -> None:
+    node.submit("held", on_failure="hold", job_id="h")
+    node.finish(node.must_take(), "failed")
+    node.submit("back", max_attempts=3, job_id="r")
+    node.finish(node.must_take(), "raised", delay=60_000)
+    for number in range(3):
+        node.submit("line", job_id=f"l{number}")
+        node.submit(["line", "other"], job_id=f"both{number}")
+        node.submit("wide", job_id=f"w{number}")
+    coordinator.set_limit("wide", 2)
+    coordinator.set_limit("shut", 0)
+    node.submit("shut", job_id="shut")
+    coordinator.pause("paused", why="a test")
+    node.submit("paused", job_id="p")
+    node.submit("later", options={"countdown": 60}, job_id="c")
+    with coordinator.lock("in code"):
+        taken = [node.must_take(), node.must_take(), node.must_take()]
+        assert said(node) == {}
+    for one in taken:
+        node.finish(one)
+    node.order()
+    assert said(node) == {}
+    coordinator.set_limit("wide", 1)
+    coordinator.resume("paused")
+    coordinator.set_limit("shut", 1)
+    for job_id in ("h", "r", "c"):
+        coordinator.cancel(job_id)
+    node.order()
+
+
+def test_a_job_that_waits_on_a_free_lane_is_found_and_moves_on(coordinator: Coordinator, node: Puppet) -> None:
+    client, key = node.store._client, node.store.key
+    node.submit("a", job_id="one")
+    client.hset(key("job", "one"), "state", "waiting")
+    for list_of_ready in (key("ready"), key("ready", "shop\ncelery"), key("group", "\nshop\ncelery")):
+        client.delete(list_of_ready)
+    client.srem(key("state", "ready"), "one")
+    found = said(node)
+    assert str(found["lane.stuck"]) == "error [lane.stuck] (lane a) job one waits in front of it, and nothing holds it"
+    assert found["lane.stuck"].fix.startswith("coordinator move one --to front")
+    coordinator.move("one", to="front")
+    assert node.order() == ["one"]
+    assert said(node) == {}
+
+
+def test_a_slot_beside_a_lane_s_holder_that_no_job_has_is_found(coordinator: Coordinator, node: Puppet) -> None:
+    coordinator.set_limit("a", 2)
+    node.submit("a", job_id="one")
+    taken = node.must_take()
+    client, slot = node.store._client, node.store.key("slot", "2", "a")
+    client.set(slot, f"nobodys {node.store.now() + 60_000}", px=60_000)
+    assert "the token nobodys" in said(node)["slot.dead-owner"].message
+    assert "key.no-ttl" not in said(node)
+    client.persist(slot)
+    found = said(node)
+    assert found["key.no-ttl"].level == "error"
+    run_redis_cli(node, found["key.no-ttl"].fix)
+    assert said(node) == {}
+    node.finish(taken)
+    coordinator.set_limit("a", 1)
+
+
+def test_a_job_that_is_over_and_stands_in_front_is_found_and_goes(coordinator: Coordinator, node: Puppet) -> None:
+    node.store._client.zadd(node.store.key("line", "a b"), {"ghost": 0})
+    node.store._client.zadd(node.store.key("lanes"), {"a b": 0})
+    node.submit("a b", job_id="behind")
+    assert node.take() is None
+    found = said(node)
+    assert found["line.ghost"].thing == "lane a b"
+    run_redis_cli(node, found["line.ghost"].fix)
+    assert "coordinator limit 'a b' 1" in found["line.ghost"].fix
+    coordinator.set_limit("a b", 1)
+    assert node.order() == ["behind"]
+    assert said(node) == {}
+
+
+def test_a_job_counted_in_a_state_that_it_left_is_found(node: Puppet) -> None:
+    node.store._client.sadd(node.store.key("state", "held"), "gone")
+    found = said(node)
+    assert str(found["index.ghost"]).endswith("(job gone) it is counted as held, and is over or has no record")
+    run_redis_cli(node, found["index.ghost"].fix)
+    assert said(node) == {}
+
+
+def test_a_node_s_slot_without_a_job_and_a_job_on_a_dead_node_are_found(node: Puppet) -> None:
+    node.submit("a", job_id="one")
+    taken = node.must_take()
+    two = Puppet(node.store, "two")
+    two.up()
+    entry = f"{taken.token}-old 0 one"
+    node.store._client.hset(node.store.key("work", "two"), "1.1.a", entry)
+    assert said(node)["slot.no-job"].thing == "node two"
+    node.store._client.delete(node.store.key("work", "two"))
+    node.store._client.zadd(node.store.key("alive"), {"one": 1})
+    found = said(node)
+    assert found["job.dead-node"].message.startswith("it runs on node one, which is not alive")
+    node.finish(taken)
+
+
+def test_bells_that_a_node_with_room_does_not_answer_are_found(node: Puppet) -> None:
+    rung, now = node.store.key("rung", "one"), node.store.now()
+    node.store._client.zadd(rung, {f"{now - 60_000}-1": now, f"{now}-2": now})
+    assert said(node)["bell.overdue"].message == "1 doorbells are not answered, the oldest for 60 s"
+    for number in range(4):
+        node.submit(str(number))
+    taken = [node.must_take() for _ in range(4)]
+    assert said(node) == {}, "a full node's bells wait for a slot"
+    for one in taken:
+        node.finish(one)
+    node.store._client.delete(rung)
+
+
+def test_an_old_sweep_and_a_fleet_without_a_node_are_found(node: Puppet) -> None:
+    node.store._client.hset(node.store.key("swept"), "last", node.store.now() - 60_000)
+    assert "no node has swept for 60 s" in said(node)["sweep.old"].message
+    node.nodes.leave("one", "a")
+    assert said(node)["node.none"].level == "error"
+
+
+def test_clocks_that_differ_are_found(node: Puppet) -> None:
+    node.nodes.beat("one", "a", {"skew": -7.4, "host": "h1"})
+    found = said(node)["node.clock"]
+    assert found.message == "the clock of its host h1 is 7 s behind the installation's"
+    node.nodes.beat("one", "a", {"skew": 1.9})
+    node.store._client.set(node.store.key("clock"), f"{node.store.now() + 90_000} 0 0 0 2000")
+    assert said(node)["redis.clock"].message.startswith("its clock is 90 s behind")
+
+
+def test_mixed_versions_queues_that_nobody_serves_and_lost_labels_are_found(
+    coordinator: Coordinator, node: Puppet
+) -> None:
+    about: Any = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0, "version": "9.9", "queue": "celery"}
+    about["routes"] = json.dumps({"shop.ship": "post"})
+    node.nodes.register("two", "b", about, ["app shop", "queue celery"], ["shop.ship"])
+    node.submit("a", task="shop.other", queue="elsewhere")
+    coordinator.needed_labels["gpu"] = lambda store: []
+    found = {one.code: one for one in coordinator.doctor()}
+    assert found["version.mixed"].message == "nodes run several versions: 9.9 on two; unknown on one"
+    assert (found["queue.no-consumer"].thing, "shop.ship" in found["queue.no-consumer"].message) == ("queue post", True)
+    assert found["queue.unserved"].thing == "queue elsewhere"
+    assert found["label.lost"].level == "error"
+    coordinator.cancel(coordinator.lane("a").jobs[0])
+
+
+def test_many_findings_of_a_kind_are_ten_and_a_number_and_what_was_not_read_is_said(
+    node: Puppet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, ids = node.store.key("state", "held"), [f"gone{number:02}" for number in range(33)]
+    node.store._client.sadd(key, *ids)
+    every = [one for one in examine(node.store) if one.code == "index.ghost"]
+    assert len(every) == 11
+    assert str(every[-1]) == "warning [index.ghost] (more) and 23 more"
+    node.store._client.delete(key)
+    monkeypatch.setattr(unowned, "MOST", 1)
+    for number in range(3):
+        node.submit(str(number))
+    assert said(node)["doctor.part"].message == "the first 1 of 3 were looked at"
+    node.order()
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Iterator[RedisServer]:
+    """As hosted services are: CONFIG is hidden."""
+    with RedisServer(tmp_path / "hosted", "--rename-command", "CONFIG", "") as server:
+        yield server
+
+
+def codes(url: str) -> dict[str, str]:
+    with Coordinator(url=url) as coordinator:
+        return {one.code: one.level for one in coordinator.doctor()}
+
+
+def test_what_a_server_cannot_do_is_found(hosted: RedisServer, own_redis: RedisServer, tmp_path: Path) -> None:
+    assert codes(hosted.url(0)) == {"node.none": "error", "redis.hidden": "info"}
+    with RedisServer(tmp_path / "less", "--rename-command", "FCALL", "") as less:
+        assert codes(less.url(0)) == {"redis.functions": "error"}
+    assert codes(own_redis.url(0)) == {"node.none": "error", "redis.listpack": "info"}
+    with own_redis.client() as client:
+        client.config_set("hash-max-listpack-value", 1024)
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        client.config_set("appendonly", "no")
+    found = codes(own_redis.url(0))
+    assert found == {"node.none": "error", "redis.eviction": "warning", "redis.persistence": "warning"}
+    with own_redis.client() as client:
+        client.execute_command("FUNCTION FLUSH")
+        client.config_set("maxmemory", 1)
+    assert codes(own_redis.url(0)) == {"redis.refuses": "error"}
+    assert codes(f"redis://127.0.0.1:{free_port()}/0") == {"redis.away": "error"}
+
+
+def test_the_exit_status_is_2_for_errors_1_for_warnings_and_0_without(
+    node: Puppet, call: Call, own_redis: RedisServer
+) -> None:
+    warned = call("doctor")
+    assert (warned.exit_code, warned.stdout.splitlines()[0].split("(")[0]) == (1, "warning [redis.persistence] ")
+    assert "  fix: redis-cli CONFIG SET appendonly yes" in warned.stdout.splitlines()
+    away = call("doctor", COORDINATOR_URL=f"redis://127.0.0.1:{free_port()}/0")
+    assert (away.exit_code, away.stdout.startswith("error [redis.away]")) == (2, True)
+    url = own_redis.url(0)
+    (other := Puppet(Coordinator(url=url).store)).up()
+    listed = call("doctor", "--json", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord")
+    assert [one["code"] for one in loaded(listed)] == ["redis.listpack"]
+    with own_redis.client() as client:
+        client.config_set("hash-max-listpack-value", 1024)
+    assert call("doctor", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord").stdout == "nothing found\n"
+    assert "redis.listpack" not in call("status", COORDINATOR_URL=url).stderr
+    other.store.close()
+
+
+def test_an_extension_s_findings_stand_beside_the_others(coordinator: Coordinator, node: Puppet) -> None:
+    own = Finding("error", "shop.till", "till 3", "it is open", "shut it")
+    coordinator.extend(Extension("shop", findings=lambda: [own]))
+    assert coordinator.doctor()[0] == own
+
+
+CODE = r'Finding\(\s*(?:"(?:error|warning|info)"|level|left\[0\]\.level), "([a-z.-]+)"'
+
+
+def in_code() -> set[str]:
+    files = [*(ROOT / "coordinator").rglob("*.py"), *(ROOT / "tasks").rglob("*.py")]
+    return {code for file in files for code in re.findall(CODE, file.read_text())}
+
+
+def test_each_code_has_its_anchor_and_a_test_that_produces_it() -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    assert len(in_code()) > 25
+    assert set(re.findall(r"^### ([a-z.-]+)$", page, re.MULTILINE)) == in_code()
+    tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("*.py"))
+    assert {code for code in in_code() if not re.search(rf"\b{re.escape(code)}\b", tests)} == set()
