@@ -24,6 +24,7 @@ Answers
     CurrentJob       a task's view of its job: key, fence, attempt, check(), progress()
     Lane, Node       a lane, and a node that lives, at one moment
     Lease            a lock that is held, with its fence
+    Finding          a fault or danger that doctor() saw
     Grab             an instance that this process won or lost; Winner: whoever won it
     GrabRecord       an instance as Redis keeps it
     Sorter           holds orders and sorts them; SorterStatus: a sorter that holds some
@@ -52,6 +53,7 @@ else:
                 "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
                 "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
             ),
+            "diagnosis.finding": ("Finding",),
             "extension": ("Extension",),
             "fleet.nodes": ("Node",),
             "jobs.current": ("CurrentJob", "current_job"),

@@ -1,6 +1,7 @@
 """The public names of the library as type checkers see them; `coordinator` hands them on."""
 
 from coordinator.client.coordinator import Coordinator
+from coordinator.diagnosis.finding import Finding
 from coordinator.errors import (
     Conflict,
     CoordinatorError,
@@ -48,6 +49,7 @@ __all__ = [
     "EntryEvent",
     "EntryStatus",
     "Extension",
+    "Finding",
     "Grab",
     "GrabRecord",
     "InvalidJob",

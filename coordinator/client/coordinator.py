@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 from coordinator.client.on_commit import OnCommit
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
+from coordinator.extension import Extension
 from coordinator.jobs.current import current_job
 from coordinator.jobs.options import ATTEMPTS, KEEP
 from coordinator.jobs.validation import checks_arguments, id_of, shown
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from coordinator.broker.doorbells import Doorbells
     from coordinator.diagnosis.finding import Finding
-    from coordinator.extension import Extension
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
     from coordinator.grabs.grab import Grab, Grabber, Named, OnLosing, P
@@ -382,7 +382,9 @@ class Coordinator(OnCommit):
     # What an app adds, and the end.
 
     def extend(self, extension: Extension) -> None:
-        """Add an app's own commands, answers, findings, metrics and pages to the coordinator's."""
+        """Add an app's own commands, answers, findings, metrics and pages to the coordinator's. Raises InvalidJob."""
+        if not isinstance(extension, Extension):
+            raise InvalidJob(f"extend takes an Extension, not {shown(extension)}")
         self.extensions.append(extension)
 
     def warden_plugin(self, make: Callable[[str], WardenPlugin]) -> None:

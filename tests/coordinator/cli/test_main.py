@@ -1,6 +1,5 @@
 """`coordinator …` as people and programs call it."""
 
-import json
 import subprocess
 import sys
 import threading

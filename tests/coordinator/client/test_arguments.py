@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from coordinator import Coordinator, CoordinatorError, Entry, InvalidJob
+from coordinator import Coordinator, CoordinatorError, Entry, Extension, InvalidJob
 from coordinator.aio import Coordinator as AioCoordinator
 from tests.harness.redis import RedisServer
 
@@ -21,7 +21,7 @@ RIGHT: dict[str, Any] = {
     "entry": Entry("another", 3600, "shop.work"), "instance": "1", "identifier": "me", "on_losing": "complete",
     "order_id": "1", "node": "a node", "old": "shop.work", "new": "shop.work", "limit": 1, "schedule": 60,
     "make": len, "fn": len, "handler": len, "queue": "requests", "model": None, "timeout": 0.0, "prefix": "",
-    "directory": "/nonexistent",
+    "directory": "/nonexistent", "extension": Extension("shop"),
 }  # fmt: skip
 AT_ONCE: dict[str, Any] = {"timeout": 0.0, "stop": threading.Event()}
 AT_ONCE["stop"].set()

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from celery import signals
+from celery.beat import Service
 
 from tests.harness.installation import Installation
 
@@ -25,7 +26,7 @@ def test_a_beat_s_start_asks_its_own_app_s_redis_what_it_can_do(
 ) -> None:
     assert apps.depot.app
     with caplog.at_level(logging.INFO):
-        signals.beat_init.send(sender=SimpleNamespace(app=apps.shop.app))
+        signals.beat_init.send(sender=Service(apps.shop.app))
     asked = [record for record in caplog.records if record.name == "coordinator.beat"]
     assert [record.getMessage().partition(" (")[0] for record in asked if record.levelname == "WARNING"] == [
         "warning [redis.persistence]"
