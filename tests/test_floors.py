@@ -41,7 +41,7 @@ catalog batches
 nodelist
 components harvest nodelist.ldap service
 nodelist_refresh schedules pipeline
-sync
+sync members
 requests
 local
 cli

@@ -1,42 +1,14 @@
 """`coordinator components …`: the declared components, the items they work on, and one run of a component."""
 
-from datetime import datetime
-from typing import TypedDict
-
 import click
 
 from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option
-from coordinator.scheduler.entries import next_tick
-from tasks.batches import runs
 from tasks.cli.errors import OneLine
 from tasks.components import by_hand, look
-from tasks.components.declaration import Component
 from tasks.components.registry import Registry
 
 SHOWN = 5
-
-
-class ComponentRow(TypedDict):
-    """A component, as it is shown. `idle`: why it works on nothing; empty where it works."""
-
-    component: str
-    version: str
-    event: str
-    past: list[str]
-    past_failed: list[str]
-    future: list[str]
-    old: list[str]
-    types: list[str]
-    simultaneous_processes: int
-    limit: int
-    working: list[str]
-    waiting: int
-    eligible: int
-    idle: list[str]
-    last_run: datetime | None
-    last_submitted: int | None
-    next_run: datetime | None
 
 
 class Named(OneLine):
@@ -60,7 +32,7 @@ def components_command(here: Registry) -> click.Group:
         """Show each component: what it waits for, its last run, what it works on, or why it works on nothing."""
         if ctx.invoked_subcommand:
             return
-        conditions = [_condition(here, component) for component in here.all()]
+        conditions = [look.condition(here, component) for component in here.all()]
         if as_json_:
             click.echo(as_json(conditions))
             return
@@ -90,7 +62,7 @@ def _show(here: Registry) -> click.Command:
             shown = as_json(rows) if as_json_ else table(heads, [[row[head] for head in heads] for row in rows])
             click.echo(shown)
             return
-        condition = _condition(here, component)
+        condition = look.condition(here, component)
         lines = [(name, value) for name, value in condition.items() if name != "idle"]
         reasons = [("idle", reason) for reason in condition["idle"]]
         click.echo(as_json(condition) if as_json_ else pairs([*lines, *reasons]))
@@ -131,31 +103,7 @@ def _ran(here: Registry, name: str) -> int:
     return ended.status
 
 
-def _condition(here: Registry, component: Component) -> ComponentRow:
-    lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
-    working, eligible = [work.item for work in look.working(here, component)], here.items.count(component.wanted)
-    return {
-        "component": component.name,
-        "version": component.version,
-        "event": component.event,
-        "past": list(component.past),
-        "past_failed": list(component.past_failed),
-        "future": list(component.wanted.future),
-        "old": list(component.old),
-        "types": list(component.types),
-        "simultaneous_processes": component.simultaneous_processes,
-        "limit": lane.limit,
-        "working": working,
-        "waiting": max(0, lane.length - len(working)),
-        "eligible": eligible,
-        "idle": [] if working else look.idle(here, component, eligible),
-        "last_run": last and last.at,
-        "last_submitted": last and last.submitted,
-        "next_run": next_tick(here.coordinator.store, component.run_lane),
-    }
-
-
-def _row(condition: ComponentRow) -> list[object]:
+def _row(condition: look.Condition) -> list[object]:
     needs = [
         *condition["past"],
         *(f"{kind} failed" for kind in condition["past_failed"]),

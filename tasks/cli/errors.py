@@ -57,7 +57,3 @@ class OneLine(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         with one_line():
             return super().invoke(ctx)
-
-
-def unknown(member: str) -> click.ClickException:
-    return click.ClickException(f"unknown member {member}: coordinator members lists them all")

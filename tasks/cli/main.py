@@ -10,11 +10,12 @@ from coordinator.extension import Extension
 from tasks.app import coordinator, documents
 from tasks.catalog.sightings import Sightings
 from tasks.cli.components import components_command
-from tasks.cli.errors import one_line, unknown
+from tasks.cli.errors import one_line
 from tasks.cli.items import items_command
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
 from tasks.cli.refresh import refresh
+from tasks.members import UnknownMember
 from tasks.pipeline import components
 from tasks.service import service
 
@@ -69,7 +70,7 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
     here = service()
     summary = here.catalog.summary(member)
     if not (summary.objects or summary.gone) and member not in here.nodelist.listed():
-        raise unknown(member)
+        raise UnknownMember(member)
     if failed and gone:
         raise click.UsageError("--failed and --gone show different objects: take one of them")
     heads: tuple[str, ...]

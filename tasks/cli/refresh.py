@@ -9,10 +9,11 @@ from coordinator import Job, UnknownJob
 from tasks import requests
 from tasks.app import coordinator
 from tasks.catalog import one_object
-from tasks.cli.errors import one_line, unknown
+from tasks.cli.errors import one_line
 from tasks.cli.nodelist import still_lacking
 from tasks.database import UnusableDatabase
 from tasks.harvest.outcome import STORED
+from tasks.members import UnknownMember
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.service import service
@@ -91,7 +92,7 @@ def _check_member(member: str) -> None:
     except (NodelistUnreadable, UnusableDatabase):
         return
     if listed is None:
-        raise unknown(member)
+        raise UnknownMember(member)
     if obstacle := listed.member.obstacle if listed.approved else "it is not approved":
         raise click.ClickException(f"{member} cannot be synchronized: {obstacle}")
 

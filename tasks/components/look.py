@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from coordinator import Job, Lane, UnknownEntry, UnknownJob
 from coordinator.jobs.validation import near
 from coordinator.lanes.view import closed
-from tasks.batches import ItemConflict
+from coordinator.scheduler.entries import next_tick
+from tasks.batches import ItemConflict, runs
 from tasks.batches.repair import Repair
 from tasks.components.declaration import Component
 from tasks.components.poll import priority_of
@@ -25,6 +26,28 @@ class Working(NamedTuple):
     node: str | None
     job: str
     since: datetime | None
+
+
+class Condition(TypedDict):
+    """A component, as it is shown. `idle`: why it works on nothing; empty where it works."""
+
+    component: str
+    version: str
+    event: str
+    past: list[str]
+    past_failed: list[str]
+    future: list[str]
+    old: list[str]
+    types: list[str]
+    simultaneous_processes: int
+    limit: int
+    working: list[str]
+    waiting: int
+    eligible: int
+    idle: list[str]
+    last_run: datetime | None
+    last_submitted: int | None
+    next_run: datetime | None
 
 
 def working(registry: Registry, component: Component) -> list[Working]:
@@ -71,6 +94,31 @@ def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
     for kind in (*component.past, *component.past_failed):
         if kind not in made:
             yield f"no item ever had the event {kind}{near(kind, known - {kind})}"
+
+
+def condition(here: Registry, component: Component) -> Condition:
+    """What the component waits for, what it works on, or why it works on nothing."""
+    lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
+    items, eligible = [work.item for work in working(here, component)], here.items.count(component.wanted)
+    return {
+        "component": component.name,
+        "version": component.version,
+        "event": component.event,
+        "past": list(component.past),
+        "past_failed": list(component.past_failed),
+        "future": list(component.wanted.future),
+        "old": list(component.old),
+        "types": list(component.types),
+        "simultaneous_processes": component.simultaneous_processes,
+        "limit": lane.limit,
+        "working": items,
+        "waiting": max(0, lane.length - len(items)),
+        "eligible": eligible,
+        "idle": [] if items else idle(here, component, eligible),
+        "last_run": last and last.at,
+        "last_submitted": last and last.submitted,
+        "next_run": next_tick(here.coordinator.store, component.run_lane),
+    }
 
 
 def at_work(registry: Registry, item: str) -> str | None:
