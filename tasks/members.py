@@ -1,11 +1,12 @@
 """Members: the condition of each, why it is so, and what operators do with them.
 
-An act returns what it did, in sentences for people. It raises UnknownMember, or ValueError for what cannot be done.
+An act returns what it did, for people. It raises UnknownMember, or ValueError for what cannot be done.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from coordinator import CoordinatorError, UnknownJob
 from coordinator.scheduler.entries import next_tick
@@ -26,6 +27,13 @@ class UnknownMember(CoordinatorError, LookupError):
 
     def __init__(self, member: str) -> None:
         super().__init__(f"unknown member {member}: coordinator members lists them all")
+
+
+class Done(NamedTuple):
+    """What an act did, in sentences, and what else its author should know."""
+
+    lines: list[str]
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ def conditions(here: Holdings, after: str = "", most: int | None = None) -> list
     return [condition(one, listed.get(one), here) for one in names[first:][:most]]
 
 
-def add(described: Member, *, why: str, by: str) -> list[str]:
+def add(described: Member, *, why: str, by: str) -> Done:
     """Add a member, as it describes itself, to the list; approve it later. Raises ValueError where it is there."""
     identifier = described.identifier
 
@@ -103,21 +111,20 @@ def add(described: Member, *, why: str, by: str) -> list[str]:
         return Listed(member=Dates().put_on(described), approved=False)
 
     far = service().nodelist.change(identifier, to, why=f"added: {why}", by=by)
-    return [
-        *_done(f"{identifier} is in the list", far, approved=False),
-        f"it is not synchronized yet; to approve it: coordinator members approve {identifier} --why TEXT",
-    ]
+    done = _done(f"{identifier} is in the list", far, approved=False)
+    done.lines.append(f"it is not synchronized yet; to approve it: coordinator members approve {identifier} --why TEXT")
+    return done
 
 
-def approve(member: str, *, why: str, by: str) -> list[str]:
+def approve(member: str, *, why: str, by: str) -> Done:
     """Let the service synchronize a member."""
     listed, far = _set_approved(member, True, f"approved: {why}", by)
     obstacle = listed.member.obstacle
-    still = [f"{member} still cannot be synchronized: {obstacle}"] if obstacle else []
-    return [*_done(f"{member} is approved", far), *still]
+    still = f"{member} still cannot be synchronized: {obstacle}" if obstacle else ""
+    return _done(f"{member} is approved", far)._replace(remark=still)
 
 
-def suspend(member: str, *, why: str, by: str) -> list[str]:
+def suspend(member: str, *, why: str, by: str) -> Done:
     """Stop synchronizing a member; it stays in the list."""
     _, far = _set_approved(member, False, f"suspended: {why}", by)
     return _done(f"{member} is suspended", far, approved=False)
@@ -135,7 +142,7 @@ def _set_approved(member: str, approved: bool, why: str, by: str) -> tuple[Liste
     return changed[-1], far
 
 
-def reset(member: str, *, why: str, by: str) -> list[str]:
+def reset(member: str, *, why: str, by: str) -> Done:
     """Harvest a member from its beginning again, at its next synchronization."""
     try:
         far = service().nodelist.reset(member, f"reset: {why}", by)
@@ -144,7 +151,7 @@ def reset(member: str, *, why: str, by: str) -> list[str]:
     return _done(f"{member} will be harvested from its beginning", far)
 
 
-def remove(member: str, *, why: str, by: str) -> list[str]:
+def remove(member: str, *, why: str, by: str) -> Done:
     """Take a member out of the list, and cancel its syncs; the catalog keeps its objects."""
     here = service()
 
@@ -156,9 +163,11 @@ def remove(member: str, *, why: str, by: str) -> list[str]:
     cancelled = sum(_cancel(job_id, why, by) for job_id in coordinator.lane(lane_of(member)).jobs)
     done = _done(f"{member} is not in the list", far)
     if cancelled:
-        done.append(f"{cancelled} of its syncs {'is' if cancelled == 1 else 'are'} cancelled")
+        done.lines.append(f"{cancelled} of its syncs {'is' if cancelled == 1 else 'are'} cancelled")
     if objects := here.catalog.summary(member).objects:
-        done.append(f"the catalog keeps its {objects} objects; to delete them: coordinator members purge {member}")
+        done.lines.append(
+            f"the catalog keeps its {objects} objects; to delete them: coordinator members purge {member}"
+        )
     return done
 
 
@@ -176,7 +185,7 @@ def _cancel(job_id: str, why: str, by: str) -> bool:
     return True
 
 
-def purge(member: str, *, why: str, by: str) -> list[str]:
+def purge(member: str, *, why: str, by: str) -> Done:
     """Delete from the catalog all that it has of a member that left the list."""
     here = service()
     if member in here.nodelist.listed():
@@ -185,13 +194,12 @@ def purge(member: str, *, why: str, by: str) -> list[str]:
     with coordinator.lock(lane_of(member)) as lease:  # so no sync writes meanwhile, and none that is late afterwards
         here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by)
         count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
-    return [f"{member}: {count} objects are deleted from the catalog"]
+    return Done([f"{member}: {count} objects are deleted from the catalog"])
 
 
-def _done(what: str, far: str, approved: bool = True) -> list[str]:
+def _done(what: str, far: str, approved: bool = True) -> Done:
     """What was done, and whether the permanent store has it."""
     store = service().nodelist.store
-    done = [f"{what}; {store.name} has it" if far == WRITTEN else f"{what}; {store.name} does not have it yet: {far}"]
-    if not approved and not store.keeps_approval:
-        done.append(f"{store.name} has no place for approval, so it lists this member like all others")
-    return done
+    line = f"{what}; {store.name} has it" if far == WRITTEN else f"{what}; {store.name} does not have it yet: {far}"
+    unkept = not approved and not store.keeps_approval
+    return Done([line], f"{store.name} has no place for approval, so it lists this member like all others" * unkept)

@@ -75,15 +75,15 @@ def _checked(url: str, expected: str) -> tuple[Member | None, list[Check]]:
     return member, failed
 
 
-def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., list[str]]], click.Command]:
+def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.Done]], click.Command]:
     """Make a command of a function that changes the list. The history keeps `--why` and `--by`."""
 
-    def add(function: Callable[..., list[str]]) -> click.Command:
+    def add(function: Callable[..., own.Done]) -> click.Command:
         def act(**options: object) -> None:
-            done, *more = function(**options)
-            click.echo(done)
-            for line in more:
-                click.echo(line)
+            done = function(**options)
+            click.echo("\n".join(done.lines))
+            if done.remark:
+                click.echo(done.remark, err=True)
 
         named: Callable[..., None] = update_wrapper(act, function)
         return members.command()(click.argument("member", metavar=argument)(why_option(by_option(named))))
@@ -93,7 +93,7 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., list[str]]], cl
 
 @acts(argument="URL")
 @as_option
-def add(member: str, expected: str, why: str, by: str) -> list[str]:
+def add(member: str, expected: str, why: str, by: str) -> own.Done:
     """Add the member at a base URL, as it describes itself; approve it later."""
     described, failed = _checked(member, expected)
     if described is None or failed:

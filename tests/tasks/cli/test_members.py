@@ -43,7 +43,7 @@ def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_ap
     done = run("members", "add", server.member.base_url, "--why", "they asked for it")
     said = told(done).splitlines()
     assert said[0].startswith(f"ok  description: {member_id}")
-    assert said[-3].startswith(f"{member_id} is in the list; ")
+    assert said[-2].startswith(f"{member_id} is in the list; ")
     assert said[-2].endswith("nodelist.xml has it")
     assert said[-1].endswith(f"to approve it: coordinator members approve {member_id} --why TEXT")
     assert "no place for approval" in done.stderr
