@@ -28,6 +28,7 @@ Answers
     Grab             an instance that this process won or lost; Winner: whoever won it
     GrabRecord       an instance as Redis keeps it
     Sorter           holds orders and sorts them; SorterStatus: a sorter that holds some
+    Action           what an operator did; Author: who acts, and in which role
     EntryStatus      an entry as beats know it; EntryEvent: an instant of its history
 
 Errors, each of them a CoordinatorError
@@ -37,7 +38,7 @@ Errors, each of them a CoordinatorError
     locks            Locked, LeaseLost, WouldDeadlock
     waiting          WaitTimeout, JobFailed
     raised by tasks  NoRetry, Conflict
-    others           SettingsError, TimedOut
+    others           Forbidden, SettingsError, TimedOut
 """
 
 from importlib import import_module
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
     from coordinator.public import *  # noqa: F403
 else:
     _HOMES = {
+            "author": ("Author",),
             "client.coordinator": ("Coordinator",),
             "errors": (
-                "Conflict", "CoordinatorError", "DuplicateOrder", "InvalidJob", "JobFailed", "LaneFull", "LeaseLost",
-                "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
+                "Conflict", "CoordinatorError", "DuplicateOrder", "Forbidden", "InvalidJob", "JobFailed", "LaneFull",
+                "LeaseLost", "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
                 "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
             ),
             "diagnosis.finding": ("Finding",),
@@ -61,6 +63,7 @@ else:
             "jobs.options": ("Backoff", "KeyedTaskOptions", "SubmitOptions", "SorterOptions"),
             "jobs.record": ("Job",),
             "jobs.submission": ("Submission",),
+            "jobs.trail": ("Action",),
             "grabs.grab": ("Grab",),
             "lanes.view": ("Lane",),
             "locks.leases": ("Lease",),

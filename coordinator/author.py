@@ -1,23 +1,43 @@
-"""Who acts. Each act of an operator runs for an author, whose role it checks."""
+"""Who acts. Each act of an operator runs for an author, whose role it checks before it asks Redis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from socket import gethostname
-from typing import Literal
+from typing import Literal, ParamSpec, TypedDict, TypeVar
 
-Role = Literal["viewer", "operator"]
+from coordinator.errors import Forbidden, InvalidJob
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Role = Literal["viewer", "operator", "system"]
+LONGEST = 1000  # characters of each text of an act
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A person or program. A `viewer` may read; an `operator` may act, too."""
+    """A person or program. A `viewer` may read; an `operator` may act, too.
+
+    `system`: a part of the coordinator, whose acts stand in no audit trail.
+    """
 
     name: str
     role: Role = "operator"
+
+
+class Acting(TypedDict, total=False):
+    """What each act takes. `why`: the reason; `ticket`: where people discuss it; `by`: the author, by default of
+    `acting`.
+    """
+
+    why: str
+    by: str | Author | None
+    ticket: str
 
 
 _current: ContextVar[Author | None] = ContextVar("coordinator_author", default=None)
@@ -36,3 +56,31 @@ def acting(who: Author) -> Iterator[None]:
         yield
     finally:
         _current.reset(before)
+
+
+def refuses_viewers(act: Callable[P, T]) -> Callable[P, T]:
+    """A decorator of each act: it raises Forbidden for a viewer before anything is asked or done."""
+
+    @wraps(act)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        for who in (author(), kwargs.get("by")):
+            if isinstance(who, Author) and who.role == "viewer":
+                raise Forbidden(who.name, act.__name__)
+        return act(*args, **kwargs)
+
+    return call
+
+
+def act_of(why: str = "", by: str | Author | None = None, ticket: str = "", **more: str) -> str:
+    """Write an act as steps take it (functions/rules/audit.lua). Raises InvalidJob for what is no text, or too long."""
+    who = by if isinstance(by, Author) else Author(by or author().name) if isinstance(by, str | None) else by
+    name = who.name if isinstance(who, Author) else who
+    for part, text in (("why", why), ("by", name), ("ticket", ticket)):
+        if not isinstance(text, str) or len(text) > LONGEST:
+            raise InvalidJob(f"{part} is text of at most {LONGEST} characters, not {text!r:.100}")
+    act: dict[str, str | bool] = {"why": why, "by": name, **more}
+    if ticket:
+        act["ticket"] = ticket
+    if who.role == "system":
+        act["own"] = True
+    return json.dumps(act, ensure_ascii=False)

@@ -7,6 +7,7 @@ CoordinatorError
 ├── DuplicateOrder        another order in the sorter has this id; nothing was written
 ├── StoreUnavailable      Redis did not answer in time; it may have done the work
 ├── StoreRefused          Redis refused a write (out of memory, read-only)
+├── Forbidden             a viewer may not act; nothing was done
 ├── UnknownJob            Redis keeps no record under this id: it never existed, or its retention is over
 ├── UnknownEntry          the schedule has no entry of this name
 ├── Locked                a lock did not become free in time
@@ -87,6 +88,14 @@ class StoreRefused(CoordinatorError):
         self.job_id = job_id
         self.job_ids: tuple[str, ...] = ()
         self.full = full
+
+
+class Forbidden(CoordinatorError, PermissionError):
+    """Raised by each act of an operator for an author who may only look; nothing was done. `by`: the author."""
+
+    def __init__(self, by: str, act: str) -> None:
+        super().__init__(f"{by} may look, and not act: {act} is for operators")
+        self.by = by
 
 
 class UnknownJob(CoordinatorError, KeyError):

@@ -1,11 +1,13 @@
 """The public names of the library as type checkers see them; `coordinator` hands them on."""
 
+from coordinator.author import Author
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.finding import Finding
 from coordinator.errors import (
     Conflict,
     CoordinatorError,
     DuplicateOrder,
+    Forbidden,
     InvalidJob,
     JobFailed,
     LaneFull,
@@ -29,6 +31,7 @@ from coordinator.jobs.instances import GrabRecord, Winner
 from coordinator.jobs.options import Backoff, KeyedTaskOptions, SorterOptions, SubmitOptions
 from coordinator.jobs.record import Job
 from coordinator.jobs.submission import Submission
+from coordinator.jobs.trail import Action
 from coordinator.lanes.view import Lane
 from coordinator.locks.leases import Lease
 from coordinator.scheduler.entries import Entry
@@ -39,6 +42,8 @@ from coordinator.sorters.sorter import Sorter, SorterStatus
 from coordinator.timed_out import TimedOut
 
 __all__ = [
+    "Action",
+    "Author",
     "Backoff",
     "Conflict",
     "Coordinator",
@@ -50,6 +55,7 @@ __all__ = [
     "EntryStatus",
     "Extension",
     "Finding",
+    "Forbidden",
     "Grab",
     "GrabRecord",
     "InvalidJob",

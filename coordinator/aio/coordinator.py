@@ -100,6 +100,8 @@ class Coordinator(Awaiting):
     drain = verb(blocking.Coordinator.drain)
     undrain = verb(blocking.Coordinator.undrain)
     retarget = verb(blocking.Coordinator.retarget)
+    acted = verb(blocking.Coordinator.acted)
+    actions = verb(blocking.Coordinator.actions)
     release_grab = verb(blocking.Coordinator.release_grab)
 
     async def doctor(self) -> list[Finding]:

@@ -1,6 +1,6 @@
 """The commands that act: put a job in line, wait for it, end it, steer a lane or a node.
 
-Redis keeps with each act its reason and its author: `--why` and `--by`, by default user@host.
+Each act has a reason, an author and perhaps a ticket: `--why`, `--by` (user@host by default), `--ticket`.
 """
 
 from __future__ import annotations
@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, Unpack
 
 import click
 
-from coordinator.cli.format import as_json
-from coordinator.cli.session import by_option, json_option, why_option, with_coordinator
+from coordinator.author import Acting
+from coordinator.cli.format import as_json, table
+from coordinator.cli.session import by_option, json_option, ticket_option, why_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.client.coordinator import Coordinator
 from coordinator.errors import UnknownJob
+from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
+from coordinator.jobs.trail import Action
 from coordinator.lanes.client import ENDS
 from coordinator.store.values import Json
 
@@ -52,7 +55,7 @@ def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.
             click.echo(as_json(value) if as_json_ else text)
 
         named: Callable[..., None] = update_wrapper(act, function)
-        command = why_option(by_option(json_option(with_coordinator(named))))
+        command = why_option(by_option(ticket_option(json_option(with_coordinator(named)))))
         return click.command()(click.argument(argument, metavar=metavar)(command))
 
     return add
@@ -168,9 +171,9 @@ def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
 
 
 @acts("job_id", "ID")
-def cancel(coordinator: Coordinator, job_id: str, why: str, by: str) -> Shown:
+def cancel(coordinator: Coordinator, job_id: str, **acting: Unpack[Acting]) -> Shown:
     """End a job. A running job's process is stopped first; then the rollback runs."""
-    state = coordinator.cancel(job_id, why=why, by=by)
+    state = coordinator.cancel(job_id, **acting)
     ending = {"running": "is being stopped", "cancelled": "is cancelled"}
     text = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
     return {"id": job_id, "state": state}, f"{job_id} {text}"
@@ -183,12 +186,12 @@ _to = click.option(
 
 @acts("job_id", "ID")
 @_to
-def retry(coordinator: Coordinator, job_id: str, to: End, why: str, by: str) -> Shown:
+def retry(coordinator: Coordinator, job_id: str, to: End, **acting: Unpack[Acting]) -> Shown:
     """Run a job again.
 
     A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
     """
-    state = coordinator.retry(job_id, to=to, why=why, by=by)
+    state = coordinator.retry(job_id, to=to, **acting)
     done = "" if state in ("ready", "waiting") else ": only a job that is held, retrying, or ended badly runs again"
     return {"id": job_id, "state": state}, f"{job_id} is {state}{done}"
 
@@ -196,81 +199,102 @@ def retry(coordinator: Coordinator, job_id: str, to: End, why: str, by: str) -> 
 @acts("job_id", "ID")
 @click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
 @_to
-def move(coordinator: Coordinator, job_id: str, priority: int | None, to: End, why: str, by: str) -> Shown:
+def move(coordinator: Coordinator, job_id: str, priority: int | None, to: End, **acting: Unpack[Acting]) -> Shown:
     """Move a waiting job in all its lanes."""
-    state = coordinator.move(job_id, priority=priority, to=to, why=why, by=by)
+    state = coordinator.move(job_id, priority=priority, to=to, **acting)
     return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"
 
 
 @acts("key", "KEY")
 @click.argument("number", metavar="N", type=int)
-def limit(coordinator: Coordinator, key: str, number: int, why: str, by: str) -> Shown:
+def limit(coordinator: Coordinator, key: str, number: int, **acting: Unpack[Acting]) -> Shown:
     """Let N jobs of a lane run at once.
 
     1 is usual. With 0 no job starts, and the running ones go on.
     """
-    before = coordinator.set_limit(key, number, why=why, by=by)
+    before = coordinator.set_limit(key, number, **acting)
     return {"key": key, "limit": number, "before": before}, f"up to {number} at once in {key}, {before} before"
 
 
 @acts("key", "KEY")
 @click.option("--holder", default="", metavar="ID", help="Only if this job holds it, so that to ask twice is safe.")
-def release(coordinator: Coordinator, key: str, holder: str, why: str, by: str) -> Shown:
+def release(coordinator: Coordinator, key: str, holder: str, **acting: Unpack[Acting]) -> Shown:
     """Take a lane from its holder.
 
     Of several, from the one that was started first. That job ends as cancelled, without rollback, and the next one
     starts at once.
     """
-    held = coordinator.release(key, why=why, by=by, holder=holder)
+    held = coordinator.release(key, holder=holder, **acting)
     nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
     return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
 
 
 @acts("key", "KEY")
-def pause(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
+def pause(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Shown:
     """Let no more jobs start in a lane. Running ones go on."""
-    new = coordinator.pause(key, why=why, by=by)
+    new = coordinator.pause(key, **acting)
     return {"key": key, "paused": new}, f"{key} is paused" if new else f"{key} was paused already"
 
 
 @acts("key", "KEY")
-def resume(coordinator: Coordinator, key: str, why: str, by: str) -> Shown:
+def resume(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Shown:
     """Let a paused lane go on."""
-    was = coordinator.resume(key, why=why, by=by)
+    was = coordinator.resume(key, **acting)
     return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
 
 
 @acts("old", "OLD")
 @click.argument("new", metavar="NEW")
-def retarget(coordinator: Coordinator, old: str, new: str, why: str, by: str) -> Shown:
+def retarget(coordinator: Coordinator, old: str, new: str, **acting: Unpack[Acting]) -> Shown:
     """Give jobs another task.
 
     The jobs of the task OLD that are not at work run NEW, where its nodes are. Later steps of chains, rollbacks and
     links that name OLD name NEW.
     """
-    done = coordinator.retarget(old, new, why=why, by=by)
+    done = coordinator.retarget(old, new, **acting)
     left = f"; {done.at_work} at work stay as they are: ask again later" if done.at_work else ""
     text = f"{done.jobs} job{'' if done.jobs == 1 else 's'} with {old} name {new}{left}"
     return {"old": old, "new": new, **done._asdict()}, text
 
 
 @acts("node", "NODE")
-def drain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
+def drain(coordinator: Coordinator, node: str, **acting: Unpack[Acting]) -> Shown:
     """Give a node no new jobs until `undrain`.
 
     Its running jobs end there, or go to other nodes after `drain_timeout`.
     """
-    new = coordinator.drain(node, why=why, by=by)
+    new = coordinator.drain(node, **acting)
     alive = node in [living.name for living in coordinator.nodes()]
     unknown = "" if alive else "; no node of that name is alive, and it gets no jobs when it comes"
     return {"node": node, "drained": new}, f"{node} {'drains' if new else 'was drained already'}{unknown}"
 
 
 @acts("node", "NODE")
-def undrain(coordinator: Coordinator, node: str, why: str, by: str) -> Shown:
+def undrain(coordinator: Coordinator, node: str, **acting: Unpack[Acting]) -> Shown:
     """Give a drained node jobs again."""
-    was = coordinator.undrain(node, why=why, by=by)
+    was = coordinator.undrain(node, **acting)
     return {"node": node, "undrained": was}, f"{node} {'takes jobs again' if was else 'was not drained'}"
+
+
+@click.command()
+@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many, the newest.")
+@click.option("--after", default="", metavar="ID", help="Show the page after this action.")
+@click.option("--by", metavar="NAME", help="Only acts of this author.")
+@click.option("--thing", metavar="THING", help="Only acts on this, such as 'job 7f3', or on a kind: lane.")
+@json_option
+@with_coordinator
+def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thing: str | None, as_json_: bool) -> None:
+    """List what operators did: who, when, on what and why, the newest first."""
+    listed = coordinator.actions(most, after, by=by, thing=thing)
+    heads = ("when", "by", "act", "thing", "before", "after", "ticket", "why")
+    rows = ((one.at, one.by, one.act, shown_lane(one.thing), *_shown(one)) for one in listed)
+    click.echo(as_json(listed) if as_json_ else table(heads, rows))
+    if len(listed) == most:
+        click.echo(f"more: --after {listed[-1].id}", err=True)
+
+
+def _shown(action: Action) -> tuple[str, ...]:
+    return action.before, action.after, action.ticket, action.why
 
 
 @click.command("show")
@@ -287,7 +311,7 @@ def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
 
 
 NODE_COMMANDS = (show_node, drain, undrain)
-COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume, retarget)
+COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume, retarget, actions)
 
 
 def _until_over(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from typing import Unpack
 
 import click
 
 from coordinator.address import without_secrets
+from coordinator.author import Acting
 from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
 from coordinator.cli.format import as_json, pairs, table, text
@@ -179,13 +181,13 @@ def show_grabs(coordinator: Coordinator, key: str, most: int, history: bool, as_
 @acts("key", "KEY")
 @click.argument("instance")
 @click.option("--attempt", type=int, help="Only from the winner of this attempt, as the list shows it.")
-def release(coordinator: Coordinator, key: str, instance: str, attempt: int | None, why: str, by: str) -> Shown:
+def release(coordinator: Coordinator, key: str, instance: str, attempt: int | None, **acting: Unpack[Acting]) -> Shown:
     """Take an instance from its winner.
 
     Nothing that a process still says of it counts. One that waits takes over, or the next that asks. A job is
     cancelled. Work that has failed for good may be tried again.
     """
-    winner = coordinator.release_grab(key, instance, attempt, why=why, by=by)
+    winner = coordinator.release_grab(key, instance, attempt, **acting)
     done = f"{key} {instance} is taken from {winner}"
     return {"key": key, "instance": instance, "released": winner}, done if winner else f"nobody has {key} {instance}"
 

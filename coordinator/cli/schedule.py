@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from typing import Unpack
 
 import click
 
+from coordinator.author import Acting
 from coordinator.cli.actions import Shown, acts
 from coordinator.cli.format import as_json, pairs, table
 from coordinator.cli.session import json_option, with_coordinator
@@ -116,52 +118,52 @@ def _steered(entry: EntryStatus) -> str | None:
 
 
 @acts("name", "NAME")
-def pause(coordinator: Coordinator, name: str, why: str, by: str) -> Shown:
+def pause(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
     """Send no tick of an entry until `resume`.
 
     Once the command has ended, no beat sends one. The instants of the pause are not missed ones.
     """
-    new = coordinator.entries.pause(name, why=why, by=by)
+    new = coordinator.entries.pause(name, **acting)
     return {"entry": name, "paused": new}, f"{name} is paused" if new else f"{name} was paused already"
 
 
 @acts("name", "NAME")
-def resume(coordinator: Coordinator, name: str, why: str, by: str) -> Shown:
+def resume(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
     """Send the ticks of a paused entry again."""
-    was = coordinator.entries.resume(name, why=why, by=by)
+    was = coordinator.entries.resume(name, **acting)
     return {"entry": name, "resumed": was}, f"{name} goes on" if was else f"{name} was not paused"
 
 
 @acts("name", "NAME")
-def skip(coordinator: Coordinator, name: str, why: str, by: str) -> Shown:
+def skip(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
     """Do not send the next tick of an entry."""
-    at = coordinator.entries.skip_next(name, why=why, by=by)
+    at = coordinator.entries.skip_next(name, **acting)
     return {"entry": name, "omitted": at.isoformat()}, f"{name} will not be sent at {moment(at)}"
 
 
 @acts("name", "NAME")
 @click.option("--token", help="Asked for again with the same one, the entry runs once.")
-def run(coordinator: Coordinator, name: str, token: str | None, why: str, by: str) -> Shown:
+def run(coordinator: Coordinator, name: str, token: str | None, **acting: Unpack[Acting]) -> Shown:
     """Run an entry now, out of turn, even while it is paused."""
-    job_id = coordinator.entries.run_now(name, token=token, why=why, by=by)
+    job_id = coordinator.entries.run_now(name, token=token, **acting)
     return {"entry": name, "id": job_id}, f"{name} runs within seconds, once a beat is there, as {job_id}"
 
 
 @acts("name", "NAME")
 @click.argument("expression")
-def change(coordinator: Coordinator, name: str, expression: str, why: str, by: str) -> Shown:
+def change(coordinator: Coordinator, name: str, expression: str, **acting: Unpack[Acting]) -> Shown:
     """Give an entry another schedule until `restore`.
 
     EXPRESSION: a Quartz expression in the entry's time zone, such as "0 0 1 * * ?", or "every 30" for seconds.
     """
-    new = coordinator.entries.change(name, expression, why=why, by=by)
+    new = coordinator.entries.change(name, expression, **acting)
     return {"entry": name, "changed": new}, f"{name}: {coordinator.entries.entry(name, 1).when}"
 
 
 @acts("name", "NAME")
-def restore(coordinator: Coordinator, name: str, why: str, by: str) -> Shown:
+def restore(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
     """Give an entry its own schedule again."""
-    was = coordinator.entries.restore(name, why=why, by=by)
+    was = coordinator.entries.restore(name, **acting)
     when = coordinator.entries.entry(name, 1).when
     return {"entry": name, "restored": was}, when if was else f"{name} had its own schedule: {when}"
 

@@ -142,6 +142,7 @@ json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON,
 # Each act of a person has both, also those of an app's own commands.
 why_option = click.option("--why", help="The reason, for others to read.", required=True)
 by_option = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")
+ticket_option = click.option("--ticket", default="", help="Where people discuss it: a number, or an address.")
 
 
 def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> Callable[P, None]:

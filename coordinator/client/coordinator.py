@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from socket import gethostname
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from uuid import uuid4
 
+from coordinator.author import Acting, act_of, refuses_viewers
 from coordinator.client.on_commit import OnCommit
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
 from coordinator.extension import Extension
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from coordinator.jobs.retarget import Retargeted
     from coordinator.jobs.states import End, LaneState, Sorted, State
     from coordinator.jobs.submission import Submission
+    from coordinator.jobs.trail import Action
     from coordinator.keyed_task.calls import KeyedTasks
     from coordinator.lanes.client import Lanes
     from coordinator.lanes.view import Lane
@@ -227,7 +229,8 @@ class Coordinator(OnCommit):
 
         return Nodes(self._looked_at).living()
 
-    def retarget(self, old: str, new: str, *, why: str = "", by: str | None = None) -> Retargeted:
+    @refuses_viewers
+    def retarget(self, old: str, new: str, **acting: Unpack[Acting]) -> Retargeted:
         """Give the jobs of the task `old` that are not at work the task `new`, and its app and queue.
 
         That holds for their later steps, rollbacks and links, too. Gives how many `jobs` were changed, and how many
@@ -243,7 +246,8 @@ class Coordinator(OnCommit):
             former, _, *labels = kind.split("\n")
             return None if own and former not in ("", own) else "\n".join((app, queue, *labels))
 
-        return retarget(self.store, old, new, place, why, by or gethostname())
+        about = {"id": uuid4().hex, "kind": "task", "name": old, "before": old, "after": new}
+        return retarget(self.store, old, new, place, act_of(**acting, **about))
 
     def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AbstractContextManager[Lease]:
         """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.
@@ -273,17 +277,17 @@ class Coordinator(OnCommit):
         """Read the instances of a key, or of all keys, the latest first; `most` of each key."""
         return self._grabber.all(key, most)
 
+    @refuses_viewers
     def release_grab(
-        self, key: str, instance: str | int | datetime, attempt: int | None = None, *,
-        why: str = "", by: str | None = None,
-    ) -> str | None:  # fmt: skip
+        self, key: str, instance: str | int | datetime, attempt: int | None = None, **acting: Unpack[Acting]
+    ) -> str | None:
         """Take an instance from its winner, and give the winner's identifier; None where nobody works on it.
 
         A process is fenced out at once, and one that waits takes over, or the next that asks. A job is cancelled. Work
         that has failed for good may be tried again. `attempt`: only from the winner of that attempt, so that asking
         again after an answer that was lost takes it from nobody else. Raises InvalidJob.
         """
-        return self._grabber.release(key, instance, attempt, why, by or gethostname())
+        return self._grabber.release(key, instance, attempt, act_of(**acting))
 
     def run_once(
         self, key: Named, instance: Named, identifier: str = "", ttl: float = 30.0,
@@ -317,67 +321,100 @@ class Coordinator(OnCommit):
 
     # Acts of operators. `by` is the host's name where you give none.
 
-    def cancel(self, job_id: str | Submission, *, why: str = "", by: str | None = None) -> State:
+    @refuses_viewers
+    def cancel(self, job_id: str | Submission, **acting: Unpack[Acting]) -> State:
         """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
 
         A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
         call changes nothing. `by` is the host's name where you give none, here and below. Raises UnknownJob.
         """
-        return self._core.cancel(id_of(job_id), why=why, by=by or gethostname())
+        return self._core.cancel(id_of(job_id), **acting)
 
-    def retry(self, job_id: str | Submission, *, to: End = "back", why: str = "", by: str | None = None) -> State:
+    @refuses_viewers
+    def retry(self, job_id: str | Submission, *, to: End = "back", **acting: Unpack[Acting]) -> State:
         """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
 
         `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
         changes nothing while the job waits or runs. Raises InvalidJob, UnknownJob.
         """
-        return self._core.retry(id_of(job_id), to=to, why=why, by=by or gethostname())
+        return self._core.retry(id_of(job_id), to=to, **acting)
 
+    @refuses_viewers
     def move(
-        self, job_id: str | Submission, *, priority: int | None = None, to: End = "back", why: str = "",
-        by: str | None = None, token: str | None = None,
+        self, job_id: str | Submission, *, priority: int | None = None, to: End = "back", token: str | None = None,
+        **acting: Unpack[Acting],
     ) -> State:  # fmt: skip
         """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
 
         Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where
         the job was started or stands in no line, and UnknownJob.
         """
-        return self._core.move(id_of(job_id), priority=priority, to=to, why=why, by=by or gethostname(), token=token)
+        return self._core.move(id_of(job_id), priority=priority, to=to, **acting, token=token)
 
-    def set_limit(self, key: str, limit: int, *, why: str = "", by: str | None = None) -> int:
+    @refuses_viewers
+    def set_limit(self, key: str, limit: int, **acting: Unpack[Acting]) -> int:
         """Let so many jobs of this lane run at once (0 to 1000), strictly in line, and give the limit before.
 
         1 is usual; at 0 nothing starts. A greater limit starts waiters at once, a smaller one stops nobody.
         """
-        return self._core.set_limit(key, limit, why=why, by=by or gethostname())
+        return self._core.set_limit(key, limit, **acting)
 
-    def release(self, key: str, *, why: str = "", by: str | None = None, holder: str = "") -> str | None:
+    @refuses_viewers
+    def release(self, key: str, *, holder: str = "", **acting: Unpack[Acting]) -> str | None:
         """Take the lane from the job that holds it; give its id, or None where no job holds the lane.
 
         That job ends as cancelled, without rollback, and the next one starts. Of several it is the one that was started
         first. `holder`: take it from this job only, so that a repeated call takes it from no other one. Raises
         InvalidJob.
         """
-        return self._core.release(key, why=why, by=by or gethostname(), holder=holder)
+        return self._core.release(key, **acting, holder=holder)
 
-    def pause(self, key: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def pause(self, key: str, **acting: Unpack[Acting]) -> bool:
         """Start nothing more of this lane until `resume`; running jobs go on. False: it was paused already."""
-        return self._core.pause(key, why=why, by=by or gethostname())
+        return self._core.pause(key, **acting)
 
-    def resume(self, key: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def resume(self, key: str, **acting: Unpack[Acting]) -> bool:
         """Let a paused lane go on. False: it was not paused."""
-        return self._core.resume(key, why=why, by=by or gethostname())
+        return self._core.resume(key, **acting)
 
-    def drain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def drain(self, node: str, **acting: Unpack[Acting]) -> bool:
         """Give this node, and any later one of its name, nothing new until `undrain`. False: it drained already.
 
         Its jobs end there, or are handed over after `drain_timeout` seconds; no loss is counted. Raises InvalidJob.
         """
-        return self._core.drain(node, True, why=why, by=by or gethostname())
+        return self._core.drain(node, True, **acting)
 
-    def undrain(self, node: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def undrain(self, node: str, **acting: Unpack[Acting]) -> bool:
         """Give this node work again, and ring it where some waits. False: it did not drain."""
-        return self._core.drain(node, False, why=why, by=by or gethostname())
+        return self._core.drain(node, False, **acting)
+
+    def actions(
+        self, most: int = 100, after: str = "", *, by: str | None = None, thing: str | None = None
+    ) -> list[Action]:
+        """Read what operators did, the newest first: who, when, what, why, and the state before and after.
+
+        `after`: the id of the last action of the page before. `by`: of this author only. `thing`: such as `job 7f3`, or
+        a kind alone: `lane`. Redis keeps the newest 10,000. Raises InvalidJob.
+        """
+        from coordinator.jobs.trail import actions
+
+        return actions(self._looked_at, most, after, by, thing)
+
+    @refuses_viewers
+    def acted(
+        self, act: str, kind: str, name: str, *, id: str, before: str = "", after: str = "", **acting: Unpack[Acting]
+    ) -> bool:
+        """Write an act of the app's own into the audit trail, such as ("approve", "member", its name).
+
+        `id` names this one act: a repeated call within an hour writes nothing, and gives False. Raises InvalidJob.
+        """
+        from coordinator.jobs.trail import note
+
+        return note(self._looked_at, act, kind, name, id, act_of(**acting), before, after)
 
     # What an app adds, and the end.
 

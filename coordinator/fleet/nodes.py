@@ -109,9 +109,9 @@ class Nodes:
         overdue = [bell.decode() for bell in bells]
         return Beat(overdue, None if drains < 0 else drains / 1000, bool(due), bool(busy), swept, now)
 
-    def drain(self, name: str, on: bool, why: str, by: str) -> bool:
+    def drain(self, name: str, on: bool, act: str) -> bool:
         """Drain a node, or let it go on. True if that changed anything."""
-        return bool(self.store.step("node_drain", name, int(on), why, by))
+        return bool(self.store.step("node_drain", name, int(on), act))
 
     def leave(self, name: str, incarnation: str) -> bool:
         """Remove a node that ends. False: it was not registered, or a newer worker has its name."""

@@ -66,10 +66,10 @@ class Grabber:
         grab._take()
         return grab
 
-    def release(self, key: str, instance: object, attempt: int | None, why: str, by: str) -> str | None:
+    def release(self, key: str, instance: object, attempt: int | None, act: str) -> str | None:
         """See `Coordinator.release_grab`."""
         lane = lane_of(checked("key", key), checked("instance", instance))
-        about = self.store.step("grab_release", lane, "" if attempt is None else attempt, why, by)
+        about = self.store.step("grab_release", lane, "" if attempt is None else attempt, act)
         return Winner(**json.loads(about)).identifier if about else None
 
     def all(self, key: str | None, most: int) -> list[GrabRecord]:

@@ -31,7 +31,7 @@ class Retargeted(NamedTuple):
     at_work: int
 
 
-def retarget(store: Store, old: str, new: str, class_of: ClassOf, why: str, by: str) -> Retargeted:
+def retarget(store: Store, old: str, new: str, class_of: ClassOf, act: str) -> Retargeted:
     """Replace the task of all jobs that name `old`.
 
     `class_of`: the class of the new task for a job of this class; None where the job is another app's.
@@ -39,12 +39,12 @@ def retarget(store: Store, old: str, new: str, class_of: ClassOf, why: str, by: 
     ids = (job_id for job_id, fields in record.scan(store, "state") if fields["state"] not in record.TERMINAL)
     jobs = at_work = 0
     while page := list(islice(ids, _BATCH)):
-        changed, left = _change(store, page, _Change(old, new, class_of), (why, by))
+        changed, left = _change(store, page, _Change(old, new, class_of), act)
         jobs, at_work = jobs + changed, at_work + left
     return Retargeted(jobs, at_work)
 
 
-def _change(store: Store, ids: Sequence[str], change: _Change, act: tuple[str, str]) -> tuple[int, int]:
+def _change(store: Store, ids: Sequence[str], change: _Change, act: str) -> tuple[int, int]:
     """Count the jobs that were changed, and those that were not, since they are at work.
 
     A job whose record changed meanwhile is read again.
@@ -57,7 +57,7 @@ def _change(store: Store, ids: Sequence[str], change: _Change, act: tuple[str, s
                 if seen[0] in _AT_WORK:
                     at_work += 1
                 else:
-                    calls.append((job_id, "\0".join(seen), *act, *(part for pair in fields.items() for part in pair)))
+                    calls.append((job_id, "\0".join(seen), act, *(part for pair in fields.items() for part in pair)))
         replies = [store.checked(reply) for reply in store.step_many("job_retarget", calls)] if calls else []
         done += sum(replies)
         ids = [call[0] for call, reply in zip(calls, replies, strict=True) if not reply]

@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
+from inspect import unwrap
 from types import FunctionType
 from typing import TypeVar
 
+from coordinator.author import Author
 from coordinator.errors import InvalidJob
 from coordinator.jobs.options import Backoff
 from coordinator.jobs.spec import Policy
@@ -241,7 +243,7 @@ def any_text(name: str, value: object) -> None:
 
 
 def _any_text_or_none(name: str, value: object) -> None:
-    if value is not None:
+    if value is not None and not isinstance(value, Author):
         any_text(name, value)
 
 
@@ -276,9 +278,9 @@ def _many(name: str, value: object) -> None:
 
 
 _OF_CALLS: Mapping[str, Callable[[str, object], object]] = {
-    **dict.fromkeys(("prefix", "after", "why", "holder", "queue"), any_text),
-    **dict.fromkeys(("by", "token", "using"), _any_text_or_none),
-    **dict.fromkeys(("old", "new"), text),
+    **dict.fromkeys(("prefix", "before", "after", "why", "ticket", "holder", "queue"), any_text),
+    **dict.fromkeys(("by", "thing", "token", "using"), _any_text_or_none),
+    **dict.fromkeys(("old", "new", "act", "kind", "id"), text),
     "name": _one_name,
     **dict.fromkeys(("make", "fn", "handler"), _function),
     "most": _number,
@@ -293,7 +295,7 @@ def checks_arguments(kind: type[T]) -> type[T]:
     """A class decorator: its public calls raise InvalidJob for a wrong argument, whose name says what it has to be."""
     for name, call in list(vars(kind).items()):
         if isinstance(call, FunctionType) and not name.startswith("_"):
-            code = call.__code__
+            code = unwrap(call).__code__
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             if not _OF_CALLS.keys().isdisjoint(names):
                 setattr(kind, name, _checking(call, names[: code.co_argcount]))

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from kombu.utils.json import loads
 
+from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.grabs.records import end_of_process
@@ -157,27 +158,27 @@ class Lanes:
                 with suppress(StoreUnavailable, StoreRefused):
                     self.store.step("job_await", "", *others)
 
-    def cancel(self, job_id: str, *, why: str = "", by: str = "") -> State:
+    def cancel(self, job_id: str, **acting: Unpack[Acting]) -> State:
         """End a job; return its state. A job at work (`running`) ends once its process was stopped.
 
         A job that was started is rolled back, where it has a rollback.
         """
-        return self._acted("job_cancel", job_id, why, by)
+        return self._acted("job_cancel", job_id, act_of(**acting))
 
-    def revoke(self, job_id: str, *, why: str = "", by: str = "") -> str:
+    def revoke(self, job_id: str, **acting: Unpack[Acting]) -> str:
         """End a job that has not begun, or waits for its retry; return its state. Any other job goes on."""
-        return self._acted("job_cancel", job_id, why, by, "1")
+        return self._acted("job_cancel", job_id, act_of(**acting), "1")
 
-    def retry(self, job_id: str, *, to: End = "back", why: str = "", by: str = "") -> State:
+    def retry(self, job_id: str, *, to: End = "back", **acting: Unpack[Acting]) -> State:
         """Run a job again; return its state. A held job goes on, a retrying job runs at once.
 
         A job that ended badly joins its lines anew, at the back or front of the jobs of its priority.
         """
-        return self._acted("job_retry", job_id, why, by, validation.one_of("to", to, ENDS))
+        return self._acted("job_retry", job_id, act_of(**acting), validation.one_of("to", to, ENDS))
 
     def move(
-        self, job_id: str, *, priority: int | None = None, to: End = "back", why: str = "", by: str = "",
-        token: str | None = None,
+        self, job_id: str, *, priority: int | None = None, to: End = "back", token: str | None = None,
+        **acting: Unpack[Acting],
     ) -> State:  # fmt: skip
         """Move a job that was not started to the back or front of the jobs of its priority, in all its lines.
 
@@ -186,7 +187,7 @@ class Lanes:
         token, the repeated call moves it again.
         """
         number = "" if priority is None else validation.priority(priority)
-        args = (job_id, number, validation.one_of("to", to, ENDS), why, by, token or "")
+        args = (job_id, number, validation.one_of("to", to, ENDS), act_of(**acting), token or "")
         state, moved = self.store.step("job_move", *args, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)
@@ -194,38 +195,38 @@ class Lanes:
             raise InvalidJob(f"job {job_id} is {state.decode()}: only one that waits can be moved")
         return cast(State, state.decode())
 
-    def set_limit(self, key: str, limit: int, *, why: str = "", by: str = "") -> int:
+    def set_limit(self, key: str, limit: int, **acting: Unpack[Acting]) -> int:
         """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
 
         Raising the limit starts waiting jobs at once, lowering it stops none. Returns the limit before.
         """
-        return int(self.store.step("lane_limit", validation.check_key(key), check_limit(limit), why, by))
+        return int(self.store.step("lane_limit", validation.check_key(key), check_limit(limit), act_of(**acting)))
 
-    def _acted(self, step: str, job_id: str, why: str, by: str, *more: str) -> State:
-        state = self.store.step(step, job_id, why, by, *more, job_id=job_id)
+    def _acted(self, step: str, job_id: str, *args: str) -> State:
+        state = self.store.step(step, job_id, *args, job_id=job_id)
         if not state:
             raise UnknownJob(job_id)
         return cast(State, state.decode())
 
-    def release(self, key: str, *, why: str, by: str = "", holder: str = "") -> str | None:
+    def release(self, key: str, *, holder: str = "", **acting: Unpack[Acting]) -> str | None:
         """Take the lane from the job that was started first: it ends as cancelled, without rollback. The next starts.
 
         `holder`: take the lane from this job only, so that a repeated call takes it from no other. Returns the holder's
         id, or None where no job held the lane. A job that was not started holds nothing: cancel it.
         """
-        return self.store.step("lane_release", validation.check_key(key), why, by, holder).decode() or None
+        return self.store.step("lane_release", validation.check_key(key), act_of(**acting), holder).decode() or None
 
-    def pause(self, key: str, *, why: str = "", by: str = "") -> bool:
+    def pause(self, key: str, **acting: Unpack[Acting]) -> bool:
         """Start no more jobs of this lane. False: it was paused already."""
-        return bool(self.store.step("lane_pause", validation.check_key(key), why, by))
+        return bool(self.store.step("lane_pause", validation.check_key(key), act_of(**acting)))
 
-    def resume(self, key: str, *, why: str = "", by: str = "") -> bool:
+    def resume(self, key: str, **acting: Unpack[Acting]) -> bool:
         """Start jobs of this lane again. False: it was not paused. The record of the job in front keeps who did it."""
-        return bool(self.store.step("lane_resume", validation.check_key(key), why, by))
+        return bool(self.store.step("lane_resume", validation.check_key(key), act_of(**acting)))
 
-    def drain(self, node: str, on: bool, *, why: str = "", by: str = "") -> bool:
+    def drain(self, node: str, on: bool, **acting: Unpack[Acting]) -> bool:
         """Give a node of that name no new jobs; with `on=False`, give it jobs again. False: it was so already."""
-        return Nodes(self.store).drain(validation.check_node(node), on, why, by)
+        return Nodes(self.store).drain(validation.check_node(node), on, act_of(**acting))
 
     def counts(self) -> dict[str, int]:
         """The number of jobs in each state, ended in each outcome, `created`; and of `retries`, `losses`, `faults`."""

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from socket import gethostname
-from typing import cast
+from typing import Unpack, cast
 
 from kombu.utils.json import loads
 
+from coordinator.author import Acting, act_of, refuses_viewers
 from coordinator.errors import InvalidJob, UnknownEntry
 from coordinator.jobs.request import Requests
 from coordinator.jobs.validation import checks_arguments, printable, shown
@@ -75,7 +75,8 @@ class Entries:
     def _store(self) -> Store:
         return self._store_of()
 
-    def put(self, entry: Entry) -> bool:
+    @refuses_viewers
+    def put(self, entry: Entry, **acting: Unpack[Acting]) -> bool:
         """Store an entry, or another one under its name, for all beats. False: it is stored already.
 
         A new or changed entry counts from now. Raises InvalidJob where the entry is wrong, or where another source has
@@ -92,47 +93,52 @@ class Entries:
         following = plan.schedule.next(self._now())
         if following is None and not self._store.read("EXISTS", self._store.key("tick", entry.name)):
             raise InvalidJob(f"entry {entry.name!r}: no instant of {plan.schedule} is still to come")
-        args = entry.name, text, plan.hash, 0 if following is None else to_ms(following), plan.about
+        args = entry.name, text, plan.hash, 0 if following is None else to_ms(following), plan.about, act_of(**acting)
         return self._own(entry.name, *self._store.step("entry_put", *args))
 
-    def remove(self, name: str) -> bool:
+    @refuses_viewers
+    def remove(self, name: str, **acting: Unpack[Acting]) -> bool:
         """Take a stored entry away: once this returned, no beat sends it. False: there is none.
 
         Raises InvalidJob for an entry of another source.
         """
-        return self._own(name, *self._store.step("entry_remove", name))
+        return self._own(name, *self._store.step("entry_remove", name, act_of(**acting)))
 
-    def pause(self, name: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def pause(self, name: str, **acting: Unpack[Acting]) -> bool:
         """Send no tick of the entry until `resume`. False: it is paused already. Raises UnknownEntry.
 
         Once this returned, no beat sends one: for at most 5 seconds it waits for a beat that publishes an ordinary task
         at this moment.
         """
-        act = name, why, by or gethostname()
-        new, left = self._store.step("entry_pause", *act)
+        act = act_of(**acting)
+        new, left = self._store.step("entry_pause", name, act)
         while left > 0:
             self._store.pause(min(_POLL, left / 1000))
-            left = self._store.step("entry_pause", *act)[1]
+            left = self._store.step("entry_pause", name, act)[1]
         return self._known(name, new)
 
-    def resume(self, name: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def resume(self, name: str, **acting: Unpack[Acting]) -> bool:
         """Send ticks again; instants of the pause were not missed. False: it was not paused. Raises UnknownEntry."""
         following = next(iter(self.entry(name, 1).upcoming), None)
         at = 0 if following is None else to_ms(following)
-        return self._known(name, self._store.step("entry_resume", name, at, why, by or gethostname()))
+        return self._known(name, self._store.step("entry_resume", name, at, act_of(**acting)))
 
-    def skip_next(self, name: str, *, why: str = "", by: str | None = None) -> datetime:
+    @refuses_viewers
+    def skip_next(self, name: str, **acting: Unpack[Acting]) -> datetime:
         """Leave out the next instant, and return it. Raises UnknownEntry, and InvalidJob where there is none."""
         while True:
             upcoming = self.entry(name, 1).upcoming
             if not upcoming:
                 raise InvalidJob(f"entry {name!r} has no next instant")
-            verdict = self._store.step("entry_omit", name, to_ms(upcoming[0]), why, by or gethostname())
+            verdict = self._store.step("entry_omit", name, to_ms(upcoming[0]), act_of(**acting))
             if verdict != -2:  # else a beat was faster
                 self._known(name, verdict)
                 return upcoming[0]
 
-    def run_now(self, name: str, *, token: str | None = None, why: str = "", by: str | None = None) -> str:
+    @refuses_viewers
+    def run_now(self, name: str, *, token: str | None = None, **acting: Unpack[Acting]) -> str:
         """Have a beat run the entry once, out of turn, within a second or two; return the id of its job or task.
 
         A paused entry runs, too. With one `token` it runs once, however often you ask. Raises UnknownEntry.
@@ -140,10 +146,11 @@ class Entries:
         token = uuid.uuid4().hex if token is None else token
         if not isinstance(token, str) or not printable(token) or " " in token or len(token.encode()) > 64:
             raise InvalidJob(f"token {token!r}: give 1 to 64 bytes of text without blanks and control characters")
-        self._known(name, self._store.step("entry_run", name, token, why, by or gethostname()))
+        self._known(name, self._store.step("entry_run", name, token, act_of(**acting)))
         return str(run_id(name, token))
 
-    def change(self, name: str, schedule: Given, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def change(self, name: str, schedule: Given, **acting: Unpack[Acting]) -> bool:
         """Give the entry another schedule until `restore`; it counts from now, in the entry's zone. False: it has it.
 
         Raises UnknownEntry, and InvalidJob for what is no schedule, or has another zone.
@@ -161,16 +168,17 @@ class Entries:
                 raise ValueError(f"no instant of {planned} is still to come")
         except (TypeError, ValueError) as error:
             raise InvalidJob(f"entry {name!r}: {error}") from error
-        return self._rescheduled(name, text, planned, why, by)
+        return self._rescheduled(name, text, planned, act_of(**acting))
 
-    def restore(self, name: str, *, why: str = "", by: str | None = None) -> bool:
+    @refuses_viewers
+    def restore(self, name: str, **acting: Unpack[Acting]) -> bool:
         """Give the entry its own schedule again; it counts from now. False: it has it. Raises UnknownEntry."""
-        return self._rescheduled(name, "", schedule_from(self._about(name)), why, by)
+        return self._rescheduled(name, "", schedule_from(self._about(name)), act_of(**acting))
 
-    def _rescheduled(self, name: str, text: str, schedule: Schedule | None, why: str, by: str | None) -> bool:
+    def _rescheduled(self, name: str, text: str, schedule: Schedule | None, act: str) -> bool:
         following = schedule.next(self._now()) if schedule else None
         at = 0 if following is None else to_ms(following)
-        return self._known(name, self._store.step("entry_change", name, text, at, why, by or gethostname()))
+        return self._known(name, self._store.step("entry_change", name, text, at, act))
 
     def entry(self, name: str, upcoming: int = 10) -> EntryStatus:
         """Read one entry, with so many of its next instants. Raises UnknownEntry."""

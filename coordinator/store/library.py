@@ -17,13 +17,13 @@ from coordinator.errors import SettingsError
 
 # Bottom up: each file uses only tables of earlier files. A file of rules returns one table, which has the file's name.
 RULES = (
-    "redis", "base", "record", "history", "sorters", "states", "ticks", "grabs", "retention", "line", "locks",
+    "redis", "base", "record", "history", "audit", "sorters", "states", "ticks", "grabs", "retention", "line", "locks",
     "classes", "ready", "pace", "doorbells", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes",
     "held", "submit", "step",
 )  # fmt: skip
 STEPS = (
     "clock", "job", "runner", "parked", "lock", "grab", "lane", "node", "sweep", "sorter", "schedule", "entry",
-    "retarget",
+    "retarget", "trail",
 )  # fmt: skip
 
 # Each use of a global goes through two tables, which cost a fifth of a step. Globals do not exist yet while the library

@@ -34,6 +34,7 @@ from celery.backends.cache import CacheBackend
 from celery.result import AsyncResult, EagerResult
 from celery.states import READY_STATES
 
+from coordinator.author import Author, act_of
 from coordinator.client.coordinator import Coordinator
 from coordinator.errors import SettingsError, WaitTimeout
 from coordinator.fleet.board import Board
@@ -181,7 +182,7 @@ class Jobs:
         work = self._quiet.key("work", NODE)
         if held := self._quiet.read("HGET", work, runner):
             token, _, job_id = held.decode().split(" ", 2)
-            self._quiet.step("job_cancel", job_id, "the test ended", NODE)
+            self._quiet.step("job_cancel", job_id, act_of("the test ended", Author(NODE, "system")))
             self._quiet.step("job_lose", job_id, token, "lost", '"the test ended"', 0)
             self._quiet.step("work_drop", NODE, runner, token)
 

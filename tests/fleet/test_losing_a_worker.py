@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from coordinator.author import act_of
 from tests.fleet.mishaps import start, tasks_of
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.installation import Stamp
@@ -225,7 +226,7 @@ def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) ->
         process.suspend()
     stopped = server_us(fleet)
     acts, step = cycle(["1", "0"]), fleet.coordinator.store.step  # somebody takes steps: the leases' time goes on
-    wait_until(lambda: step("node_drain", "other", next(acts), "", "") and server_us(fleet) - stopped > 4e6, 10)
+    wait_until(lambda: step("node_drain", "other", next(acts), act_of()) and server_us(fleet) - stopped > 4e6, 10)
     clock.resume()
     before = server_us(fleet)
     wait_until(lambda: server_us(fleet) - before > 1e6, 5)

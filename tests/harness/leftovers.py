@@ -20,6 +20,7 @@ _LASTING = (
     "declared",
     "seen:",
     "homes:",
+    "actions",
 )
 _OPEN = (
     "line",

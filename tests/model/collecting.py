@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.model import asks
+from tests.model.harness import ACT
 from tests.model.machine import KEYS, PICK, Machine
 from tests.model.record import Job
 from tests.model.steps import act
@@ -98,7 +99,7 @@ class Collecting(Machine):
         held = [job for job in held if job.sealed] or held
         name = self.some(held, pick).id if held else "nobody"
         expected = self.model.cancel(name)
-        assert self.on.call("job_cancel", name, "why", "who") == expected
+        assert self.on.call("job_cancel", name, ACT) == expected
 
     @act(3, awaited, part="sorters", ms=[1, 1_000, 10_000])
     def nothing_comes(self, ms: int) -> None:

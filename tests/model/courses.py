@@ -1,7 +1,7 @@
 """Steps in a row that chance seldom brings together, each followed by the look at all that holds."""
 
 from tests.model.collecting import Collecting
-from tests.model.harness import Taking
+from tests.model.harness import ACT, Taking
 from tests.model.machine import BOTH, ENDS_OF_LINE, KEY, PICK, Machine, at_work
 from tests.model.record import Job
 from tests.model.steps import act
@@ -35,7 +35,7 @@ class Courses(Collecting):
 
     def _cancel(self, name: str) -> None:
         expected = self.model.cancel(name)
-        assert self.on.call("job_cancel", name, "why", "who") == expected
+        assert self.on.call("job_cancel", name, ACT) == expected
         self.on.check()
 
     def _lose_and_take(self, one: Taking) -> Taking:

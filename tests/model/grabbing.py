@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tests.model import asks
-from tests.model.harness import TTL, Harness
+from tests.model.harness import ACT, TTL, Harness
 from tests.model.mutants.mutant import Mutant
 from tests.model.steps import Stepping, act
 
@@ -208,7 +208,7 @@ class Grabbing(Stepping):
                 del self.model.jobs[one.job]
             one.state, one.value, one.ended, one.failures = "abandoned", ANY, str(self.model.wall), 0
         again, self.again = self.again, self.again and bool(named) and not of_job
-        answer = self.on.call("grab_release", lane_of(*names), attempt, "why", "who", then="")
+        answer = self.on.call("grab_release", lane_of(*names), attempt, ACT, then="")
         assert (answer and loads(answer)) == (expected and loads(expected))
         self.again = again
 
@@ -238,7 +238,7 @@ class Grabbing(Stepping):
     @act(1, pick=PICK)
     def cancel(self, pick: int) -> None:
         name = self.part(pick).job
-        assert self.on.call("job_cancel", name, "why", "who") == self.model.cancel(name)
+        assert self.on.call("job_cancel", name, ACT) == self.model.cancel(name)
 
     @act(3, part="time", ms=[1, 1_000, 31_000, 61_000, 61_000, 130_000, 1_100_000, 1_700_000])
     def time(self, ms: int) -> None:

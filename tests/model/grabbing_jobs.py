@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.model import asks
 from tests.model.grabbing import ANY, INSTANCES, PICK, Grabbing, Instance, lane_of, told_alike
-from tests.model.harness import Taking
+from tests.model.harness import ACT, Taking
 from tests.model.record import Job
 from tests.model.steps import act
 
@@ -107,17 +107,17 @@ class GrabbingJobs(Grabbing):
             names = self.of_jobs[name]
             one, state = self.read(*names)
             if state in ("running", "complete"):
-                assert self.on.call("job_retry", name, "why", "who", "back") == job.state
+                assert self.on.call("job_retry", name, ACT, "back") == job.state
                 return
             self.instances[names] = self._new(name, one, state)
             self.on.history.again(name, 0, "back")
         expected = self.model.retry(name, "back")
-        assert self.on.call("job_retry", name, "why", "who", "back") == expected
+        assert self.on.call("job_retry", name, ACT, "back") == expected
 
     @act(2, pick=PICK)
     def cancel_job(self, pick: int) -> None:
         name = self._some_job(pick)
-        assert self.on.call("job_cancel", name, "why", "who") == self.model.cancel(name)
+        assert self.on.call("job_cancel", name, ACT) == self.model.cancel(name)
 
     @act(2)
     def sweep(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from kombu.utils.json import dumps
 
+from coordinator.author import act_of
 from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
 from tests.model import batches
@@ -19,6 +20,7 @@ from tests.model.operators import Model
 from tests.model.raw import Dump
 from tests.model.record import Job
 
+ACT = act_of("why", "who")
 TTL, NODE_TTL = 60_000, 120_000
 TASKS = {"one": ("shop.work", "shop.other"), "two": ("shop.work",)}
 QUEUES = {"one": ("celery", "other"), "two": ("celery",)}

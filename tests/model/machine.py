@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.model import asks
-from tests.model.harness import TTL, Harness, Taking
+from tests.model.harness import ACT, TTL, Harness, Taking
 from tests.model.mutants.mutant import Mutant
 from tests.model.steps import Stepping, act
 
@@ -209,7 +209,7 @@ class Machine(Stepping):
     def cancel(self, pick: int, started: bool) -> None:
         name = self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ()))
         expected = self.model.cancel(name)
-        assert self.on.call("job_cancel", name, "why", "who") == expected
+        assert self.on.call("job_cancel", name, ACT) == expected
 
     @act(5, idle, 1, part="operators", pick=PICK, ended=BOTH, to=ENDS_OF_LINE)
     def retry(self, pick: int, ended: bool, to: str) -> None:
@@ -221,7 +221,7 @@ class Machine(Stepping):
         if job and job.over and job.state != "succeeded" and job.place:
             self.on.history.again(job.id, job.priority, to)
         expected = self.model.retry(name, to)
-        assert self.on.call("job_retry", name, "why", "who", to) == expected
+        assert self.on.call("job_retry", name, ACT, to) == expected
 
     @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE, late=range(4))
     def move(self, pick: int, priority: int | None, to: str, late: int) -> None:
@@ -233,13 +233,13 @@ class Machine(Stepping):
         expected = self.model.move(name, priority, to, asked)
         if before and fresh and expected[1]:
             self.on.history.came(before.id, before.priority, to)
-        answer = self.on.call("job_move", name, "" if priority is None else priority, to, "why", "who", asked)
+        answer = self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked)
         assert answer == list(expected)
 
     @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
     def set_limit(self, key: str, limit: int) -> None:
         expected = self.model.set_limit(key, limit)
-        assert self.on.call("lane_limit", key, limit, "why", "who", then=limit) == expected
+        assert self.on.call("lane_limit", key, limit, ACT, then=limit) == expected
 
     @act(part="operators", key=KEY, named=BOTH, pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
@@ -248,12 +248,12 @@ class Machine(Stepping):
 
     def _release(self, key: str, holder: str) -> None:
         expected = self.model.release(key, holder)
-        assert self.on.call("lane_release", key, "why", "who", holder, then="" if holder else ...) == expected
+        assert self.on.call("lane_release", key, ACT, holder, then="" if holder else ...) == expected
 
     @act(part="operators", key=KEY)
     def pause(self, key: str) -> None:
-        assert self.on.call("lane_pause", key, "why", "who", then=0) == self.model.pause(key)
+        assert self.on.call("lane_pause", key, ACT, then=0) == self.model.pause(key)
 
     @act(part="operators", key=KEY)
     def resume(self, key: str) -> None:
-        assert self.on.call("lane_resume", key, "why", "who", then=0) == self.model.resume(key)
+        assert self.on.call("lane_resume", key, ACT, then=0) == self.model.resume(key)

@@ -10,6 +10,9 @@ for _, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
   elseif kind == 'hash' then held = redis.call('HGETALL', key)
   elseif kind == 'set' then held = redis.call('SMEMBERS', key)
   elseif kind == 'list' then held = redis.call('LRANGE', key, 0, -1)
+  elseif kind == 'stream' then
+    held = {}
+    for _, entry in ipairs(redis.call('XRANGE', key, '-', '+')) do held[#held + 1] = cjson.encode(entry) end
   else held = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
   found[#found + 1] = {string.sub(key, #KEYS[1] + 1), kind, redis.call('PTTL', key), held}
 end

@@ -41,6 +41,7 @@ APART = {
     "entry_omit": SCHEDULES,
     "entry_change": SCHEDULES,
     "entry_run": SCHEDULES,
+    "audit_note": "it writes a line of the trail: tests/coordinator/jobs/test_trail.py",
     "document_ask": DOCUMENTS,
     "document_report": DOCUMENTS,
     "document_leave": DOCUMENTS,
@@ -104,7 +105,7 @@ def test_every_step_is_driven_by_the_machine_or_named_with_a_reason() -> None:
 @pytest.mark.parametrize("file", sorted({step.file for step in ALL if step.name in set(APART) - AMONG_DRIVEN}))
 def test_a_step_that_is_not_driven_touches_no_lane_and_no_job(file: str) -> None:
     assert {step.name for step in ALL if step.file == file} <= set(APART)
-    assert tables_in(text_of(file)) <= {"redis", "step", "base", "versions", "locks", "ticks", "submit"}
+    assert tables_in(text_of(file)) <= {"redis", "step", "base", "versions", "locks", "ticks", "submit", "audit"}
     text = text_of(file) + text_of("versions")
     assert set(re.findall(r"submit\.(\w+)", text)) <= {"asked"}, "the machine drives that as job_submit"
     assert set(re.findall(r"locks\.(\w+)", text)) <= {"next_fence"}

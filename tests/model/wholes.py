@@ -2,7 +2,7 @@
 
 from tests.model import asks
 from tests.model.courses import Courses
-from tests.model.harness import TTL, Taking
+from tests.model.harness import ACT, TTL, Taking
 from tests.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
 from tests.model.steps import act
 
@@ -163,4 +163,4 @@ class Whole(Courses):
 
     @act(part="nodes", node=NODE, on=[False, False, True])
     def drain(self, node: str, on: bool) -> None:
-        assert self.on.call("node_drain", node, int(on), "why", "who", then=0) == self.model.drain(node, on)
+        assert self.on.call("node_drain", node, int(on), ACT, then=0) == self.model.drain(node, on)

@@ -14,6 +14,7 @@ from typing import Required, TypedDict
 from celery import Celery, states
 from kombu.utils.json import loads
 
+from coordinator.author import Author
 from coordinator.errors import CoordinatorError, UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
@@ -177,7 +178,9 @@ class Parked:
         tasks = []
         for part in ids:
             try:
-                self.lanes.cancel(part, why=f"sub-result of job {job_id}, which is over", by="coordinator")
+                self.lanes.cancel(
+                    part, why=f"sub-result of job {job_id}, which is over", by=Author("coordinator", "system")
+                )
             except UnknownJob:
                 tasks.append(part)
         if tasks:

@@ -23,6 +23,7 @@ from coordinator import (
     aio,
 )
 from coordinator.aio.requests import MOST
+from coordinator.author import act_of
 from coordinator.errors import CoordinatorError
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.schedules import Every
@@ -154,7 +155,7 @@ def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(p
             await until(lambda: len(channels(press_alone)) == MANY)
             total, listening = await asyncio.to_thread(connections, press_alone)
             assert (total <= before + MOST, listening) == (True, 1)
-            ends = [(one.id, "all at once", "me") for one in sent]
+            ends = [(one.id, act_of("all at once", "me")) for one in sent]
             await asyncio.to_thread(press_alone.coordinator.store.step_many, "job_cancel", ends)
             found = [await one for one in waits]
         assert {job.state for job in found} == {"cancelled"}
@@ -348,6 +349,8 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "undrain": lambda jobs: jobs.undrain("one"),
     "retarget": lambda jobs: jobs.retarget("press.old", "press.print"),
     "release_grab": lambda jobs: jobs.release_grab("a key", "an instance"),
+    "actions": lambda jobs: jobs.actions(),
+    "acted": lambda jobs: jobs.acted("count", "shelf", "1", id="1"),
     "sorter add": lambda jobs: jobs.sorter("s").add("1", "k", WORK),
     "sorter orders": lambda jobs: jobs.sorter("s").orders(),
     "entries put": lambda jobs: jobs.entries.put(Entry("e", Every(3600), "press.print")),

@@ -219,3 +219,22 @@ def test_a_job_that_was_tried_again_and_a_chain_without_failure_read_as_they_wen
                    one.runner, "", 60000)  # fmt: skip
     node.finish(node.must_take())
     assert "attempt    1" in told(call("job", "chain"))
+
+
+def test_the_trail_tells_who_did_what_on_whose_word_page_by_page(call: Call, node: Puppet) -> None:
+    node.submit("order/1", job_id="j")
+    node.submit("order/1", job_id="next")
+    call("cancel", "j", "--why", "not wanted", "--by", "ann", "--ticket", "OPS-7")
+    call("pause", "order/1", "--why", "disk full", "--by", "bob")
+    newest, first = loaded(call("actions", "--json"))
+    assert (first["act"], first["kind"], first["name"], first["ticket"]) == ("cancel", "job", "j", "OPS-7")
+    assert (first["before"], first["after"]) == ("ready", "cancelled")
+    page = call("actions", "--most", "1")
+    assert "disk full" in page.stdout
+    assert page.stderr == f"more: --after {newest['id']}\n"
+    assert "OPS-7" in told(call("actions", "--after", newest["id"]))
+    assert "OPS-7" not in told(call("actions", "--by", "bob"))
+    assert "disk full" not in told(call("actions", "--thing", "job j"))
+    assert call("actions", "--after", "yesterday").exit_code == 1
+    node.lanes.resume("order/1")
+    assert node.order() == ["next"]

@@ -7,6 +7,7 @@ import pytest
 from celery import chain, group, signature
 
 from coordinator import Coordinator, InvalidJob
+from coordinator.author import act_of
 from coordinator.diagnosis.doctor import examine
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.record import fields, fields_of_many
@@ -105,7 +106,7 @@ def test_a_job_that_begins_while_it_is_retargeted_is_left_to_its_node(coordinato
         node.submit(job_id, job_id=job_id)
     seen = ["\0".join(one) for one in fields_of_many(node.store, ids, *SEEN)]
     taken = node.must_take()
-    calls = [(job_id, one, "", "", "task", NEW, "class", "shop\npost") for job_id, one in zip(ids, seen, strict=True)]
+    calls = [(job_id, one, act_of(), "task", NEW, "class", "shop\npost") for job_id, one in zip(ids, seen, strict=True)]
     assert node.store.step_many("job_retarget", calls) == [0, 1]
     assert [coordinator.job(job_id).task for job_id in ids] == [OLD, NEW]
     assert node.finish(taken).verdict == "accepted"

@@ -7,6 +7,7 @@ import pytest
 from celery.schedules import crontab
 
 from coordinator import InvalidJob, UnknownEntry
+from coordinator.author import act_of
 from coordinator.scheduler.entries import tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.store.times import instant, to_ms
@@ -285,6 +286,6 @@ def test_a_beat_names_the_schedule_of_operators_that_it_cannot_read(
 ) -> None:
     beat = beats.beat(source(entry(schedule=3600)))
     beat.tick()
-    beats.store.step("entry_change", "n", "gibberish", 0, "why", "by")
+    beats.store.step("entry_change", "n", "gibberish", 0, act_of("why", "by"))
     look_again(beat)
     assert "'gibberish'" in caplog.text

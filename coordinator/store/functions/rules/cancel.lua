@@ -8,19 +8,19 @@ local function has_begun(job)
 end
 
 -- Cancels a job. A running one is marked, and ends once its node's warden has stopped its process. unbegun: cancel only
--- a job that has not begun. Returns the state afterwards, '' = no such job.
-function cancel.job(c, id, why, by, unbegun)
+-- a job that has not begun. Returns the state afterwards, '' = no such job; and the state before if anything changed.
+function cancel.job(c, id, act, unbegun)
   local job = record.read(c, id)
   if not job then return '' end
   if states.TERMINAL[job.state] then return job.state end
   if unbegun and has_begun(job) then return job.phase == 'rollback' and 'rolling_back' or job.state end
-  local detail = cjson.encode({type = 'Cancelled', message = why, by = by})
+  local detail = cjson.encode({type = 'Cancelled', message = act.why, by = act.by})
   -- This rollback has not begun. One that a cancel caused goes on: the caller may only have repeated that cancel.
   local fresh = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
   if fresh and job.ends ~= 'cancelled' then
     ready.drop(c, id, job)
     job.hold = nil
-    return settle.give_up(c, id, job, 'cancelled', 'error', detail)
+    return settle.give_up(c, id, job, 'cancelled', 'error', detail), 'rolling_back'
   end
   if job.phase == 'rollback' then return 'rolling_back' end
   if job.state == 'running' and job.class then
@@ -31,10 +31,10 @@ function cancel.job(c, id, why, by, unbegun)
     if redis.call('HEXISTS', c.P .. 'work:' .. job.node, job.runner) == 1 then
       redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, job.token .. ' 1 ' .. id)
     end
-    return 'running'
+    return 'running', not job.stop and 'running'
   end
   if job.state == 'ready' then ready.drop(c, id, job) end
-  return settle.give_up(c, id, job, 'cancelled', 'error', detail)
+  return settle.give_up(c, id, job, 'cancelled', 'error', detail), job.state
 end
 
 -- Cancels the jobs at work in the lanes of a job that replaces them, and those that wait there to replace them. Locks
@@ -48,7 +48,7 @@ function cancel.replace(c, keys, by)
       if class and (state ~= 'waiting' or replaces) then others[#others + 1] = id end
     end
   end
-  for i = #others, 1, -1 do cancel.job(c, others[i], 'replaced by ' .. by, 'the lane') end
+  for i = #others, 1, -1 do cancel.job(c, others[i], {why = 'replaced by ' .. by, by = 'the lane'}) end
 end
 
 return cancel

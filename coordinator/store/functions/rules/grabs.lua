@@ -28,6 +28,9 @@ local function names_of(lane)
   return string.sub(lane, first + 1, second - 1), string.sub(lane, second + 1)
 end
 
+-- The instance for people: its key and its name.
+function grabs.shown(lane) return table.concat({names_of(lane)}, ' ') end
+
 local function forget_old(c, list) redis.call('ZREMRANGEBYSCORE', list, '-inf', base.text_of(c.wall)) end
 
 -- Adds an entry to a list until `ms` from now. To save commands, the list outlives its last entry, and is only cleaned

@@ -40,21 +40,24 @@ end)
 
 -- grab_release: takes the instance from its winner for an operator, or lets work that failed for good be tried again. A
 -- winning job is cancelled; a winning process is fenced out at once.
--- args lane attempt why by
+-- args lane attempt act
 --   attempt: of the winner from which it is taken, '' = any winner
 -- returns the JSON of the winner, '' = that winner neither works on it nor failed; asked again: '', without an attempt
 --   the next winner's
 step.define('grab_release', {'allow-oom'}, function(c, args)
-  local lane, attempt, why, by = unpack(args)
+  local lane, attempt, act = unpack(args)
   local grab = held.grab(c, lane)
   if grab.state ~= 'running' and grab.state ~= 'failed' then return '' end
   if attempt ~= '' and attempt ~= grab.attempt then return '' end
+  act = audit.act(c, act)
+  local changed, before = true, grab.state .. ' ' .. (grab.job or '')
   if grab.state == 'running' and grab.token == '' then
-    cancel.job(c, grab.job, why, by)
-    return grab.about
+    changed = select(2, cancel.job(c, grab.job, act))
+  else
+    if grab.state == 'running' then held.drop(c, grab.job, lane, grab.token) end
+    grabs.release(c, lane, grab, {type = 'Released', message = act.why, by = act.by, at = c.wall})
   end
-  if grab.state == 'running' then held.drop(c, grab.job, lane, grab.token) end
-  grabs.release(c, lane, grab, {type = 'Released', message = why, by = by, at = c.wall})
+  if changed then audit.note(c, act, 'release', 'grab', grabs.shown(lane), before, 'abandoned') end
   return grab.about
 end)
 

@@ -15,12 +15,15 @@ step.define('job_submit', {}, function(c, args)
 end)
 
 -- job_cancel: ends a job that is not over. A running job is marked; its node's warden stops its process first.
--- args id why by unbegun
+-- args id act unbegun
 --   unbegun: 1 = only a job that has not begun, or waits for its retry
 -- returns the state after the call, '' = no such job; asked again: the same
 step.define('job_cancel', {'allow-oom'}, function(c, args)
-  local id, why, by, unbegun = unpack(args)
-  return cancel.job(c, record.resolve(c, id), why, by, unbegun == '1')
+  local id, act, unbegun = unpack(args)
+  id, act = record.resolve(c, id), audit.act(c, act)
+  local state, before = cancel.job(c, id, act, unbegun == '1')
+  if before then audit.note(c, act, 'cancel', 'job', id, before, state == 'running' and 'stopping' or state) end
+  return state
 end)
 
 -- jobs_named: finds out which ids belong to jobs, or to calls that melted or were skipped. The others may belong to
@@ -65,9 +68,9 @@ local function regrab(c, id, job)
   return true
 end
 
--- Puts a job that ended badly into its lines again, and keeps its record.
+-- Puts a job that ended badly into its lines again, and keeps its record. False: another has its instance.
 local function revive(c, id, job, to, act)
-  if job.grab and not regrab(c, id, job) then return end
+  if job.grab and not regrab(c, id, job) then return false end
   local name = job.name
   retention.undo(c, id, job)
   if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
@@ -78,52 +81,59 @@ local function revive(c, id, job, to, act)
   redis.call('HDEL', name, 'readied', 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers')
   local score = line.new_score(c, redis.call('HGET', name, 'priority') or 0, to)
   admit.join(c, id, record.keys_of(job.keys), score)
+  return true
 end
 
 -- job_retry: lets a held job go on, a retrying job go on at once, and a job that ended badly run again.
--- args id why by to
+-- args id act to
 --   to: for an ended job: back | front of its priority
 -- returns the state after the call, '' = no such job; unchanged if another has its instance; asked again:
 --   the state that it has then
 step.define('job_retry', {'allow-oom'}, function(c, args)
-  local id, why, by, to = unpack(args)
-  id = record.resolve(c, id)
+  local id, act, to = unpack(args)
+  id, act = record.resolve(c, id), audit.act(c, act)
   local job = record.read(c, id)
   if not job then return '' end
-  local act = cjson.encode({why = why, by = by, at = c.wall})
+  local kept, acted = audit.kept(act), true
   if job.state == 'retrying' then
     redis.call('ZREM', c.P .. 'due', id)
-    history.note(c, job, 'retried', act)
-    settle.put_back(c, id, job, 'retried', act)
+    history.note(c, job, 'retried', kept)
+    settle.put_back(c, id, job, 'retried', kept)
   elseif job.state == 'held' then
-    begin_anew(c, id, job, act)
+    begin_anew(c, id, job, kept)
     redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)
     redis.call('HSET', job.name, 'taken', c.now)
     settle.put_back(c, id, job)
   elseif states.TERMINAL[job.state] and job.state ~= 'succeeded' and job.class then
-    revive(c, id, job, to, act)
+    acted = revive(c, id, job, to, kept)
+  else
+    acted = false
   end
-  return redis.call('HGET', job.name, 'state')
+  local state = redis.call('HGET', job.name, 'state')
+  if acted then audit.note(c, act, 'retry', 'job', id, job.state, state) end
+  return state
 end)
 
 -- job_move: gives a job that was not started a new pair (priority, sequence), in all its lines at once.
--- args id priority to why by asked
+-- args id priority to act asked
 --   priority: '' = unchanged; to: back | front of its priority; asked: the caller's token, '' = none
 -- returns {state or '', moved}; '' = no such job; moved: 1, or 0 if it was started or is in no line; asked
 --   again with the token of the job's last move: it is moved once
 step.define('job_move', {'allow-oom'}, function(c, args)
-  local id, priority, to, why, by, asked = unpack(args)
-  id = record.resolve(c, id)
+  local id, priority, to, act, asked = unpack(args)
+  id, act = record.resolve(c, id), audit.act(c, act)
   local job = record.read(c, id)
   if not job then return {'', 0} end
   local name = job.name
   if asked ~= '' and redis.call('HGET', name, 'move') == asked then return {job.state, 1} end
   if job.state ~= 'waiting' and job.state ~= 'scheduled' then return {job.state, 0} end
-  if priority == '' then priority = redis.call('HGET', name, 'priority') or 0 end
+  local before = redis.call('HGET', name, 'priority') or '0'
+  if priority == '' then priority = before end
   local score = line.new_score(c, priority, to)
-  local act = cjson.encode({why = why, by = by, at = c.wall})
-  redis.call('HSET', name, 'priority', priority, 'moved', act, 'move', asked)
-  history.note(c, job, 'moved', act)
+  local kept = audit.kept(act)
+  redis.call('HSET', name, 'priority', priority, 'moved', kept, 'move', asked)
+  history.note(c, job, 'moved', kept)
+  audit.note(c, act, 'move', 'job', id, before, priority .. ' ' .. to)
   if job.state == 'scheduled' then
     redis.call('HSET', name, 'score', score)
     return {job.state, 1}

@@ -31,60 +31,69 @@ local function call_back(c, key)
 end
 
 -- lane_limit: sets how many jobs of this lane may run at once; default 1, at 0 nothing starts. Started jobs go on.
--- args key limit why by
+-- args key limit act
 -- returns the limit before; asked again: the limit
 step.define('lane_limit', {'allow-oom'}, function(c, args)
-  local key, limit, why, by = unpack(args)
-  local before = line.limit(c, key)
+  local key, limit, act = unpack(args)
+  local before, known = line.limit(c, key), redis.call('HGET', c.P .. 'limits', key)
+  act = audit.act(c, act)
+  local same = limit == base.text_of(before)
+  if same and (not known or audit.is_same(string.match(known, '{.*'), act)) then return before end
   if limit == '1' then
     redis.call('HDEL', c.P .. 'limits', key)
     redis.call('ZREM', c.P .. 'line:' .. key, line.LIMIT)
   else
     mark(c, key, line.LIMIT)
-    redis.call('HSET', c.P .. 'limits', key, limit .. cjson.encode({why = why, by = by, at = c.wall}))
+    redis.call('HSET', c.P .. 'limits', key, limit .. audit.kept(act))
   end
   if tonumber(limit) < before then call_back(c, key) end
   admit.lane(c, key)
+  audit.note(c, act, 'limit', 'lane', key, base.text_of(before), limit)
   return before
 end)
 
 -- lane_pause: lets no further job of this lane start; started jobs go on.
--- args key why by
+-- args key act
 -- returns 1, or 0 when it was paused already; asked again: 0
 step.define('lane_pause', {'allow-oom'}, function(c, args)
-  local key, why, by = unpack(args)
-  redis.call('HSET', c.P .. 'paused', key, cjson.encode({why = why, by = by, at = c.wall}))
-  if redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return 0 end
+  local key, act = unpack(args)
+  local paused = redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED)
+  act = audit.act(c, act)
+  if paused and audit.is_same(redis.call('HGET', c.P .. 'paused', key), act) then return 0 end
+  redis.call('HSET', c.P .. 'paused', key, audit.kept(act))
+  audit.note(c, act, 'pause', 'lane', key, paused and 'paused' or 'open', 'paused')
+  if paused then return 0 end
   mark(c, key, line.PAUSED)
   call_back(c, key)
   return 1
 end)
 
 -- lane_resume: lets the lane go on.
--- args key why by
+-- args key act
 -- returns 1, or 0 when it was not paused; asked again: 0
 step.define('lane_resume', {'allow-oom'}, function(c, args)
-  local key, why, by = unpack(args)
+  local key, act = unpack(args)
   local paused = redis.call('HGET', c.P .. 'paused', key)
   redis.call('HDEL', c.P .. 'paused', key)
   if redis.call('ZREM', c.P .. 'line:' .. key, line.PAUSED) == 0 then return 0 end
+  act = audit.act(c, act)
   local front = line.holder(c, key)
-  if front then
-    local resumed = cjson.encode({why = why, by = by, at = c.wall})
-    redis.call('HSET', c.P .. 'job:' .. front, 'paused', paused, 'resumed', resumed)
-    local job = record.read(c, front)
-    if job then history.note(c, job, 'resumed', resumed) end
+  local job = front and record.read(c, front)
+  if job then
+    redis.call('HSET', job.name, 'paused', paused, 'resumed', audit.kept(act))
+    history.note(c, job, 'resumed', audit.kept(act))
   end
+  audit.note(c, act, 'resume', 'lane', key, 'paused', 'open')
   admit.lane(c, key)
   return 1
 end)
 
 -- lane_release: takes the lane from its holder for an operator; the next job goes on, the old one is fenced out.
--- args key why by holder
+-- args key act holder
 --   holder: only if this job holds it; '' = the first of the started jobs
 -- returns the id of the former holder, '' = there was none; asked again with a holder: ''
 step.define('lane_release', {'allow-oom'}, function(c, args)
-  local key, why, by, holder = unpack(args)
+  local key, act, holder = unpack(args)
   local first = holder
   if holder == '' then first = line.first_started(c, key) end
   local job = first and redis.call('ZSCORE', c.P .. 'line:' .. key, first) and record.read(c, first)
@@ -97,7 +106,9 @@ step.define('lane_release', {'allow-oom'}, function(c, args)
     settle.end_rollback(c, first, job)
     redis.call('HSET', job.name, 'rollback', 'failed')
   end
-  local detail = cjson.encode({type = 'Released', message = why, by = by, at = c.wall})
+  act = audit.act(c, act)
+  local detail = cjson.encode({type = 'Released', message = act.why, by = act.by, at = c.wall})
   settle.finish(c, first, job, 'cancelled', 'error', detail)
+  audit.note(c, act, 'release', 'lane', key, first, line.holder(c, key) or '')
   return first
 end)

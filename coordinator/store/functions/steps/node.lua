@@ -103,16 +103,19 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
 end)
 
 -- node_drain: gives this node nothing new until it is undone, also a later worker of the same name.
--- args node on why by
+-- args node on act
 --   on: '1' = drain; '0' = undo it: jobs that wait for such a node ring it
 -- returns 1, or 0 if nothing changed; asked again: 0
 step.define('node_drain', {'allow-oom'}, function(c, args)
-  local node, on, why, by = unpack(args)
-  local changed
-  if on == '1' then
-    changed = redis.call('HSET', c.P .. 'drained', node, cjson.encode({why = why, by = by, at = c.wall}))
-  else
+  local node, on, act = unpack(args)
+  local drained, changed = redis.call('HGET', c.P .. 'drained', node), 0
+  act = audit.act(c, act)
+  if on == '1' and not audit.is_same(drained, act) then
+    changed = redis.call('HSET', c.P .. 'drained', node, audit.kept(act))
+    audit.note(c, act, 'drain', 'node', node, drained and 'drained' or 'open', 'drained')
+  elseif on == '0' and drained then
     changed = redis.call('HDEL', c.P .. 'drained', node)
+    audit.note(c, act, 'undrain', 'node', node, 'drained', 'open')
   end
   if redis.call('EXISTS', c.P .. 'node:' .. node) == 1 then
     if nodes.is_draining(c, node) then nodes.close(c, node) else nodes.open(c, node) end

@@ -10,21 +10,22 @@ local function line_up(c, id, job)
 end
 
 -- job_retarget: gives a job that is not at work another task, for its next step or for later ones.
--- args id seen why by fields…
+-- args id seen act fields…
 --   seen: its fields SEEN as the caller read them, joined by the byte 0; fields: names and values to write
 -- returns 1, or 0 if these fields changed: nothing was written; asked again: 0
 step.define('job_retarget', {'allow-oom'}, function(c, args)
-  local id, seen, why, by = unpack(args, 1, 4)
+  local id, seen, act = unpack(args, 1, 3)
   local job = record.read(c, id)
   local now = redis.call('HMGET', c.P .. 'job:' .. id, unpack(SEEN))
   for i = 1, #now do now[i] = now[i] or '' end
   if not job or table.concat(now, '\0') ~= seen then return 0 end
-  local fields = submit.by_name(c, args, 5)
+  local fields = submit.by_name(c, args, 4)
   local moves = job.state == 'ready' and fields.class
-  local act = cjson.encode({why = why, by = by, at = c.wall})
-  history.note(c, job, 'retargeted', act)
+  act = audit.act(c, act)
+  history.note(c, job, 'retargeted', audit.kept(act))
   if moves then ready.drop(c, id, job) end
-  record.note(c, id, 'retargeted', act, unpack(args, 5))
+  record.note(c, id, 'retargeted', audit.kept(act), unpack(args, 4))
+  audit.note(c, act, 'retarget', 'job', id, job.task, fields.task or job.task)
   job.task, job.class = fields.task or job.task, fields.class or job.class
   if moves then line_up(c, id, job) end
   return 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.author import act_of
 from coordinator.fleet import processes
 from coordinator.fleet.nodes import About
 from coordinator.fleet.run_times import RunTimes
@@ -263,7 +264,7 @@ def test_a_clock_that_stood_still_between_its_look_and_its_sweep_loses_no_job(
         look(*args)
         lapsed = clock.store.now() + 600
         acts = cycle(["1", "0"])  # somebody takes steps: the leases' time goes on
-        wait_until(lambda: clock.store.step("node_drain", "other", next(acts), "", "") and clock.store.now() > lapsed)
+        wait_until(lambda: clock.store.step("node_drain", "other", next(acts), act_of()) and clock.store.now() > lapsed)
         clock._beaten = clock._swept = 0
 
     monkeypatch.setattr(clock.watch, "step", stand_still)

@@ -1,0 +1,257 @@
+"""The acts of operators: each is done or not, stands in the trail once, and is refused to a viewer."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+
+from coordinator import Action, Author, Coordinator, Entry, Forbidden, InvalidJob, StoreUnavailable, aio
+from coordinator.author import acting
+from coordinator.scheduler.timetable import Entries
+from coordinator.sorters.sorter import Sorter
+from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
+from tests.model.raw import Dump
+
+Here = Any  # a Coordinator, or one for asyncio
+ENTRY = Entry("nightly", 3600, "shop.work")
+EVE = Author("eve", "viewer")
+
+
+class Act(NamedTuple):
+    """`line`: act, thing, before and after; `step`: its name in the library."""
+
+    prepare: Callable[[Puppet, Coordinator], object]
+    call: Callable[..., Any]
+    step: str
+    line: tuple[str, str, str, str]
+
+
+def waiting(node: Puppet, coordinator: Coordinator) -> None:
+    for job_id in ("first", "j"):
+        node.submit("k", job_id=job_id)
+    node.must_take()
+
+
+def failed(node: Puppet, coordinator: Coordinator) -> None:
+    node.submit("k", job_id="j")
+    node.finish(node.must_take(), "failed")
+
+
+def nothing(node: Puppet, coordinator: Coordinator) -> None:
+    """No preparation."""
+
+
+def entry(node: Puppet, coordinator: Coordinator) -> None:
+    coordinator.entries.put(ENTRY, by=Author("code", "system"))
+
+
+def paused(node: Puppet, coordinator: Coordinator) -> None:
+    entry(node, coordinator)
+    system: Any = {"by": Author("code", "system")}
+    coordinator.entries.pause("nightly", **system)
+    coordinator.entries.change("nightly", 60, **system)
+    coordinator.pause("k", **system)
+    coordinator.drain("one", **system)
+
+
+ACTS = {
+    "cancel": Act(waiting, lambda at, **a: at.cancel("j", **a), "job_cancel",
+                  ("cancel", "job j", "waiting", "cancelled")),
+    "cancel at work": Act(
+        waiting, lambda at, **a: at.cancel("first", **a), "job_cancel", ("cancel", "job first", "running", "stopping")
+    ),
+    "retry": Act(failed, lambda at, **a: at.retry("j", **a), "job_retry", ("retry", "job j", "failed", "ready")),
+    "move": Act(
+        waiting, lambda at, **a: at.move("j", priority=5, token="t", **a), "job_move", ("move", "job j", "0", "5 back")
+    ),
+    "set_limit": Act(nothing, lambda at, **a: at.set_limit("k", 3, **a), "lane_limit", ("limit", "lane k", "1", "3")),
+    "release": Act(
+        waiting, lambda at, **a: at.release("k", holder="first", **a), "lane_release",
+        ("release", "lane k", "first", "j"),
+    ),
+    "pause": Act(nothing, lambda at, **a: at.pause("k", **a), "lane_pause", ("pause", "lane k", "open", "paused")),
+    "resume": Act(paused, lambda at, **a: at.resume("k", **a), "lane_resume", ("resume", "lane k", "paused", "open")),
+    "drain": Act(nothing, lambda at, **a: at.drain("one", **a), "node_drain", ("drain", "node one", "open", "drained")),
+    "undrain": Act(
+        paused, lambda at, **a: at.undrain("one", **a), "node_drain", ("undrain", "node one", "drained", "open")
+    ),
+    "retarget": Act(
+        waiting, lambda at, **a: at.retarget("shop.work", "shop.other", **a), "job_retarget",
+        ("retarget", "task shop.work", "shop.work", "shop.other"),
+    ),
+    "release_grab": Act(
+        lambda _, coordinator: coordinator.grab("g", "1", "me"), lambda at, **a: at.release_grab("g", "1", 1, **a),
+        "grab_release", ("release", "grab g 1", "running grab:", "abandoned"),
+    ),
+    "acted": Act(
+        nothing, lambda at, **a: at.acted("count", "shelf", "1", id="1", before="2", after="3", **a), "audit_note",
+        ("count", "shelf 1", "2", "3"),
+    ),
+    "put": Act(nothing, lambda at, **a: at.entries.put(ENTRY, **a), "entry_put", ("put", "entry nightly", "", "")),
+    "remove": Act(
+        entry, lambda at, **a: at.entries.remove("nightly", **a), "entry_remove", ("remove", "entry nightly", "", "")
+    ),
+    "entry pause": Act(
+        entry, lambda at, **a: at.entries.pause("nightly", **a), "entry_pause",
+        ("pause", "entry nightly", "open", "paused"),
+    ),
+    "entry resume": Act(
+        paused, lambda at, **a: at.entries.resume("nightly", **a), "entry_resume",
+        ("resume", "entry nightly", "paused", "open"),
+    ),
+    "skip_next": Act(
+        entry, lambda at, **a: at.entries.skip_next("nightly", **a), "entry_omit", ("skip", "entry nightly", "", "20")
+    ),
+    "run_now": Act(
+        entry, lambda at, **a: at.entries.run_now("nightly", token="t", **a), "entry_run",
+        ("run", "entry nightly", "", "t"),
+    ),
+    "change": Act(
+        entry, lambda at, **a: at.entries.change("nightly", 60, **a), "entry_change",
+        ("change", "entry nightly", "", "every 60"),
+    ),
+    "restore": Act(
+        paused, lambda at, **a: at.entries.restore("nightly", **a), "entry_change",
+        ("restore", "entry nightly", "every 60", ""),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def far(proxy: Proxy, prefix: str) -> Iterator[Coordinator]:
+    """A client behind the proxy."""
+    client = Coordinator(url=proxy.url(), prefix=prefix, timeout=10)
+    yield client
+    client.close()
+
+
+def whole(coordinator: Coordinator) -> dict[str, Any]:
+    return Dump(coordinator.store._client, coordinator.store.prefix).stable()
+
+
+def told(action: Action) -> tuple[str, str, str, str]:
+    return action.act, action.thing, action.before, action.after
+
+
+def tidy(coordinator: Coordinator) -> None:
+    """Nothing without an owner is left: the harness looks."""
+    coordinator.resume("k")
+    coordinator.undrain("one")
+    for job_id in ("j", "first"):
+        with suppress(Exception):
+            coordinator.cancel(job_id)
+            Puppet(coordinator.store).lanes.release("k", holder=job_id)
+    coordinator.set_limit("k", 1)
+
+
+def test_every_act_stands_in_this_file() -> None:
+    kinds = (*Coordinator.__mro__, Entries, Sorter)
+    takes = {
+        (kind, name)
+        for kind in kinds
+        for name, call in vars(kind).items()
+        if inspect.isfunction(call) and "acting" in inspect.signature(call).parameters
+    }
+    own = {name for kind, name in takes if kind is not Entries}
+    assert own == {name for name in ACTS if name in own}
+    of_entries = {name for kind, name in takes if kind is Entries}
+    assert of_entries == {name for name in of_entries if name in ACTS or f"entry {name}" in ACTS}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_an_act_is_refused_to_a_viewer_done_once_and_written_once(
+    name: str, node: Puppet, coordinator: Coordinator, far: Coordinator, proxy: Proxy
+) -> None:
+    act = ACTS[name]
+    held = act.prepare(node, coordinator)
+    before = whole(coordinator)
+
+    async def awaited() -> None:
+        async with aio.Coordinator(far) as at:
+            with acting(EVE):
+                await act.call(at)
+
+    with acting(EVE), pytest.raises(Forbidden, match="eve may look"):
+        act.call(far, by="somebody else")
+    with pytest.raises(Forbidden):
+        act.call(far, by=EVE)
+    with pytest.raises(Forbidden):
+        asyncio.run(awaited())
+    assert whole(coordinator) == before
+
+    said: Any = {"why": "it burns", "by": Author("ann"), "ticket": "OPS-7"}
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        act.call(far, **said)
+    assert whole(coordinator) == before, "the request was lost"
+    proxy.heal()
+    proxy.lose_reply(act.step.encode())
+    with pytest.raises(StoreUnavailable):
+        act.call(far, **said)
+    assert whole(coordinator) != before, "the reply was lost"
+    after = whole(coordinator)
+    act.call(far, **said)
+    assert whole(coordinator) == after, "asked again it changes nothing"
+    (action,) = coordinator.actions()
+    assert (action.by, action.why, action.ticket) == ("ann", "it burns", "OPS-7")
+    assert all(part.startswith(wanted) for part, wanted in zip(told(action), act.line, strict=True)), told(action)
+    assert told(action)[:2] == act.line[:2]
+    if held is not None:
+        held._lease and held._let_go()  # type: ignore[attr-defined]
+    tidy(coordinator)
+
+
+def test_of_two_operators_at_once_the_trail_tells_who_was_last(coordinator: Coordinator, node: Puppet) -> None:
+    waiting(node, coordinator)
+    with ThreadPoolExecutor(8) as pool:
+        for call in (coordinator.pause, coordinator.resume):
+            list(pool.map(lambda by: call("k", by=by), ["ann", "bob"] * 4))  # noqa: B023
+        states = list(pool.map(lambda by: coordinator.cancel("j", by=by), ["ann", "bob"] * 4))
+    assert set(states) == {"cancelled"}
+    trail = coordinator.actions()[::-1]
+    assert [one.act for one in trail].count("resume") == 1
+    (cancelled,) = coordinator.actions(thing="job j")
+    error = coordinator.job("j").error
+    assert error
+    assert cancelled.by == error["by"]
+    assert next(one for one in trail if one.act == "pause").before == "open"
+    coordinator.pause("k", by="ann", why="one")
+    coordinator.pause("k", by="ann", why="another")
+    pause = coordinator.lane("k").pause
+    assert pause
+    assert (coordinator.actions(1)[0].why, coordinator.actions(1)[0].before, pause["why"]) == (
+        "another", "paused", "another",
+    )  # fmt: skip
+    node.lanes.release("k")
+    tidy(coordinator)
+
+
+def test_the_trail_is_read_in_pages_by_author_and_by_thing(coordinator: Coordinator) -> None:
+    for number in range(5):
+        coordinator.set_limit(f"lane/{number}", 2, by="ann" if number % 2 else "bob")
+        coordinator.set_limit(f"lane/{number}", 1, by="code")
+    first = coordinator.actions(4)
+    rest = coordinator.actions(100, first[-1].id)
+    assert [one.id for one in (*first, *rest)] == [one.id for one in coordinator.actions()]
+    assert len(rest) == 6
+    assert [one.name for one in coordinator.actions(by="ann")] == ["lane/3", "lane/1"]
+    assert [one.after for one in coordinator.actions(thing="lane lane/2")] == ["1", "2"]
+    assert coordinator.actions(thing="job") == []
+    with pytest.raises(InvalidJob, match="the id of an action"):
+        coordinator.actions(after="yesterday")
+    with pytest.raises(InvalidJob, match="why is text of at most 1000 characters"):
+        coordinator.pause("k", why="x" * 1001)
+
+
+def test_the_act_of_an_app_is_written_once_and_refused_while_another_does_it(coordinator: Coordinator) -> None:
+    assert coordinator.acted("count", "shelf", "1", id="x", by="ann")
+    assert not coordinator.acted("count", "shelf", "1", id="x", by="ann")
+    for act, by in (("count", "bob"), ("clear", "ann")):
+        with pytest.raises(InvalidJob, match="shelf 1: another act on it is under way"):
+            coordinator.acted(act, "shelf", "1", id="x", by=by)
+    assert len(coordinator.actions()) == 1
