@@ -51,6 +51,7 @@ class Sorter(Awaiting):
     """`coordinator.Sorter`, awaited. Its `watch` blocks: run the plain one's in a thread or a process."""
 
     add = verb(sorter.Sorter.add)
+    flush = verb(sorter.Sorter.flush)
     orders = verb(sorter.Sorter.orders)
 
 

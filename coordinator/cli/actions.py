@@ -46,11 +46,19 @@ def _json(kind: type[K], name: str) -> Callable[[click.Context, click.Parameter,
     return read
 
 
+arguments_option = click.option(
+    "--args", "arguments", callback=_json(list, "JSON list"), default="[]", metavar="JSON", help="A list."
+)
+kwargs_option = click.option(
+    "--kwargs", callback=_json(dict, "JSON object"), default="{}", metavar="JSON", help="An object."
+)
+
+
 def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.Command]:
     """Make a command that acts on `argument` of a function that returns the result for programs and for people."""
 
     def add(function: Callable[..., Shown]) -> click.Command:
-        def act(coordinator: Coordinator, as_json_: bool, **options: str | int | None) -> None:
+        def act(coordinator: Coordinator, as_json_: bool, **options: object) -> None:
             value, text = function(coordinator, **options)
             click.echo(as_json(value) if as_json_ else text)
 
@@ -64,8 +72,8 @@ def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.
 @click.command()
 @click.argument("key")
 @click.argument("task")
-@click.option("--args", "arguments", callback=_json(list, "JSON list"), default="[]", metavar="JSON", help="A list.")
-@click.option("--kwargs", callback=_json(dict, "JSON object"), default="{}", metavar="JSON", help="An object.")
+@arguments_option
+@kwargs_option
 @click.option("--id", "job_id", help="The job's id. A second submit under it submits nothing.")
 @click.option(
     "--when-busy",

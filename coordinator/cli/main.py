@@ -19,6 +19,7 @@ from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.schedule import ShowByName, schedule
 from coordinator.cli.session import Commands, json_option, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, progress
+from coordinator.cli.sorters import sorters
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.status import Status, list_jobs, status_of
 from coordinator.fleet.nodes import Nodes
@@ -211,19 +212,6 @@ def _show_grabs(coordinator: Coordinator, key: str | None, most: int, history: b
     click.echo(as_json([asdict(grab) for grab in instances]) if as_json_ else table(heads, rows))
 
 
-@cli.command()
-@json_option
-@with_coordinator
-def sorters(coordinator: Coordinator, as_json_: bool) -> None:
-    """List the sorters that hold orders.
-
-    DUE: when a sorter puts its orders in line, unless more come.
-    """
-    listed = coordinator.sorters()
-    rows = ((sorter.name, sorter.collected, sorter.flushing, sorter.first, sorter.due) for sorter in listed)
-    click.echo(as_json(listed) if as_json_ else table(("sorter", "collected", "flushing", "first", "due"), rows))
-
-
 @cli.group(invoke_without_command=True)
 @json_option
 @with_coordinator
@@ -312,7 +300,7 @@ def job(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(job) if as_json_ else job_text(job))
 
 
-for command in (*actions.COMMANDS, schedule):
+for command in (*actions.COMMANDS, schedule, sorters):
     cli.add_command(command)
 
 

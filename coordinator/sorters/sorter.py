@@ -17,12 +17,13 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
 
+from coordinator.author import Acting, Author, act_of, refuses_viewers
 from coordinator.errors import DuplicateOrder, InvalidJob, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
 from coordinator.jobs.options import SorterOptions, SubmitOptions
@@ -61,7 +62,10 @@ class SorterStatus:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to hold. `idle`, `longest`: ms, `longest` 0 = without end. `path`, `identity`: of the file behind it."""
+    """An order to hold. `idle`, `longest`: ms, `longest` 0 = without end. `path`, `identity`: of the file behind it.
+
+    `act`: of the operator who adds it.
+    """
 
     request: JobRequest
     sorter: str
@@ -70,6 +74,7 @@ class Order:
     longest: int
     path: bytes = b""
     identity: str = ""
+    act: str = ""
 
 
 class Sorters:
@@ -90,7 +95,7 @@ class Sorters:
             reply = self.store.step(
                 "sorter_add", request.id, "\n".join(request.keys), order.sorter, order.sort_key,
                 order.idle, order.longest, asked, request.priority, request.not_before, order.path, order.identity,
-                *request.fields, job_id=request.id,
+                order.act, *request.fields, job_id=request.id,
             )  # fmt: skip
         except StoreUnavailable:
             self._unsure[request.id] = asked
@@ -104,6 +109,13 @@ class Sorters:
             reply = b"collected"
         self._unsure.pop(request.id, None)
         return str(reply.decode())
+
+    def flush(self, name: str, act: str) -> int:
+        """Put what the sorter has collected in line, and what other sorters have that are due, too."""
+        count = int(self.store.step("sorter_hasten", name, act))
+        while count and self.store.step("sorter_flush", STEP):
+            pass
+        return count
 
     def all(self) -> list[SorterStatus]:
         """Read the sorters that hold orders, by name."""
@@ -145,6 +157,7 @@ class Sorter:
         self._longest = 0 if max_wait is None else _at_least_1_ms("max_wait", max_wait)
         self._natural = validation.one_of("order", order, ORDERS) == "natural"
 
+    @refuses_viewers
     def add(
         self,
         order_id: str,
@@ -152,17 +165,28 @@ class Sorter:
         signature: Mapping[str, object],
         *,
         token: str | None = None,
+        why: str | None = None,
+        by: str | Author | None = None,
+        ticket: str = "",
         **options: Unpack[SorterOptions],
     ) -> Submission:
         """Hold the job `<name>/<order_id>` until the sorter is flushed: outcome `collected`. Options: as for `submit`.
 
         Raises DuplicateOrder while an order of this id is kept, waiting or over; InvalidJob before anything is written;
-        StoreUnavailable(job_id): unknown, ask again from this process, or from any with the same `token`.
+        StoreUnavailable(job_id): unknown, ask again from this process, or from any with the same `token`. With
+        `why`, the audit trail has it as an operator's act.
         """
         order = self._order(order_id, key, signature, options)
+        if why is not None:
+            order = replace(order, act=act_of(why, by, ticket))
         if self._sorters.hold(order, token) == "duplicate":
             raise DuplicateOrder(order.request.id)
         return Submission(order.request.id, "collected", -1)
+
+    @refuses_viewers
+    def flush(self, **acting: Unpack[Acting]) -> int:
+        """Put what the sorter holds in line now, and give the number of orders; 0: it holds none."""
+        return self._sorters.flush(self.name, act_of(**acting))
 
     def orders(self, most: int = 100) -> tuple[str, ...]:
         """Ids of the jobs that the sorter holds, in the order in which they will be put in line."""

@@ -72,7 +72,7 @@ class Ask:
     def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
         """The same as a sorter's order: `args` of the step sorter_add."""
         times = (idle, longest, asked, self.args[3], self.args[4])
-        return (*self.args[:2], sorter, sort_key, *times, *file, *self.args[6:])
+        return (*self.args[:2], sorter, sort_key, *times, *file, "", *self.args[6:])
 
     def _draft(self, steps: tuple[str, ...]) -> JobRequest:
         asked = self.asked

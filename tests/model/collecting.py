@@ -94,6 +94,11 @@ class Collecting(Machine):
         assert self.on.call("sorter_flush", most) == expected
 
     @act(2, holding, part="sorters", pick=PICK)
+    def hasten(self, pick: int) -> None:
+        sorter = self.some(SORTERS, pick)
+        assert self.on.call("sorter_hasten", sorter, ACT) == self.model.hasten(sorter)
+
+    @act(2, holding, part="sorters", pick=PICK)
     def cancel_what_is_held(self, pick: int) -> None:
         held = [job for job in self.model.jobs.values() if job.state == "collected"]
         held = [job for job in held if job.sealed] or held

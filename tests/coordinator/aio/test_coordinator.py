@@ -352,6 +352,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "actions": lambda jobs: jobs.actions(),
     "acted": lambda jobs: jobs.acted("count", "shelf", "1", id="1"),
     "sorter add": lambda jobs: jobs.sorter("s").add("1", "k", WORK),
+    "sorter flush": lambda jobs: jobs.sorter("s").flush(),
     "sorter orders": lambda jobs: jobs.sorter("s").orders(),
     "entries put": lambda jobs: jobs.entries.put(Entry("e", Every(3600), "press.print")),
     "entries all": lambda jobs: jobs.entries.all(),

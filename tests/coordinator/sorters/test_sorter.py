@@ -6,6 +6,7 @@ from coordinator import Coordinator, Sorter
 from coordinator.sorters.sorter import natural
 from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import add, flush, names, overdue, signature
+from tests.harness.command import Call, loaded, told
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
 
@@ -108,3 +109,18 @@ def test_thousands_of_orders_are_flushed_step_by_step(coordinator: Coordinator, 
     wait_until(lambda: store.step("sorter_flush", 300) == 0 and not coordinator.sorters(), 30)
     for key in (0, 99):
         assert names(coordinator.lane(f"key/{key}").jobs) == [str(number) for number in range(key, 2_000, 100)]
+
+
+def test_an_operator_adds_an_order_and_flushes_the_sorter_without_a_warden(call: Call, node: Puppet) -> None:
+    for name in ("b", "a"):
+        said = told(
+            call("sorters", "add", "s", name, "k", "shop.work", "--args", "[1]", "--why", "late", "--by", "ann")
+        )
+        assert said == f"s/{name} is held by the sorter s"
+    assert call("sorters", "add", "s", "a", "k", "shop.work", "--why", "again").exit_code == 1
+    assert loaded(call("sorters", "flush", "s", "--why", "now", "--json")) == {"sorter": "s", "orders": 2}
+    assert told(call("sorters", "flush", "s", "--why", "now")) == "s holds no orders"
+    assert node.order() == ["s/a", "s/b"]
+    assert [(one["act"], one["before"]) for one in loaded(call("actions", "--json"))] == [
+        ("flush", "2"), ("add", ""), ("add", ""),
+    ]  # fmt: skip

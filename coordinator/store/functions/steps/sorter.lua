@@ -15,16 +15,18 @@ local function put_off(c, sorter, idle, longest)
 end
 
 -- sorter_add: holds a job until its sorter is flushed.
--- args id keys sorter sort_key idle longest asked priority not_before path identity fields…
+-- args id keys sorter sort_key idle longest asked priority not_before path identity act fields…
 --   keys: joined by newlines; sort_key: its bytes are its place; idle, longest: ms until the flush, after the last and
 --   after the first job; longest 0: no bound; asked: the caller's token; not_before: as of job_submit;
---   path, identity: the file from which it was made, '' = none; fields: as of job_submit
+--   path, identity: the file from which it was made, '' = none; act: an operator's, '' = none; fields: as of
+--   job_submit
 -- returns collected, duplicate (another job has the id), or seen (this file has its job already); asked again with the
 -- same
 --   token: collected, or seen
 step.define('sorter_add', {}, function(c, args)
-  local id, keys, sorter, sort_key, idle, longest, asked, priority, not_before, path, identity = unpack(args, 1, 11)
-  local name, fields = c.P .. 'job:' .. id, submit.by_name(c, args, 12)
+  local id, keys, sorter, sort_key, idle, longest, asked, priority, not_before, path, identity, act =
+    unpack(args, 1, 12)
+  local name, fields = c.P .. 'job:' .. id, submit.by_name(c, args, 13)
 
   if path ~= '' and redis.call('HGET', c.P .. 'seen:' .. sorter, path) == identity then return 'seen' end
   if redis.call('EXISTS', name) == 1 then
@@ -33,7 +35,7 @@ step.define('sorter_add', {}, function(c, args)
 
   submit.create(c, fields)
   redis.call('HSET', name, 'keys', keys, 'submitted', c.now, 'sorter', sorter .. '\n' .. sort_key, 'asked', asked,
-    unpack(args, 12))
+    unpack(args, 13))
   if priority ~= '0' then redis.call('HSET', name, 'priority', priority) end
   if not_before ~= '0' then redis.call('HSET', name, 'not_before', base.instant(c, not_before)) end
   states.enter(c, id, 'collected')
@@ -41,6 +43,7 @@ step.define('sorter_add', {}, function(c, args)
   if path ~= '' then redis.call('HSET', c.P .. 'seen:' .. sorter, path, identity) end
   redis.call('ZADD', c.P .. 'collected:' .. sorter, 0, sort_key .. '\0' .. id)
   put_off(c, sorter, idle, longest)
+  if act ~= '' then audit.note(c, audit.act(c, act), 'add', 'sorter', sorter, '', id) end
   return 'collected'
 end)
 
@@ -56,6 +59,20 @@ local function put_in_line(c, id)
     admit.join(c, id, record.keys_of(keys), score)
   end
 end
+
+-- sorter_hasten: makes a sorter due now, for an operator.
+-- args sorter act
+-- returns how many orders it has collected; asked again: the same, until a flush seals them
+step.define('sorter_hasten', {'allow-oom'}, function(c, args)
+  local sorter, act = unpack(args)
+  local about, count = c.P .. 'sorter:' .. sorter, redis.call('ZCARD', c.P .. 'collected:' .. sorter)
+  local due = tonumber(redis.call('HGET', about, 'due') or '0')
+  if count == 0 or due <= c.now then return count end
+  redis.call('HSET', about, 'due', c.now_text)
+  sorters.schedule(c, sorter)
+  audit.note(c, audit.act(c, act), 'flush', 'sorter', sorter, base.text_of(count), '')
+  return count
+end)
 
 -- sorter_flush: puts the next jobs of a due sorter in line; the first call seals its batch.
 -- args most
