@@ -70,7 +70,7 @@ def main() -> None:
             else:
                 reporting.submit(RESOURCE, chain(freeze.s(), read.s()), job_id=job_id)
         machine.say(f"in line: {', '.join(loading.lane(RESOURCE).jobs)}")
-        machine.say(f"report-1 waits: {'; '.join(loading.why('report-1'))}")
+        machine.say(loading.why("report-1").sentence)
         machine.say(f"an operator takes load-2 out: {loading.cancel('load-2', why='not needed today', by='example')}")
         loading.resume(RESOURCE, why="all stand in line", by="example")
         for job_id in ids:

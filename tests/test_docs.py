@@ -55,9 +55,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """As GitHub makes them of headings, and those that a page names itself."""
+    own = set(re.findall(r'<a id="([^"]+)">', path.read_text()))
     headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return own | {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 @each(lambda: DOCS, named)

@@ -14,7 +14,7 @@ import click
 
 from coordinator.author import Acting
 from coordinator.cli.format import as_json, table
-from coordinator.cli.session import by_option, json_option, ticket_option, why_option, with_coordinator
+from coordinator.cli.session import by_option, json_option, session_of, ticket_option, why_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.client.coordinator import Coordinator
 from coordinator.errors import UnknownJob
@@ -153,7 +153,7 @@ def _why_in_front(coordinator: Coordinator, submission: Submission) -> str:
     if submission.outcome != "queued" or submission.position != 0:
         return ""
     try:
-        return f": {coordinator.why(submission.id)[0]}"
+        return f": {coordinator.why(submission.id).causes[0].text}"
     except UnknownJob:
         return ""  # it was over at once, and its record is gone
 
@@ -168,14 +168,30 @@ def wait(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_:
     _until_over(coordinator, job_id, timeout, as_json_)
 
 
-@click.command()
-@click.argument("job_id", metavar="ID")
+class _Why(click.Command):
+    """Has an option for each kind of thing that the app explains (`Extension.why`)."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        session = session_of(ctx.find_root())
+        kinds = [kind for one in (session.coordinator.extensions if session.app else ()) for kind in one.why]
+        more = [click.Option([f"--{kind}"], metavar="NAME", help=f"A {kind}.") for kind in kinds]
+        return [*super().get_params(ctx), *more]
+
+
+@click.command(cls=_Why)
+@click.argument("job_id", metavar="[ID]", required=False)
+@click.option("--key", metavar="KEY", help="A lane: who holds it, and who waits for what.")
+@click.option("--node", metavar="NODE", help="A node: why it does nothing.")
+@click.option("--entry", metavar="NAME", help="An entry of the schedule: why it does not run.")
 @json_option
 @with_coordinator
-def why(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
-    """Tell why a job is where it is, from cause to cause."""
-    causes = coordinator.why(job_id)
-    click.echo(as_json(causes) if as_json_ else "\n".join(causes))
+def why(coordinator: Coordinator, /, job_id: str | None, as_json_: bool, **others: str) -> None:
+    """Say why a job is where it is: a sentence, all causes down to their roots, and what frees it.
+
+    The page docs/why.md explains each code.
+    """
+    answer = coordinator.why(job_id, **others)
+    click.echo(as_json(answer) if as_json_ else answer)
 
 
 @acts("job_id", "ID")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from celery.app.task import Task
 
     from coordinator.broker.doorbells import Doorbells
+    from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
@@ -181,12 +182,21 @@ class Coordinator(OnCommit):
         failed.__cause__ = own and own.__cause__
         return failed
 
-    def why(self, job_id: str | Submission) -> list[str]:
-        """Say why a job is where it is: a chain of causes down to a root, one sentence each. Raises UnknownJob."""
-        from coordinator.diagnosis.why import Look, causes_of
+    def why(
+        self, /, job: str | Submission | None = None, *, key: str | None = None, node: str | None = None,
+        entry: str | None = None, **other: str,
+    ) -> Why:  # fmt: skip
+        """Say why a job is where it is: a sentence, and all causes down to their roots, each with a stable code.
 
-        wanted = id_of(job_id)
-        return causes_of(Look(self._core, self.needed_labels), wanted)
+        Or why a lane (`key`) stands, why a `node` does nothing, why an `entry` of the schedule does not run, or what an
+        extension explains, by its kind (`member="…"`). Raises InvalidJob unless one of them is named, UnknownJob,
+        UnknownEntry.
+        """
+        from coordinator.diagnosis.why import why_of
+
+        wanted = {"job": None if job is None else id_of(job), "key": key, "node": node, "entry": entry, **other}
+        kinds = {kind: explain for one in self.extensions for kind, explain in one.why.items()}
+        return why_of(self._core, wanted, self.needed_labels, lambda: self.entries, kinds)
 
     def doctor(self) -> list[Finding]:
         """Look for faults and dangers: of Redis, the nodes, what nobody owns, the extensions, and the app; errors

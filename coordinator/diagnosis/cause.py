@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from coordinator.store.times import moment, span_text
 from coordinator.store.values import Json
 
 
@@ -14,8 +15,8 @@ class Cause:
     """A reason why a thing is where it is.
 
     `code`: stable, `waiting.lane`; `docs/why.md` has an anchor for each. `thing`: what it is said of, `job 7f3`.
-    `text`: one sentence, made of `facts`. `frees`: the command that would free it, where there is one. `of`: the job,
-    lane or node that this cause leads to next; None = a root.
+    `text`: one sentence, made of `facts` (times in seconds, instants as ISO text). `frees`: the command that would free
+    it, where there is one. `of`: the things to which this cause leads next; none = a root.
     """
 
     code: str
@@ -23,15 +24,16 @@ class Cause:
     text: str
     facts: Mapping[str, Json] = field(default_factory=dict)
     frees: str | None = None
-    of: str | None = None
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a thing is where it is, at the moment `as_of`.
+    """Why a thing is where it is, at the moment `as_of`. Its text has all that people need.
 
     `sentence`: for a tired person. `causes`: all of them, from the thing itself to the roots. `so_far`: code -> seconds
-    that it has cost until now. `complete`: False where more causes follow than one answer reads.
+    that it has cost until now; they add up to the thing's age. `complete`: False where more causes follow than one
+    answer reads.
     """
 
     thing: str
@@ -40,3 +42,21 @@ class Why:
     as_of: datetime
     so_far: Mapping[str, float] = field(default_factory=dict)
     complete: bool = True
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of the causes, each once, in their order."""
+        return list(dict.fromkeys(cause.code for cause in self.causes))
+
+    def __str__(self) -> str:
+        frees = dict.fromkeys(cause.frees for cause in self.causes if cause.frees)
+        spent = ", ".join(f"{code} {span_text(seconds)}" for code, seconds in self.so_far.items())
+        return "\n".join(
+            [
+                self.sentence,
+                *(f"  {cause.text}  [{cause.code}]" for cause in self.causes),
+                *([f"  so far: {spent}"] if spent else []),
+                *(f"  frees it: {command}" for command in frees),
+                f"  as of {moment(self.as_of)}, {'complete' if self.complete else 'more causes follow'}",
+            ]
+        )

@@ -1,4 +1,4 @@
-"""Explains why a job is where it is: a chain of causes, each a sentence, from the job itself down to a root.
+"""Explains why a thing is where it is: a chain of causes, from the thing itself down to its roots.
 
 A root is a job that runs, an instant at which something is due, an operator's decision, or a lack in the fleet. A job
 that waits leads to each job that is in its way. Jobs meet in the same order in all lanes, so the chain ends.
@@ -6,262 +6,137 @@ that waits leads to each job that is in its way. Jobs meet in the same order in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from kombu.utils.json import loads
-
+from coordinator.diagnosis.cause import Cause, Why
+from coordinator.diagnosis.entries import of_entry
 from coordinator.diagnosis.fleet import Reasons
-from coordinator.errors import UnknownJob
-from coordinator.fleet.nodes import Node, Nodes
-from coordinator.jobs import record
+from coordinator.diagnosis.jobs import of_job, of_lane
+from coordinator.diagnosis.look import Look
+from coordinator.diagnosis.nodes import of_node
+from coordinator.errors import InvalidJob, UnknownJob
+from coordinator.jobs import validation
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
-from coordinator.jobs.spec import Cause
-from coordinator.lanes.client import MAX_LIMIT, Lanes
-from coordinator.lanes.view import Lane
-from coordinator.sorters.sorter import Sorters
-from coordinator.store.times import instant, moment, span_text
-from coordinator.store.values import Act
+from coordinator.lanes.client import Lanes
+from coordinator.store.times import instant, span_text, to_ms
 
-Explanation = tuple[list[str], Sequence[str]]  # sentences, and the jobs that are their causes
+if TYPE_CHECKING:  # a job's causes need no schedule
+    from coordinator.scheduler.timetable import Entries
 
-MOST = 20  # jobs that one answer follows
+MOST = 20  # things that one answer follows
 
 
-def causes_of(look: Look, job_id: str) -> list[str]:
-    """The chain of causes of a job. Raises UnknownJob where the job is unknown; leaves out causes that are gone."""
-    chain, following = look.cause(look.lanes.job(job_id))
-    queue, seen = list(following), {job_id}
+def why_of(
+    lanes: Lanes, wanted: Mapping[str, str | None], needed: Mapping[str, Reasons],
+    entries: Callable[[], Entries], kinds: Mapping[str, Callable[[str], Why]],
+) -> Why:  # fmt: skip
+    """Explain the one thing that is `wanted`, by its kind. `kinds`: those of extensions."""
+    named = [(kind, name) for kind, name in wanted.items() if name is not None]
+    known = dict.fromkeys(("job", "key", "node", "entry", *kinds))
+    if len(named) != 1 or named[0][0] not in known:
+        asked = ", ".join(kind for kind, _ in named) or "nothing"
+        raise InvalidJob(f"why explains one thing, {' or '.join(known)}, not {asked}")
+    [(kind, name)] = named
+    validation.text(kind, name)
+    if kind in kinds:
+        return kinds[kind](name)
+    look = Look(lanes, needed)
+    own: Mapping[str, Callable[[Look, str], Why]] = {
+        "job": why_job,
+        "key": why_key,
+        "node": why_node,
+        "entry": partial(why_entry, entries),
+    }
+    return own[kind](look, name)
+
+
+def why_job(look: Look, job_id: str) -> Why:
+    """Explain a job. Raises UnknownJob."""
+    job = look.lanes.job(job_id)
+    causes, complete = follow(look, of_job(look, job), f"job {job.id}")
+    return answer(look, f"job {job.id}", causes, complete, job)
+
+
+def why_node(look: Look, name: str) -> Why:
+    """Explain why a node does nothing."""
+    causes, complete = follow(look, of_node(look, name), f"node {name}")
+    return answer(look, f"node {name}", causes, complete)
+
+
+def why_entry(entries: Callable[[], Entries], look: Look, name: str) -> Why:
+    """Explain why an entry of the schedule does not run. Raises UnknownEntry."""
+    causes, complete = follow(look, of_entry(look, entries(), name), f"entry {name}")
+    return answer(look, f"entry {name}", causes, complete)
+
+
+def why_key(look: Look, key: str) -> Why:
+    """Explain a lane. Raises InvalidJob."""
+    validation.check_key(key)
+    causes, complete = follow(look, of_lane(look, key), f"lane {key}")
+    return answer(look, f"lane {key}", causes, complete)
+
+
+def follow(look: Look, first: Sequence[Cause], thing: str) -> tuple[list[Cause], bool]:
+    """Follow the causes to their roots; leaves out things that are gone. False: more follow than one answer reads."""
+    kinds: Mapping[str, Callable[[str], list[Cause]]] = {
+        "job": lambda name: of_job(look, look.lanes.job(name)),
+        "lane": lambda name: of_lane(look, name),
+    }
+    found = {_key(one): one for one in first}
+    queue, seen = [other for one in first for other in one.of], {thing}
     while queue and len(seen) <= MOST:
-        other = queue.pop(0)
-        if other in seen:
+        if (other := queue.pop(0)) in seen:
             continue
         seen.add(other)
+        kind, _, name = other.partition(" ")
         with suppress(UnknownJob):
-            sentences, following = look.cause(look.lanes.job(other))
-            chain += [sentence for sentence in sentences if sentence not in chain]
-            queue += following
-    if left := len(set(queue) - seen):
-        chain.append(f"{left} more jobs are in the way")
-    return chain
+            more = kinds[kind](name)
+            found |= {_key(one): one for one in more if _key(one) not in found}
+            queue += [follower for one in more for follower in one.of]
+    return list(found.values()), not set(queue) - seen
 
 
-class Look:
-    """Reads the causes of one chain, at one moment. `needed`: as for `status_of`."""
-
-    def __init__(self, lanes: Lanes, needed: Mapping[str, Reasons] = MappingProxyType({})) -> None:
-        self.lanes, self.needed = lanes, needed
-        self.store = lanes.store
-        self.clock = self.store.clock()
-
-    def cause(self, job: Job) -> Explanation:
-        if job.over:
-            error = f": {_error(job)}" if job.error else ""
-            return [f"job {job.id} is over, {job.state}{error}"], ()
-        causes = {
-            "waiting": self._waiting,
-            "ready": self._ready,
-            "scheduled": self._scheduled,
-            "collected": self._collected,
-            "retrying": self._retrying,
-            "parked": self._parked,
-            "held": self._held,
-            "rolling_back": self._rolling_back,
-        }
-        damage = [f"the record of job {job.id} is damaged: {', '.join(job.damaged)}"] if job.damaged else []
-        if not {"state", "keys"}.isdisjoint(job.damaged):
-            return damage, ()
-        sentences, following = causes.get(job.state, self._running)(job)
-        return sentences + damage, following
-
-    def _waiting(self, job: Job) -> Explanation:
-        sentences, following = [], []
-        for key in job.keys:
-            lane = self.lanes.lane(key, MAX_LIMIT + 1)
-            ahead, how = self._ahead(job, lane)
-            following += ahead
-            where = f"in lane {shown_lane(key)!r}{how}"
-            sentences += [f"job {job.id} waits behind job {other} {where}" for other in ahead[:MOST]]
-            if lane.paused:
-                sentences.append(_pause(lane))
-            if lane.limit == 0:
-                sentences.append(_closed(lane))
-        return sentences or [f"job {job.id} is in front of its lanes and starts next"], following
-
-    def _ahead(self, job: Job, lane: Lane) -> tuple[list[str], str]:
-        """The jobs that this job waits for in the lane, and the rule that makes it wait (rules/admit.lua)."""
-        place = lane.jobs.index(job.id) if job.id in lane.jobs else len(lane.jobs)
-        before, limit = lane.jobs[:place], max(1, lane.limit)
-        earlier = list(zip(before, self._fields_of(before, "state", "weight"), strict=True))
-        at_work = sum(state != "waiting" for _, (state, _) in earlier)
-        if place < limit and not job.exclusive:
-            return [other for other, (_, weight) in earlier if weight], ", which runs alone (exclusive)"
-        first = list(before[: max(limit, at_work)])  # jobs that were started stay there when the limit is lowered
-        if limit == 1:
-            return first, ""
-        return first, f", of which {limit} may run at once" if not job.exclusive else ", to run alone (exclusive)"
-
-    def _ready(self, job: Job, what: str = "is ready") -> Explanation:
-        (kind,) = self._fields(job, "class")
-        kinds = kind.split("\n")
-        lacking = _lacking(Nodes(self.store).living(), kinds, job.task)
-        lost = [reason for label in kinds[2:] if label in self.needed for reason in self.needed[label](self.store)]
-        return [f"job {job.id} {what}, and {lacking}", *lost], ()
-
-    def _running(self, job: Job, what: str = "runs") -> Explanation:
-        since = f"{self._since(job)}, attempt {job.attempt}"
-        if not job.task:
-            return [f"job {job.id} is a lock in plain code, held for {since}"], ()
-        (stop,) = self._fields(job, "stop")
-        sentence = f"job {job.id} {what} on node {job.node} for {since}"
-        if stop:
-            sentence += f"; it is being stopped, to end as {stop} ({_error(job)})"
-        if not self._alive(job):
-            sentence += "; that node is not alive: another takes the job when its lease ends"
-        return [sentence], ()
-
-    def _alive(self, job: Job) -> bool:
-        return Nodes(self.store).is_alive(job.node or "")
-
-    def _scheduled(self, job: Job) -> Explanation:
-        return [f"job {job.id} is scheduled for later: {self._due(job)}"], ()
-
-    def _collected(self, job: Job) -> Explanation:
-        (place,) = self._fields(job, "sorter")
-        name, _, sort_key = place.partition("\n")
-        member = f"{sort_key}\0{job.id}"
-        if self.store.read("ZSCORE", self.store.key("batch", name), member) is not None:
-            what = f"is among the orders that the sorter {name!r} is putting in line"
-        else:
-            due = Sorters(self.store).look(name).due
-            when = self._at(None if due is None else self._by_wall(due.timestamp() * 1000))
-            what = f"is held by the sorter {name!r} until no more come: {when}"
-        return [f"job {job.id} {what}" + ("" if Nodes(self.store).living() else "; no node is alive to do it")], ()
-
-    def _retrying(self, job: Job) -> Explanation:
-        return [f"job {job.id} is tried again at {self._due(job)}: attempt {job.attempt} ended in {_error(job)}"], ()
-
-    def _parked(self, job: Job, what: str = "is parked") -> Explanation:
-        reader = record.FieldReader(dict(zip(("handles", "till"), self._fields(job, "handles", "till"), strict=True)))
-        ids: list[str] = reader.get("handles", lambda text: [task_id for task_id in loads(text)["ids"] if task_id], [])
-        sentence = f"job {job.id} {what} until all of its {len(ids)} sub-results have ended: {', '.join(ids)}"
-        following = list(islice(self._open(ids), 1))
-        return [
-            sentence,
-            *([] if following else self._parked_on_tasks(job, ids, reader.get("till", float, 0.0))),
-        ], following
-
-    def _parked_on_tasks(self, job: Job, ids: Sequence[str], till: float) -> list[str]:
-        """The nodes that began the sub-tasks, as far as Redis noted them, and the limit that ends the wait anyway."""
-        notes = self.store.read("HGETALL", self.store.key("begun", job.id))
-        lives = {task_id.decode(): note.decode().split(" ", 2)[2:] for task_id, note in notes.items()}
-        begun = {task_id: life[0] for task_id, life in lives.items() if life and task_id in ids}
-        sentences = [f"sub-task {task_id} was begun on node {node}" for task_id, node in sorted(begun.items())[:5]]
-        if len(begun) < len(ids):
-            sentences.append(
-                f"the other {len(ids) - len(begun)} have not begun, or have ended; a message that a lost node had "
-                f"fetched comes again after the broker's visibility_timeout (RabbitMQ: at once)"
-            )
-        limit, end = "time_limit", till or None
-        if end is None:
-            limit, end = "max_lifetime", self.store.read("ZSCORE", self.store.key("expiry"), job.id)
-        return [
-            *sentences,
-            f"its {limit} ends the wait at the latest: {self._at(None if end is None else self._by_wall(end))}",
-        ]
-
-    def _open(self, ids: Sequence[str]) -> Iterator[str]:
-        """Yield the jobs among these that are not over. Only the result backend knows about ordinary tasks."""
-        for job_id in ids:
-            try:
-                job = self.lanes.job(job_id)
-                if not job.over:
-                    yield job.id
-            except UnknownJob:
-                continue
-
-    def _held(self, job: Job) -> Explanation:
-        return [f"job {job.id} is held for an operator, who retries or cancels it: {_error(job)}"], ()
-
-    def _rolling_back(self, job: Job) -> Explanation:
-        if self._fields(job, "state") == ["parked"]:
-            return self._parked(job, "is rolled back; its rollback is parked")
-        at_work = self.store.read("ZSCORE", self.store.key("leases"), job.id)
-        return self._running(job, "is rolled back") if at_work else self._ready(job, "is to be rolled back")
-
-    def _fields(self, job: Job, *names: str) -> list[str]:
-        return self._fields_of([job.id], *names)[0]
-
-    def _fields_of(self, ids: Sequence[str], *names: str) -> list[list[str]]:
-        return record.fields_of_many(self.store, ids, *names)
-
-    def _since(self, job: Job) -> str:
-        return span_text(self.clock.now / 1000 - job.started.timestamp()) if job.started else "an unknown time"
-
-    def _due(self, job: Job) -> str:
-        own = self.store.read("ZSCORE", self.store.key("due"), job.id)
-        named = self.store.read("ZSCORE", self.store.key("starts"), job.id) if own is None else None
-        return self._at(named if own is None else self._by_wall(own))
-
-    def _by_wall(self, own: float) -> float:
-        """Translate ms of the installation's clock into ms of the wall clock."""
-        return own - self.clock.now + self.clock.wall
-
-    def _at(self, at: float | None) -> str:
-        if at is None:
-            return "any moment"
-        return f"{moment(instant(at))} (in {span_text((at - self.clock.wall) / 1000)})"
+def _key(cause: Cause) -> tuple[str, str, str]:
+    return cause.code, cause.thing, cause.text
 
 
-def _pause(lane: Lane) -> str:
-    by, at, why = _act_parts(lane.pause)
-    return f"lane {shown_lane(lane.key)!r} is paused by {by} since {at}: {why}"
+def answer(look: Look, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
+    """Put the causes into one answer, with a sentence that names the first and its root."""
+    so_far = {} if job is None else spent(look, job, causes[0].code)
+    return Why(thing, sentence(thing, causes, so_far, job), tuple(causes), instant(look.clock.wall), so_far, complete)
 
 
-def _closed(lane: Lane) -> str:
-    by, at, why = _act_parts(lane.limited)
-    return f"lane {shown_lane(lane.key)!r} has the limit 0, set by {by} at {at}: {why}"
+def sentence(thing: str, causes: Sequence[Cause], so_far: Mapping[str, float], job: Job | None) -> str:
+    first = root = causes[0]
+    passed = set()
+    while root.of and root.thing not in passed:
+        passed.add(root.thing)
+        ahead = (one for one in causes if one.thing in root.of and one.thing not in passed)
+        root = next(ahead, None) or next((one for one in causes if not one.of), root)
+    words = [first.text, *([root.text] if root is not first else [])]
+    if job is not None and not job.over and not first.code.startswith(("running.", "damaged")):
+        own = words[0].removeprefix(f"{shown_lane(thing)} ") if first.thing == thing else words[0]
+        it = "it " if first.thing == thing else ""
+        waited = span_text(sum(so_far.values()))
+        words[0] = f"job {job.id} of key {shown_lane(job.key)}, {waited} old: {it}{own}"
+    others = len({one.thing for one in causes if not one.of}) - 1
+    return "; ".join(words) + (f" (and {others} more roots)" if others > 0 else "")
 
 
-def _act_parts(act: Act | None) -> tuple[str, str, str]:
-    """An act as texts: by whom, when and why."""
-    return (act["by"], moment(instant(act["at"])), act["why"]) if act else ("?", "?", "?")
-
-
-def _lacking(living: list[Node], kind: list[str], task: str) -> str:
-    """The reason why no runner has taken a ready job of this class (app, queue, labels) and task."""
-    if not living:
-        return "no node is alive"
-    app, queue, *labels = kind if len(kind) > 1 else [*kind, ""]
-    conditions: list[tuple[str, Callable[[Node], bool]]] = [
-        *([(f"is of the app {app!r}", lambda node: node.app == app)] if app else []),
-        (f"serves the queue {queue!r}", lambda node: queue in node.queues),
-        *((f"has the label {label!r}", partial(_labelled, label)) for label in labels),
-        (f"knows the task {task!r}", lambda node: task in node.tasks),
-        ("takes new jobs, since all of them drain", lambda node: not node.draining),
-    ]
-    fitting = living
-    for number, (does, test) in enumerate(conditions):
-        left = [node for node in fitting if test(node)]
-        if not left:
-            also = " and ".join(condition for condition, _ in conditions[:number])
-            return f"no living node {does}" if not also else f"no living node that {also} {does}"
-        fitting = left
-    if free := [node.name for node in fitting if node.running + node.ordinary < node.capacity]:
-        return f"node {free[0]} has room for it"
-    busy = ", ".join(f"{node.name} ({node.running + node.ordinary} of {node.capacity})" for node in fitting)
-    return f"every slot of the nodes that may run it is taken: {busy}"
-
-
-def _labelled(label: str, node: Node) -> bool:
-    return label in node.labels
-
-
-def _error(job: Job) -> str:
-    error: Cause = job.error or {}
-    by = f" (by {error['by']})" if error.get("by") else ""
-    return f"{error.get('type')}: {error.get('message')}{by}"
+def spent(look: Look, job: Job, code: str) -> dict[str, float]:
+    """The seconds since the submit, by what they were spent on."""
+    if job.submitted is None:
+        return {}
+    now = look.clock.now if job.ended is None else to_ms(job.ended)
+    since = to_ms(job.submitted)
+    if job.taken is None:
+        return {} if job.over else {code: max(0.0, (now - since) / 1000)}
+    parts = {"waiting.lane": to_ms(job.taken) - since}
+    last = to_ms(job.started or job.taken)
+    parts["running.job"] = now - last if job.over or code.startswith("running.") else 0
+    parts[code] = parts.get(code, 0) + now - to_ms(job.taken) - parts["running.job"] if not job.over else 0
+    return {name: ms / 1000 for name, ms in parts.items() if ms > 0}

@@ -62,7 +62,7 @@ def test_a_worker_told_to_end_ends_its_long_job_takes_nothing_new_and_is_seen_un
     wait_until(lambda: coordinator.store._client.time()[0] - began > beats, 20)
     assert [(node.name, node.draining, node.running) for node in coordinator.nodes()] == [(worker.name, True, 1)]
     assert {coordinator.job(job_id).state for job_id in late} == {"ready"}
-    assert coordinator.why(late[0])[0].endswith("takes new jobs, since all of them drain")
+    assert coordinator.why(late[0]).codes == ["waiting.node", "rejected.drains"]
     fleet.go("long")
     job = coordinator.wait(long, 20)
     assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)

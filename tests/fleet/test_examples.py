@@ -27,7 +27,7 @@ def shown(name: str, fresh: bool = False, **given: str) -> list[str]:
 def test_whole_chains_of_two_apps_run_one_after_another_over_a_resource() -> None:
     lines = shown("resource_lock.py", fresh=True)
     assert lines[0] == "in line: load-1, report-1, load-2, report-2"
-    assert lines[1].startswith("report-1 waits: job report-1 waits behind job load-1 in lane 'database/stock'; lane")
+    assert "it waits in lane 'database/stock' behind job load-1; lane database/stock is paused, by" in lines[1]
     steps = [line for line in lines if line.split(":")[0] in ("load-1", "report-1", "report-2")]
     assert steps == [
         "load-1: fetch",

@@ -197,6 +197,6 @@ def test_once_the_whole_fleet_was_killed_nobody_is_alive_until_a_node_starts(fle
         kill_all(worker)
     wait_until(lambda: coordinator.nodes() == [], 10)
     job_id = coordinator.submit("a", depot.work.s("late")).id
-    assert coordinator.why(job_id) == [f"job {job_id} is ready, and no node is alive"]
+    assert coordinator.why(job_id).codes == ["waiting.fleet"]
     third = fleet.worker("three", app="depot")
     assert coordinator.wait(job_id, 20).node == third.name

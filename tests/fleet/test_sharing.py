@@ -61,7 +61,7 @@ def test_ordinary_tasks_go_to_free_slots_only_and_share_them_with_jobs(fleet: Fl
     job_id = coordinator.submit("a", depot.held.s("job")).id
     (node,) = coordinator.nodes()
     assert (node.ordinary, node.running, node.rung) == (2, 0, 0)
-    assert coordinator.why(job_id)[0].endswith("is taken: one@test (2 of 2)")
+    assert coordinator.why(job_id).causes[-1].text.endswith("whose slots are taken: one@test (2 of 2)")
     for name in [*names, "job"]:
         fleet.go(name)
     assert coordinator.wait(job_id, 20).state == "succeeded"

@@ -178,7 +178,7 @@ class Attack:
 
     def _stuck(self) -> str:
         left = self._left()
-        causes = [self.fleet.coordinator.why(job.id) for job in left[:3]]
+        causes = [str(self.fleet.coordinator.why(job.id)) for job in left[:3]]
         return f"{len(left)} of {len(self.ids)} left: {left[:3]} {causes}\n{self.fleet.logs()[-5000:]}"
 
     def _judge(self) -> None:

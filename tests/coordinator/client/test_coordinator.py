@@ -19,7 +19,8 @@ def client() -> Coordinator:
 @pytest.mark.parametrize("call", ["job", "wait", "why", "cancel", "retry", "move"])
 @pytest.mark.parametrize("job", [None, 5, b"id", ["id"], SIGNATURE])
 def test_a_job_is_named_by_its_id(client: Coordinator, call: str, job: Any) -> None:
-    with pytest.raises(InvalidJob, match="name a job by its id or by its Submission, not by "):
+    said = "name a job by its id or by its Submission, not by " if (call, job) != ("why", None) else "not nothing"
+    with pytest.raises(InvalidJob, match=said):
         getattr(client, call)(job)
 
 

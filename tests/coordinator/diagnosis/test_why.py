@@ -1,24 +1,65 @@
 """Why a job is where it is: chains of causes, each down to its root."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from coordinator import Coordinator, UnknownJob
+from coordinator import Coordinator, InvalidJob, UnknownJob
+from coordinator.diagnosis.cause import Why
 from coordinator.diagnosis.status import list_jobs
-from tests.harness.hand_node import Puppet
+from coordinator.extension import Extension
+from coordinator.store.client import Store
+from tests.coordinator.sorters.batches import overdue
+from tests.harness.command import Call, loaded, told
+from tests.harness.hand_node import Puppet, Taken
+
+
+def texts(why: Why) -> list[str]:
+    return [cause.text for cause in why.causes]
+
+
+def end(node: Puppet, taken: Taken, kind: str, detail: str, delay: int = 0, *following: object) -> None:
+    more = following or ("", "", "")
+    node.store.step("job_finish", taken.id, taken.token, kind, detail, delay, "", *more, "one", taken.runner, "", 60000)
 
 
 def test_a_chain_goes_from_lane_to_lane_down_to_the_job_that_runs(node: Puppet, coordinator: Coordinator) -> None:
     for job_id, keys in (("front", "a"), ("both", ["a", "b"]), ("last", "b")):
         node.submit(keys, job_id=job_id)
-    node.must_take()
-    first, second, root = coordinator.why("last")
-    assert first == "job last waits behind job both in lane 'b'"
-    assert second == "job both waits behind job front in lane 'a'"
-    assert root.startswith("job front runs on node one for 0 s")
+    taken = node.must_take()
+    why = coordinator.why("last")
+    first, second, root = texts(why)
+    assert first == "job last waits in lane 'b' behind job both"
+    assert second == "job both waits in lane 'a' behind job front"
+    assert root.startswith(
+        f"job front runs on node one (pid one-runner-1) for 0 s, attempt 1; fence {taken.fence}, lease"
+    )
+    assert why.codes == ["waiting.lane", "running.job"]
+    assert [cause.of for cause in why.causes] == [("job both",), ("job front",), ()]
+    assert why.sentence == f"job last of key b, 0 s old: it waits in lane 'b' behind job both; {root}"
+    assert why.causes[-1].frees == "coordinator cancel front --why …"
+    assert (why.thing, why.complete, list(why.so_far)) == ("job last", True, ["waiting.lane"])
     assert node.order() == []
     for job_id in ("last", "both", "front"):
+        coordinator.cancel(job_id)
+
+
+def test_the_text_and_the_json_say_the_same(node: Puppet, coordinator: Coordinator, call: Call) -> None:
+    node.submit("a", job_id="front")
+    node.submit("a", job_id="j")
+    node.must_take()
+    said, shown = told(call("why", "j")), loaded(call("why", "j", "--json"))
+    assert [line.strip().split(" for ")[0] for line in said.splitlines()[:3]] == [
+        "job j of key a, 0 s old: it waits in lane 'a' behind job front; job front runs on node one (pid one-runner-1)",
+        "job j waits in lane 'a' behind job front  [waiting.lane]",
+        "job front runs on node one (pid one-runner-1)",
+    ]
+    assert [cause["code"] for cause in shown["causes"]] == ["waiting.lane", "running.job"]
+    assert shown["causes"][0]["facts"]["behind"] == ["front"]
+    assert (shown["complete"], shown["causes"][0]["of"]) == (True, ["job front"])
+    for job_id in ("j", "front"):
         coordinator.cancel(job_id)
 
 
@@ -26,49 +67,81 @@ def test_a_paused_lane_is_a_root_with_who_and_why(node: Puppet, coordinator: Coo
     coordinator.pause("a", why="disk is full", by="me")
     node.submit("a", job_id="j")
     node.submit("a", job_id="k")
-    behind, paused = coordinator.why("k")
-    assert behind == "job k waits behind job j in lane 'a'"
-    assert paused.startswith("lane 'a' is paused by me since 20")
+    behind, paused = texts(coordinator.why("k"))
+    assert behind == "job k waits in lane 'a' behind job j"
+    assert paused.startswith("lane a is paused, by me since 20")
     assert paused.endswith(": disk is full")
-    assert coordinator.why("j") == [paused]
+    assert coordinator.why("k").sentence == f"job k of key a, 0 s old: it waits in lane 'a' behind job j; {paused}"
+    why = coordinator.why("j")
+    assert (texts(why), why.codes) == ([paused], ["waiting.paused"])
+    assert why.causes[0].frees == "coordinator resume a --why …"
+    assert why.sentence == f"job j of key a, 0 s old: {paused}"
     coordinator.resume("a")
     assert node.order() == ["j", "k"]
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"queue": "gpu"}, "no living node that is of the app 'shop' serves the queue 'gpu'"),
-        (
-            {"needs": ["fast"]},
-            "no living node that is of the app 'shop' and serves the queue 'celery' has the label 'fast'",
-        ),
-        ({"task": "shop.unknown"}, "serves the queue 'celery' knows the task 'shop.unknown'"),
-    ],
-)
-def test_what_no_living_node_has_is_named(
-    node: Puppet, coordinator: Coordinator, options: dict[str, str], says: str
+def test_a_limit_says_who_uses_it_up_and_an_exclusive_job_stops_the_others(
+    node: Puppet, coordinator: Coordinator
 ) -> None:
-    node.submit("a", job_id="j", **options)
-    (told,) = coordinator.why("j")
-    assert told.startswith("job j is ready, and no living node")
-    assert told.endswith(says)
-    coordinator.cancel("j")
+    coordinator.set_limit("a", 0, why="closed", by="ann")
+    node.submit("a", job_id="one")
+    why = coordinator.why("one")
+    assert why.codes == ["waiting.closed"]
+    assert why.causes[0].text.endswith(": closed")
+    assert why.causes[0].frees == "coordinator limit a 1 --why …"
+    coordinator.set_limit("a", 2)
+    for job_id in ("two", "three"):
+        node.submit("a", job_id=job_id)
+    node.submit("a", job_id="alone", exclusive=True)
+    why = coordinator.why("three")
+    assert why.causes[0].text == "job three waits in lane 'a', whose limit of 2 is used up by job one, two"
+    assert (why.causes[0].code, why.causes[0].frees) == ("waiting.limit", "coordinator limit a 3 --why …")
+    why = coordinator.why("alone")
+    assert why.causes[0].text == ("job alone waits in lane 'a' to run alone (exclusive), behind job one, two")
+    assert why.causes[0].code == "waiting.alone"
+    for _ in range(3):
+        node.finish(node.must_take())
+    node.submit("a", job_id="after")
+    why = coordinator.why("after")
+    assert why.causes[0].text == "job after waits in lane 'a' behind job alone, which runs alone (exclusive)"
+    assert why.codes == ["waiting.exclusive", "waiting.claim"]
+    assert node.order() == ["alone", "after"]
+    coordinator.set_limit("a", 1)
+
+
+def test_what_no_living_node_has_is_named_and_its_nodes_are_counted(node: Puppet, coordinator: Coordinator) -> None:
+    gpu, other = Puppet(coordinator.store, "gpu"), Puppet(coordinator.store, "other")
+    gpu.up(queue="gpu")
+    other.nodes.register("other", "a", {"app": "other", "capacity": 1, "ordinary": 0, "load": 0}, ["app other"], ())
+    for job_id, options, code, lacks in (
+        ("queue", {"queue": "none"}, "rejected.queue", "none"),
+        ("label", {"needs": ["fast"]}, "rejected.label", "fast"),
+        ("task", {"task": "shop.unknown"}, "rejected.task", "shop.unknown"),
+    ):
+        node.submit(job_id, job_id=job_id, **options)
+        why = coordinator.why(job_id)
+        assert why.codes == ["waiting.node", "rejected.app", *(["rejected.queue"] * (code != "rejected.queue")), code]
+        assert why.causes[0].text.startswith(
+            f"job {job_id} is ready, and none of the 3 living nodes takes it: 1 not of"
+        )
+        assert why.causes[-1].facts["lacks"] == lacks
+        assert sum(int(str(cause.facts["count"])) for cause in why.causes[1:]) == 3
+        coordinator.cancel(job_id)
+    assert why.causes[-1].text == (
+        "job task is rejected by 1 of 3 nodes, which do not have the task 'shop.unknown': one"
+    )
+    assert why.causes[-1].frees == "coordinator retarget shop.unknown NEW --why …"
 
 
 def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
     node: Puppet, coordinator: Coordinator
 ) -> None:
     made = coordinator.submit("a", {"task": "shop.unknown"}, if_unknown="wait")
-    (told,) = coordinator.why(made.id)
-    assert told.endswith("no living node that serves the queue 'celery' knows the task 'shop.unknown'")
+    assert coordinator.why(made).codes == ["waiting.node", "rejected.task"]
     coordinator.cancel(made.id)
     node.submit("b", job_id="order")
-    taken = node.must_take()
-    node.store.step("job_finish", taken.id, taken.token, "step", '"done"', 0, "", "shop\ngpu", "shop.other", 0, "one",
-                   taken.runner, "", 60000)  # fmt: skip
-    (told,) = coordinator.why("order")
-    assert told.endswith("no living node that is of the app 'shop' serves the queue 'gpu'")
+    end(node, node.must_take(), "step", '"done"', 0, "shop\ngpu", "shop.other", 0)
+    assert coordinator.why("order").codes == ["waiting.node", "rejected.queue"]
     coordinator.cancel("order")
 
 
@@ -76,35 +149,57 @@ def test_without_a_node_that_is_the_cause_and_with_one_its_room(coordinator: Coo
     node = Puppet(coordinator.store)
     node.submit("a", job_id="j")
     node.submit("b", job_id="k")
-    assert coordinator.why("j") == ["job j is ready, and no node is alive"]
+    assert coordinator.why("j").codes == ["waiting.fleet"]
+    assert texts(coordinator.why("j")) == ["job j is ready, and no node is alive"]
     node.up(capacity=1)
-    assert coordinator.why("k") == ["job k is ready, and node one has room for it"]
+    assert coordinator.why("k").codes == ["waiting.claim"]
+    assert texts(coordinator.why("k")) == ["job k is ready, and node one has room for it"]
     taken = node.must_take()
     other = "k" if taken.id == "j" else "j"
-    (told,) = coordinator.why(other)
-    assert told == f"job {other} is ready, and every slot of the nodes that may run it is taken: one (1 of 1)"
+    why = coordinator.why(other)
+    assert texts(why) == [
+        f"job {other} is ready, and all slots of the nodes that may run it are taken: one (1 of 1)",
+        f"job {other} is rejected by 1 of 1 nodes, whose slots are taken: one (1 of 1)",
+    ]
+    assert why.codes == ["waiting.slot", "rejected.full"]
     node.lanes.drain("one", True, why="disk", by="ann")
-    assert coordinator.why(other)[0].endswith("takes new jobs, since all of them drain")
+    why = coordinator.why(other)
+    assert why.codes == ["waiting.node", "rejected.drains"]
+    assert why.causes[1].frees == "coordinator nodes undrain one --why …"
     node.finish(taken, next_token="two-token")
     coordinator.cancel(other)
 
 
+def test_a_label_that_nodes_lost_says_which_and_why(node: Puppet, coordinator: Coordinator) -> None:
+    def lost(store: Store) -> list[str]:
+        return ["one is out of the replica set"]
+
+    coordinator.needed_labels["document:d"] = lost
+    node.submit("a", job_id="j", needs=["document:d"])
+    why = coordinator.why("j")
+    assert why.codes == ["waiting.node", "rejected.label", "rejected.lost"]
+    assert texts(why)[-1] == "label document:d was lost by nodes: one is out of the replica set"
+    coordinator.cancel("j")
+
+
 def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coordinator) -> None:
     node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(seconds=90))
-    (told,) = coordinator.why("later")
-    assert "job later is scheduled for later: 20" in told
-    assert told.endswith(("(in 90 s)", "(in 89 s)"))
+    why = coordinator.why("later")
+    (said,) = texts(why)
+    assert "job later is scheduled for later: 20" in said
+    assert said.endswith(("(in 90 s)", "(in 89 s)"))
+    assert (why.codes, list(why.so_far)) == (["later.scheduled"], ["later.scheduled"])
     node.submit("a", job_id="tomorrow", not_before=datetime.now(UTC) + timedelta(hours=23, minutes=56, seconds=50))
-    assert coordinator.why("tomorrow")[0].endswith("(in 23 h 56 min)")
+    assert texts(coordinator.why("tomorrow"))[0].endswith("(in 23 h 56 min)")
     node.submit("b", job_id="again", max_attempts=2)
-    taken = node.must_take()
-    node.store.step("job_finish", taken.id, taken.token, "raised", '{"type": "ValueError", "message": "no"}', 30000,
-                   "", "", "", "", "one", taken.runner, "", 60000)  # fmt: skip
+    end(node, node.must_take(), "raised", '{"type": "ValueError", "message": "no"}', 30000)
     node.submit("b", job_id="behind")
-    behind, root = coordinator.why("behind")
-    assert behind == "job behind waits behind job again in lane 'b'"
+    why = coordinator.why("behind")
+    behind, root = texts(why)
+    assert behind == "job behind waits in lane 'b' behind job again"
     assert root.startswith("job again is tried again at 20")
     assert root.endswith("(in 30 s): attempt 1 ended in ValueError: no")
+    assert (why.codes, why.causes[-1].frees) == (["waiting.lane", "later.retry"], "coordinator retry again --why …")
     for job_id in ("later", "tomorrow", "behind", "again"):
         coordinator.cancel(job_id)
 
@@ -114,74 +209,175 @@ def test_a_parked_job_leads_to_the_sub_result_that_is_not_over(node: Puppet, coo
     parent = node.must_take()
     node.submit("b", job_id="child")
     child = node.must_take()
-    handles = '{"ids": [null, "task", "child"], "one": false}'
-    node.store.step("job_finish", parent.id, parent.token, "parked", handles, 0, "", "", "", "", "one", parent.runner,
-                    "", 60000)  # fmt: skip
-    parked, root = coordinator.why("parent")
+    end(node, parent, "parked", '{"ids": [null, "task", "child"], "one": false}')
+    why = coordinator.why("parent")
+    parked, root = texts(why)
     assert parked == "job parent is parked until all of its 2 sub-results have ended: task, child"
     assert root.startswith("job child runs on node one")
+    assert why.codes == ["parked.results", "running.job"]
     node.finish(child)
     node.store.step("child_began", "parent", "task", parent.fence, "one", "a")
-    again, begun, rest, end = coordinator.why("parent")
-    assert (again, begun) == (parked, "sub-task task was begun on node one")
-    assert rest.startswith("the other 1 have not begun, or have ended; a message that a lost node had fetched comes")
+    why = coordinator.why("parent")
+    again, begun, rest, till = texts(why)
+    assert (again, begun) == (parked, "job parent is parked: its sub-task task was begun on node one")
+    assert rest.startswith("job parent is parked: the other 1 sub-tasks have not begun, or have ended; a message that")
     assert "visibility_timeout" in rest
-    assert end.startswith("its max_lifetime ends the wait at the latest: 20")
+    assert till.startswith("job parent is parked: its max_lifetime ends the wait at the latest: 20")
+    assert why.codes == ["parked.results", "parked.begun", "parked.unbegun", "parked.until"]
     coordinator.cancel("parent")
 
 
-def test_a_held_job_waits_for_an_operator(node: Puppet, coordinator: Coordinator) -> None:
+def test_a_held_job_waits_for_an_operator_and_one_that_is_over_says_how(node: Puppet, coordinator: Coordinator) -> None:
     node.submit("a", job_id="j", on_failure="hold")
     node.finish(node.must_take(), "failed")
-    (told,) = coordinator.why("j")
-    assert told == "job j is held for an operator, who retries or cancels it: Lost: detail"
-    coordinator.cancel("j")
+    why = coordinator.why("j")
+    assert texts(why) == ["job j is held for an operator, who retries or cancels it: Lost: detail"]
+    assert (why.codes, why.causes[0].frees) == (["held"], "coordinator retry j --why …")
+    coordinator.cancel("j", why="enough", by="ann")
+    why = coordinator.why("j")
+    assert why.sentence == "job j is over, cancelled: Cancelled: enough (by ann)"
+    assert why.codes == ["over"]
 
 
 def test_a_rollback_says_whether_it_runs(node: Puppet, coordinator: Coordinator) -> None:
     undo = {"task": "shop.other", "args": [], "kwargs": {}, "options": {}}
     node.submit("a", job_id="j", rollback=undo)
     node.finish(node.must_take(), "failed")
-    assert coordinator.why("j") == ["job j is to be rolled back, and node one has room for it"]
+    assert texts(coordinator.why("j")) == ["job j is to be rolled back, and node one has room for it"]
     assert [job.id for job in list_jobs(coordinator.store, state="rolling_back")] == ["j"]
     taken = node.must_take()
-    assert coordinator.why("j")[0].startswith("job j is rolled back on node one for 0 s")
+    why = coordinator.why("j")
+    assert why.codes == ["running.rollback"]
+    assert "job j is rolled back on node one" in why.sentence
     node.finish(taken)
-    assert coordinator.why("j") == ["job j is over, rolled_back: Lost: detail"]
+    assert texts(coordinator.why("j")) == ["job j is over, rolled_back: Lost: detail"]
 
 
 def test_a_parked_rollback_says_what_it_waits_for(node: Puppet, coordinator: Coordinator) -> None:
     node.submit("a", job_id="j", rollback={"task": "shop.other"})
     node.finish(node.must_take(), "failed")
-    undo = node.must_take()
-    node.store.step("job_finish", undo.id, undo.token, "parked", '{"ids": ["x"], "one": true}', 0, "", "", "", "",
-                    "one", undo.runner, "", 60000)  # fmt: skip
-    (said, *_) = coordinator.why("j")
+    end(node, node.must_take(), "parked", '{"ids": ["x"], "one": true}')
+    said = coordinator.why("j").sentence
     assert "its rollback is parked until all of its 1 sub-results have ended: x" in said
     assert [job.id for job in list_jobs(node.store, state="rolling_back")] == ["j"]
+
+
+def test_a_chain_names_its_step_and_a_job_its_progress(node: Puppet, coordinator: Coordinator) -> None:
+    chain: Any = {"task": "celery.chain", "subtask_type": "chain", "args": [], "options": {}}
+    chain["kwargs"] = {"tasks": [{"task": "shop.work", "options": {}}, {"task": "shop.other", "options": {}}]}
+    coordinator.submit("a", chain, job_id="j")
+    first = node.must_take()
+    end(node, first, "step", '"done"', 0, "\ncelery", "shop.other", 0)
+    second = node.must_take()
+    coordinator._lanes.progress("j", second.token, 4, 10)
+    (root,) = coordinator.why("j").causes
+    assert "attempt 1, step 2 of 2, 4 of 10 done (40 %); fence" in root.text
+    assert (root.facts["step"], root.facts["percent"]) == (2, 40)
+    coordinator.cancel("j")
+    node.finish(second)
 
 
 def test_a_job_that_is_stopped_and_one_whose_node_is_gone_say_so(node: Puppet, coordinator: Coordinator) -> None:
     node.submit("a", job_id="j")
     node.must_take()
     coordinator.cancel("j", why="too long", by="me")
-    assert "it is being stopped, to end as cancelled (Cancelled: too long (by me))" in coordinator.why("j")[0]
+    why = coordinator.why("j")
+    assert why.codes == ["running.job", "running.stopping"]
+    assert texts(why)[1] == "job j is being stopped, to end as cancelled, by me: too long"
     node.nodes.leave("one", "a")
-    assert coordinator.why("j")[0].endswith("that node is not alive: another takes the job when its lease ends")
+    why = coordinator.why("j")
+    assert why.codes == ["running.job", "running.stopping", "running.orphan"]
+    assert "which is not alive: another takes the job when its lease ends, in " in texts(why)[2]
     node.lapse("j")
     node.sweep()
 
 
-def test_a_lock_in_plain_code_is_a_root(coordinator: Coordinator, node: Puppet) -> None:
+def test_a_lock_in_plain_code_is_a_root_and_so_is_a_grab(coordinator: Coordinator, node: Puppet) -> None:
     with coordinator.lock("a") as lease:
         node.submit("a", job_id="j")
-        behind, root = coordinator.why("j")
-        assert behind.startswith("job j waits behind job ")
+        why = coordinator.why("j")
+        behind, root = texts(why)
+        assert behind.startswith("job j waits in lane 'a' behind job ")
         assert "is a lock in plain code, held for 0 s" in root
-        assert lease.fence
+        assert f"fence {lease.fence}" in root
+        assert why.codes == ["waiting.lane", "running.lock"]
+    node.order()
+    grab = coordinator.grab("report", "monday", "ann's laptop", ttl=1, keep=1)
+    why = coordinator.why(key="report")
+    assert why.codes == ["running.grab"]
+    assert "is the grab of monday of report by ann's laptop (" in why.sentence
+    assert why.causes[0].frees == "coordinator grabs release report monday --why …"
+    [lane] = coordinator.lanes("grab")
+    assert coordinator.why(lane.jobs[0]).codes == ["running.grab"]
+    grab.complete(None)
+
+
+def test_orders_that_a_sorter_holds_say_until_when(node: Puppet, coordinator: Coordinator) -> None:
+    node.nodes.leave("one", "a")
+    sorter = coordinator.sorter("orders", 60)
+    sorter.add("a", "k", {"task": "shop.work"}, if_unknown="wait")
+    why = coordinator.why("orders/a")
+    assert why.codes == ["later.sorter", "waiting.fleet"]
+    assert "is held by the sorter 'orders' until no more come: 20" in why.sentence
+    sorter.add("b", "k", {"task": "shop.work"}, if_unknown="wait")
+    overdue(coordinator.store)
+    assert coordinator.store.step("sorter_flush", 1) == 1
+    assert coordinator.why("orders/b").codes == ["later.flush", "waiting.fleet"]
+    for job_id in ("orders/a", "orders/b"):
+        coordinator.cancel(job_id)
+
+
+def test_a_damaged_record_says_so(node: Puppet, coordinator: Coordinator) -> None:
+    node.submit("a", job_id="j")
+    client: Any = node.store._client
+    client.hset(node.store.key("job", "j"), "progress", "0.5/1.0")
+    why = coordinator.why("j")
+    assert (texts(why)[-1], why.codes[-1]) == ("job j has a damaged record: progress", "damaged")
     node.order()
 
 
-def test_an_unknown_job_is_unknown(coordinator: Coordinator) -> None:
+def test_a_lane_says_who_holds_it_and_where_its_first_job_stands(node: Puppet, coordinator: Coordinator) -> None:
+    assert coordinator.why(key="a").codes == ["lane.free"]
+    node.submit(["b"], job_id="before")
+    node.submit(["b", "a"], job_id="j")
+    why = coordinator.why(key="a")
+    assert why.codes == ["lane.line", "waiting.lane", "waiting.claim"]
+    taken = node.must_take()
+    why = coordinator.why(key="b")
+    assert why.sentence.startswith("lane b is held by job before; jobs in line: 2; job before runs on node one")
+    assert why.codes == ["lane.held", "running.job"]
+    coordinator.pause("b")
+    assert coordinator.why(key="b").codes == ["lane.held", "waiting.paused", "running.job"]
+    coordinator.resume("b")
+    node.finish(taken)
+    assert node.order() == ["j"]
+
+
+def test_a_job_in_front_whose_lock_nobody_frees_says_that_it_is_next(node: Puppet, coordinator: Coordinator) -> None:
+    """As after a fault: a lock without a job. A lock in plain code needs no node, and so waits for it in front."""
+    client: Any = node.store._client
+    client.set(node.store.key("lock", "a"), f"nobody {node.store.now() + 60_000}")
+    node.store.step("lock_take", "l", "a", "queue", "token", 1000, 60_000)
+    assert coordinator.why("l").codes == ["waiting.next"]
+    node.store.step("lock_release", "l", "token")
+
+
+def test_one_thing_is_explained_at_a_time_and_an_unknown_one_is_an_error(coordinator: Coordinator) -> None:
     with pytest.raises(UnknownJob):
         coordinator.why("nobody")
+    with pytest.raises(InvalidJob, match="job or key or node or entry, not nothing"):
+        coordinator.why()
+    with pytest.raises(InvalidJob, match="not job, key"):
+        coordinator.why("j", key="a")
+    with pytest.raises(InvalidJob, match="not ship"):
+        coordinator.why(ship="a")
+
+
+def test_an_extension_explains_things_of_its_own(coordinator: Coordinator) -> None:
+    def of_ship(name: str) -> Why:
+        return Why(f"ship {name}", f"ship {name} sails", (), datetime.now(UTC))
+
+    coordinator.extend(Extension("shop", why={"ship": of_ship}))
+    assert coordinator.why(ship="ann").sentence == "ship ann sails"
+    assert str(coordinator.why(ship="ann")).startswith("ship ann sails\n  as of 20")
+    assert json.dumps(coordinator.why(ship="ann").codes) == "[]"

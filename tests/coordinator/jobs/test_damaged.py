@@ -62,7 +62,7 @@ def test_the_commands_show_a_damaged_record_and_all_others(node: Puppet, call: C
     assert {job["id"]: job["damaged"] for job in loaded(call("jobs", "--json"))} == {"j": ["progress"], "k": []}
     assert "ready (damaged)" in call("jobs").stdout
     assert "progress" in call("job", "j").stdout.partition("damaged")[2].splitlines()[0]
-    assert coordinator.why("k")[-1] == "the record of job j is damaged: progress"
+    assert coordinator.why("k").causes[-1].text == "job j has a damaged record: progress"
     assert node.order() == ["j", "k"]
 
 

@@ -81,10 +81,8 @@ def test_the_first_step_seals_the_batch_and_a_late_one_joins_the_next(
     (held,) = coordinator.sorters()
     assert (held.collected, held.flushing) == (2, 2)
     assert names(orders.orders()) == ["f", "h", "a", "g"]
-    assert coordinator.why("orders/f") == [
-        "job orders/f is among the orders that the sorter 'orders' is putting in line"
-    ]
-    assert "until no more come" in coordinator.why("orders/a")[0]
+    assert coordinator.why("orders/f").codes == ["later.flush"]
+    assert coordinator.why("orders/a").codes == ["later.sorter"]
     assert flush(store, 2) == 1
     assert names(coordinator.lane("k").jobs) == ["b", "d", "f", "h"]
     overdue(store)

@@ -25,8 +25,8 @@ def test_an_order_is_held_visible_and_in_no_line(coordinator: Coordinator, order
     assert held.first
     assert held.due
     assert 9.9 < (held.due - held.first).total_seconds() < 10.1
-    (said,) = coordinator.why("orders/9")
-    assert said.startswith("job orders/9 is held by the sorter 'orders' until no more come: 20")
+    (cause,) = coordinator.why("orders/9").causes
+    assert cause.text.startswith("job orders/9 is held by the sorter 'orders' until no more come: 20")
     coordinator.cancel("orders/9")
 
 

@@ -1,0 +1,186 @@
+"""The codes of `why`: what each says of a thing, made of its facts, and the command that frees the thing.
+
+`docs/why.md` explains each. Where a fact is missing, the part in brackets that names it is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from string import Formatter
+
+from coordinator.diagnosis.cause import Cause
+from coordinator.jobs.instances import shown_lane
+from coordinator.store.times import moment, span_text
+from coordinator.store.values import Json
+
+MOST_NAMES = 20  # names in one fact
+
+_BY = "[, by {by}][ since {since:at}][: {why}]"
+_WHY = "--why …"
+
+CODES: Mapping[str, tuple[str, str]] = {
+    # A job in line
+    "waiting.lane": ("waits in lane {key:lane} behind {behind:jobs}[, with {ahead} ahead of it]", ""),
+    "waiting.limit": (
+        "waits in lane {key:lane}, whose limit of {limit} is used up by {behind:jobs}[, with {ahead} ahead of it]",
+        f"coordinator limit {{key:sh}} {{greater}} {_WHY}",
+    ),
+    "waiting.alone": ("waits in lane {key:lane} to run alone (exclusive), behind {behind:jobs}", ""),
+    "waiting.exclusive": ("waits in lane {key:lane} behind {behind:jobs}, which runs alone (exclusive)", ""),
+    "waiting.paused": ("is paused" + _BY, f"coordinator resume {{key:sh}} {_WHY}"),
+    "waiting.closed": ("has the limit 0" + _BY, f"coordinator limit {{key:sh}} 1 {_WHY}"),
+    "waiting.next": ("is in front of its lanes and starts next", ""),
+    # A job that is ready for a node
+    "waiting.fleet": ("{what}, and no node is alive", "celery -A APP worker"),
+    "waiting.node": ("{what}, and none of the {nodes} living nodes takes it: {rejected:counts}", ""),
+    "waiting.slot": ("{what}, and all slots of the nodes that may run it are taken: {full:names}", ""),
+    "waiting.claim": ("{what}, and node {node} has room for it", ""),
+    "rejected.app": ("is rejected by {count} of {nodes} nodes, of another app than {lacks!r}: {who:names}", ""),
+    "rejected.queue": (
+        "is rejected by {count} of {nodes} nodes, which do not serve the queue {lacks!r}: {who:names}",
+        "celery -A APP worker -Q {lacks:sh}",
+    ),
+    "rejected.label": (
+        "is rejected by {count} of {nodes} nodes, which lack the label {lacks!r}: {who:names}",
+        "COORDINATOR_LABELS={lacks:sh} celery -A APP worker",
+    ),
+    "rejected.lost": ("was lost by nodes: {says:names}", ""),
+    "rejected.task": (
+        "is rejected by {count} of {nodes} nodes, which do not have the task {lacks!r}: {who:names}",
+        f"coordinator retarget {{lacks:sh}} NEW {_WHY}",
+    ),
+    "rejected.drains": (
+        "is rejected by {count} of {nodes} nodes, which drain: {who:names}",
+        f"[coordinator nodes undrain {{drained:sh}} {_WHY}]",
+    ),
+    "rejected.full": ("is rejected by {count} of {nodes} nodes, whose slots are taken: {who:names}", ""),
+    # A job at work
+    "running.job": (
+        "runs on node {node}[ (pid {pid})] for {for_:span}, attempt {attempt}[, step {step} of {steps}]"
+        "[, {done} of {total} done ({percent} %)][; fence {fence}][, lease good for {lease:span}]",
+        f"coordinator cancel {{id:sh}} {_WHY}",
+    ),
+    "running.rollback": (
+        "is rolled back on node {node}[ (pid {pid})] for {for_:span}[; fence {fence}][, lease good for {lease:span}]",
+        "",
+    ),
+    "running.stopping": ("is being stopped, to end as {ends}[, by {by}][: {why}]", ""),
+    "running.orphan": (
+        "runs on node {node}, which is not alive: another takes the job when its lease ends[, in {lease:span}]",
+        "",
+    ),
+    "running.lock": (
+        "is a lock in plain code, held for {for_:span}[; fence {fence}][, lease good for {lease:span}]",
+        f"coordinator release {{key:sh}} --holder {{id:sh}} {_WHY}",
+    ),
+    "running.grab": (
+        "is the grab of {instance} of {key} by {winner} ({place})[ since {since:at}]",
+        f"coordinator grabs release {{key:sh}} {{instance:sh}} {_WHY}",
+    ),
+    # A job whose time is to come
+    "later.scheduled": ("is scheduled for later[: {due:at}][ (in {left:span})]", ""),
+    "later.retry": (
+        "is tried again[ at {due:at}][ (in {left:span})]: attempt {attempt} ended in {error}",
+        f"coordinator retry {{id:sh}} {_WHY}",
+    ),
+    "later.sorter": ("is held by the sorter {sorter!r} until no more come[: {due:at}][ (in {left:span})]", ""),
+    "later.flush": ("is among the orders that the sorter {sorter!r} is putting in line", ""),
+    "parked.results": ("{what} until all of its {count} sub-results have ended: {ids:names}", ""),
+    "parked.begun": ("{what}: its sub-task {task} was begun on node {node}", ""),
+    "parked.unbegun": (
+        "{what}: the other {count} sub-tasks have not begun, or have ended; a message that a lost node had fetched "
+        "comes again after the broker's visibility_timeout (RabbitMQ: at once)",
+        "",
+    ),
+    "parked.until": ("{what}: its {limit} ends the wait at the latest[: {due:at}][ (in {left:span})]", ""),
+    "held": ("is held for an operator, who retries or cancels it[: {error}]", f"coordinator retry {{id:sh}} {_WHY}"),
+    "over": ("is over, {state}[: {error}]", "[coordinator retry {again:sh} --why …]"),
+    "damaged": ("has a damaged record: {fields:names}", ""),
+    # A lane, by its key
+    "lane.free": ("is free: no job is in line", ""),
+    "lane.held": ("is held by {holders:jobs}; jobs in line: {length}", ""),
+    "lane.line": ("is held by nobody; jobs in line: {length}; {behind:jobs} is in front", ""),
+    # A node
+    "node.gone": ("is not alive[; living nodes: {living:names}]", "celery -A APP worker -n NAME@%h"),
+    "node.silent": ("has missed its heartbeats: others take over its jobs", ""),
+    "node.drains": (
+        "drains" + _BY + "[, since its worker {stops}]: it gets no new jobs",
+        f"[coordinator nodes undrain {{drained:sh}} {_WHY}]",
+    ),
+    "node.full": ("has no free slot: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
+    "node.busy": ("works: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
+    "node.deaf": ("does not answer its doorbells, and is rung last", ""),
+    "node.braked": ("is short of CPU or memory (load {load:.0%}, memory {memory:.0%}), and is rung late", ""),
+    "node.lacks": ("cannot take {count} ready jobs: it is {rejected} {lacks!r}", ""),
+    "node.offered": ("is rung for {count} ready jobs", ""),
+    "node.idle": ("has nothing to do: no job is ready for it", ""),
+    # An entry of the schedule
+    "entry.paused": ("is paused" + _BY, f"coordinator schedule resume {{name:sh}} {_WHY}"),
+    "entry.omitted": ("leaves out {omitted:at}" + _BY, ""),
+    "entry.beat": (
+        "is sent by no beat: none has stood for the source {source!r}[ for {silent:span}]",
+        "celery -A APP beat -S coordinator.scheduler.Scheduler",
+    ),
+    "entry.unsent": ("has an instant, {instant:at}, that a beat took and has not sent: another does if it dies", ""),
+    "entry.late": ("was due at {instant:at}, and no beat has sent that yet", ""),
+    "entry.skipped": ("was skipped at {instant:at}, since the lane {key:lane} was busy", ""),
+    "entry.failed": ("could not be made into a job or task at {instant:at}", ""),
+    "entry.missed": ("was missed at {instant:at}: no beat sent it in time", ""),
+    "entry.job": ("sent {instant:at}: its job {job} is {state}", ""),
+    "entry.due": ("is due next at {due:at}[ (in {left:span})]", f"coordinator schedule run {{name:sh}} {_WHY}"),
+    "entry.over": ("has no instant to come", ""),
+}
+
+
+def cause(code: str, thing: str, of: Sequence[str] = (), /, **facts: Json) -> Cause:
+    """Make a cause of its facts. `of`: the things to which it leads."""
+    says, frees = CODES[code]
+    text = f"{shown_lane(thing)} {_written(says, facts)}"
+    return Cause(code, thing, text, facts, _written(frees, facts) or None, tuple(of))
+
+
+def names(all_: Sequence[str]) -> list[Json]:
+    """The first names, for a fact."""
+    return [*all_[:MOST_NAMES]]
+
+
+class _Words(Formatter):
+    """Writes facts for people."""
+
+    def format_field(self, value: object, spec: str) -> str:
+        if spec == "span":
+            return span_text(float(str(value)))
+        if spec == "at":
+            return moment(datetime.fromisoformat(str(value)))
+        if spec == "lane":
+            return repr(shown_lane(str(value)))
+        if spec == "sh":
+            return shlex.quote(shown_lane(str(value)))
+        if spec in ("jobs", "names") and isinstance(value, list):
+            more = ", …" * (len(value) == MOST_NAMES)
+            return "job " * (spec == "jobs") + ", ".join(map(str, value)) + more
+        if spec == "counts" and isinstance(value, dict):
+            return ", ".join(f"{number} {REJECTED[code]}" for code, number in value.items())
+        return str(format(value, spec))
+
+
+REJECTED = {
+    "rejected.app": "not of the app",
+    "rejected.queue": "without the queue",
+    "rejected.label": "without the label",
+    "rejected.task": "without the task",
+    "rejected.drains": "draining",
+    "rejected.full": "full",
+}
+_words, _optional = _Words(), re.compile(r"\[([^\[\]]*)\]")
+
+
+def _written(template: str, facts: Mapping[str, Json]) -> str:
+    def part(found: re.Match[str]) -> str:
+        needed = [name for _, name, _, _ in _words.parse(found[1]) if name]
+        return found[1] if all(facts.get(name) not in (None, "") for name in needed) else ""
+
+    return _words.vformat(_optional.sub(part, template), (), facts)

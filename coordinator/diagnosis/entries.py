@@ -1,0 +1,70 @@
+"""The causes why an entry of the schedule does not run, and what became of its last tick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.diagnosis.cause import Cause
+from coordinator.diagnosis.codes import cause
+from coordinator.diagnosis.look import Look, at, by
+from coordinator.errors import UnknownJob
+from coordinator.store.times import to_ms
+
+if TYPE_CHECKING:  # a job's causes need no schedule
+    from coordinator.scheduler.history import EntryEvent
+    from coordinator.scheduler.timetable import Entries, EntryStatus
+
+_SILENT = 10_000  # ms after which no beat stands for a source (scheduler/beat.py, LAPSE)
+_LATE = 5_000  # ms
+_STORED = "entries"  # the source of the entries that code stores (steps/entry.lua)
+
+
+def of_entry(look: Look, entries: Entries, name: str) -> list[Cause]:
+    """The causes of an entry, those first that keep it from running. Raises UnknownEntry."""
+    entry, thing = entries.entry(name, 2), f"entry {name}"
+    causes = []
+    if entry.paused:
+        causes.append(cause("entry.paused", thing, name=name, **by(entry.paused)))
+    silent = _silent(look, entry.source)
+    if silent is None or silent > _SILENT:
+        causes.append(cause("entry.beat", thing, source=entry.source, silent=silent and silent / 1000))
+    unsent, following = look.store.read("HMGET", look.store.key("tick", name), "unsent", "next")
+    if unsent:
+        causes.append(cause("entry.unsent", thing, instant=at(int(unsent))))
+    elif following and 0 < int(following) < look.clock.wall - _LATE and not entry.paused:
+        causes.append(cause("entry.late", thing, instant=at(int(following))))
+    if entry.omitted and entry.omitted_by:
+        causes.append(cause("entry.omitted", thing, omitted=at(to_ms(entry.omitted)), **by(entry.omitted_by)))
+    causes += _last(look, entry, [event for event in entries.history(name) if event.kind != "act"][-1:])
+    if entry.next is not None:
+        causes.append(cause("entry.due", thing, name=name, **look.due(to_ms(entry.next))))
+    elif not entry.paused:
+        causes.append(cause("entry.over", thing))
+    return causes
+
+
+def _silent(look: Look, source: str) -> int | None:
+    """The time (ms) since a beat stood for the source. All beats send the entries that code stored."""
+    names = [source]
+    if source == _STORED:
+        names = [one.decode() for one in look.store.read("SMEMBERS", look.store.key("schedule-sources"))]
+    seen = look.store.read_many([("HGET", look.store.key("schedule", one), "seen") for one in names])
+    return min((look.clock.now - int(one) for one in seen if one), default=None)
+
+
+def _last(look: Look, entry: EntryStatus, events: list[EntryEvent]) -> list[Cause]:
+    """What became of its last tick or run."""
+    for event in events:
+        thing, instant = f"entry {entry.name}", at(to_ms(event.at))
+        if event.word == "skipped":
+            keys = [str(key) for key in (entry.key if isinstance(entry.key, list) else [entry.key])]
+            return [cause("entry.skipped", thing, [f"lane {key}" for key in keys], instant=instant, key=keys[0])]
+        if event.word in ("failed", "missed"):
+            return [cause(f"entry.{event.word}", thing, instant=instant)]
+        try:
+            job = look.lanes.job(event.job_id)
+        except UnknownJob:
+            return []
+        if not job.over:
+            return [cause("entry.job", thing, [f"job {job.id}"], instant=instant, job=job.id, state=job.state)]
+    return []
