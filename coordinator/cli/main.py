@@ -6,8 +6,7 @@ The commands that act on it are in `actions`. An app adds its own (`Coordinator.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Unpack
 
 import click
@@ -16,22 +15,21 @@ from coordinator.address import without_secrets
 from coordinator.author import Acting
 from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
+from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, pairs, table, text
-from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
 from coordinator.cli.session import Commands, json_option, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client.coordinator import Coordinator
-from coordinator.diagnosis.status import Status, list_jobs, status_of
+from coordinator.diagnosis.status import Status, status_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.instances import shown_lane
-from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.search import JobFilter
 from coordinator.jobs.states import LaneState
 from coordinator.version import VERSION
 
 IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
-STATES = (*IN_LINE, "rolling_back", "scheduled", "collected", *sorted(TERMINAL))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,20 +49,12 @@ def status(coordinator: Coordinator, as_json_: bool) -> None:
     The exit status is 1 where nodes live, and none of them has a label that jobs need.
     """
     report = status_of(coordinator.store, coordinator.needed_labels, coordinator._extra_findings())
-    report = replace(report, refused=_refused_requests(coordinator))
     if as_json_:
         click.echo(as_json(report))
     else:
         _show_status(report)
     if report.stopped:
         raise click.exceptions.Exit(1)
-
-
-def _refused_requests(coordinator: Coordinator) -> int | None:
-    """None where the app has no inbox, or nobody can say: its broker is away, or a module of it fails."""
-    with suppress(Exception):
-        return sum(counts.values()) if (counts := coordinator.refused_counts()) else None
-    return None
 
 
 def _show_status(report: Status) -> None:
@@ -77,7 +67,6 @@ def _show_status(report: Status) -> None:
                 ("nodes", f"{report.nodes} alive, {report.running} of {report.capacity} slots busy"),
                 ("sweep", "none yet" if report.swept is None else f"last {report.swept:.1f} s ago"),
                 ("jobs", jobs or "none"),
-                ("refused", f"{report.refused} requests: coordinator refused" if report.refused else None),
             ]
         )
     )
@@ -112,24 +101,35 @@ def doctor(ctx: click.Context, as_json_: bool) -> None:
 
 
 @cli.command()
-@click.option("--key", default="", help="Only jobs of this lane.")
-@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
-@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many, the newest.")
+@filtered
+@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many.")
+@click.option("--after", default="", metavar="CURSOR", help="The page behind this cursor, which the page before names.")
 @json_option
 @with_coordinator
-def jobs(coordinator: Coordinator, key: str, state: str | None, most: int, as_json_: bool) -> None:
-    """List the newest jobs, the running ones first."""
-    listed = list_jobs(coordinator.store, key=key, state=state or "", most=most)
-    heads = ("id", "state", "keys", "task", "attempt", "progress", "node", "submitted")
+def jobs(coordinator: Coordinator, most: int, after: str, as_json_: bool, **wanted: Unpack[JobFilter]) -> None:
+    """Find jobs: those that are not over, by lane, then those that are, the latest first.
+
+    Times, states and keys are looked up. A task, an argument, an error or a node is searched for in the first 10,000
+    jobs that the other options leave; the last line says so where that was not enough.
+    """
+    found = coordinator.jobs(most=most, after=after, **wanted)
+    if as_json_:
+        click.echo(as_json(found))
+        return
+    heads = ("id", "state", "keys", "task", "attempt", "progress", "node", "submitted", "ended")
     rows = (
         (
             *(job.id, job.state + " (damaged)" * bool(job.damaged)),
             *(tuple(map(shown_lane, job.keys)), job.task or "(lock)", job.attempt),
-            *(progress(job), job.node, job.submitted),
+            *(progress(job), job.node, job.submitted, job.ended),
         )
-        for job in listed
+        for job in found.jobs
     )
-    click.echo(as_json(listed) if as_json_ else table(heads, rows))
+    click.echo(table(heads, rows))
+    if not found.complete:
+        click.echo(f"looked at {found.searched} jobs, not at all", err=True)
+    if found.after:
+        click.echo(f"more: --after {found.after}", err=True)
 
 
 @cli.command()
@@ -311,7 +311,7 @@ def job(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(job) if as_json_ else job_text(job))
 
 
-for command in (*actions.COMMANDS, schedule, sorters, refused):
+for command in (*actions.COMMANDS, schedule, sorters):
     cli.add_command(command)
 
 

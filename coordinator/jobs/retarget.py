@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from coordinator.jobs import record
 from coordinator.jobs.chain import inner
+from coordinator.jobs.search import living
 from coordinator.jobs.spec import Signature, Spec, StepSpec
 from coordinator.store.client import Store
 
@@ -36,7 +37,7 @@ def retarget(store: Store, old: str, new: str, class_of: ClassOf, act: str) -> R
 
     `class_of`: the class of the new task for a job of this class; None where the job is another app's.
     """
-    ids = (job_id for job_id, fields in record.scan(store, "state") if fields["state"] not in record.TERMINAL)
+    ids = living(store)
     jobs = at_work = 0
     while page := list(islice(ids, _BATCH)):
         changed, left = _change(store, page, _Change(old, new, class_of), act)

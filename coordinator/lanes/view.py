@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -11,8 +11,8 @@ from typing import cast
 from kombu.utils.json import loads
 
 from coordinator.jobs.record import TERMINAL, FieldReader, fields_of_many
+from coordinator.jobs.search import pages
 from coordinator.jobs.states import LaneState
-from coordinator.jobs.validation import utf8
 from coordinator.store.client import Store
 from coordinator.store.times import EPOCH, instant
 from coordinator.store.values import Act
@@ -76,25 +76,11 @@ def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: 
     A page costs the same however many lanes there are.
     """
     chosen: list[Lane] = []
-    for keys in _pages(store, prefix, after, min(most, _PAGE)):
+    for keys in pages(store, prefix, after, min(most, _PAGE)):
         chosen += [lane for lane in look(store, keys, 1) if _there(lane) and state in (None, lane.state)]
         if len(chosen) >= most:
             break
     return chosen[:most]
-
-
-def _pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[str]]:
-    """Yield pages of the keys that begin with `prefix` and come behind `after`, in the order of their bytes."""
-    first, last = utf8("prefix", prefix), utf8("after", after)
-    name, begin, end = store.key("lanes"), b"[" + first, b"(" + first + b"\xff"
-    if last >= first and last:
-        begin = b"(" + last
-    while True:
-        page = store.read("ZRANGEBYLEX", name, begin, end, "LIMIT", 0, size)
-        yield [key.decode() for key in page]
-        if len(page) < size:
-            return
-        begin = b"(" + page[-1]
 
 
 def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:

@@ -17,7 +17,7 @@ from coordinator.errors import SettingsError
 
 # Bottom up: each file uses only tables of earlier files. A file of rules returns one table, which has the file's name.
 RULES = (
-    "redis", "base", "record", "history", "audit", "sorters", "states", "ticks", "grabs", "retention", "line", "locks",
+    "redis", "base", "record", "sorters", "states", "history", "audit", "ticks", "grabs", "retention", "line", "locks",
     "classes", "ready", "pace", "doorbells", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes",
     "held", "submit", "step",
 )  # fmt: skip

@@ -17,7 +17,8 @@ from celery.worker.state import REVOKE_EXPIRES
 from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
-from coordinator.jobs.record import TERMINAL, FieldReader, scan
+from coordinator.jobs.record import FieldReader, fields_of_many
+from coordinator.jobs.search import living
 from coordinator.store.times import milliseconds
 from coordinator.worker.inspected import Info, InspectedJobs, Planned
 
@@ -105,13 +106,14 @@ def revoking_by_stamps(usual: Callable[..., Reply]) -> Callable[..., Reply]:
 
 
 def stamped_jobs(app: Celery, wanted: Mapping[str, object]) -> list[str]:
-    """The ids of the jobs that are not over and have one of these stamps. Reads all records."""
+    """The ids of the jobs that are not over and have one of these stamps. Reads the records of all that are not."""
     found = []
     try:
         with closing(app.coordinator.store) as store:
-            for job_id, record in scan(store, "state", "spec"):
-                if record["state"] not in TERMINAL and '"stamps"' in record.get("spec", ""):
-                    stamps = FieldReader(record).spec().get("message", {}).get("stamps", {})
+            ids = list(dict.fromkeys(living(store)))
+            for job_id, (spec,) in zip(ids, fields_of_many(store, ids, "spec"), strict=True):
+                if '"stamps"' in spec:
+                    stamps = FieldReader({"spec": spec}).spec().get("message", {}).get("stamps", {})
                     if any(_meet(stamps.get(name), values) for name, values in wanted.items()):
                         found.append(job_id)
     except CoordinatorError as error:

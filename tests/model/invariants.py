@@ -81,6 +81,7 @@ def broken(held: Held) -> list[str]:
         counts,
         melting,
         ended,
+        listed,
         told,
     )
     return [sentence for check in checks for sentence in check(held)]
@@ -232,6 +233,19 @@ def melting(held: Held) -> Iterator[str]:
             yield f"{alias} is an alias of {of}, which does not know"
         if of is not None and (of in held.live) == (of in melted):
             yield f"{alias} is to be forgotten with {of}, whose alias it is, and {of} is {held.live.get(of)}"
+
+
+def listed(held: Held) -> Iterator[str]:
+    """Each job that is over is listed by its end, and by each of its keys."""
+    runs = held.dump.scores("lane-runs")
+    for name, record in held.records.items():
+        if record["state"] not in ENDS or "task" not in record:
+            continue
+        at = held.dump.scores(f"ended:{record['state']}").get(name)
+        if at != int(record["ended"]):
+            yield f"{name} is {record['state']} since {record['ended']} and listed at {at}"
+        if not {f"{key}\0{record['ended']}\0{name}" for key in keys_of(record)} <= runs.keys():
+            yield f"{name} is over and not listed in all its lanes"
 
 
 def told(held: Held) -> Iterator[str]:

@@ -23,10 +23,17 @@ from tests.test_floors import imports
 
 # Steps that the machine does not drive, and why.
 DOCUMENTS = "documents: no lane is touched; tests/consistency/"
-AMONG_DRIVEN = {"counts_read", "jobs_named", "job_retarget", "fence_next"}  # beside driven steps in their files
+AMONG_DRIVEN = {
+    "counts_read",
+    "jobs_read",
+    "jobs_named",
+    "job_retarget",
+    "fence_next",
+}  # beside driven steps in their files
 SCHEDULES = "schedules: no lane is touched; tests/coordinator/scheduler/"
 APART = {
     "counts_read": "read after each step and held against the model",
+    "jobs_read": "it reads",
     "jobs_named": "it reads, and notes ids that are no jobs' yet: tests/fleet/shared/test_keyed_canvas.py",
     "job_retarget": "the model knows no tasks: tests/coordinator/jobs/test_retarget.py",
     "tick_take": SCHEDULES,

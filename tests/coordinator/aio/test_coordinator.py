@@ -334,6 +334,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "cancel": lambda jobs: jobs.cancel("waiting"),
     "retry": lambda jobs: jobs.retry("waiting"),
     "why": lambda jobs: jobs.why("ready"),
+    "jobs": lambda jobs: jobs.jobs(),
     "counts": lambda jobs: jobs.counts(),
     "lane": lambda jobs: jobs.lane("k"),
     "lanes": lambda jobs: jobs.lanes(),
@@ -366,9 +367,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "entries history": lambda jobs: jobs.entries.history("e"),
     "entries remove": lambda jobs: jobs.entries.remove("e"),
 }
-ASK_NOTHING = {  # by themselves; a silence is a finding of doctor; a thread asks the broker
-    "error_of", "aclose", "entries", "sorter", "doctor", "refused", "refused_counts", "requeue", "discard",
-}  # fmt: skip
+ASK_NOTHING = {"error_of", "aclose", "entries", "sorter", "doctor"}  # by themselves; a silence is a finding of doctor
 NOT_AWAITED = {  # no Redis is asked, or a session of a database is
     "close", "extend", "inbox", "run_once", "schedule_source", "stop_submitting", "submit_on_commit", "warden_plugin",
 }  # fmt: skip

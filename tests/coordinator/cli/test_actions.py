@@ -194,7 +194,12 @@ def test_the_jobs_of_a_lane_stand_in_its_order_and_past_ones_behind(call: Call, 
         if job_id == "past":
             node.finish(node.must_take())
     node.lanes.move("third", priority=5)
-    assert [job["id"] for job in loaded(call("jobs", "--key", "k", "--json"))] == ["first", "third", "second", "past"]
+    assert [job["id"] for job in loaded(call("jobs", "--key", "k", "--json"))["jobs"]] == [
+        "first",
+        "third",
+        "second",
+        "past",
+    ]
     with pytest.raises(InvalidJob, match="state 'wating': one of waiting"):
         node.lanes.lanes(state="wating")
     assert len(node.order()) == 3

@@ -27,10 +27,10 @@ def waiting(coordinator: Coordinator) -> Iterator[list[str]]:
 
 
 def test_jobs_lists_what_is_kept_and_can_be_narrowed(call: Call, waiting: list[str]) -> None:
-    assert {job["id"] for job in loaded(call("jobs", "--json"))} == set(waiting)
-    assert {job["id"] for job in loaded(call("jobs", "--key", "order/1", "--json"))} == set(waiting[:2])
-    assert [job["id"] for job in loaded(call("jobs", "--state", "waiting", "--json"))] == [waiting[1]]
-    assert len(loaded(call("jobs", "--most", "2", "--json"))) == 2
+    assert {job["id"] for job in loaded(call("jobs", "--json"))["jobs"]} == set(waiting)
+    assert {job["id"] for job in loaded(call("jobs", "--key", "order/1", "--json"))["jobs"]} == set(waiting[:2])
+    assert [job["id"] for job in loaded(call("jobs", "--state", "waiting", "--json"))["jobs"]] == [waiting[1]]
+    assert len(loaded(call("jobs", "--most", "2", "--json"))["jobs"]) == 2
     assert all(job_id in call("jobs").stdout for job_id in waiting)
 
 
@@ -49,7 +49,7 @@ def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, co
     first, second, melted = (
         coordinator.submit("order/1", task, when_busy="defer", if_unknown="wait") for _ in range(3)
     )
-    listed = {job["id"] for job in loaded(call("jobs", "--json"))}
+    listed = {job["id"] for job in loaded(call("jobs", "--json"))["jobs"]}
     for submission in (second, first):
         coordinator.cancel(submission.id)
     assert melted.outcome == "coalesced"

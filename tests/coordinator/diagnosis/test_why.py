@@ -8,7 +8,6 @@ import pytest
 
 from coordinator import Coordinator, InvalidJob, UnknownJob
 from coordinator.diagnosis.cause import Why
-from coordinator.diagnosis.status import list_jobs
 from coordinator.extension import Extension
 from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import overdue
@@ -244,7 +243,7 @@ def test_a_rollback_says_whether_it_runs(node: Puppet, coordinator: Coordinator)
     node.submit("a", job_id="j", rollback=undo)
     node.finish(node.must_take(), "failed")
     assert texts(coordinator.why("j")) == ["job j is to be rolled back, and node one has room for it"]
-    assert [job.id for job in list_jobs(coordinator.store, state="rolling_back")] == ["j"]
+    assert [job.id for job in coordinator.jobs(state="rolling_back").jobs] == ["j"]
     taken = node.must_take()
     why = coordinator.why("j")
     assert why.codes == ["running.rollback"]
@@ -259,7 +258,7 @@ def test_a_parked_rollback_says_what_it_waits_for(node: Puppet, coordinator: Coo
     end(node, node.must_take(), "parked", '{"ids": ["x"], "one": true}')
     said = coordinator.why("j").sentence
     assert "its rollback is parked until all of its 1 sub-results have ended: x" in said
-    assert [job.id for job in list_jobs(node.store, state="rolling_back")] == ["j"]
+    assert [job.id for job in coordinator.jobs(state="rolling_back").jobs] == ["j"]
 
 
 def test_a_chain_names_its_step_and_a_job_its_progress(node: Puppet, coordinator: Coordinator) -> None:

@@ -8,7 +8,7 @@ from celery import Celery
 
 from coordinator import Coordinator, StoreRefused, UnknownJob
 from coordinator.cli.format import as_json
-from coordinator.diagnosis.status import list_jobs, status_of
+from coordinator.diagnosis.status import status_of
 from coordinator.jobs.backoff import delay_of_job
 from coordinator.jobs.current import CurrentJob
 from coordinator.jobs.record import fields
@@ -59,7 +59,7 @@ def test_the_commands_show_a_damaged_record_and_all_others(node: Puppet, call: C
     node.submit("a", job_id="j")
     node.submit("a", job_id="k")
     node.store._client.hset(node.store.key("job", "j"), "progress", "0.5/1.0")
-    assert {job["id"]: job["damaged"] for job in loaded(call("jobs", "--json"))} == {"j": ["progress"], "k": []}
+    assert {job["id"]: job["damaged"] for job in loaded(call("jobs", "--json"))["jobs"]} == {"j": ["progress"], "k": []}
     assert "ready (damaged)" in call("jobs").stdout
     assert "progress" in call("job", "j").stdout.partition("damaged")[2].splitlines()[0]
     assert coordinator.why("k").causes[-1].text == "job j has a damaged record: progress"
@@ -70,15 +70,15 @@ def test_a_damaged_field_whichever_it_is_stops_nobody(shop: Puppet, coordinator:
     client: Any = shop.store._client
     app = Celery("shop", backend="cache+memory://", set_as_current=False)
     errands = (Parked(shop.lanes, app), Results(shop.store, shop.lanes, app))
-    names = [job.id for job in list_jobs(shop.store)]
+    names = [job.id for job in coordinator.jobs().jobs]
     for job_id in names:
         for name, value in client.hgetall(shop.store.key("job", job_id)).items():
             client.hset(shop.store.key("job", job_id), name, JUNK)
             client.zadd(shop.store.key("parked", "shop"), {"parked": 1})
             client.zadd(shop.store.key("unsent", "shop"), {"over": 1})
             try:
-                assert {job.id for job in list_jobs(shop.store)} == set(names)
-                list_jobs(shop.store, key="held", state="held")
+                assert {job.id for job in coordinator.jobs().jobs} == set(names)
+                coordinator.jobs(key="held", state="held", since="1h", node="one", error="x", text="x")
                 assert as_json([shop.lanes.job(one) for one in names])
                 for one in names:
                     assert coordinator.why(one)

@@ -17,7 +17,6 @@ import pytest
 import redis
 
 from coordinator import Coordinator, StoreUnavailable
-from coordinator.diagnosis.status import list_jobs
 from coordinator.local.redis import free_port
 from coordinator.local.supervisor import STOP_TOTAL
 from examples.demo.member_server import MemberServer
@@ -80,7 +79,7 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
         with up(tmp_path, *given, FLOWER_UNAUTHENTICATED_API="true", **broker), client(tmp_path) as coordinator:
 
             def shown() -> list[str]:
-                finished = {job.id for job in list_jobs(coordinator.store, state="succeeded") if job.task == SYNC}
+                finished = {job.id for job in coordinator.jobs(state="succeeded", task=SYNC).jobs}
                 listed = flower_tasks(port)
                 named = {task["name"] for task in listed.values()} - {None}  # Flower came after a first event
                 assert named <= {SYNC, "tasks.refresh.refresh_nodelist"}

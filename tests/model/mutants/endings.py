@@ -68,6 +68,8 @@ MUTANTS = [
     ),
     Mutant("settle.undo_next", "a step of a rollback is begun twice", "job) + 1", "job)", course=13),
     Mutant("settle.park", "a parked rollback holds its lane as long as the job might", "'expiry'", course=3),
+    Mutant("settle.finish", "a job that is over is listed nowhere", "history.ended"),
+    Mutant("history.ended", "a run is listed in one of its lanes only", "ipairs(keys)", "ipairs({keys[1]})"),
     Mutant("settle.count_loss", "a lost attempt is not told", "history.note"),
     Mutant("history.note", "a course is never cut", ">= MOST", ">= 500", course=3),
     Mutant("history.count", "jobs of all tasks are counted together", "(task or '')", "''"),

@@ -1,9 +1,14 @@
 -- History: what people are told of a job's past.
 -- The field `course` of a record has a line of JSON for each event that its instants (submitted, readied, taken,
 -- started, ended) do not tell; a job that simply ran has none.
+-- Ended jobs are listed by when they ended, ended:<state>, and by key and then by when, lane-runs: a member is key,
+-- instant (13 digits) and id, parted by the byte 0. A list that is full becomes the one `before`, in place of that one.
+-- So the newest INDEXED are always there, and nothing is ever removed one by one.
+-- counts = what was counted, by what and task; samples = the counts, a line for each of the last minutes.
 local history = {}
 
 local MOST, LONGEST = 50, 200 -- lines of a course; bytes of each text in it
+local INDEXED, MINUTE, DAY = 100000, 60000, 1440 -- entries of a list; ms; minutes
 
 -- The text without what is too long; a character is never cut in two.
 local function cut(text)
@@ -24,6 +29,61 @@ end
 -- Counts one more for this task of `what`: created, an outcome, retries, losses or faults.
 function history.count(c, what, task, number)
   redis.call('HINCRBY', c.P .. 'counts', what .. '\n' .. (task or ''), number or '1')
+end
+
+-- Lists a job that has ended.
+function history.ended(c, id, keys, state)
+  redis.call('ZADD', c.P .. 'ended:' .. state, c.now_text, id)
+  for _, key in ipairs(keys) do redis.call('ZADD', c.P .. 'lane-runs', '0', key .. '\0' .. c.now_text .. '\0' .. id) end
+end
+
+local function turn(c, list, before)
+  if redis.call('ZCARD', c.P .. list) < INDEXED then return end
+  redis.call('UNLINK', c.P .. before)
+  redis.call('RENAME', c.P .. list, c.P .. before)
+end
+
+-- Bounds the lists of ended jobs.
+function history.bound(c)
+  turn(c, 'lane-runs', 'lane-runs-before')
+  for state in pairs(states.TERMINAL) do turn(c, 'ended:' .. state, 'ended-before:' .. state) end
+end
+
+-- The number of jobs in each state, and the totals of all tasks: by name.
+function history.counts(c)
+  local all = redis.call('HGETALL', c.P .. 'counts')
+  local count = {created = 0, retries = 0, losses = 0, faults = 0}
+  for i = 1, #all, 2 do
+    local what = string.match(all[i], '^[^\n]*')
+    count[what] = (count[what] or 0) + all[i + 1]
+  end
+  local live = count.created
+  for ending in pairs(states.TERMINAL) do
+    count[ending] = count[ending] or 0
+    live = live - count[ending]
+  end
+  for _, state in ipairs(states.APART) do
+    count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
+  end
+  local rolling = {}
+  for _, state in ipairs({'ready', 'parked'}) do
+    rolling[state] = redis.call('SINTERCARD', 2, c.P .. 'state:' .. state, c.P .. 'state:rolling_back')
+  end
+  count.parked = count.parked - rolling.parked
+  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling.ready
+  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling.ready - rolling.parked)
+  count.waiting = live - count.ready - count.running
+  for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
+  return count
+end
+
+-- Keeps the counts of this minute, once.
+function history.sample(c)
+  local minute = base.text_of(math.floor(c.now / MINUTE))
+  if redis.call('HGET', c.P .. 'swept', 'sampled') == minute then return end
+  redis.call('HSET', c.P .. 'swept', 'sampled', minute)
+  redis.call('RPUSH', c.P .. 'samples', c.now_text .. ' ' .. cjson.encode(history.counts(c)))
+  redis.call('LTRIM', c.P .. 'samples', -DAY, -1)
 end
 
 -- Adds an event to a job's course. detail: JSON of its cause or of the act; due: when the job goes on.

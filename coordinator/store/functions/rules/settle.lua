@@ -26,7 +26,10 @@ function settle.finish(c, id, job, state, ...)
   else
     redis.call('HSET', job.name, 'state', state, 'ended', c.now_text, ...)
   end
-  if job.class then listeners = count(c, id, state, job.task) end
+  if job.class then
+    listeners = count(c, id, state, job.task)
+    history.ended(c, id, keys, state)
+  end
   if job.tick then ticks.ended(c, job.tick, state) end
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
   if job.parent then states.look_at(c, job.parent) end

@@ -163,35 +163,25 @@ end)
 -- counts_read: counts the jobs in each state and reads the totals, at one moment.
 -- returns names and numbers in turns; created = waiting and the other states and the outcomes added up
 step.define('counts_read', {'no-writes'}, function(c)
-  local all = redis.call('HGETALL', c.P .. 'counts')
-  local count = {created = 0, retries = 0, losses = 0, faults = 0}
-  for i = 1, #all, 2 do
-    local what = string.match(all[i], '^[^\n]*')
-    count[what] = (count[what] or 0) + all[i + 1]
-  end
-  local live = count.created
-  for ending in pairs(states.TERMINAL) do
-    count[ending] = count[ending] or 0
-    live = live - count[ending]
-  end
-  for _, state in ipairs(states.APART) do
-    count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
-  end
-  local rolling = {}
-  for _, state in ipairs({'ready', 'parked'}) do
-    rolling[state] = redis.call('SINTERCARD', 2, c.P .. 'state:' .. state, c.P .. 'state:rolling_back')
-  end
-  count.parked = count.parked - rolling.parked
-  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling.ready
-  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling.ready - rolling.parked)
-  count.waiting = live - count.ready - count.running
-  for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
   local reply = {}
-  for name, number in pairs(count) do
+  for name, number in pairs(history.counts(c)) do
     reply[#reply + 1] = name
     reply[#reply + 1] = number
   end
   return reply
+end)
+
+-- jobs_read: reads fields of records.
+-- args fields ids…
+--   fields: joined by newlines
+-- returns a list for each id, the values of the fields; empty: it is no record
+step.define('jobs_read', {'no-writes'}, function(c, args)
+  local found, fields = {}, record.keys_of(args[1])
+  for i = 2, #args do
+    local values = redis.pcall('HMGET', c.P .. 'job:' .. args[i], unpack(fields))
+    found[#found + 1] = values.err and {} or values
+  end
+  return found
 end)
 
 -- notices_take: takes ended jobs of an app whose results and links nobody has sent yet.

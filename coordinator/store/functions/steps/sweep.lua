@@ -117,6 +117,8 @@ step.define('sweep', {'allow-oom'}, function(c, args)
   local cursor = redis.call('HGET', c.P .. 'swept', 'classes') or '0'
   redis.call('HSET', c.P .. 'swept', 'classes', classes.forget_some(c, cursor))
   if c.more == 0 then
+    history.bound(c)
+    history.sample(c)
     end_rings(c)
     nodes.wake_idle(c)
   end

@@ -1,0 +1,385 @@
+"""Finds jobs by a filter. The same names are used in Python, on the command line and in the addresses of pages.
+
+Jobs are found in three parts, one after the other: those that stand in no line yet (scheduled, collected), those in
+line, lane by lane in its order, and those that are over, the latest first. A job only ever moves on to a later part, so
+that none is left out while pages are turned. Each part is read from an index: no call reads the names of all records.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import NamedTuple, TypedDict, Unpack, get_args
+
+from coordinator.errors import InvalidJob
+from coordinator.jobs import record, validation
+from coordinator.jobs.record import TERMINAL, FieldReader, Job
+from coordinator.jobs.states import State
+from coordinator.store.client import Store
+from coordinator.store.times import milliseconds, to_ms
+from coordinator.store.wire import Arg
+
+MOST_SEARCHED = 10_000
+_PORTION = 500
+_IN_LINE = frozenset({"waiting", "ready", "running", "retrying", "parked", "held", "rolling_back"})
+_APART = frozenset({"scheduled", "collected"})
+STATES = tuple(state for part in get_args(State) for state in (get_args(part) or (part,)))
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_MARK, _MARKS = b"\1", 2  # what marks in front of a line begin with, and how many there may be (rules/line.lua)
+_FIELDS = ("state", "phase", "keys", "submitted", "ended", "past")
+_RUNS = ("lane-runs", "lane-runs-before")
+_End = tuple[int, str]  # when a job ended, in ms, and its id
+When = datetime | timedelta | str
+
+
+class JobFilter(TypedDict, total=False):
+    """Which jobs. All of these must hold.
+
+    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `/` or `*`.
+    `since`, `until`: an instant (a datetime, or as ISO 8601), or so long ago (`90s`, `15m`, `1h`, `2d`, `1w`); of a
+    job's end, or of its submit where it is not over. `node`: where it ran last. `error`: a part of the error's type or
+    message, and `text`: a part of an argument; for these two, capitals count as small letters.
+    """
+
+    state: str | Sequence[str] | None
+    task: str | None
+    key: str | None
+    since: When | None
+    until: When | None
+    node: str | None
+    error: str | None
+    text: str | None
+
+
+FILTERS = tuple(JobFilter.__annotations__)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of jobs.
+
+    `after`: ask with it for the next page; "" = this is the last one. `searched`: at how many jobs this call looked.
+    `complete`: False where it looked at 10,000 and stopped before the page was full, or where more than 10,000 jobs are
+    in a state that has no order: there may be more jobs.
+    """
+
+    jobs: tuple[Job, ...]
+    complete: bool
+    searched: int
+    after: str = ""
+
+
+class _Candidate(NamedTuple):
+    """A job that an index names. `place`: where in its part. `lane`: in whose line it was met; `ended`: ms."""
+
+    place: list[str]
+    id: str
+    lane: str = ""
+    ended: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A filter, read. `key` has no star; `since`, `until`: ms."""
+
+    states: frozenset[str]
+    key: str
+    prefix: bool
+    since: int
+    until: int
+    texts: tuple[tuple[str, str], ...]
+
+    @property
+    def narrow(self) -> bool:
+        """True if it names lanes."""
+        return bool(self.key) or not self.prefix
+
+    def names(self, key: str) -> bool:
+        return key.startswith(self.key) if self.prefix else key == self.key
+
+
+def search(store: Store, most: int = 50, after: str = "", **asked: Unpack[JobFilter]) -> Found:
+    """Find the jobs of a JobFilter, at most `most` of them. Raises InvalidJob."""
+    unknown = sorted(asked.keys() - set(FILTERS))
+    if unknown:
+        raise InvalidJob(f"no filter {unknown[0]!r}{validation.near(unknown[0], FILTERS)}: {', '.join(FILTERS)}")
+    look = _Look(store, _read(store, asked))
+    ids: list[str] = []
+    searched = 0
+    for last, job_id in look.candidates(*_opened(after)):
+        searched += 1
+        if job_id:
+            ids.append(job_id)
+        if len(ids) == validation.count("most", most, 1) or searched == MOST_SEARCHED:
+            complete = len(ids) == most and not look.partial
+            return Found(tuple(record.read_many(store, ids)), complete, searched, _closed(*last))
+    return Found(tuple(record.read_many(store, ids)), not look.partial, searched)
+
+
+def living(store: Store) -> Iterator[str]:
+    """Yield the id of each job that is not over, as the walk comes to it. One that moves on may come twice."""
+    for _, job_id in _Look(store, _read(store, {"state": [*_APART, *_IN_LINE]})).candidates():
+        if job_id:
+            yield job_id
+
+
+def _opened(after: str) -> tuple[int, list[str]]:
+    if not after:
+        return 0, []
+    try:
+        part, place = json.loads(urlsafe_b64decode(after))
+        return int(part), [str(text) for text in place]
+    except (ValueError, TypeError) as error:
+        raise InvalidJob(f"after {validation.shown(after)}: give `Found.after` of the page before") from error
+
+
+def _closed(part: int, place: list[str]) -> str:
+    return urlsafe_b64encode(json.dumps([part, place]).encode()).decode()
+
+
+def _read(store: Store, asked: JobFilter) -> _Wanted:
+    for name, value in asked.items():
+        if name not in ("state", "since", "until") and not isinstance(value, str | None):
+            raise InvalidJob(f"{name} is text, not {validation.shown(value)}")
+    states = asked.get("state") or STATES
+    named = (states,) if isinstance(states, str) else tuple(states)
+    for state in named:
+        if state not in STATES:
+            raise InvalidJob(f"state {state!r}{validation.near(state, STATES)}: one of {', '.join(STATES)}")
+    key = asked.get("key") or "*"
+    texts = tuple((name, str(asked[name])) for name in ("task", "node", "error", "text") if asked.get(name))
+    since, until = (_instant(store, name, asked.get(name)) for name in ("since", "until"))
+    prefix = key.endswith(("/", "*"))
+    return _Wanted(
+        frozenset(named), key.removesuffix("*"), prefix, since or 0, 2**53 if until is None else until, texts
+    )
+
+
+def _instant(store: Store, name: str, value: object) -> int | None:
+    """The instant in ms of the installation's clock."""
+    if value in (None, ""):
+        return None
+    if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):
+        value = timedelta(seconds=float(span[1]) * _UNITS[span[2]])
+    if isinstance(value, timedelta):
+        return store.now() - milliseconds(value.total_seconds())
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        return to_ms(moment if moment.tzinfo else moment.astimezone())
+    except ValueError as error:
+        raise InvalidJob(f"{name} {validation.shown(value)}: give an instant, or a span such as 15m, 1h, 2d") from error
+
+
+class _Look:
+    """One search. `partial`: some jobs could not be looked at in an order, and were left out."""
+
+    def __init__(self, store: Store, wanted: _Wanted) -> None:
+        self.store, self.wanted = store, wanted
+        self.partial = False
+        self.walks_lines = bool(wanted.states & _IN_LINE) and (wanted.narrow or "waiting" in wanted.states)
+
+    def candidates(self, part: int = 0, place: Sequence[str] = ()) -> Iterator[tuple[tuple[int, list[str]], str]]:
+        """Yield each candidate behind this place: its own place, and its id, or "" where it does not fit."""
+        parts: Sequence[Callable[[list[str]], Iterator[_Candidate]]] = (self._apart, self._in_line, self._over)
+        for number in range(part, len(parts)):
+            found = parts[number](list(place) if number == part else [])
+            while portion := list(islice(found, _PORTION)):
+                for candidate, fits in zip(portion, self._fitting(portion), strict=True):
+                    yield (number, candidate.place), candidate.id if fits else ""
+
+    # The three parts: each yields candidates behind a place of its own.
+
+    def _apart(self, place: list[str]) -> Iterator[_Candidate]:
+        """Of states that are sets, without an order: by id."""
+        states = self.wanted.states & _APART if self.walks_lines else self.wanted.states - TERMINAL
+        ids: set[str] = set()
+        for state in states:
+            ids |= self._with_state(state)
+        yield from (_Candidate([job_id], job_id) for job_id in sorted(ids) if [job_id] > place)
+
+    def _with_state(self, state: str) -> set[str]:
+        if state == "running":
+            leases, locks = (self.store.read("ZRANGE", self.store.key(name), 0, -1) for name in ("leases", "locks"))
+            return {job_id.decode() for job_id in (*leases, *locks)}
+        cursor, ids = self.store.read("SSCAN", self.store.key("state", state), 0, "COUNT", MOST_SEARCHED)
+        self.partial |= cursor != 0
+        return {job_id.decode() for job_id in ids}
+
+    def _in_line(self, place: list[str]) -> Iterator[_Candidate]:
+        """Of lanes by their keys; place: key, score and id."""
+        if not self.walks_lines:
+            return
+        if place:
+            yield from self._rest_of_line(*place)
+        for page in self._lanes_behind(place):
+            lines = self.store.read_many(
+                [("ZRANGE", self.store.key("line", key), 0, _PORTION - 1, "WITHSCORES") for key in page]
+            )
+            for key, line in zip(page, lines, strict=True):
+                standing = [(one.decode(), at) for one, at in _scored(line) if not one.startswith(_MARK)]
+                yield from (_Candidate([key, repr(at), job_id], job_id, key) for job_id, at in standing)
+                if len(standing) > _PORTION - _MARKS:
+                    yield from self._rest_of_line(key, repr(standing[-1][1]), standing[-1][0])
+
+    def _lanes_behind(self, place: list[str]) -> Iterator[list[str]]:
+        if self.wanted.prefix:
+            return pages(self.store, self.wanted.key, place[0] if place else "", _PORTION)
+        return iter([] if place else [[self.wanted.key]])
+
+    def _rest_of_line(self, key: str, score: str, job_id: str) -> Iterator[_Candidate]:
+        last, size, name = (float(score), job_id), _PORTION, self.store.key("line", key)
+        while True:
+            line = _scored(self.store.read("ZRANGEBYSCORE", name, last[0], "+inf", "WITHSCORES", "LIMIT", 0, size))
+            behind = [(at, one.decode()) for one, at in line if (at, one.decode()) > last]
+            for last in behind:
+                yield _Candidate([key, repr(last[0]), last[1]], last[1], key)
+            if len(line) < size:
+                return
+            size *= 1 if behind else 2  # else all have one score
+
+    def _over(self, place: list[str]) -> Iterator[_Candidate]:
+        """By their ends, the latest first; place: the end in ms, and the id."""
+        if not self.wanted.states & TERMINAL:
+            return
+        last = (int(place[0]), str(place[1])) if place else None
+        if not self.wanted.prefix:
+            found = self._newest(self._runs_before, _run, last)
+        elif self.wanted.key and (runs := self._runs_of_prefix()) is not None:
+            found = (run for run in runs if last is None or run < last)
+        else:
+            found = self._newest(self._ended_before, _end, last)
+        yield from (_Candidate([str(at), job_id], job_id, ended=at) for at, job_id in found)
+
+    def _newest(
+        self, asked: Callable[[_End | None, int], list[Sequence[Arg]]], read: Callable[[list[bytes]], list[_End]],
+        last: _End | None,
+    ) -> Iterator[_End]:  # fmt: skip
+        """Merge some indexes, of which `asked` reads what ended before `last`, or with it."""
+        size = _PORTION
+        while True:
+            replies = self.store.read_many(asked(last, size), atomic=True)
+            every = sorted({end for reply in replies for end in read(reply)}, reverse=True)
+            fresh = [end for end in every[:size] if last is None or end < last]
+            yield from fresh
+            if len(every) < size:
+                return
+            last, size = (fresh[-1], size) if fresh else (last, 2 * size)
+
+    def _ended_before(self, last: _End | None, size: int) -> list[Sequence[Arg]]:
+        kinds = (f"ended{kind}:{state}" for state in self.wanted.states & TERMINAL for kind in ("", "-before"))
+        bounds = (last[0] if last else self.wanted.until, self.wanted.since)
+        return [("ZREVRANGEBYSCORE", self.store.key(kind), *bounds, "WITHSCORES", "LIMIT", 0, size) for kind in kinds]
+
+    def _runs_before(self, last: _End | None, size: int) -> list[Sequence[Arg]]:
+        key, wanted = self.wanted.key, self.wanted
+        top = f"({key}\0{last[0]:013}\0{last[1]}" if last else f"({key}\0{wanted.until + 1:013}"
+        bounds = (top, f"[{key}\0{wanted.since:013}")
+        return [("ZREVRANGEBYLEX", self.store.key(kind), *bounds, "LIMIT", 0, size) for kind in _RUNS]
+
+    def _runs_of_prefix(self) -> list[_End] | None:
+        """The runs of all lanes whose keys begin so, the latest first; None where they are too many."""
+        first = self.wanted.key.encode()
+        bounds = (b"[" + first, b"(" + first + b"\xff")
+        kinds = [self.store.key(kind) for kind in _RUNS]
+        if sum(self.store.read_many([("ZLEXCOUNT", kind, *bounds) for kind in kinds])) > MOST_SEARCHED:
+            return None
+        replies = self.store.read_many([("ZRANGEBYLEX", kind, *bounds) for kind in kinds], atomic=True)
+        runs = {run for reply in replies for run in _run(reply)}
+        return sorted((run for run in runs if self.wanted.since <= run[0] <= self.wanted.until), reverse=True)
+
+    # What fits.
+
+    def _fitting(self, portion: Sequence[_Candidate]) -> Iterator[bool]:
+        more = [name for one, _ in self.wanted.texts for name in _MORE.get(one, (one,))]
+        names = (*_FIELDS, *more)
+        records = record.fields_of_many(self.store, [candidate.id for candidate in portion], *names)
+        for candidate, values in zip(portion, records, strict=True):
+            fields = {name: value for name, value in zip(names, values, strict=True) if value}
+            yield "state" in fields and self._fits(candidate, record.unfaded(fields))
+
+    def _fits(self, candidate: _Candidate, fields: dict[str, str]) -> bool:
+        state, keys = record.state_of(fields), fields.get("keys", "").split("\n")
+        if state in STATES or len(self.wanted.states) < len(STATES):  # else it is damaged
+            if state not in self.wanted.states or (candidate.ended is None) == (state in TERMINAL):
+                return False
+            if candidate.ended is None and not candidate.lane and self.walks_lines and state not in _APART:
+                return False  # it stands in line since
+        named = [key for key in keys if self.wanted.names(key)]
+        if (candidate.lane in keys[1:] and named[0] != candidate.lane) or not (named or candidate.lane):
+            return False
+        at = _number(fields.get("submitted" if candidate.ended is None else "ended"))
+        if candidate.ended is not None and at not in (None, candidate.ended):
+            return False  # it was tried again since
+        timely = self.wanted.since <= (at or candidate.ended or 0) <= self.wanted.until
+        return timely and all(_CHECKS[name](fields, text) for name, text in self.wanted.texts)
+
+
+def pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[str]]:
+    """Yield pages of the keys of lanes that begin with `prefix` and come behind `after`, by their bytes."""
+    first, last = validation.utf8("prefix", prefix), validation.utf8("after", after)
+    name, begin, end = store.key("lanes"), b"[" + first, b"(" + first + b"\xff"
+    if last >= first and last:
+        begin = b"(" + last
+    while True:
+        page = store.read("ZRANGEBYLEX", name, begin, end, "LIMIT", 0, size)
+        yield [key.decode() for key in page]
+        if len(page) < size:
+            return
+        begin = b"(" + page[-1]
+
+
+def _scored(reply: list[bytes] | list[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
+    """Each member and its score; the protocol's version decides whether Redis pairs them."""
+    flat = not reply or isinstance(reply[0], bytes)
+    pairs = zip(reply[::2], reply[1::2], strict=True) if flat else reply
+    return [(member, float(score)) for member, score in pairs]  # type: ignore[arg-type,misc]
+
+
+def _end(reply: list[bytes]) -> list[_End]:
+    return [(int(score), job_id.decode()) for job_id, score in _scored(reply)]
+
+
+def _run(reply: list[bytes]) -> list[_End]:
+    runs = (member.decode().rsplit("\0", 2) for member in reply)
+    return [(int(at), job_id) for _, at, job_id in runs]
+
+
+def _number(text: str | None) -> int | None:
+    return FieldReader({"number": text or ""}).get("number", int, None)
+
+
+def _has_error(fields: dict[str, str], text: str) -> bool:
+    error = FieldReader(fields).get("error", record.cause_of, None) if fields["state"] != "succeeded" else None
+    return error is not None and any(text in str(error.get(name, "")).casefold() for name in ("type", "message"))
+
+
+def _has_argument(fields: dict[str, str], text: str) -> bool:
+    reader = FieldReader(fields)
+    spec = reader.spec()
+    steps = spec.get("steps") or [spec]
+    values = [step.get(name) for step in steps for name in ("args", "kwargs")]
+    return any(text in leaf.casefold() for leaf in _leaves([*values, reader.json("unite")]))
+
+
+def _leaves(value: object) -> Iterator[str]:
+    """The texts in a value, and its other parts as JSON has them."""
+    if isinstance(value, dict | list):
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    elif value is not None:
+        yield value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+_MORE = {"text": ("spec", "unite")}  # the fields that a filter needs, where it is not of its own name
+_CHECKS: dict[str, Callable[[dict[str, str], str], bool]] = {
+    "task": lambda fields, text: fields.get("task") == text,
+    "node": lambda fields, text: fields.get("node") == text,
+    "error": lambda fields, text: _has_error(fields, text.casefold()),
+    "text": lambda fields, text: _has_argument(fields, text.casefold()),
+}
