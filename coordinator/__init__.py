@@ -28,6 +28,7 @@ Answers
     Grab             an instance that this process won or lost; Winner: whoever won it
     GrabRecord       an instance as Redis keeps it
     Sorter           holds orders and sorts them; SorterStatus: a sorter that holds some
+    RefusedRequest   a request that an inbox refused
     Action           what an operator did; Author: who acts, and in which role
     EntryStatus      an entry as beats know it; EntryEvent: an instant of its history
 
@@ -73,6 +74,7 @@ else:
             "scheduler.timetable": ("EntryStatus",),
             "settings": ("Settings",),
             "timed_out": ("TimedOut",),
+            "warden.inbox.refused": ("RefusedRequest",),
         }  # fmt: skip
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -40,6 +40,7 @@ from coordinator.scheduler.timetable import EntryStatus
 from coordinator.settings import Settings
 from coordinator.sorters.sorter import Sorter, SorterStatus
 from coordinator.timed_out import TimedOut
+from coordinator.warden.inbox.refused import RefusedRequest
 
 __all__ = [
     "Action",
@@ -69,6 +70,7 @@ __all__ = [
     "Locked",
     "NoRetry",
     "Node",
+    "RefusedRequest",
     "Settings",
     "SettingsError",
     "ShuttingDown",

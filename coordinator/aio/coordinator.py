@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import cached_property
-from typing import Any, Self, Unpack, cast
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from coordinator.aio.bridge import awaited, run
 from coordinator.aio.connections import AioConnections
@@ -29,6 +29,20 @@ from coordinator.sorters import sorter
 from coordinator.store.client import Ringer, Store
 
 _IN_ONE_TURN = 100
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _threaded(
+    function: Callable[Concatenate[blocking.Coordinator, P], T],
+) -> Callable[Concatenate[Coordinator, P], Coroutine[object, object, T]]:
+    """The host's call of this name, awaited in a thread: it asks the broker, with code that blocks."""
+
+    @wraps(function)
+    async def call(self: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(function, self._host, *args, **kwargs)
+
+    return call
 
 
 class Entries(Awaiting):
@@ -104,6 +118,10 @@ class Coordinator(Awaiting):
     retarget = verb(blocking.Coordinator.retarget)
     acted = verb(blocking.Coordinator.acted)
     actions = verb(blocking.Coordinator.actions)
+    refused = _threaded(blocking.Coordinator.refused)
+    refused_counts = _threaded(blocking.Coordinator.refused_counts)
+    requeue = _threaded(blocking.Coordinator.requeue)
+    discard = _threaded(blocking.Coordinator.discard)
     release_grab = verb(blocking.Coordinator.release_grab)
 
     async def doctor(self) -> list[Finding]:

@@ -6,7 +6,8 @@ The commands that act on it are in `actions`. An app adds its own (`Coordinator.
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Unpack
 
 import click
@@ -17,6 +18,7 @@ from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, pairs, table, text
+from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
 from coordinator.cli.session import Commands, json_option, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, progress
@@ -49,12 +51,20 @@ def status(coordinator: Coordinator, as_json_: bool) -> None:
     The exit status is 1 where nodes live, and none of them has a label that jobs need.
     """
     report = status_of(coordinator.store, coordinator.needed_labels, coordinator._extra_findings())
+    report = replace(report, refused=_refused_requests(coordinator))
     if as_json_:
         click.echo(as_json(report))
     else:
         _show_status(report)
     if report.stopped:
         raise click.exceptions.Exit(1)
+
+
+def _refused_requests(coordinator: Coordinator) -> int | None:
+    """None where the app has no inbox, or nobody can say: its broker is away, or a module of it fails."""
+    with suppress(Exception):
+        return sum(counts.values()) if (counts := coordinator.refused_counts()) else None
+    return None
 
 
 def _show_status(report: Status) -> None:
@@ -67,6 +77,7 @@ def _show_status(report: Status) -> None:
                 ("nodes", f"{report.nodes} alive, {report.running} of {report.capacity} slots busy"),
                 ("sweep", "none yet" if report.swept is None else f"last {report.swept:.1f} s ago"),
                 ("jobs", jobs or "none"),
+                ("refused", f"{report.refused} requests: coordinator refused" if report.refused else None),
             ]
         )
     )
@@ -311,7 +322,7 @@ def job(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(job) if as_json_ else job_text(job))
 
 
-for command in (*actions.COMMANDS, schedule, sorters):
+for command in (*actions.COMMANDS, schedule, sorters, refused):
     cli.add_command(command)
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from coordinator.warden.errands.parked import Parked
     from coordinator.warden.errands.results import Results
     from coordinator.warden.inbox.inbox import M
+    from coordinator.warden.inbox.refused import RefusedRequest, RefusedRequests
 
 Keys: TypeAlias = "str | Sequence[str] | None"
 Asked: TypeAlias = "tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str, object], SubmitOptions]"
@@ -93,6 +94,7 @@ class Coordinator(OnCommit):
         # Labels that jobs here need, and that a node may lose: the function says which nodes lost it, and why.
         self.needed_labels: dict[str, Callable[[Store], list[str]]] = {}
         self.extensions: list[Extension] = []
+        self._inboxes: list[str] = []
         self._keyed_tasks: KeyedTasks | None = None
         if settings:
             from coordinator.settings import Settings
@@ -414,6 +416,44 @@ class Coordinator(OnCommit):
         """Give this node work again, and ring it where some waits. False: it did not drain."""
         return self._core.drain(node, False, **acting)
 
+    def refused(self, most: int = 100) -> list[RefusedRequest]:
+        """Read the requests that the app's inboxes refused, the newest first. The broker keeps 1,000 of each kind.
+
+        Raises SettingsError for a plain client, and StoreUnavailable where the broker does not answer.
+        """
+        return self._refused.all(most)
+
+    def refused_counts(self) -> dict[str, int]:
+        """Count the refused requests of each inbox's queue."""
+        return self._refused.counts()
+
+    @refuses_viewers
+    def requeue(self, request_id: str, edited: str | None = None, **acting: Unpack[Acting]) -> bool:
+        """Put a refused request into its queue again; `edited`: this JSON in its place. False: it is there no more.
+
+        Of several who act on it at once one does. Raises InvalidJob for what no inbox can read, or while another author
+        acts on it.
+        """
+        return self._take_out("requeue", request_id, edited, act_of(**acting))
+
+    @refuses_viewers
+    def discard(self, request_id: str, **acting: Unpack[Acting]) -> bool:
+        """Forget a refused request. False: it is there no more. Raises InvalidJob while another author acts on it."""
+        return self._take_out("discard", request_id, None, act_of(**acting))
+
+    def _take_out(self, act: str, request_id: str, edited: str | None, author: str) -> bool:
+        """Note the act, which only one author may note, then do it: a repeated call does what a kill left undone."""
+        from coordinator.jobs.trail import note
+        from coordinator.warden.inbox.refused import content_of
+
+        request = self._refused.find(request_id)
+        if request is None:
+            return False
+        content = content_of(request, edited) if act == "requeue" else None
+        about = (f"{request.queue}: {request.reason}", "" if edited is None else "edited")
+        note(self._looked_at, act, "request", request_id, f"refused {request_id}", author, *about, seconds=60)
+        return self._refused.take_out(request, content)
+
     def actions(
         self, most: int = 100, after: str = "", *, by: str | None = None, thing: str | None = None
     ) -> list[Action]:
@@ -457,6 +497,7 @@ class Coordinator(OnCommit):
         """
         from coordinator.warden.inbox.inbox import inbox_maker
 
+        self._inboxes.append(queue)
         self.warden_plugin(inbox_maker(self._bound, queue, model, handler, lambda: self.store))
 
     def schedule_source(self, fn: Source) -> Source:
@@ -576,6 +617,13 @@ class Coordinator(OnCommit):
         from coordinator.grabs.grab import Grabber
 
         return Grabber(self._looked_at, self._renewer, self._lanes.holds, lambda: self.node, _is_in_task)
+
+    @property
+    def _refused(self) -> RefusedRequests:
+        from coordinator.warden.inbox.refused import RefusedRequests
+
+        self._bound.loader.import_default_modules()  # they name the queues
+        return RefusedRequests(self._bound, self._inboxes)
 
     @cached_property
     def _results(self) -> Results:

@@ -24,7 +24,8 @@ class Status:
 
     `jobs`: the number in each state, or that ever ended in it. `findings`: faults and dangers, as `doctor` says them.
     `stopped`: nodes live, and none of them has a label that jobs need. `master`: HOST:PORT, and `replicas`: the number
-    that follow it now; both only through Sentinel. `swept`: seconds since the last sweep, if any.
+    that follow it now; both only through Sentinel. `swept`: seconds since the last sweep, if any. `refused`: the number
+    of requests that the app's inboxes refused.
     """
 
     redis: str
@@ -39,6 +40,7 @@ class Status:
     master: str = ""
     replicas: int | None = None
     swept: float | None = None
+    refused: int | None = None
 
 
 def status_of(

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from coordinator.errors import InvalidJob
 from coordinator.store.client import Store
-from coordinator.store.times import instant, moment
+from coordinator.store.times import instant, milliseconds, moment
 
 _PAGE = 500
 
@@ -49,12 +49,15 @@ def actions(store: Store, most: int, after: str, by: str | None, thing: str | No
     return found
 
 
-def note(store: Store, verb: str, kind: str, name: str, id: str, act: str, before: str = "", after: str = "") -> bool:
-    """Write an act whose work is done elsewhere into the trail, once for each `id`. `act`: of `act_of`.
+def note(
+    store: Store, verb: str, kind: str, name: str, id: str, act: str, before: str = "", after: str = "", *,
+    seconds: float = 3600.0,
+) -> bool:  # fmt: skip
+    """Write an act whose work is done elsewhere into the trail, once for each `id` in so many seconds.
 
-    False: this author wrote it before. Raises InvalidJob where the act of another has the id.
+    `act`: of `act_of`. False: this author wrote it before. Raises InvalidJob where the act of another has the id.
     """
-    reply = store.step("audit_note", id, act, verb, kind, name, before, after)
+    reply = store.step("audit_note", id, milliseconds(seconds), act, verb, kind, name, before, after)
     if reply < 0:
         raise InvalidJob(f"{kind} {name}: another act on it is under way; see `coordinator actions --thing {kind}`")
     return bool(reply)

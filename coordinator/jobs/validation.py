@@ -280,7 +280,7 @@ def _many(name: str, value: object) -> None:
 _OF_CALLS: Mapping[str, Callable[[str, object], object]] = {
     **dict.fromkeys(("prefix", "before", "after", "ticket", "holder", "queue"), any_text),
     **dict.fromkeys(("why", "by", "thing", "token", "using", "edited"), _any_text_or_none),
-    **dict.fromkeys(("old", "new", "act", "kind", "id"), text),
+    **dict.fromkeys(("old", "new", "act", "kind", "id", "request_id"), text),
     "name": _one_name,
     **dict.fromkeys(("make", "fn", "handler"), _function),
     "most": _number,

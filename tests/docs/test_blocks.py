@@ -133,7 +133,7 @@ def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> Non
     look = "actions, catalog, components, doctor, grabs, grabs show, items, items orphans, items show, job, jobs, lanes"
     look += ", libraries"
     look += ", members, members check, nodelist, nodelist export, nodelist history, nodelist show, nodelist verify"
-    look += ", nodes, nodes show, schedule, schedule show, settings, sorters, status, wait, why"
+    look += ", nodes, nodes show, refused, refused show, schedule, schedule show, settings, sorters, status, wait, why"
     work = "components run, items add, items watch, nodelist import, nodelist refresh, refresh, submit, up"
     clear = "libraries remove, members forget"
     _, *parts = re.split(r"^\*\*`coordinator ", (ROOT / "docs" / "commands.md").read_text(), flags=re.MULTILINE)

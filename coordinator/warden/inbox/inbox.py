@@ -42,7 +42,7 @@ from coordinator.warden.inbox import message
 from coordinator.warden.inbox.amqp_queue import AmqpQueue
 from coordinator.warden.inbox.as_it_is import request_queue
 from coordinator.warden.inbox.deaths import Deadly, counted
-from coordinator.warden.inbox.queue import DEAD, UNREADABLE, Received, RequestQueue
+from coordinator.warden.inbox.queue import DEAD, UNREADABLE, Received, RequestQueue, driver_of
 
 logger = logging.getLogger(__name__)
 
@@ -175,14 +175,7 @@ def _letter(content: bytes, size: int) -> dict[str, str | int]:
 
 def open_queue(app: Celery, queue: str, node: str) -> RequestQueue | AmqpQueue:
     """Open the request queue on the app's broker. Raises SettingsError for a broker that has no inbox."""
-    try:
-        with app.connection_for_read() as connection:
-            driver = connection.transport.driver_type
-    except Exception as error:
-        raise SettingsError(f"queue {queue!r}: cannot use the broker's transport: {error}") from error
-    if driver not in ("redis", "amqp"):
-        raise SettingsError(f"queue {queue!r}: an inbox needs Redis or RabbitMQ as its broker, this one is {driver!r}")
-    return RequestQueue(app, queue) if driver == "redis" else AmqpQueue(app, queue, node)
+    return RequestQueue(app, queue) if driver_of(app, queue) == "redis" else AmqpQueue(app, queue, node)
 
 
 def inbox_maker(

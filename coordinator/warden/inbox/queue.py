@@ -27,6 +27,7 @@ from celery import Celery
 from kombu.connection import Connection
 
 from coordinator.broker.transport import BOUNDED
+from coordinator.errors import SettingsError
 from coordinator.warden.inbox.message import MOST
 
 _NAMED = {"global_keyprefix": ""}  # kombu's client adds the prefix for some commands only, so we add it ourselves
@@ -103,6 +104,18 @@ class RequestQueue:
         channel = self._connection.channel()
         self._lists = [f"{self._name}{channel.sep}{step}" if step else self._name for step in channel.priority_steps]
         self._client = channel.client
+
+
+def driver_of(app: Celery, queue: str) -> str:
+    """The kind of the app's broker: redis or amqp. Raises SettingsError for one that has no inbox."""
+    try:
+        with app.connection_for_read() as connection:
+            driver = str(connection.transport.driver_type)
+    except Exception as error:
+        raise SettingsError(f"queue {queue!r}: cannot use the broker's transport: {error}") from error
+    if driver not in ("redis", "amqp"):
+        raise SettingsError(f"queue {queue!r}: an inbox needs Redis or RabbitMQ as its broker, this one is {driver!r}")
+    return driver
 
 
 @cache

@@ -21,7 +21,8 @@ RIGHT: dict[str, Any] = {
     "entry": Entry("another", 3600, "shop.work"), "instance": "1", "identifier": "me", "on_losing": "complete",
     "order_id": "1", "node": "a node", "old": "shop.work", "new": "shop.work", "limit": 1, "schedule": 60,
     "make": len, "fn": len, "handler": len, "queue": "requests", "model": None, "timeout": 0.0, "prefix": "",
-    "directory": "/nonexistent", "extension": Extension("own"), "act": "count", "kind": "shelf", "id": "1",
+    "directory": "/nonexistent", "extension": Extension("own"),
+    "act": "count", "kind": "shelf", "request_id": "1", "id": "1",
 }  # fmt: skip
 AT_ONCE: dict[str, Any] = {"timeout": 0.0, "stop": threading.Event()}
 AT_ONCE["stop"].set()

@@ -4,7 +4,7 @@
 -- after?}.
 local audit = {}
 
-local MOST, REMEMBERED = 10000, 3600000 -- lines; ms for which an id is known
+local MOST, REMEMBERED = 10000, 3600000 -- lines; ms for which the id of an act is known
 
 -- Reads an act that a caller passes, and adds the time.
 function audit.act(c, text)
@@ -22,16 +22,16 @@ function audit.is_same(text, act)
   return kept and kept.why == act.why and kept.by == act.by and kept.ticket == act.ticket
 end
 
--- Notes an id; returns what was noted under it before, or false.
-function audit.once(c, id, what)
-  return redis.call('SET', c.P .. 'noted:' .. id, what, 'NX', 'GET', 'PX', base.text_of(REMEMBERED))
+-- Notes an id for so many ms; returns what was noted under it before, or false.
+function audit.once(c, id, what, ms)
+  return redis.call('SET', c.P .. 'noted:' .. id, what, 'NX', 'GET', 'PX', ms)
 end
 
 -- Writes a line. kind, name: of the thing; before, after: its state, limit or holder.
 function audit.note(c, act, verb, kind, name, before, after)
   if act.own then return end
   if act.id then
-    if audit.once(c, act.id, verb) then return end
+    if audit.once(c, act.id, verb, base.text_of(REMEMBERED)) then return end
     kind, name, before, after = act.kind, act.name, act.before, act.after or ''
   end
   redis.call('XADD', c.P .. 'actions', 'MAXLEN', base.text_of(MOST), '*', 'at', base.text_of(act.at), 'by', act.by,

@@ -1,0 +1,70 @@
+"""The commands of `coordinator refused`: the requests that inboxes refused, and what operators do with them."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import click
+
+from coordinator.author import Acting
+from coordinator.cli.actions import Shown, acts
+from coordinator.cli.format import as_json, pairs, table
+from coordinator.cli.schedule import ShowByName
+from coordinator.cli.session import json_option, with_coordinator
+from coordinator.client.coordinator import Coordinator
+from coordinator.warden.inbox.queue import LETTERS
+
+
+@click.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[ID | COMMAND]")
+@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many, the newest.")
+@json_option
+@with_coordinator
+def refused(coordinator: Coordinator, most: int, as_json_: bool) -> None:
+    """List the requests that inboxes refused, and why; put one into its queue again, or discard it.
+
+    ID: show this one whole.
+    """
+    listed = coordinator.refused(most)
+    rows = ((one.id, one.at, one.queue, one.node, one.reason, one.original) for one in listed)
+    heads = ("request", "refused", "queue", "node", "reason", "original")
+    click.echo(as_json(listed) if as_json_ else table(heads, rows))
+
+
+@refused.command("show")
+@click.argument("request_id", metavar="ID")
+@json_option
+@with_coordinator
+def show_refused(coordinator: Coordinator, request_id: str, as_json_: bool) -> None:
+    """Show a refused request."""
+    one = next((one for one in coordinator.refused(2 * LETTERS) if one.id == request_id), None)
+    if one is None:
+        raise click.ClickException(_gone(request_id))
+    if as_json_:
+        click.echo(as_json(one))
+        return
+    original = one.original if one.whole else f"{one.original} … (only its beginning was kept)"
+    about = [("request", one.id), ("refused", one.at), ("queue", one.queue), ("node", one.node), ("reason", one.reason)]
+    click.echo(pairs([*about, ("encoding", one.encoding if one.encoding != "utf-8" else None), ("original", original)]))
+
+
+@acts("request_id", "ID")
+@click.option("--edited", metavar="JSON", help="Put this request into the queue in its place.")
+def requeue(coordinator: Coordinator, request_id: str, edited: str | None, **acting: Unpack[Acting]) -> Shown:
+    """Put a refused request into its queue again, without its priority."""
+    done = coordinator.requeue(request_id, edited, **acting)
+    return {"request": request_id, "requeued": done}, f"{request_id} is in its queue" if done else _gone(request_id)
+
+
+@acts("request_id", "ID")
+def discard(coordinator: Coordinator, request_id: str, **acting: Unpack[Acting]) -> Shown:
+    """Forget a refused request."""
+    done = coordinator.discard(request_id, **acting)
+    return {"request": request_id, "discarded": done}, f"{request_id} is discarded" if done else _gone(request_id)
+
+
+def _gone(request_id: str) -> str:
+    return f"no refused request has the id {request_id} any more; on RabbitMQ, perhaps somebody reads it just now"
+
+
+for command in (requeue, discard):
+    refused.add_command(command)
