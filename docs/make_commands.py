@@ -27,7 +27,8 @@ folder has it. The library's commands need no app where `COORDINATOR_URL` is set
 A command that changes what is there, a job, lane, grab, entry, node, request, member or item, wants `--why TEXT`, and
 takes `--by TEXT`, the author, by default user@host. The history of that thing keeps both, and `coordinator actions`
 lists what was done, with the `--ticket` where there is one. A command that looks has neither, nor has one that puts
-something in (`submit`, `refresh`, `nodelist import`), that has work done (`nodelist refresh`, `components run`), or that clears away what comes back by itself (`libraries remove`, `members forget`).
+something in (`submit`, `refresh`, `nodelist import`), that has work done (`nodelist refresh`, `components run`), or
+that clears away what comes back by itself (`libraries remove`, `members forget`).
 """
 LIBRARY = "The library's commands, for any app:"
 SERVICE = "The commands of the service, in its checkout or image, or with `-A tasks`:"
