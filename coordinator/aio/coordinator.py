@@ -103,6 +103,8 @@ class Coordinator(Awaiting):
     counts = verb(blocking.Coordinator.counts)
     lane = verb(blocking.Coordinator.lane)
     lanes = verb(blocking.Coordinator.lanes)
+    line = verb(blocking.Coordinator.line)
+    locks = verb(blocking.Coordinator.locks)
     nodes = verb(blocking.Coordinator.nodes)
     grabs = verb(blocking.Coordinator.grabs)
     sorters = verb(blocking.Coordinator.sorters)

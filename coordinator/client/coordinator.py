@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coordinator.jobs.trail import Action
     from coordinator.keyed_task.calls import KeyedTasks
     from coordinator.lanes.client import Lanes
-    from coordinator.lanes.view import Lane
+    from coordinator.lanes.view import Holder, Lane
     from coordinator.locks.leases import Lease, Renewer
     from coordinator.locks.locks import Locks
     from coordinator.runner.eager import EagerLanes
@@ -246,6 +246,18 @@ class Coordinator(OnCommit):
         is in it. `after`: the last key of the page before.
         """
         return self._core.lanes(prefix, state, most, after)
+
+    def line(self, lane: Lane) -> list[Job]:
+        """Read the records of the lane's `jobs`, in their order; of those that are gone since, none."""
+        from coordinator.jobs.record import read_many
+
+        return list(read_many(self._looked_at, lane.jobs))
+
+    def locks(self, most: int = 100) -> list[tuple[str, Holder]]:
+        """Read the lanes that plain code holds with `lock`: key and holder, those first whose leases end first."""
+        from coordinator.lanes.view import locks
+
+        return locks(self._looked_at, most)
 
     def nodes(self) -> list[Node]:
         """Read the nodes that are alive, by name: what each serves, its slots, its jobs and its load."""
@@ -665,6 +677,10 @@ class Coordinator(OnCommit):
         bind(app)
         self._keyed_tasks = KeyedTasks(app, self)
         self._keyed_tasks.install()
+        if "flower.app" in sys.modules:  # `celery` loads the commands of others, Flower's too, before the app
+            from coordinator.celery_patches.flower import add_pages
+
+            add_pages()
 
 
 def _is_app(app: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import cast
@@ -26,11 +26,16 @@ MARKS = (b"\1limit", PAUSED)  # stand in front of a line (rules/line.lua)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that was started and is not over. `node`: where it runs; `since`: its first claim."""
+    """A job that was started and is not over, or a lock. `node`: where it runs; `since`: its first claim.
+
+    `fence`: of its attempt. `lease`: seconds until its lease ends unless it is renewed; None: nobody holds one now.
+    """
 
     job_id: str
     node: str | None
     since: datetime
+    fence: int | None = None
+    lease: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.job_id} on {self.node}" if self.node else self.job_id
@@ -95,9 +100,38 @@ def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     replies = store.read_many(asked)
     rows = [replies[at : at + 5] for at in range(0, len(replies), 5)]
     fronts = [_jobs(pinned) or _jobs(first)[:1] for pinned, first, *_ in rows]
-    records = iter(fields_of_many(store, [job_id for front in fronts for job_id in front], "state", "node", "taken"))
-    front_of = [{job_id: next(records) for job_id in front} for front in fronts]
+    known = holders_of(store, [job_id for front in fronts for job_id in front])
+    front_of = [{job_id: known[job_id] for job_id in front} for front in fronts]
     return [_lane(key, most, front, *row[1:]) for key, front, row in zip(keys, front_of, rows, strict=True)]
+
+
+def holders_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[str, Holder | None]]:
+    """The state of each of these jobs, and what it holds where it was started."""
+    if not ids:
+        return {}
+    leases = [("ZMSCORE", store.key(kind), *ids) for kind in ("leases", "locks")]
+    ends = [own or other for own, other in zip(*store.read_many(leases), strict=True)]
+    now = store.clock().uptime
+    records = fields_of_many(store, ids, "state", "node", "taken", "fence")
+    return {
+        job_id: (record[0], _holder(job_id, None if end is None else (end - now) / 1000, *record))
+        for job_id, record, end in zip(ids, records, ends, strict=True)
+    }
+
+
+def _holder(job_id: str, lease: float | None, state: str, node: str, taken: str, fence: str) -> Holder | None:
+    if not taken or state in TERMINAL:
+        return None
+    number = FieldReader({"fence": fence}).get("fence", int, None)
+    return Holder(job_id, node if state == "running" and node else None, _since(taken), number, lease)
+
+
+def locks(store: Store, most: int) -> list[tuple[str, Holder]]:
+    """The first `most` lanes that plain code holds as locks, and their holders."""
+    ids = [job_id.decode() for job_id in store.read("ZRANGE", store.key("locks"), 0, most - 1)]
+    lanes = [keys.partition("\n")[0] for (keys,) in fields_of_many(store, ids, "keys")] if ids else []
+    known = holders_of(store, ids)
+    return [(lane, holder) for lane, job_id in zip(lanes, ids, strict=True) if (holder := known[job_id][1])]
 
 
 def _jobs(ids: list[bytes]) -> list[str]:
@@ -105,15 +139,11 @@ def _jobs(ids: list[bytes]) -> list[str]:
 
 
 def _lane(
-    key: str, most: int, front: dict[str, list[str]], ids: list[bytes], length: int, pause: bytes | None,
-    limits: bytes | None,
+    key: str, most: int, front: dict[str, tuple[str, Holder | None]], ids: list[bytes], length: int,
+    pause: bytes | None, limits: bytes | None,
 ) -> Lane:  # fmt: skip
-    """`front`: state, node and first claim of each job that may have been started."""
-    started = [
-        Holder(job_id, node if state == "running" and node else None, _since(taken))
-        for job_id, (state, node, taken) in front.items()
-        if taken and state not in TERMINAL
-    ]
+    """`front`: each job that may have been started."""
+    started = [holder for _, holder in front.values() if holder]
     holders = tuple(sorted(started, key=attrgetter("since", "job_id")))
     jobs = tuple(dict.fromkeys([*(holder.job_id for holder in holders), *front, *_jobs(ids)]))
     number, brace, who = (limits or b"1").decode().partition("{")

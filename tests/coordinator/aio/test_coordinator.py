@@ -25,6 +25,7 @@ from coordinator import (
 from coordinator.aio.requests import MOST
 from coordinator.author import act_of
 from coordinator.errors import CoordinatorError
+from coordinator.lanes.view import Lane
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.schedules import Every
 from coordinator.scheduler.timetable import Entries
@@ -338,6 +339,8 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "counts": lambda jobs: jobs.counts(),
     "lane": lambda jobs: jobs.lane("k"),
     "lanes": lambda jobs: jobs.lanes(),
+    "line": lambda jobs: jobs.line(Lane("k", ("ready",), 1, "ready")),
+    "locks": lambda jobs: jobs.locks(),
     "nodes": lambda jobs: jobs.nodes(),
     "grabs": lambda jobs: jobs.grabs(),
     "sorters": lambda jobs: jobs.sorters(),
