@@ -18,7 +18,7 @@ WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
 SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
-	$(HEADERS))
+	chromium $(HEADERS))
 # Debian's programs are below these folders, elsewhere they are on the PATH.
 POSTGRES ?= /usr/lib/postgresql
 RABBITMQ ?= /usr/lib/rabbitmq
@@ -79,6 +79,7 @@ system-ready:
 	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && \
 	compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && \
 	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
+	command -v chromium >/dev/null && \
 	{ command -v rabbitmq-server || compgen -G "$(RABBITMQ)/lib/*/sbin/rabbitmq-server"; } >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \
@@ -97,7 +98,7 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra postgres \
+		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra flower --extra postgres \
 		--extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \

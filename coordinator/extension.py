@@ -23,7 +23,8 @@ class Extension:
 
     `commands`: of the command line. `why`: a kind of thing ("member") -> the function that explains the thing of this
     name; it raises a CoordinatorError for a name that nobody knows. `findings`: what `doctor` says beside its own.
-    `metrics`: what `/metrics` shows beside its own. `pages`: makes the dashboard's pages, called once a dashboard.
+    `metrics`: what `/metrics` shows beside its own. `pages`: makes the dashboard's pages
+    (`coordinator.dashboard.Pages`), called once a dashboard.
     """
 
     name: str

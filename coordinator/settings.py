@@ -39,6 +39,8 @@ class GivenSettings(TypedDict, total=False):
     misfire_grace: float
     long_run: float
     max_payload: int
+    hidden: str | Sequence[str]
+    operators: str | Sequence[str]
 
 
 class Settings(BaseModel):
@@ -92,13 +94,21 @@ class Settings(BaseModel):
     max_payload: int = Field(
         1024 * 1024, ge=1024, description="largest task, arguments and options of one job, and largest result, in bytes"
     )
+    hidden: tuple[str, ...] = Field(
+        ("password", "passwd", "secret", "token", "credential", "api_key", "authorization"),
+        description="arguments and fields of results whose names have one of these in them have no value on the "
+        "dashboard; * hides all of them",
+    )
+    operators: tuple[str, ...] = Field(
+        (), description="names of those who may act on the dashboard inside Flower; empty: all who log in there"
+    )
 
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, value: str) -> str:
         return checked(value) if value else value
 
-    @field_validator("labels", mode="before")
+    @field_validator("labels", "hidden", "operators", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

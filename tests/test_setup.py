@@ -13,7 +13,13 @@ import pytest
 from tests.test_floors import imports
 
 ROOT = Path(__file__).parent.parent
-OF_A_FOLDER = {"testing": {"pytest"}, "aio": {"greenlet"}}  # of an extra, or of those who use it
+OF_A_FOLDER = {
+    "aio": {"greenlet"},
+    "celery_patches": {"flower", "tornado"},
+    "cli": {"uvicorn"},
+    "dashboard": {"anyio", "fastapi", "flower", "jinja2", "markupsafe", "starlette"},
+    "testing": {"pytest"},
+}  # of an extra, or of those who use it
 TARGETS = ("run", "test", "test-quick", "check", "docs", "bench", "soak", "matrix", "system", "lock", "clean")
 
 
@@ -84,7 +90,7 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A folder for the PATH that has all that the tests need but a server."""
-    for name in ("slapd", "initdb", "luacheck", "gcc", "rabbitmq-server"):
+    for name in ("slapd", "initdb", "luacheck", "gcc", "rabbitmq-server", "chromium"):
         program(tmp_path / name, "exit 0")
     (tmp_path / ".ldap").touch()
     return tmp_path

@@ -16,6 +16,7 @@ from coordinator.address import without_secrets
 from coordinator.author import Acting
 from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
+from coordinator.cli.dashboard import dashboard
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.refused import refused
@@ -322,7 +323,7 @@ def job(coordinator: Coordinator, job_id: str, as_json_: bool) -> None:
     click.echo(as_json(job) if as_json_ else job_text(job))
 
 
-for command in (*actions.COMMANDS, schedule, sorters, refused):
+for command in (*actions.COMMANDS, dashboard, schedule, sorters, refused):
     cli.add_command(command)
 
 

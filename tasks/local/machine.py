@@ -280,7 +280,8 @@ def flower_port(asked: int | None, unwanted: bool) -> int | None:
     if unwanted:
         return None
     if find_spec("flower") is None:
-        click.echo("Flower does not run: it is not installed (pip install 'celery-coordinator[dashboard]')", err=True)
+        way = "pip install 'celery-coordinator[flower,dashboard]'"
+        click.echo(f"Flower does not run: it is not installed ({way})", err=True)
         return None
     if asked and not _is_free(asked):
         raise click.ClickException(f"port {asked} is in use: choose another with --flower-port, or use --no-flower")

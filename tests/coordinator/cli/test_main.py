@@ -148,7 +148,8 @@ def test_settings_say_where_each_comes_from_and_hide_the_password(call: Call, ur
     found = loaded(call("settings", "--json", COORDINATOR_URL=url, COORDINATOR_SWEEP="0.25"))
     assert found["sweep"] == {"value": 0.25, "from": "environment"}
     assert found["slice"]["from"] == "default"
-    assert "secret" not in call("settings", COORDINATOR_URL=url).output
+    assert "secret" not in loaded(call("settings", "--json", COORDINATOR_URL=url))["url"]["value"]
+    assert ":secret@" not in call("settings", COORDINATOR_URL=url).output
 
 
 @pytest.mark.parametrize("command", ["job", "wait"])

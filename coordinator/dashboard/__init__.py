@@ -1,0 +1,7 @@
+"""The dashboard: pages, JSON and server-sent events about an installation, as one ASGI app (extra `[dashboard]`)."""
+
+from coordinator.dashboard.access import from_proxy
+from coordinator.dashboard.app import dashboard
+from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Tab
+
+__all__ = ["Act", "Asked", "Field", "Page", "Pages", "Tab", "dashboard", "from_proxy"]

@@ -1,0 +1,170 @@
+"""What operators do on the pages: each act calls the function of the coordinator that the command line calls, too."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from coordinator.author import Acting
+from coordinator.dashboard.extend import Act, Asked, Field
+from coordinator.dashboard.show import url
+from coordinator.errors import InvalidJob
+from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.states import End
+
+_COMMANDS = {
+    ("coordinator", "cancel"): ("cancel", "id"),
+    ("coordinator", "retry"): ("retry", "id"),
+    ("coordinator", "move"): ("move", "id"),
+    ("coordinator", "release"): ("release", "key"),
+    ("coordinator", "resume"): ("resume", "key"),
+    ("coordinator", "limit"): ("limit", "key"),
+    ("coordinator", "nodes", "undrain"): ("undrain", "name"),
+    ("coordinator", "schedule", "resume"): ("entry-resume", "name"),
+    ("coordinator", "schedule", "run"): ("entry-run", "name"),
+    ("coordinator", "sorters", "flush"): ("flush", "name"),
+}
+TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")))
+
+
+def check_reason(asked: Asked) -> None:
+    """Raise InvalidJob where no reason is given."""
+    if not asked.text("why"):
+        raise InvalidJob("say why: others will read it")
+
+
+def freeing(command: str | None) -> tuple[str, dict[str, str]] | None:
+    """The act, and its thing, of a command that `why` or `doctor` names; None where no page does that."""
+    try:
+        words = [word for word in shlex.split(command or "") if not word.startswith("--why")]
+    except ValueError:
+        return None
+    for begin, (act, name) in _COMMANDS.items():
+        if tuple(words[: len(begin)]) == begin and len(words) > len(begin) and words[len(begin)] != "…":
+            rest = words[len(begin) :]
+            more = {"holder": rest[rest.index("--holder") + 1]} if "--holder" in rest[:-1] else {}
+            return act, {name: rest[0], **more, **({"limit": rest[1]} if act == "limit" and len(rest) > 1 else {})}
+    return None
+
+
+def _of(name: str, verb: str) -> Callable[[Asked], str]:
+    return lambda asked: f"{verb} {shown_lane(asked.text(name))}"
+
+
+def _back(path: str, name: str) -> Callable[[Asked], str]:
+    return lambda asked: url(path, **{name: asked.text(name)})
+
+
+def _acting(asked: Asked) -> Acting:
+    return Acting(why=asked.text("why"), ticket=asked.text("ticket"))
+
+
+def _cancel(asked: Asked) -> str:
+    state = asked.coordinator.cancel(asked.text("id"), **_acting(asked))
+    return f"The job is {state}." if state != "running" else "The job is being stopped."
+
+
+def _retry(asked: Asked) -> str:
+    state = asked.coordinator.retry(asked.text("id"), to=cast(End, asked.text("to", "back")), **_acting(asked))
+    return f"The job is {state}."
+
+
+def _move(asked: Asked) -> str:
+    priority = asked.number("priority", 0, -255, 255) if asked.text("priority") else None
+    to = cast(End, asked.text("to", "back"))
+    state = asked.coordinator.move(asked.text("id"), priority=priority, to=to, **_acting(asked))
+    return f"The job has its new place; it is {state}."
+
+
+def _release(asked: Asked) -> str:
+    job = asked.coordinator.release(asked.text("key"), holder=asked.text("holder"), **_acting(asked))
+    return f"Job {job} lost the lane, and is cancelled." if job else "No job held the lane."
+
+
+def _limit(asked: Asked) -> str:
+    before = asked.coordinator.set_limit(asked.text("key"), asked.number("limit", 1, 0, 1000), **_acting(asked))
+    return f"The limit is {asked.text('limit')}; it was {before}."
+
+
+def _skip(asked: Asked) -> str:
+    return (
+        f"The instant {asked.coordinator.entries.skip_next(asked.text('name'), **_acting(asked)):%F %T %Z} is left out."
+    )
+
+
+def _run(asked: Asked) -> str:
+    job = asked.coordinator.entries.run_now(asked.text("name"), **_acting(asked))
+    return f"A beat runs it within a second or two, as {job}."
+
+
+def _release_grab(asked: Asked) -> str:
+    attempt = asked.number("attempt", 0, 0, 10**9) or None
+    winner = asked.coordinator.release_grab(asked.text("key"), asked.text("instance"), attempt, **_acting(asked))
+    return f"It was taken from {winner}." if winner else "Nobody works on it."
+
+
+def _flush(asked: Asked) -> str:
+    return f"{asked.coordinator.sorter(asked.text('name')).flush(**_acting(asked))} orders were put in line."
+
+
+def _steer(call: str, done: str, nothing: str) -> Callable[[Asked], str]:
+    """An act on a lane or a node, which says whether it changed anything."""
+
+    def do(asked: Asked) -> str:
+        thing = asked.text("name" if call.endswith("drain") else "key")
+        return done if getattr(asked.coordinator, call)(thing, **_acting(asked)) else nothing
+
+    return do
+
+
+def _entry(call: str, done: str, nothing: str) -> Callable[[Asked], str]:
+    def do(asked: Asked) -> str:
+        changed = getattr(asked.coordinator.entries, call)(asked.text("name"), **_acting(asked))
+        return done if changed else nothing
+
+    return do
+
+
+def _change(asked: Asked) -> str:
+    changed = asked.coordinator.entries.change(asked.text("name"), asked.text("schedule"), **_acting(asked))
+    return "The entry has its new schedule." if changed else "It has this schedule already."
+
+
+_JOB, _LANE, _NODE, _ENTRY = _back("/job", "id"), _back("/lane", "key"), _back("/node", "name"), _back("/entry", "name")
+
+ACTS: Mapping[str, Act] = {
+    "cancel": Act("Cancel", ["id"], _of("id", "Ends the job, and rolls it back where it has a rollback: job"), _cancel,
+                  _JOB, grave=True),
+    "retry": Act("Retry", ["id"], _of("id", "Starts it again: job"), _retry, _JOB, fields=[TO]),
+    "move": Act("Move", ["id"], _of("id", "Gives another place in its lines to job"), _move, _JOB,
+                fields=[TO, Field("priority", "Priority", hint="-255 to 255; empty: as it is")]),
+    "release": Act("Release", ["key", "holder"], _of("key", "Takes the lane from its holder, which ends as cancelled, "
+                   "without rollback; the next job starts. Lane"), _release, _LANE, grave=True),
+    "pause": Act("Pause", ["key"], _of("key", "Starts nothing more, until somebody resumes it. Lane"),
+                 _steer("pause", "The lane is paused.", "It was paused already."), _LANE),
+    "resume": Act("Resume", ["key"], _of("key", "Lets it go on: lane"),
+                  _steer("resume", "The lane goes on.", "It was not paused."), _LANE),
+    "limit": Act("Limit", ["key"], _of("key", "Lets so many jobs run at once in lane"), _limit, _LANE,
+                 fields=[Field("limit", "Jobs at once", default="1", hint="0 to 1000; 0 starts nothing")]),
+    "drain": Act("Drain", ["name"], _of("name", "Gives nothing new to it; its jobs end there. Node"),
+                 _steer("drain", "The node drains.", "It drained already."), _NODE),
+    "undrain": Act("Undrain", ["name"], _of("name", "Gives work again to node"),
+                   _steer("undrain", "The node has work again.", "It did not drain."), _NODE),
+    "entry-pause": Act("Pause", ["name"], _of("name", "Sends no tick, until somebody resumes it. Entry"),
+                       _entry("pause", "The entry is paused.", "It is paused already."), _ENTRY),
+    "entry-resume": Act("Resume", ["name"], _of("name", "Sends ticks again: entry"),
+                        _entry("resume", "The entry goes on.", "It was not paused."), _ENTRY),
+    "entry-skip": Act("Skip the next", ["name"], _of("name", "Leaves out the next instant of entry"), _skip, _ENTRY),
+    "entry-run": Act("Run now", ["name"], _of("name", "Runs once, out of turn: entry"), _run, _ENTRY),
+    "entry-change": Act("Change", ["name"], _of("name", "Counts by another schedule until it is restored: entry"),
+                        _change, _ENTRY,
+                        fields=[Field("schedule", "Schedule", hint="sec min hour mday mon wday: 0 */5 * * * ?")]),
+    "entry-restore": Act("Restore", ["name"], _of("name", "Has its own schedule again: entry"),
+                         _entry("restore", "The entry has its own schedule.", "It has it already."), _ENTRY),
+    "flush": Act("Flush", ["name"], _of("name", "Puts its orders in line now: sorter"), _flush,
+                 lambda _: url("/sorters")),
+    "release-grab": Act("Release", ["key", "instance", "attempt"],
+                        _of("instance", "Takes it from its winner: instance"),
+                        _release_grab, _back("/grabs", "key"), grave=True),
+}  # fmt: skip

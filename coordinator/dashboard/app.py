@@ -1,0 +1,237 @@
+"""`dashboard(coordinator)`: the ASGI app. It makes pages of views, and has them sent again while somebody looks.
+
+Views run in threads, eight at a time, and a page is given up after five seconds: no reader slows a job, and a slow
+Redis never stops the event loop, which may be Flower's or the user's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import anyio.to_thread
+from fastapi import FastAPI
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.staticfiles import StaticFiles
+
+from coordinator.author import Author
+from coordinator.dashboard import acts, show, views
+from coordinator.dashboard.access import LOOPBACK, VISIT, Auth, Guard, TokenLogin, Visit
+from coordinator.dashboard.api import api_of
+from coordinator.dashboard.extend import LONGEST, Act, Asked, Page, Pages, View
+from coordinator.dashboard.trouble import Trouble, trouble_of
+from coordinator.version import VERSION
+
+if TYPE_CHECKING:
+    from coordinator.client.coordinator import Coordinator
+
+logger = logging.getLogger(__name__)
+HERE = Path(__file__).parent
+T = TypeVar("T")
+
+PATIENCE = 5.0  # seconds until a page is given up
+READERS = 8  # threads
+PAUSE = 2.0  # seconds between two looks of a stream
+STREAMS = 200  # at a time
+_STREAM = 600.0  # seconds of one stream; then the browser asks, and logs in, again
+_SHARED = 1.0  # seconds for which all who look at a page get the same one
+
+
+def dashboard(
+    coordinator: Coordinator, *, auth: Auth | None = None, token: str | None = None, hosts: Iterable[str] = (),
+    links: Sequence[tuple[str, str]] = (),
+) -> Guard:  # fmt: skip
+    """Make the dashboard: an ASGI app for a server of its own, or to mount in another app.
+
+    `auth`: gives the Author of a request, or None for nobody whom it knows; it may be async. Without it, people log in
+    with `token`: by default one that is made up, and written to the log as a warning. `hosts`: what the Host header may
+    be besides this machine's loopback names, where there is no `auth`. `links`: (title, address) that stand in front of
+    the bar.
+    """
+    site = Site(coordinator, links)
+    login: TokenLogin | Auth
+    if auth is None:
+        if token is None:
+            token = secrets.token_urlsafe(24)
+            logger.warning("The dashboard wants this token: %s", token)
+        login, known = TokenLogin(token), {*LOOPBACK, *hosts}
+    else:
+        login, known = auth, set(hosts) or {"*"}
+    return Guard(site.app, login, known, site.ask)
+
+
+class Site:
+    """The pages, acts and streams of one dashboard."""
+
+    def __init__(self, coordinator: Coordinator, links: Sequence[tuple[str, str]]) -> None:
+        self.coordinator, self._links = coordinator, links
+        added = [cast(Pages, one.pages()) for one in coordinator.extensions if one.pages]
+        own = Pages(views.TABS, views.VIEWS, acts.ACTS, HERE / "templates")
+        self._parts = [own, *added]
+        self._views: dict[str, View] = {path: view for part in self._parts for path, view in part.views.items()}
+        self._acts: dict[str, Act] = {name: act for part in self._parts for name, act in part.acts.items()}
+        self._templates = self._environment()
+        self._readers = anyio.CapacityLimiter(READERS)
+        self._streams = 0
+        self._made: dict[tuple[str, str, str], tuple[float, asyncio.Task[tuple[int, str]]]] = {}
+        self.app = self._app()
+
+    def _app(self) -> FastAPI:
+        app = FastAPI(title="celery-coordinator", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+        for path in self._views:
+            app.add_route(path, self._page, ["GET"], include_in_schema=False)
+        app.add_route("/act/{name}", self._act, ["GET", "POST"], include_in_schema=False)
+        app.add_route("/find", self._find, ["GET"], include_in_schema=False)
+        app.add_route("/live", self._live, ["GET"], include_in_schema=False)
+        app.mount("/api", api_of(self.coordinator, self._acts, self.read))
+        app.mount("/static", StaticFiles(directory=HERE / "static"))
+        app.add_exception_handler(404, self._missing)
+        return app
+
+    def _environment(self) -> Environment:
+        folders = [part.templates for part in self._parts if part.templates]
+        made = Environment(
+            loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
+            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        made.filters |= show.FILTERS
+        made.globals |= show.GLOBALS
+        made.globals["prefix"] = self.coordinator.settings.prefix
+        made.globals["acts"], made.globals["freeing"] = self._acts, acts.freeing
+        made.globals["ui"] = made.get_template("macros.html").module
+        return made
+
+    # Answers.
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Call a function that reads or acts in a thread. Raises TimeoutError after five seconds."""
+        with anyio.fail_after(PATIENCE):
+            return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._readers)
+
+    async def _page(self, request: Request) -> Response:
+        visit: Visit = request.scope[VISIT]
+        root, path = _place(request)
+        asked = Asked(self.coordinator, dict(request.query_params), visit.author)
+        status, text = await self._render(root, partial(self._views[path], asked), asked, "page.html", visit, path)
+        return HTMLResponse(text, status)
+
+    async def _render(
+        self, root: str, view: Callable[[], Page], asked: Asked, frame: str, visit: Visit | None, path: str
+    ) -> tuple[int, str]:  # fmt: skip
+        """The status and the text of a page; an error becomes a page that says it."""
+        show.root.set(root)
+        try:
+            return 200, await self.read(lambda: self._text(view(), asked, frame, visit, path))
+        except Exception as error:
+            trouble = trouble_of(error)
+            page = Page("trouble.html", trouble.title, {"trouble": trouble})
+            return trouble.status, self._text(page, asked, frame, visit, path)
+
+    def _text(self, page: Page, asked: Asked, frame: str, visit: Visit | None, path: str) -> str:
+        around = {
+            "frame": frame, "title": page.title, "asked": asked, "path": path, "visit": visit,
+            "may_act": asked.author.role == "operator", "tabs": [tab for part in self._parts for tab in part.tabs],
+            "links": self._links, "values": asked.values, "lives": path in self._views,
+        }  # fmt: skip
+        return self._templates.get_template(page.template).render(around | dict(page.values))
+
+    async def _act(self, request: Request) -> Response:
+        """Show an act's form, or do the act."""
+        visit: Visit = request.scope[VISIT]
+        root, path = _place(request)
+        name = request.path_params["name"]
+        posted = request.method == "POST"
+        asked = Asked(self.coordinator, visit.form if posted else dict(request.query_params), visit.author)
+
+        def view() -> Page:
+            if (act := self._acts.get(name)) is None:
+                raise LookupError(f"there is no act {name}")
+            known = {"act": act, "name": name, "back": act.back(asked)}
+            if posted:
+                acts.check_reason(asked)
+                return Page("act.html", act.title, known | {"done": act.do(asked), "plan": (), "does": ""})
+            plan = act.plan(asked) if act.plan else ()
+            return Page("act.html", act.title, known | {"done": "", "plan": plan, "does": act.does(asked)})
+
+        status, text = await self._render(root, view, asked, "page.html", visit, path)
+        return HTMLResponse(text, status)
+
+    async def _find(self, request: Request) -> Response:
+        """Go to the job of this id, or to the lane of this key, or to the lanes whose keys begin so."""
+        asked = Asked(self.coordinator, dict(request.query_params), request.scope[VISIT].author)
+        show.root.set(_place(request)[0])
+        try:
+            return RedirectResponse(await self.read(partial(views.find, asked)), 303)
+        except Exception:
+            return RedirectResponse(show.url("/lanes", prefix=request.query_params.get("q", "")[:LONGEST]), 303)
+
+    def ask(self, request: Request, wrong: str, status: int) -> Response:
+        """The page that wants a token; for programs a line."""
+        root, path = _place(request)
+        if path.startswith(("/api", "/live")):
+            return Response(f"{wrong or 'Not logged in'}\n", status, media_type="text/plain")
+        show.root.set(root)
+        to = path + (f"?{request.url.query}" if request.url.query and "token=" not in request.url.query else "")
+        page = Page("login.html", "Log in", {"wrong": wrong, "to": to if path in self._views else "/"})
+        nobody = Asked(self.coordinator, {}, Author("", "viewer"))
+        return HTMLResponse(self._text(page, nobody, "bare.html", None, path), status)
+
+    async def _missing(self, request: Request, _: Exception) -> Response:
+        visit: Visit = request.scope[VISIT]
+        root, path = _place(request)
+        show.root.set(root)
+        page = Page("trouble.html", "No such page", {"trouble": Trouble(404, "No such page", "Nothing is here.")})
+        asked = Asked(self.coordinator, {}, visit.author)
+        return HTMLResponse(self._text(page, asked, "page.html", visit, path), 404)
+
+    # A page that is looked at is made anew every two seconds, and sent where it changed.
+
+    async def _live(self, request: Request) -> Response:
+        at = urlsplit(request.query_params.get("at", ""))
+        if at.path not in self._views:
+            return Response("There is no such page\n", 404, media_type="text/plain")
+        if self._streams >= STREAMS:
+            return Response("Too many look at this dashboard\n", 503, media_type="text/plain")
+        author: Author = request.scope[VISIT].author
+        events = self._events(_place(request)[0], at.path, at.query, author)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _events(self, root: str, path: str, query: str, author: Author) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            last, end = "", time.monotonic() + _STREAM
+            while time.monotonic() < end:
+                text = await self._shared(root, path, query, author)
+                yield ": nothing new\n\n" if text == last else "".join(f"data: {n}\n" for n in text.splitlines()) + "\n"
+                last = text
+                await anyio.sleep(PAUSE)
+        finally:
+            self._streams -= 1
+
+    async def _shared(self, root: str, path: str, query: str, author: Author) -> str:
+        """The live part of a page; who looks at the same one within a second gets the same text."""
+        key, now = (root + path, query, author.role), time.monotonic()
+        made, task = self._made.get(key, (0.0, None))
+        if task is None or now - made > _SHARED:
+            asked = Asked(self.coordinator, dict(parse_qsl(query, max_num_fields=100)), Author("", author.role))
+            task = asyncio.ensure_future(
+                self._render(root, partial(self._views[path], asked), asked, "live.html", None, path)
+            )
+            self._made = {k: it for k, it in self._made.items() if now - it[0] <= _SHARED} | {key: (now, task)}
+        return (await asyncio.shield(task))[1]
+
+
+def _place(request: Request) -> tuple[str, str]:
+    """Where the dashboard stands, and the path in it."""
+    root: str = request.scope.get("root_path", "")
+    return root, request.scope["path"].removeprefix(root) or "/"

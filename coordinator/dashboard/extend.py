@@ -1,0 +1,108 @@
+"""The parts of which the dashboard's pages are made, its own and those that an extension adds (`Extension.pages`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator.author import Author
+from coordinator.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from coordinator.client.coordinator import Coordinator
+
+LONGEST = 2000  # characters of one value in a URL or a form
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request for a page or an act: the values of its URL or form, and who asks."""
+
+    coordinator: Coordinator
+    values: Mapping[str, str]
+    author: Author
+
+    def text(self, name: str, default: str = "") -> str:
+        """Give a value, without blanks around it. Raises InvalidJob where it has more than 2,000 characters."""
+        value = self.values.get(name, default).strip()
+        if len(value) > LONGEST:
+            raise InvalidJob(f"{name} has {len(value)} characters; give at most {LONGEST}")
+        return value
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Give a whole number between `least` and `most`. Raises InvalidJob."""
+        value = self.text(name) or str(default)
+        try:
+            if least <= (number := int(value)) <= most:
+                return number
+        except ValueError:
+            pass
+        raise InvalidJob(f"{name} is a whole number from {least} to {most}, not {value:.40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a view gives: a template, the title of the tab, and the values that the template shows.
+
+    The template begins with `{% extends frame %}` and fills the block `live`, which is sent again when it changes, and
+    the block `filter` above it, which is not. `ui`: the macros of macros.html; `url(path, **values)`: an address.
+    """
+
+    template: str
+    title: str
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+View = Callable[[Asked], Page]
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """An entry of the bar. `path`: of its page, `/members`. `also`: paths of pages that belong to it."""
+
+    title: str
+    path: str
+    also: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An input of an act's form. `choices`: (value, words); without any, it is a line of text."""
+
+    name: str
+    label: str
+    choices: Sequence[tuple[str, str]] = ()
+    default: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that an operator does to one thing.
+
+    `title`: on the button. `thing`: the names of the values that say what it is done to; the page's link carries them.
+    `does`: a sentence about the thing. `do`: does it, with the reason in `why` and `ticket`, for the current author,
+    whose role the function that it calls checks; gives a sentence about what happened. `plan`: the things that would be
+    hit, one line each. `back`: the page to go on with. `grave`: it ends or loses work.
+    """
+
+    title: str
+    thing: Sequence[str]
+    does: Callable[[Asked], str]
+    do: Callable[[Asked], str]
+    back: Callable[[Asked], str]
+    plan: Callable[[Asked], Sequence[str]] | None = None
+    fields: Sequence[Field] = ()
+    grave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages of an extension: entries of the bar, a view for each path, acts by name, a folder of templates."""
+
+    tabs: Sequence[Tab]
+    views: Mapping[str, View]
+    acts: Mapping[str, Act] = field(default_factory=dict)
+    templates: Path | None = None

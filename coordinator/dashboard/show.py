@@ -1,0 +1,160 @@
+"""How templates show values: addresses, instants, spans, JSON, and small drawings (SVG) for the eye.
+
+Every text passes through Jinja's escaping. A drawing has no style of its own, so that no inline style is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
+
+from coordinator.diagnosis.cause import Cause, Why
+from coordinator.jobs.instances import shown_lane
+from coordinator.store.times import instant, moment, span_text
+from coordinator.store.values import Act
+
+root: ContextVar[str] = ContextVar("coordinator_root", default="")
+"""The path at which the dashboard stands in the app around it."""
+
+MOST_TEXT = 4000  # characters of one value that a page shows
+BAD = ("failed", "double_fault", "expired")
+
+
+def url(path: str, **values: object) -> str:
+    """The address of one of our pages; values that are empty are left out."""
+    given = [(name, str(value)) for name, value in values.items() if value not in (None, "")]
+    return root.get() + path + (f"?{urlencode(given)}" if given else "")
+
+
+def static(name: str) -> str:
+    return f"{root.get()}/static/{name}"
+
+
+def at(when: datetime | int | None) -> Markup:
+    """An instant in UTC, which the page shows in the viewer's time zone; a number is ms since the epoch."""
+    when = instant(when) if isinstance(when, int) else when
+    if when is None:
+        return Markup("–")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), moment(when), moment(when))
+
+
+def ago(when: datetime | int | None) -> Markup:
+    """How long ago, or until, an instant is; the instant itself stands in the title."""
+    when = instant(when) if isinstance(when, int) else when
+    if when is None:
+        return Markup("–")
+    seconds = (datetime.now(UTC) - when).total_seconds()
+    text = span_text(seconds) if seconds >= 0 else f"in {span_text(-seconds)}"
+    return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(when.isoformat(), moment(when), text)
+
+
+def span(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    if 0 <= seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else span_text(seconds)
+
+
+def many(number: int | None, most: int | None = None) -> str:
+    """A number for people: 12,345; 10,000+ where it was counted no further."""
+    return "–" if number is None else f"{number:,}" + ("+" if most is not None and number >= most else "")
+
+
+def shown(value: object) -> str:
+    """A value as text, whatever it is; at most 4,000 characters of it."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text):,} characters)"
+
+
+def by(act: Act | Mapping[str, object] | None) -> Markup:
+    """Who did it, when and why."""
+    if not act:
+        return Markup("")
+    why = act.get("why") or "no reason given"
+    when = act.get("at")
+    return escape(f"by {act.get('by', 'unknown')}: {why}, ") + (ago(when) if isinstance(when, int) else Markup(""))
+
+
+def chain(why: Why) -> list[tuple[int, str, str, list[Cause]]]:
+    """The things of an answer, from the one that was asked about to the roots: depth, kind, name, causes."""
+    depth, things = {why.thing: 0}, dict[str, list[Cause]]()
+    for cause in why.causes:
+        things.setdefault(cause.thing, []).append(cause)
+        for other in cause.of:
+            depth.setdefault(other, min(depth.get(cause.thing, 1) + 1, 5))
+    return [(depth.get(thing, 1), *_kind_and_name(thing), causes) for thing, causes in things.items()]
+
+
+def _kind_and_name(thing: str) -> tuple[str, str]:
+    kind, _, name = thing.partition(" ")
+    return kind, name
+
+
+def parts(so_far: Mapping[str, float]) -> list[tuple[str, float, str]]:
+    """The times of an answer as the parts of a bar: the last word of `running.job` or `waiting.lane` is no state."""
+    return [(code.partition(".")[0], seconds, f"{code} {span(seconds)}") for code, seconds in so_far.items()]
+
+
+# Drawings. Each is at most 100 shapes.
+
+
+def _svg(width: float, height: float, label: str, shapes: Sequence[Markup], kind: str) -> Markup:
+    head = Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">')
+    return head.format(kind, f"{width:g}", f"{height:g}", label) + Markup("").join(shapes) + Markup("</svg>")
+
+
+def _bar(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> Markup:
+    tip = Markup("<title>{}</title>").format(title) if title else Markup("")
+    rect = '<rect class="{}" x="{}" y="{}" width="{}" height="{}">'
+    return Markup(rect).format(kind, *(f"{n:.2f}" for n in (x, y, width, height))) + tip + Markup("</rect>")
+
+
+def shares(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
+    """One bar divided among (kind, size, title)."""
+    whole = sum(size for _, size, _ in parts) or 1.0
+    shapes, x = [], 0.0
+    for kind, size, title in parts:
+        shapes.append(_bar(x, 0, 1000 * size / whole, 10, f"fill {kind}", title))
+        x += 1000 * size / whole
+    return _svg(1000, 10, label, shapes, "shares")
+
+
+def run_bar(parts: Sequence[tuple[str, float, str]], longest: float, label: str) -> Markup:
+    """A run beside others: (kind, seconds, title) one behind the other, on a scale that ends with the longest."""
+    shapes, x = [], 0.0
+    for kind, seconds, title in parts:
+        wide = max(3.0, 1000 * seconds / (longest or 1.0)) if seconds > 0 else 0.0
+        shapes.append(_bar(x, 0, wide, 10, f"fill {kind}", title))
+        x += wide
+    return _svg(max(1000.0, x), 10, label, shapes, "run")
+
+
+def meter(value: float, most: float, label: str, kind: str = "running") -> Markup:
+    full = 0.0 if most <= 0 else min(1.0, value / most)
+    return _svg(100, 6, label, [_bar(0, 0, 100, 6, "fill rest"), _bar(0, 0, 100 * full, 6, f"fill {kind}")], "meter")
+
+
+def spark(values: Sequence[float], label: str, kind: str = "succeeded") -> Markup:
+    """The last values as columns, the newest to the right."""
+    values = values[-100:]
+    top = max([*values, 0.0]) or 1.0
+    shapes = [
+        _bar(i * 10 + 1, 40 - 40 * value / top, 8, 40 * value / top, f"fill {kind}", f"{value:g}")
+        for i, value in enumerate(values)
+    ]
+    return _svg(max(10, 10 * len(values)), 40, label, shapes, "spark")
+
+
+FILTERS: dict[str, Callable[..., object]] = {
+    "ago": ago, "at": at, "by": by, "chain": chain, "lane": shown_lane, "many": many, "parts": parts, "shown": shown,
+    "span": span,
+}  # fmt: skip
+GLOBALS: dict[str, Callable[..., object]] = {
+    "meter": meter, "run_bar": run_bar, "shares": shares, "spark": spark, "static": static, "url": url,
+}  # fmt: skip

@@ -1,0 +1,135 @@
+"""The pages of the library: each view reads what its page shows, by functions of the coordinator alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from coordinator.dashboard.extend import Asked, Page, Tab, View
+from coordinator.dashboard.hide import without_hidden
+from coordinator.dashboard.show import url
+from coordinator.errors import InvalidJob, UnknownJob
+from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.states import LaneState
+from coordinator.lanes.view import STATES
+
+ROWS = 50
+LINE = 100
+
+
+def overview(asked: Asked) -> Page:
+    c = asked.coordinator
+    counts, nodes = c.counts(), c.nodes()
+    values = {
+        "counts": counts,
+        "nodes": nodes,
+        "capacity": sum(node.capacity for node in nodes),
+        "busy": sum(node.running for node in nodes),
+        "over": sorted(TERMINAL),
+    }
+    return Page("overview.html", "Overview", values)
+
+
+def lanes(asked: Asked) -> Page:
+    prefix, state, after = asked.text("prefix"), asked.text("state"), asked.text("after")
+    if state and state not in STATES:
+        raise InvalidJob(f"no state {state:.40}: a lane is {', '.join(STATES)}")
+    rows = asked.coordinator.lanes(prefix, cast("LaneState | None", state or None), ROWS + 1, after)
+    more = rows[ROWS - 1].key if len(rows) > ROWS else ""
+    return Page("lanes.html", "Lanes", {"rows": rows[:ROWS], "states": STATES, "more": more})
+
+
+def lane(asked: Asked) -> Page:
+    key, c = asked.text("key"), asked.coordinator
+    if not key:
+        raise InvalidJob("which lane? The address lacks ?key=")
+    found = c.lane(key, LINE)
+    jobs = {job.id: job for job in c.line(found)}
+    holders = [(holder, jobs.get(holder.job_id)) for holder in found.holders]
+    held = {holder.job_id for holder in found.holders}
+    waiting = [jobs[job_id] for job_id in found.jobs if job_id in jobs and job_id not in held]
+    values = {"lane": found, "holders": holders, "waiting": waiting, "runs": ()}
+    return Page("lane.html", f"Lane {key}", values)
+
+
+def job(asked: Asked) -> Page:
+    job_id, c = asked.text("id"), asked.coordinator
+    found = without_hidden(c, c.job(job_id))
+    why = None if found.over else c.why(found.id)
+    return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "course": _course(found)})
+
+
+def _course(found: object) -> list[Mapping[str, object]]:
+    names = ("submitted", "taken", "started", "ended")
+    return [{"at": at, "what": name} for name in names if (at := getattr(found, name))]
+
+
+def nodes(asked: Asked) -> Page:
+    return Page("nodes.html", "Nodes", {"rows": asked.coordinator.nodes()})
+
+
+def node(asked: Asked) -> Page:
+    name = asked.text("name")
+    found = next((one for one in asked.coordinator.nodes() if one.name == name), None)
+    if found is None:
+        raise LookupError(f"no node {name} is alive")
+    return Page("node.html", f"Node {name}", {"node": found})
+
+
+def schedule(asked: Asked) -> Page:
+    prefix = asked.text("prefix")
+    rows = asked.coordinator.entries.all(prefix, ROWS * 4)
+    return Page("schedule.html", "Schedule", {"rows": rows, "most": ROWS * 4})
+
+
+def entry(asked: Asked) -> Page:
+    name, entries = asked.text("name"), asked.coordinator.entries
+    found = entries.entry(name, 10)
+    return Page("entry.html", f"Entry {name}", {"entry": found, "history": entries.history(name)[::-1]})
+
+
+def actions(asked: Asked) -> Page:
+    by, thing = asked.text("by") or None, asked.text("thing") or None
+    rows = asked.coordinator.actions(ROWS + 1, asked.text("after"), by=by, thing=thing)
+    more = rows[ROWS - 1].id if len(rows) > ROWS else ""
+    return Page("actions.html", "Actions", {"rows": rows[:ROWS], "more": more})
+
+
+def locks(asked: Asked) -> Page:
+    return Page("locks.html", "Locks", {"rows": asked.coordinator.locks(ROWS * 4), "most": ROWS * 4})
+
+
+def grabs(asked: Asked) -> Page:
+    key = asked.text("key")
+    rows = asked.coordinator.grabs(key or None, ROWS)
+    return Page("grabs.html", "Grabs", {"rows": rows[: ROWS * 4], "count": len(rows)})
+
+
+def sorters(asked: Asked) -> Page:
+    return Page("sorters.html", "Sorters", {"rows": asked.coordinator.sorters()})
+
+
+def find(asked: Asked) -> str:
+    """The address of what `q` names: a job, a lane, or the lanes whose keys begin so."""
+    wanted, c = asked.text("q"), asked.coordinator
+    try:
+        return url("/job", id=c.job(wanted).id)
+    except UnknownJob:
+        there = [lane.key for lane in c.lanes(wanted, None, 1)]
+    return url("/lane", key=wanted) if wanted in there else url("/lanes", prefix=wanted)
+
+
+VIEWS: Mapping[str, View] = {
+    "/": overview, "/lanes": lanes, "/lane": lane, "/job": job, "/nodes": nodes, "/node": node,
+    "/schedule": schedule, "/entry": entry, "/actions": actions, "/locks": locks, "/grabs": grabs, "/sorters": sorters,
+}  # fmt: skip
+TABS = (
+    Tab("Overview", "/"),
+    Tab("Lanes", "/lanes", ("/lane",)),
+    Tab("Nodes", "/nodes", ("/node",)),
+    Tab("Schedule", "/schedule", ("/entry",)),
+    Tab("Actions", "/actions"),
+    Tab("Locks", "/locks"),
+    Tab("Grabs", "/grabs"),
+    Tab("Sorters", "/sorters"),
+)

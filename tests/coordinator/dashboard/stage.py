@@ -1,0 +1,87 @@
+"""An installation in which each page of the dashboard has something to show, and a server for it."""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from coordinator import Coordinator
+from coordinator.scheduler.entries import Entry
+from tests.harness.hand_node import Puppet
+from tests.harness.redis import RedisServer
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it wants httpx2 by now
+    from starlette.testclient import TestClient as TestClient
+
+EVIL = '<script>alert(1)</script>/../?#%&"'
+TOKEN = "a-token-for-tests"
+DAY = 86_400_000
+
+
+class Stage:
+    """Lanes, jobs in many states, a drained node, an entry, a lock, a grab and a sorter."""
+
+    def __init__(self, server: RedisServer, prefix: str) -> None:
+        self.coordinator = Coordinator(url=server.url(0), prefix=prefix, timeout=10, node_ttl=3600, lock_ttl=3600)
+        self._stack = ExitStack()
+        c = self.coordinator
+        self.node = Puppet(c.store, "n1@alpha", DAY)
+        self.node.up(capacity=4)
+        other = Puppet(c.store, "n2@beta", DAY)
+        other.up(capacity=2)
+        about = {"password": "hunter2", "order": {"token": "sesame", "number": 7}}
+        self.jobs = [self.node.submit("customer/7", args=(n,), kwargs=about).id for n in range(3)]
+        self.evil = self.node.submit([EVIL, "ledger"]).id
+        self.node.submit("stock", on_failure="hold")
+        self.running = self.node.must_take()
+        self.node.take()
+        if held := self.node.take():
+            self.node.finish(held, "failed")
+        c.pause("stock", why="it is counted", by="ulla")
+        c.set_limit("ledger", 3, why="three clerks", by="ulla")
+        c.drain(other.name, why="new kernel", by="ulla")
+        c.entries.put(Entry("nightly", "0 0 2 * * ?", "shop.work", key="night"))
+        c.sorter("files", 3600.0).add("b", "file", {"task": "shop.work", "args": [], "kwargs": {}, "options": {}})
+        c.grab("backup", "monday", "host-a", ttl=600)
+        self._stack.enter_context(c.lock("door", 600))
+
+    def end(self) -> None:
+        self._stack.close()
+        store = self.coordinator.store
+        for name in store._client.scan_iter(f"{store.prefix}*", 1000):
+            store._client.delete(name)
+        self.coordinator.close()
+
+
+PAGES = {
+    "/": "Overview",
+    "/lanes": "customer/7",
+    "/lane?key=customer/7": "Waiting in line",
+    "/nodes": "n1@alpha",
+    "/node?name=n1@alpha": "shop.work",
+    "/schedule": "nightly",
+    "/entry?name=nightly": "Next",
+    "/actions": "new kernel",
+    "/locks": "door",
+    "/grabs": "host-a",
+    "/sorters": "files",
+}
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[str]:
+    """Give the address at which uvicorn, in a thread, serves this app."""
+    config = uvicorn.Config(app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with config.bind_socket() as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(10)

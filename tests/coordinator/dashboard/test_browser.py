@@ -1,0 +1,174 @@
+"""The dashboard as people meet it: in a real Chromium."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from coordinator import Coordinator
+from coordinator.author import Author
+from coordinator.dashboard import dashboard
+from tests.coordinator.dashboard.stage import EVIL, PAGES, TOKEN, Stage, served
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+AXE = (Path(__file__).parents[2] / "harness/axe/axe.min.js").read_text()
+SOUND = "axe.run({resultTypes: ['violations']}).then(r => r.violations.filter(v => /serious|critical/.test(v.impact)))"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with warnings.catch_warnings(), sync_playwright() as playwright:
+        warnings.simplefilter("ignore")
+        browser = playwright.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def url(stage: Stage) -> Iterator[str]:
+    with served(dashboard(stage.coordinator, token=TOKEN)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(chromium: Browser, url: str) -> Iterator[Page]:
+    """A tab that is logged in; at the end, nothing was written to its console."""
+    tab = chromium.new_page(timezone_id="Asia/Tokyo", base_url=url)
+    wrong: list[str] = []
+
+    def write(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            wrong.append(message.text)
+
+    tab.on("console", write)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.goto(f"/?token={TOKEN}")
+    yield tab
+    tab.close()
+    assert not wrong
+
+
+def serious(tab: Page) -> list[Any]:
+    """The serious findings of axe-core."""
+    tab.evaluate(AXE)
+    return [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in tab.evaluate(SOUND)]
+
+
+def overflow(tab: Page) -> int:
+    return int(tab.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+
+@pytest.mark.parametrize("path", [*PAGES, f"/lane?{urlencode({'key': EVIL})}", "/act/pause?key=stock", "/nope"])
+def test_each_page_is_sound_wide_and_narrow_light_and_dark(page: Page, path: str) -> None:
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    page.set_viewport_size({"width": 360, "height": 740})
+    if path == "/nope":
+        assert page.request.get(path).status == 404
+        return
+    page.goto(path)
+    assert overflow(page) <= 0
+    assert not serious(page)
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert not serious(page)
+    assert overflow(page) <= 0
+
+
+def test_instants_are_the_viewers_and_utc_on_hover(page: Page) -> None:
+    page.goto("/entry?name=nightly")
+    first = page.locator("time:not(.ago)").first
+    assert "11:00:00" in (first.text_content() or "")  # 02:00 UTC in Tokyo
+    assert "02:00:00Z" in (first.get_attribute("title") or "")
+
+
+def test_an_act_opens_above_the_page_and_others_see_it(page: Page, chromium: Browser, url: str, stage: Stage) -> None:
+    other = chromium.new_page(base_url=url)
+    other.goto(f"/?token={TOKEN}")
+    for tab in (page, other):
+        tab.goto("/lane?key=door")
+        tab.locator("[data-pulse]:has-text('live')").wait_for()
+    page.get_by_text("Pause", exact=True).click()
+    page.locator("dialog[open] #f-why").fill("two of us")
+    page.locator("dialog[open] button:has-text('Pause')").click()
+    page.locator("dialog .done").wait_for()
+    assert stage.coordinator.lane("door").paused
+    other.get_by_text("two of us").wait_for()
+    page.locator("dialog .button").click()
+    assert not page.locator("dialog[open]").count()
+    other.close()
+    stage.coordinator.resume("door")
+
+
+def test_all_of_it_works_without_javascript(chromium: Browser, url: str, stage: Stage) -> None:
+    with chromium.new_context(java_script_enabled=False, base_url=url) as context:
+        tab = context.new_page()
+        tab.goto("/lane?key=stock")
+        tab.locator("#token").fill(TOKEN)
+        tab.get_by_text("Log in").click()
+        assert "key=stock" in tab.url
+        tab.get_by_text("Resume", exact=True).click()
+        tab.locator("#f-why").fill("counted")
+        tab.locator("button:has-text('Resume')").click()
+        assert "The lane goes on" in tab.locator(".done").inner_text()
+        assert not stage.coordinator.lane("stock").paused
+        tab.get_by_text("Lanes", exact=True).click()
+        tab.locator("input[name=prefix]").fill("custo")
+        tab.get_by_text("Show").click()
+        assert "prefix=custo" in tab.url
+        assert tab.locator("tbody tr").count() == 1
+    stage.coordinator.pause("stock", why="it is counted", by="ulla")
+
+
+def test_the_keyboard_finds_and_goes(page: Page, stage: Stage) -> None:
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    page.wait_for_url("**/nodes")
+    page.keyboard.press("/")
+    page.keyboard.type(stage.jobs[1])
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/job?id=*")
+
+
+def test_a_viewer_sees_no_act(chromium: Browser, stage: Stage) -> None:
+    with served(dashboard(stage.coordinator, auth=lambda _: Author("vera", "viewer"))) as address:
+        tab = chromium.new_page()
+        tab.goto(f"{address}/lane?key=stock")
+        assert tab.get_by_text("read only").count()
+        assert not tab.locator("main .button").count()
+        tab.close()
+
+
+def test_a_tab_rests_while_it_is_hidden(page: Page) -> None:
+    page.goto("/locks")
+    page.locator("[data-pulse]:has-text('live')").wait_for()
+    hide = "h => { Object.defineProperty(document, 'hidden', {value: h, configurable: true}); "
+    hide += "document.dispatchEvent(new Event('visibilitychange')) }"
+    looks: list[str] = []
+    page.on("requestfailed", lambda request: looks.append(request.url))
+    page.on("requestfinished", lambda request: looks.append(request.url))
+    page.evaluate(hide, True)
+    wait_until(lambda: page.wait_for_timeout(50) or any("/live" in look for look in looks))
+    with page.expect_request("**/live*"):
+        page.evaluate(hide, False)
+    page.locator("[data-pulse]:has-text('live')").wait_for()
+
+
+def test_a_page_says_that_redis_is_gone_and_comes_back_by_itself(chromium: Browser, own_redis: RedisServer) -> None:
+    with Coordinator(url=own_redis.url(0), timeout=0.5) as coordinator:
+        coordinator.pause("stock", why="so")
+        with served(dashboard(coordinator, auth=lambda _: Author("ulla"))) as address:
+            tab = chromium.new_page()
+            tab.goto(f"{address}/lanes")
+            tab.locator("[data-pulse]:has-text('live')").wait_for()
+            own_redis.kill()
+            tab.get_by_text("Redis does not answer").wait_for()
+            own_redis.start()
+            wait_until(lambda: coordinator.lane("stock").paused)
+            tab.locator("tbody").get_by_text("stock").wait_for()
+            tab.close()

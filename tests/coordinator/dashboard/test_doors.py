@@ -1,0 +1,200 @@
+"""The dashboard inside Flower, alone, and inside the applications of others."""
+
+import asyncio
+import logging
+import re
+import runpy
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import flower.views
+import httpx
+import pytest
+from celery import Celery
+from flower.app import Flower
+from flower.options import default_options
+from flower.urls import settings
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.netutil import bind_sockets
+from tornado.web import RequestHandler
+
+from coordinator import Coordinator
+from coordinator.celery_patches import flower as patch
+from coordinator.local.redis import free_port
+from tests.coordinator.dashboard.stage import TOKEN, Stage, TestClient
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+@contextmanager
+def flowered(app: Celery, **options: Any) -> Iterator[str]:
+    """Give the address of a Flower in a thread of this process, which hears no events."""
+    known = {name.replace("-", "_"): value for name, value in default_options.items()} | options
+    ready, ended = threading.Event(), asyncio.Event()
+    about: dict[str, Any] = {}
+
+    RequestHandler._template_loaders.clear()  # tornado keeps the loader of the first Flower of a process
+
+    async def serve() -> None:
+        made = Flower(capp=app, options=SimpleNamespace(**known), io_loop=IOLoop.current(), **settings)
+        sockets = bind_sockets(0, "127.0.0.1")
+        server = HTTPServer(made)
+        server.add_sockets(sockets)
+        about.update(port=sockets[0].getsockname()[1], loop=asyncio.get_running_loop())
+        ready.set()
+        await ended.wait()
+        server.stop()
+        await server.close_all_connections()
+        made.executor.shutdown()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield f"http://127.0.0.1:{about['port']}"
+    finally:
+        about["loop"].call_soon_threadsafe(ended.set)
+        thread.join(10)
+
+
+@pytest.fixture
+def shop(redis_server: RedisServer, stage: Stage) -> Iterator[Celery]:
+    app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
+    own = stage.coordinator.settings
+    coordinator = Coordinator(app, url=own.url, prefix=own.prefix)
+    yield app
+    coordinator.close()
+
+
+def test_flower_without_a_login_shows_pages_that_are_read_only(shop: Celery) -> None:
+    with flowered(shop) as url, httpx.Client(base_url=url, follow_redirects=True) as browser:
+        assert 'href="/coordinator/">Coordinator</a>' in browser.get("/").text
+        page = browser.get("/coordinator")
+        assert (page.url.path, "read only" in page.text) == ("/coordinator/", True)
+        assert 'href="/workers"' in page.text
+        assert "/act/" not in browser.get("/coordinator/lane?key=customer/7").text
+        form = browser.get("/coordinator/act/pause?key=customer/7").text
+        token = re.findall(r'name="_token" value="(\w+)"', form)[0]
+        sent = {"_token": token, "key": "customer/7", "why": "so"}
+        ours = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
+        assert browser.post("/coordinator/act/pause", data=sent, headers=ours).status_code == 403
+
+
+def test_flowers_login_is_the_pages_login_under_its_prefix(shop: Celery) -> None:
+    about: dict[str, Any] = {"basic_auth": ["ulla:right"], "url_prefix": "watch"}
+    with (
+        flowered(shop, **about) as url,
+        httpx.Client(base_url=f"{url}/watch/coordinator", auth=("ulla", "right")) as me,
+    ):
+        assert httpx.get(f"{url}/watch/coordinator/").status_code == 401
+        assert httpx.get(f"{url}/watch/coordinator/", auth=("ulla", "wrong")).status_code == 401
+        assert me.get("/static/dashboard.css").status_code == 200
+        form = me.get("/act/limit?key=ledger")
+        assert ">ulla</span>" in form.text
+        assert 'action="/watch/coordinator/act/limit"' in form.text
+        token = re.findall(r'name="_token" value="(\w+)"', form.text)[0]
+        sent = {"_token": token, "key": "ledger", "why": "by a test", "limit": "3"}
+        assert me.post("/act/limit", data=sent, headers={"Origin": "http://evil.example"}).status_code == 403
+        assert "The limit is 3" in me.post("/act/limit", data=sent, headers={"Origin": url}).text
+        with me.stream("GET", "/live?at=/locks") as events:
+            assert "door" in next(text for text in events.iter_lines() if "door" in text)
+
+
+@pytest.mark.parametrize("about", [{"read_only": True}, {}])
+def test_flowers_read_only_and_the_setting_operators_are_obeyed(
+    redis_server: RedisServer, stage: Stage, about: dict[str, Any]
+) -> None:  # fmt: skip
+    app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
+    own = stage.coordinator.settings
+    with (
+        Coordinator(app, url=own.url, prefix=own.prefix, operators="" if about else "somebody"),
+        flowered(app, basic_auth=["ulla:right"], **about) as url,
+    ):
+        assert "read only" in httpx.get(f"{url}/coordinator/", auth=("ulla", "right")).text
+
+
+def test_a_flower_with_another_bar_has_pages_and_no_tab(
+    shop: Celery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    monkeypatch.setattr(patch, "LAST_TAB", ">Gone</a>")
+    with flowered(shop) as url:
+        assert "Coordinator" not in httpx.get(url).text
+        assert httpx.get(f"{url}/coordinator/").status_code == 200
+    assert [r.levelno for r in caplog.records if "no tab" in r.getMessage()] == [logging.WARNING]
+
+
+def test_a_slow_redis_does_not_stop_flower(shop: Celery, own_redis: RedisServer) -> None:
+    app = Celery("slow", broker=own_redis.url(1), set_as_current=False)
+    with Coordinator(app, url=own_redis.url(0), timeout=5) as coordinator, flowered(app) as url:
+        coordinator.counts()
+        own_redis.pause()
+        try:
+            waiting = threading.Thread(target=httpx.get, args=(f"{url}/coordinator/",), kwargs={"timeout": 30})
+            waiting.start()
+            assert httpx.get(f"{url}/coordinator/static/icon.svg", timeout=2).status_code == 200
+        finally:
+            own_redis.resume()
+            waiting.join()
+
+
+@pytest.mark.parametrize("name", ["in_fastapi", "in_starlette"])
+def test_another_application_has_it_under_a_path(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:  # fmt: skip
+    own = stage.coordinator.settings
+    monkeypatch.setenv("COORDINATOR_URL", own.url)
+    monkeypatch.setenv("COORDINATOR_PREFIX", own.prefix)
+    app = runpy.run_path(str(ROOT / f"examples/mounted/{name}.py"))["app"]
+    client = TestClient(app, base_url="http://localhost")
+    assert client.get("/coordinator/lanes").status_code == 401
+    if name == "in_fastapi":
+        client.cookies.set("session", "look")
+    else:
+        client.get(f"/coordinator/?token={caplog.records[-1].getMessage().rpartition(' ')[2]}")
+    page = client.get("/coordinator/lanes").text
+    assert 'href="/coordinator/lane?key=customer%2F7"' in page
+    assert ("read only" in page) is (name == "in_fastapi")
+    assert client.get("/coordinator/api/counts").status_code == 200
+    assert client.get("/elsewhere").status_code == 404
+
+
+def test_a_django_project_has_it_under_a_path(redis_server: RedisServer, prefix: str) -> None:
+    """In a process of its own, since a process has Django's settings once."""
+    port = free_port()
+    env = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "PATH": ""}
+    argv = [sys.executable, "-m", "uvicorn", "examples.mounted.in_django:app", "--port", str(port)]
+    with subprocess.Popen(argv, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        token = next(line.split()[-1] for line in process.stderr if "wants this token" in line)
+        next(line for line in process.stderr if "running on" in line)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as browser:
+            assert browser.get("/coordinator/").status_code == 401
+            assert "Lanes" in browser.get("/coordinator/", params={"token": token}).text
+            assert browser.get("/elsewhere").status_code == 404
+        process.terminate()
+
+
+def test_the_command_serves_pages_alone_and_ends_by_a_signal(redis_server: RedisServer, prefix: str) -> None:
+    env = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "PATH": ""}
+    argv = [sys.executable, "-m", "coordinator.cli", "dashboard", "--port", "0", "--token", TOKEN]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        url = process.stdout.readline().split()[-1]
+        with httpx.Client(follow_redirects=True) as browser:
+            wait_until(lambda: browser.get(url).status_code == 200)
+            assert "Overview" in browser.get(url).text
+        process.terminate()
+        assert process.wait(10) in (0, -15)
+
+
+def test_flowers_own_login_is_asked_by_the_name_that_we_use() -> None:
+    assert callable(flower.views.BaseHandler.get_current_user)
