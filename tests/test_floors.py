@@ -51,8 +51,8 @@ __init__
 WITHOUT_CELERY = {"store", "jobs", "fleet", "locks", "grabs", "sorters", "lanes", "diagnosis", "warden.clock"}
 
 FUNCTION_LINES, LUA_FUNCTION_LINES = 40, 60
-# `Any` stands where nobody here knows the type: results and values of users, JSON of an app, messages of ASGI, replies of
-# Redis, which the caller of a step names. Elsewhere a type checker would see nothing.
+# `Any` stands where nobody here knows the type: results and values of users, JSON of an app, messages of ASGI, replies
+# of Redis, which the caller of a step names. Elsewhere a type checker would see nothing.
 MOST_ANY = 85
 
 LIBRARY = sorted((ROOT / "coordinator").rglob("*.py"))
