@@ -100,6 +100,7 @@ class Coordinator(Awaiting):
     error_of = verb(blocking.Coordinator.error_of)
     why = verb(blocking.Coordinator.why)
     jobs = verb(blocking.Coordinator.jobs)
+    why_summary = verb(blocking.Coordinator.why_summary)
     counts = verb(blocking.Coordinator.counts)
     lane = verb(blocking.Coordinator.lane)
     lanes = verb(blocking.Coordinator.lanes)

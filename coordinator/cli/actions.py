@@ -17,6 +17,7 @@ from coordinator.cli.format import as_json, table
 from coordinator.cli.session import by_option, json_option, session_of, ticket_option, why_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.client.coordinator import Coordinator
+from coordinator.diagnosis.summary import Summary
 from coordinator.errors import UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
@@ -25,6 +26,7 @@ from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.trail import Action
 from coordinator.lanes.client import ENDS
+from coordinator.store.times import moment, span_text
 from coordinator.store.values import Json
 
 Shown = tuple[dict[str, Json], str]  # for programs; for people
@@ -183,15 +185,34 @@ class _Why(click.Command):
 @click.option("--key", metavar="KEY", help="A lane: who holds it, and who waits for what.")
 @click.option("--node", metavar="NODE", help="A node: why it does nothing.")
 @click.option("--entry", metavar="NAME", help="An entry of the schedule: why it does not run.")
+@click.option("--summary", is_flag=True, help="All that waits: how many jobs for each reason, and the longest wait.")
 @json_option
 @with_coordinator
-def why(coordinator: Coordinator, /, job_id: str | None, as_json_: bool, **others: str) -> None:
+def why(coordinator: Coordinator, /, job_id: str | None, summary: bool, as_json_: bool, **others: str) -> None:
     """Say why a job is where it is: a sentence, all causes down to their roots, and what frees it.
 
     The page docs/why.md explains each code.
     """
-    answer = coordinator.why(job_id, **others)
-    click.echo(as_json(answer) if as_json_ else answer)
+    if summary:
+        if job_id or any(others.values()):
+            raise click.UsageError("--summary is about all that waits: name nothing beside it")
+        whole = coordinator.why_summary()
+        click.echo(as_json(whole) if as_json_ else _summary_text(whole))
+    else:
+        answer = coordinator.why(job_id, **others)
+        click.echo(as_json(answer) if as_json_ else answer)
+
+
+def _summary_text(summary: Summary) -> str:
+    if not summary.rows:
+        return "nothing waits"
+    rows = (
+        (row.code, row.count, "-" if row.longest is None else span_text(row.longest), row.example, row.text)
+        for row in summary.rows
+    )
+    part = "" if summary.complete else "; a part was looked at, so that the longest waits are the longest of that part"
+    shown = table(("code", "jobs", "longest", "example", "they"), rows)
+    return f"{shown}\n{summary.waiting} wait, as of {moment(summary.as_of)}{part}"
 
 
 @acts("job_id", "ID")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from coordinator.broker.doorbells import Doorbells
     from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
+    from coordinator.diagnosis.summary import Summary
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
     from coordinator.grabs.grab import Grab, Grabber, Named, OnLosing, P
@@ -200,6 +201,16 @@ class Coordinator(OnCommit):
         wanted = {"job": None if job is None else id_of(job), "key": key, "node": node, "entry": entry, **other}
         kinds = {kind: explain for one in self.extensions for kind, explain in one.why.items()}
         return why_of(self._core, wanted, self.needed_labels, lambda: self.entries, kinds)
+
+    def why_summary(self) -> Summary:
+        """Count all jobs that wait, by the code of their cause, with the longest wait of each and an example.
+
+        It reads a bounded part of everything, and says whether that was all.
+        """
+        from coordinator.diagnosis.look import Look
+        from coordinator.diagnosis.summary import why_summary
+
+        return why_summary(Look(self._core, self.needed_labels))
 
     def doctor(self) -> list[Finding]:
         """Look for faults and dangers: of Redis, the nodes, what nobody owns, the extensions, and the app; errors

@@ -6,8 +6,10 @@ that waits leads to each job that is in its way. Jobs meet in the same order in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from coordinator.diagnosis.nodes import of_node
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs import validation
 from coordinator.jobs.instances import shown_lane
-from coordinator.jobs.record import Job
+from coordinator.jobs.record import TERMINAL, Job
 from coordinator.lanes.client import Lanes
 from coordinator.store.times import instant, span_text, to_ms
 
@@ -28,6 +30,12 @@ if TYPE_CHECKING:  # a job's causes need no schedule
     from coordinator.scheduler.timetable import Entries
 
 MOST = 20  # things that one answer follows
+# What a job waits for after an event of its course; an event that is not here changes nothing, an end ends it.
+_AFTER = {"submitted": "waiting.lane", "running": "running.job", "parked": "parked.results", "held": "held"}
+_AFTER |= dict.fromkeys(("raised", "conflict", "timed_out"), "later.retry")
+_AFTER |= dict.fromkeys(
+    ("ready", "lost", "stopped", "handed", "step", "replaced", "woken", "retried", "rolling_back"), "waiting.slot"
+)
 
 
 def why_of(
@@ -106,7 +114,7 @@ def _key(cause: Cause) -> tuple[str, str, str]:
 
 def answer(look: Look, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
     """Put the causes into one answer, with a sentence that names the first and its root."""
-    so_far = {} if job is None else spent(look, job, causes[0].code)
+    so_far = {} if job is None or job.damaged else spent(look, job, causes)
     return Why(thing, sentence(thing, causes, so_far, job), tuple(causes), instant(look.clock.wall), so_far, complete)
 
 
@@ -127,16 +135,19 @@ def sentence(thing: str, causes: Sequence[Cause], so_far: Mapping[str, float], j
     return "; ".join(words) + (f" (and {others} more roots)" if others > 0 else "")
 
 
-def spent(look: Look, job: Job, code: str) -> dict[str, float]:
-    """The seconds since the submit, by what they were spent on."""
-    if job.submitted is None:
-        return {}
-    now = look.clock.now if job.ended is None else to_ms(job.ended)
-    since = to_ms(job.submitted)
-    if job.taken is None:
-        return {} if job.over else {code: max(0.0, (now - since) / 1000)}
-    parts = {"waiting.lane": to_ms(job.taken) - since}
-    last = to_ms(job.started or job.taken)
-    parts["running.job"] = now - last if job.over or code.startswith("running.") else 0
-    parts[code] = parts.get(code, 0) + now - to_ms(job.taken) - parts["running.job"] if not job.over else 0
-    return {name: ms / 1000 for name, ms in parts.items() if ms > 0}
+def spent(look: Look, job: Job, causes: Sequence[Cause]) -> dict[str, float]:
+    """The seconds since the submit, by what they were spent on: the job's course, and now its first cause."""
+    ms: Counter[str] = Counter()
+    code, since = "", 0
+    for event in job.course:
+        at = to_ms(event.at)
+        ms[code] += at - since
+        code, since = _AFTER.get(event.what, "" if event.what in TERMINAL else code), at
+    if not job.over and since:
+        own = [one for one in causes if one.code == "waiting.paused" and one.facts["key"] in job.keys]
+        for paused in own[:1] if job.state == "waiting" else ():
+            at = max(since, to_ms(datetime.fromisoformat(str(paused.facts["since"]))))
+            ms["waiting.lane"] += at - since
+            since = at
+        ms["waiting.paused" if job.state == "waiting" and own else causes[0].code] += max(0, look.clock.now - since)
+    return {name: spent / 1000 for name, spent in ms.items() if name and spent > 0}

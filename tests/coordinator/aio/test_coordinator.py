@@ -336,6 +336,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "retry": lambda jobs: jobs.retry("waiting"),
     "why": lambda jobs: jobs.why("ready"),
     "jobs": lambda jobs: jobs.jobs(),
+    "why_summary": lambda jobs: jobs.why_summary(),
     "counts": lambda jobs: jobs.counts(),
     "lane": lambda jobs: jobs.lane("k"),
     "lanes": lambda jobs: jobs.lanes(),

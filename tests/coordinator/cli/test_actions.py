@@ -148,11 +148,20 @@ def test_an_unknown_job_is_named(call: Call, command: str) -> None:
 
 APP = """
 from celery import Celery
-from coordinator import Coordinator, InvalidJob
+from datetime import UTC, datetime
+from coordinator import Coordinator, Extension, InvalidJob
+from coordinator.diagnosis.cause import Why
 
 app = Celery("depot", backend="cache+memory://", include=["parts"], set_as_current=False)
 app.conf.task_routes = {"parts.lift": {"queue": "heavy"}}
 coordinator = Coordinator(app)
+
+
+def of_truck(name):
+    return Why(f"truck {name}", f"truck {name} is at sea", (), datetime.now(UTC))
+
+
+coordinator.extend(Extension("depot", why={"truck": of_truck}))
 """
 
 
@@ -170,6 +179,8 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
         unknown = call("-A", "depot2", "submit", "k", "parts.lower")
         assert (unknown.exit_code, "unknown task 'parts.lower'" in unknown.stderr) == (1, True)
         assert "which do not serve the queue 'heavy': depot" in told(call("why", "j"))
+        assert told(call("-A", "depot2", "why", "--truck", "T1")).startswith("truck T1 is at sea")
+        assert "--truck NAME" in told(call("-A", "depot2", "why", "--help"))
         kept = node.store._client.hmget(node.store.key("job", "j"), "class", "tell")
         assert kept == [b"depot\nheavy", None], "nobody is to be told of a result that the task ignores"
     finally:

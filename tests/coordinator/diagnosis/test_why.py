@@ -361,6 +361,41 @@ def test_a_job_in_front_whose_lock_nobody_frees_says_that_it_is_next(node: Puppe
     node.store.step("lock_release", "l", "token")
 
 
+def test_the_time_so_far_is_told_by_what_it_was_spent_on(node: Puppet, coordinator: Coordinator) -> None:
+    client: Any = node.store._client
+    now = node.store.now()
+
+    def ago(name: str, seconds: int, job_id: str = "j") -> None:
+        """As if this had happened so long ago."""
+        client.hset(node.store.key("job", job_id), name, now - 1000 * seconds)
+
+    def spent() -> Any:
+        """The machine may be busy for a moment, but not for ten seconds."""
+        return pytest.approx({code: s for code, s in coordinator.why("j").so_far.items() if s > 9}, abs=9)
+
+    node.submit("a", job_id="front")
+    taken = node.must_take()
+    node.submit("a", job_id="j", max_attempts=2)
+    ago("submitted", 100)
+    assert spent() == {"waiting.lane": 100}
+    coordinator.pause("a", why="disk", by="ann")
+    pause = json.loads(client.hget(node.store.key("paused"), "a"))
+    client.hset(node.store.key("paused"), "a", json.dumps(pause | {"at": now - 10_000}))
+    assert spent() == {"waiting.lane": 90, "waiting.paused": 10}
+    assert "  so far: waiting.lane 90 s, waiting.paused 1" in str(coordinator.why("j"))
+    coordinator.resume("a")
+    node.finish(taken)
+    ago("readied", 40)
+    assert spent() == {"waiting.lane": 60, "waiting.claim": 40}
+    taken = node.must_take()
+    ago("started", 30)
+    assert spent() == {"waiting.lane": 60, "waiting.slot": 10, "running.job": 30}
+    end(node, taken, "raised", '{"type": "ValueError", "message": "no"}', 60_000)
+    assert spent() == {"waiting.lane": 60, "waiting.slot": 10, "running.job": 30}
+    assert coordinator.why("j").sentence.startswith("job j of key a, 10")
+    coordinator.cancel("j")
+
+
 def test_one_thing_is_explained_at_a_time_and_an_unknown_one_is_an_error(coordinator: Coordinator) -> None:
     with pytest.raises(UnknownJob):
         coordinator.why("nobody")
