@@ -102,6 +102,7 @@ class Coordinator(Awaiting):
     jobs = verb(blocking.Coordinator.jobs)
     why_summary = verb(blocking.Coordinator.why_summary)
     counts = verb(blocking.Coordinator.counts)
+    rates = verb(blocking.Coordinator.rates)
     lane = verb(blocking.Coordinator.lane)
     lanes = verb(blocking.Coordinator.lanes)
     line = verb(blocking.Coordinator.line)

@@ -22,14 +22,16 @@ from coordinator.cli.format import as_json, pairs, table, text
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
 from coordinator.cli.session import Commands, json_option, session_of, with_coordinator
-from coordinator.cli.show import act_text, drained, job_text, progress
+from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.status import Status, status_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.rates import Span
 from coordinator.jobs.search import JobFilter
 from coordinator.jobs.states import LaneState
+from coordinator.store.times import span_text
 from coordinator.version import VERSION
 
 IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
@@ -78,6 +80,8 @@ def _show_status(report: Status) -> None:
                 ("nodes", f"{report.nodes} alive, {report.running} of {report.capacity} slots busy"),
                 ("sweep", "none yet" if report.swept is None else f"last {report.swept:.1f} s ago"),
                 ("jobs", jobs or "none"),
+                ("hour", _span_text(report.hour)),
+                ("day", _span_text(report.day)),
                 ("refused", f"{report.refused} requests: coordinator refused" if report.refused else None),
             ]
         )
@@ -85,6 +89,12 @@ def _show_status(report: Status) -> None:
     for finding in report.findings:
         if finding.level != "info":
             click.secho(str(finding), fg=COLORS[finding.level], err=True)
+
+
+def _span_text(span: Span) -> str:
+    rate = f"{span.per_second:.3g} jobs a second, {span.failed} failed"
+    more = "".join(f", {span.counts[name]} {name}" for name in ("retries", "losses") if span.counts[name])
+    return f"{rate}{more} (counted for {span_text(span.seconds)})"
 
 
 COLORS = {"error": "red", "warning": "yellow", "info": None}
@@ -170,6 +180,18 @@ def lanes(
         for lane in listed
     )
     click.echo(as_json(listed) if as_json_ else table(heads, rows))
+
+
+@cli.command()
+@click.argument("key")
+@click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="At most so many jobs in line.")
+@click.option("--runs", type=click.IntRange(0), default=10, show_default=True, help="So many of the last runs.")
+@json_option
+@with_coordinator
+def lane(coordinator: Coordinator, key: str, most: int, runs: int, as_json_: bool) -> None:
+    """Show a lane: who holds it, its line in its order, and its last runs."""
+    shown = coordinator.lane(key, most, runs)
+    click.echo(as_json(shown) if as_json_ else lane_text(shown, coordinator.line(shown)))
 
 
 MOST_GRABS = click.option(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from coordinator.cli.format import pairs
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from coordinator.cli.format import pairs, table
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.history import Event
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import Cause
-from coordinator.store.times import instant, moment
+from coordinator.lanes.view import Lane
+from coordinator.store.times import instant, moment, span_text
 from coordinator.store.values import Act
 
 
@@ -69,6 +73,40 @@ def act_text(act: Act | None) -> str | None:
 def _author_text(by: str, at: int | None, why: str = "") -> str:
     when = f" {moment(instant(at))}" if at else ""
     return f"by {by}{when}{f': {why}' if why else ''}"
+
+
+def lane_text(lane: Lane, line: Iterable[Job]) -> str:
+    """Write a lane, its line in its order, and its last runs. `line`: the jobs of `lane.jobs`."""
+    now = datetime.now(UTC)
+    holders = [
+        f"{holder} since {moment(holder.since)}, fence {holder.fence}"
+        + (f", lease good for {span_text(holder.lease)}" if holder.lease is not None else "")
+        for holder in lane.holders
+    ]
+    values = [
+        ("key", shown_lane(lane.key)),
+        ("state", lane.state),
+        *(("held by", holder) for holder in holders),
+        ("limit", f"{lane.limit} {act_text(lane.limited) or ''}".strip()),
+        ("paused", act_text(lane.pause)),
+        ("in line", lane.length),
+    ]
+    places = {job_id: place for place, job_id in enumerate(lane.jobs, 1)}
+    standing = [
+        (places[job.id], job.id, job.state, job.task or "(lock)", job.priority or None, span_text(_age(job, now)))
+        for job in line
+    ]
+    ended = [(job.id, job.state, job.task, job.attempt, job.node, job.started, job.ended) for job in lane.runs]
+    parts = [pairs(values)]
+    if standing:
+        parts.append(table(("place", "id", "state", "task", "priority", "age"), standing))
+    if ended:
+        parts.append("last runs\n" + table(("id", "state", "task", "attempt", "node", "started", "ended"), ended))
+    return "\n\n".join(parts)
+
+
+def _age(job: Job, now: datetime) -> float:
+    return (now - job.submitted).total_seconds() if job.submitted else 0.0
 
 
 def node_text(node: Node) -> str:

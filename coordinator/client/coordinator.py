@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from coordinator.grabs.grab import Grab, Grabber, Named, OnLosing, P
     from coordinator.jobs.instances import GrabRecord
     from coordinator.jobs.options import SubmitOptions
+    from coordinator.jobs.rates import Rates
     from coordinator.jobs.record import Job
     from coordinator.jobs.request import JobRequest, Requests
     from coordinator.jobs.retarget import Retargeted
@@ -246,9 +247,21 @@ class Coordinator(OnCommit):
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
         return self._core.counts()
 
-    def lane(self, key: str, most: int = 100) -> Lane:
-        """Read a lane: its holder, its first `most` jobs, its limit and its pause. A lane nobody used is `empty`."""
-        return self._core.lane(key, most)
+    def rates(self) -> Rates:
+        """Read how many jobs were submitted, ended and failed in the last hour and day, and in each of its minutes."""
+        from coordinator.jobs.rates import rates_of
+
+        return rates_of(self._looked_at)
+
+    def lane(self, key: str, most: int = 100, runs: int = 10) -> Lane:
+        """Read a lane: its holders, its first `most` jobs, its limit, its pause, and its last `runs`, the latest first.
+
+        A lane that nobody used is `empty`.
+        """
+        from coordinator.jobs.validation import check_key, count
+        from coordinator.lanes.view import whole
+
+        return whole(self._looked_at, check_key(key), most, count("runs", runs))
 
     def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         """Read a page of the lanes whose keys begin with `prefix`, by key; each names its first job only.

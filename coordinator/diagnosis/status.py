@@ -11,6 +11,7 @@ from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.fleet import Reasons, since_sweep
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
+from coordinator.jobs.rates import Span, rates_of
 from coordinator.jobs.record import TERMINAL
 from coordinator.store.client import Store
 from coordinator.store.library import check_server
@@ -35,6 +36,8 @@ class Status:
     capacity: int
     running: int
     jobs: dict[str, int]
+    hour: Span
+    day: Span
     findings: tuple[Finding, ...]
     stopped: bool
     master: str = ""
@@ -52,6 +55,7 @@ def status_of(
     living = Nodes(store).living()
     labels = {label for node in living for label in node.labels}
     counts = {state: number for state, number in record.counts(store).items() if number and state not in _SUMS}
+    rates = rates_of(store)
     order = sorted(counts, key=lambda state: (state in TERMINAL, state))
     return Status(
         redis=store.where,
@@ -61,6 +65,8 @@ def status_of(
         capacity=sum(node.capacity for node in living),
         running=sum(node.running for node in living),
         jobs={state: counts[state] for state in order},
+        hour=rates.hour,
+        day=rates.day,
         findings=tuple(examine(store, needed, more)),
         stopped=bool(living) and not needed.keys() <= labels,
         master=store.master,

@@ -130,6 +130,11 @@ class FieldReader:
         return self.json("spec", dict) or Spec()
 
 
+def number_in(text: str) -> int | None:
+    """The whole number in a field; None where it is missing or damaged."""
+    return FieldReader({"number": text}).get("number", int, None)
+
+
 def _json(kinds: tuple[type, ...], text: str) -> Any:
     value = loads(text)
     if kinds and not isinstance(value, kinds):

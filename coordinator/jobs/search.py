@@ -313,7 +313,7 @@ class _Look:
         named = [key for key in keys if self.wanted.names(key)]
         if (candidate.lane in keys[1:] and named[0] != candidate.lane) or not (named or candidate.lane):
             return False
-        at = _number(fields.get("submitted" if candidate.ended is None else "ended"))
+        at = record.number_in(fields.get("submitted" if candidate.ended is None else "ended", ""))
         if candidate.ended is not None and at not in (None, candidate.ended):
             return False  # it was tried again since
         timely = self.wanted.since <= (at or candidate.ended or 0) <= self.wanted.until
@@ -348,10 +348,6 @@ def _end(reply: list[bytes]) -> list[_End]:
 def _run(reply: list[bytes]) -> list[_End]:
     runs = (member.decode().rsplit("\0", 2) for member in reply)
     return [(int(at), job_id) for _, at, job_id in runs]
-
-
-def _number(text: str | None) -> int | None:
-    return FieldReader({"number": text or ""}).get("number", int, None)
 
 
 def _has_error(fields: dict[str, str], text: str) -> bool:

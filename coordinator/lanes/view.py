@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import cast
 
 from kombu.utils.json import loads
 
-from coordinator.jobs.record import TERMINAL, FieldReader, fields_of_many
-from coordinator.jobs.search import pages
+from coordinator.jobs.record import TERMINAL, FieldReader, Job, fields_of_many, number_in
+from coordinator.jobs.search import pages, search
 from coordinator.jobs.states import LaneState
 from coordinator.store.client import Store
 from coordinator.store.times import EPOCH, instant
@@ -46,7 +46,8 @@ class Lane:
     """A lane at one moment. `jobs`: the ids in line, at most as many as the caller wanted; `length`: of the whole line.
 
     `limit`: how many jobs may run at once. `pause`, `limited`: {why, by, at (ms)} of the pause, and of the limit.
-    `holders`: the jobs that were started, the earliest first. `state`: of the first job in line.
+    `holders`: the jobs that were started, the earliest first. `state`: of the first job in line. `runs`: the last jobs
+    that ended here, the latest first, where the caller wanted some.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Lane:
     pause: Act | None = None
     limit: int = 1
     limited: Act | None = None
+    runs: tuple[Job, ...] = ()
 
     @property
     def holder(self) -> str | None:
@@ -105,6 +107,12 @@ def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     return [_lane(key, most, front, *row[1:]) for key, front, row in zip(keys, front_of, rows, strict=True)]
 
 
+def whole(store: Store, key: str, most: int, runs: int) -> Lane:
+    """Read a lane with its last runs."""
+    (lane,) = look(store, [key], most)
+    return replace(lane, runs=search(store, runs, state=sorted(TERMINAL), key=key).jobs) if runs else lane
+
+
 def holders_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[str, Holder | None]]:
     """The state of each of these jobs, and what it holds where it was started."""
     if not ids:
@@ -122,8 +130,8 @@ def holders_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[str, Holder 
 def _holder(job_id: str, lease: float | None, state: str, node: str, taken: str, fence: str) -> Holder | None:
     if not taken or state in TERMINAL:
         return None
-    number = FieldReader({"fence": fence}).get("fence", int, None)
-    return Holder(job_id, node if state == "running" and node else None, _since(taken), number, lease)
+    where = node if state == "running" and node else None
+    return Holder(job_id, where, _since(taken), number_in(fence), lease)
 
 
 def locks(store: Store, most: int) -> list[tuple[str, Holder]]:

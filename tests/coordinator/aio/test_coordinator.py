@@ -338,6 +338,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "jobs": lambda jobs: jobs.jobs(),
     "why_summary": lambda jobs: jobs.why_summary(),
     "counts": lambda jobs: jobs.counts(),
+    "rates": lambda jobs: jobs.rates(),
     "lane": lambda jobs: jobs.lane("k"),
     "lanes": lambda jobs: jobs.lanes(),
     "line": lambda jobs: jobs.line(Lane("k", ("ready",), 1, "ready")),

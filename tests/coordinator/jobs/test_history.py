@@ -1,12 +1,13 @@
 """The course of a job: what its record tells of each attempt, each wait and each act."""
 
 from json import dumps
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, InvalidJob
 from coordinator.jobs.record import Job, totals
+from coordinator.store.times import moment
 from tests.harness.command import Call, loaded
 from tests.harness.hand_node import Puppet
 
@@ -139,3 +140,88 @@ def test_counts_of_an_older_version_go_on(node: Puppet, coordinator: Coordinator
     node.submit("a")
     node.finish(node.must_take())
     assert (coordinator.counts()["created"], coordinator.counts()["succeeded"]) == (6, 6)
+
+
+def sweep_in_another_minute(node: Puppet) -> None:
+    node.store._client.hdel(node.store.key("swept"), "sampled")
+    node.sweep()
+
+
+def test_a_sweep_counts_once_a_minute_and_keeps_a_day(node: Puppet) -> None:
+    client: Any = node.store._client
+    samples = node.store.key("samples")
+    for _ in range(3):
+        node.sweep()
+    assert client.llen(samples) in (1, 2)  # a minute may have begun meanwhile
+    client.rpush(samples, *[f"{number} {{}}" for number in range(1500)])
+    sweep_in_another_minute(node)
+    assert client.llen(samples) == 1440
+
+
+def test_rates_are_of_the_last_hour_and_day_and_of_each_minute(node: Puppet, coordinator: Coordinator) -> None:
+    now, client = node.store.now(), cast(Any, node.store._client)
+    for minutes, ended in ((3000, 0), (1500, 100), (61, 4000), (59, 4500), (1, 7590)):
+        counts = {"created": ended, "succeeded": ended - ended // 10, "failed": ended // 10, "waiting": minutes}
+        client.rpush(node.store.key("samples"), f"{now - minutes * 60_000} {dumps(counts)}")
+    client.hset(node.store.key("counts"), mapping={"created\nt": 7600, "succeeded\nt": 6840, "failed\nt": 760})
+    rates = coordinator.rates()
+    assert (rates.hour.ended, rates.hour.failed, rates.day.ended) == (3600, 360, 7500)
+    assert rates.hour.per_second == pytest.approx(3600 / 3660, rel=0.01)
+    assert [span.ended for span in rates.minutes] == [100, 3900, 500, 3090, 10]
+    assert [span.states["waiting"] for span in rates.minutes] == [1500, 61, 59, 1, 0]
+    assert rates.minutes[-1].seconds == pytest.approx(60, abs=5)
+
+
+def test_rates_of_an_installation_that_counted_nothing_yet_are_0(coordinator: Coordinator) -> None:
+    rates = coordinator.rates()
+    assert (rates.hour.per_second, rates.day.ended, rates.minutes) == (0.0, 0, ())
+
+
+def test_a_retry_that_takes_a_failure_back_counts_as_none(node: Puppet, coordinator: Coordinator) -> None:
+    node.submit("a", job_id="j")
+    node.finish(node.must_take(), "failed")
+    node.sweep()
+    coordinator.retry("j")
+    assert coordinator.rates().hour.failed == 0
+
+
+def test_a_lane_shows_its_holder_its_line_and_its_last_runs(node: Puppet, coordinator: Coordinator, call: Call) -> None:
+    for number in range(3):
+        node.submit("a", job_id=f"past {number}")
+        node.finish(node.must_take(), "failed")
+    for job_id in ("first", "second", "third"):
+        node.submit("a", job_id=job_id)
+    taken = node.must_take()
+    node.lanes.move("third", to="front")
+    lane = coordinator.lane("a", runs=2)
+    (holder,) = lane.holders
+    assert (holder.job_id, holder.node, holder.fence) == ("first", "one", taken.fence)
+    assert 50 < (holder.lease or 0) <= 60
+    assert [job.id for job in lane.runs] == ["past 2", "past 1"]
+    assert coordinator.lane("a", runs=0).runs == ()
+    shown = call("lane", "a").stdout
+    assert f"held by  first on one since {moment(holder.since)}, fence {taken.fence}, lease good for" in shown
+    line, runs = shown.split("last runs")
+    assert [word for word in line.split() if word in ("third", "second")] == ["third", "second"]
+    assert runs.index("past 2") < runs.index("past 1") < runs.index("past 0")
+    assert [run["id"] for run in loaded(call("lane", "a", "--runs", "1", "--json"))["runs"]] == ["past 2"]
+    assert "empty" in call("lane", "nobody").stdout
+    with pytest.raises(InvalidJob, match="runs"):
+        coordinator.lane("a", runs=-1)
+
+
+def test_a_lock_in_plain_code_is_shown_with_its_lease(coordinator: Coordinator) -> None:
+    with coordinator.lock("a", ttl=30):
+        (holder,) = coordinator.lane("a").holders
+        assert 20 < (holder.lease or 0) <= 30
+
+
+def test_status_shows_the_last_hour(node: Puppet, call: Call) -> None:
+    node.sweep()
+    for number in range(3):
+        node.submit(f"key/{number}", max_attempts=2)
+    node.finish(node.must_take(), "failed")
+    node.finish(node.must_take(), "raised")
+    node.finish(node.must_take())
+    assert "1 failed, 1 retries (counted for" in call("status").stdout
+    assert loaded(call("status", "--json"))["hour"]["counts"]["failed"] == 1
