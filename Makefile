@@ -18,7 +18,7 @@ WITH_PROCESSES := tests/consistency tests/fleet tests/soak
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
 SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
-	chromium $(HEADERS))
+	prometheus chromium $(HEADERS))
 # Debian's programs are below these folders, elsewhere they are on the PATH.
 POSTGRES ?= /usr/lib/postgresql
 RABBITMQ ?= /usr/lib/rabbitmq
@@ -76,7 +76,7 @@ system: ## install the system packages the tests need (apt-get)
 # Installs what is missing only where that surprises nobody: as root, in CI, in a container, or after a yes.
 system-ready:
 	@{ command -v redis-server || command -v valkey-server; } >/dev/null && \
-	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && \
+	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && command -v promtool >/dev/null && \
 	compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && \
 	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
 	command -v chromium >/dev/null && \
@@ -98,8 +98,8 @@ system-ready:
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra flower --extra postgres \
-		--extra service --extra dev \
+		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra flower --extra metrics \
+		--extra postgres --extra service --extra dev \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt

@@ -1,4 +1,4 @@
-"""Flower shows the dashboard's pages under /coordinator, and a tab that leads there.
+"""Flower shows the dashboard's pages under /coordinator, a tab that leads there, and our figures on its /metrics.
 
 Nothing hands out Flower's instance, so its `__init__` is wrapped. From there on everything is tornado's own:
 `add_handlers`, and a handler that carries an ASGI app.
@@ -38,6 +38,7 @@ def add_pages() -> None:
     def init(self: Flower, *args: object, **kwargs: object) -> None:
         usual(self, *args, **kwargs)
         if coordinator := getattr(self.capp, "coordinator", None):
+            import_module("coordinator.metrics").register(coordinator)  # /metrics prints the default registry
             try:
                 mount(self, import_module("coordinator.dashboard.in_flower").pages(self, coordinator))
             except ImportError as error:

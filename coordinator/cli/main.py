@@ -123,6 +123,28 @@ def doctor(ctx: click.Context, as_json_: bool) -> None:
 
 
 @cli.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Serve them here, at /metrics, until Ctrl-C.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve them at.")
+@with_coordinator
+def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
+    """Print the figures for Prometheus, or serve them."""
+    try:
+        from coordinator.metrics import serve  # only this command needs prometheus_client
+    except ImportError as error:
+        raise click.ClickException(f"{error}: pip install 'celery-coordinator[metrics]'") from error
+    if port is None:
+        return click.echo(serve.text_of(coordinator).decode().rstrip())
+    try:
+        with serve.server_of(coordinator, host, port) as server:
+            click.echo(f"http://{host}:{port}/metrics")
+            server.serve_forever()
+    except KeyboardInterrupt:
+        return
+    except OSError as error:
+        raise click.ClickException(f"cannot serve at {host}:{port}: {error.strerror}") from error
+
+
+@cli.command()
 @filtered
 @click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many.")
 @click.option("--after", default="", metavar="CURSOR", help="The page behind this cursor, which the page before names.")

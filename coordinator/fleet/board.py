@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordinator.fleet import processes
+from coordinator.fleet.measures import ENDING, Measures
 from coordinator.fleet.run_times import RunTimes
 
 _MEMORY = Path("/dev/shm")
@@ -121,11 +122,11 @@ def _whole(text: bytes) -> str | None:
 
 
 class Board:
-    """The board of one worker. `times`: how long the jobs of this process run."""
+    """The board of one worker. `times`, `measures`: how long the jobs of this process run; how long they wait, too."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.times = RunTimes(folder)
+        self.times, self.measures = RunTimes(folder), Measures(folder)
         self._flags = _shared(folder / _FLAGS, 3)
 
     @classmethod
@@ -202,7 +203,7 @@ class Board:
         """Remove the notices of dead processes, and old ones of failed runners that no clock has removed."""
         with suppress(FileNotFoundError):
             for path in self.folder.iterdir():
-                if path.name.count(".") == 2 and (_is_gone(path) or self._is_stale(path)):
+                if path.name.count(".") == 2 and path.suffix != ENDING and (_is_gone(path) or self._is_stale(path)):
                     path.unlink(missing_ok=True)
 
     def _is_stale(self, path: Path) -> bool:

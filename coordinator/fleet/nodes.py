@@ -17,6 +17,7 @@ from coordinator.store.wire import Arg
 from coordinator.version import VERSION
 
 if TYPE_CHECKING:
+    from coordinator.fleet.measures import Batch
     from coordinator.fleet.run_times import Times
 
 About = dict[str, str | int | float]
@@ -94,15 +95,20 @@ class Nodes:
             )
         return bool(verdict == "registered")
 
-    def beat(self, name: str, incarnation: str, changed: Mapping[str, Arg], times: Times | None = None) -> Beat | None:
+    def beat(
+        self, name: str, incarnation: str, changed: Mapping[str, Arg], times: Times | None = None,
+        batch: Batch | None = None,
+    ) -> Beat | None:  # fmt: skip
         """Send a heartbeat. None: a sweep declared the node dead meanwhile, and it must register again.
 
-        `changed`: fields of its record. `times`: how long its jobs run; None: unchanged.
+        `changed`: fields of its record. `times`: how long its jobs run; None: unchanged. `batch`: what is
+        added to the installation's measures, once however often it is sent.
         """
         fields = [part for pair in changed.items() for part in pair]
         ttl = milliseconds(self.store.settings.node_ttl)
         sent = "" if times is None else dumps(times)
-        verdict, bells, drains, *rest = self.store.step("node_beat", name, incarnation, ttl, sent, *fields)
+        measures = "" if batch is None else dumps(batch)
+        verdict, bells, drains, *rest = self.store.step("node_beat", name, incarnation, ttl, sent, measures, *fields)
         if verdict != b"alive":
             return None
         due, busy, swept, now = rest

@@ -95,7 +95,11 @@ def totals(store: Store) -> dict[tuple[str, str], int]:
 
     All since the beginning, by what and task. A record may be gone; what it was counted as stays.
     """
-    counted = store.read("HGETALL", store.key("counts"))
+    return totals_in(store.read("HGETALL", store.key("counts")))
+
+
+def totals_in(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
+    """The numbers in the hash `counts`, by what and task."""
     pairs = ((name.decode(errors="replace").partition("\n"), int(number)) for name, number in counted.items())
     return {(what, task): number for (what, _, task), number in pairs}
 

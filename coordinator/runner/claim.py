@@ -19,7 +19,8 @@ Part = bytes | str | int | None
 class ClaimReply(NamedTuple):
     """The raw reply of runner_take and job_finish: see functions/rules/claim.lua.
 
-    `more`: phase, step, value, forgiven, error, back, undid, values and instead; None for a job without these.
+    `more`: phase, step, value, forgiven, error, back, undid, values and instead; None for a job without these. `waits`:
+    of a first claim, the ms for which the job waited for its lanes, and then for a slot.
     """
 
     id: Part
@@ -34,6 +35,7 @@ class ClaimReply(NamedTuple):
     kind: Part
     tell: Part
     more: Sequence[Part] | None
+    waits: Part
 
 
 @dataclass(slots=True)  # not frozen, which would take twice as long: each job creates one

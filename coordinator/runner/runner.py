@@ -16,7 +16,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -99,7 +99,7 @@ class Runner:
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
-        self._pen, self._times = board.pen(self.id), board.times
+        self._pen, self._times, self._measures = board.pen(self.id), board.times, board.measures
         self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -114,6 +114,8 @@ class Runner:
         except BaseException as error:
             self._pen.fail(str(safe_repr(error)), signalled=is_signalled())
             raise
+        finally:
+            self._measures.write()
         self._pen.close()
         return count
 
@@ -123,10 +125,17 @@ class Runner:
         reply = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
         while reply:
             claim, count = claim_of(reply, token), count + 1
+            self._note_waits(claim.task, reply[-1])
             outcome = self._attempt(claim)
+            self._measures.add("run", claim.task, outcome.runtime)
+            self._measures.write(now=False)
             token = self._token() if time.monotonic() < until else ""
             reply = self._finish(claim, outcome, token)
         return count
+
+    def _note_waits(self, task: str, waits: bytes | None) -> None:
+        for kind, ms in zip(("lane", "slot"), waits.split() if waits else (), strict=False):
+            self._measures.add(kind, task, int(ms) / 1000)
 
     def _token(self) -> str:
         """A new token for a claim: 96 random bits and a number, always of the same length."""
@@ -170,10 +179,9 @@ class Runner:
         """True if the backend gets the states of this claim."""
         return has_results(self.app) and not claim.undoing and not is_ignored(self.app, claim.task, claim.spec)
 
-    def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Iterable[object] | None:
+    def _finish(self, claim: Claim, outcome: Outcome, token: str) -> Any:
         """Record how the attempt ended, and claim the next job with this token; '' claims none."""
         kind, detail, following = chain_end(claim, outcome)
-        reply: Iterable[object] | None
         verdict, state, reply = self._insist(
             "job_finish", claim.id, claim.token, kind, detail, milliseconds(outcome.delay), outcome.most or "",
             *following, self.node, self.id, token, self._ttl,

@@ -20,6 +20,8 @@ _LASTING = (
     "ended",
     "lane-runs",
     "samples",
+    "tallies",
+    "measures",
     "declared",
     "seen:",
     "homes:",

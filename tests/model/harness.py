@@ -212,7 +212,7 @@ class Harness:
 
     def beat(self, name: str, incarnation: str, ending: bool) -> None:
         expected = self.model.beat(name, incarnation, NODE_TTL, ending)
-        answer = self.call("node_beat", name, incarnation, NODE_TTL, "", "ending", int(ending))
+        answer = self.call("node_beat", name, incarnation, NODE_TTL, "", "", "ending", int(ending))
         assert answer[0] == expected
 
     def beat_all(self) -> None:

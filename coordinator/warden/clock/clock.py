@@ -23,6 +23,7 @@ import psutil
 
 from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.fleet.board import Board
+from coordinator.fleet.measures import Batch, Reader
 from coordinator.fleet.nodes import About, Nodes
 from coordinator.fleet.run_times import Times, read
 from coordinator.lanes.client import Lanes
@@ -75,6 +76,7 @@ class Clock:
         self._refused = False
         self._next_load = self._beaten = 0.0  # monotonic
         self._times: Times = {}  # as Redis has them
+        self._measures = Reader(self.board.folder)
         self.busy, self._swept, self._now = True, -1, 0  # by the last beat
         self._drained = False  # drains for longer than drain_timeout: what still runs is handed over
 
@@ -140,8 +142,9 @@ class Clock:
                 return
             self.registered, self._refused = True, False
         times: Times | None = None
+        batch: Batch | None = None
         if time.monotonic() >= self._next_load:
-            times = self._read_times()
+            times, batch = self._read_times(), self._measures.batch()
             self._next_load = time.monotonic() + self.settings.heartbeat
             load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
             self.changed |= {
@@ -152,8 +155,10 @@ class Clock:
             if self._now:
                 since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
                 self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
-        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times)
+        beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times, batch)
         self.changed, self._beaten = {}, time.monotonic()
+        if batch and beat:
+            self._measures.sent()
         if beat is None:
             logger.warning("node %s was declared dead; registering again", charge.node)
             self.watch.reclaim()
@@ -215,6 +220,7 @@ class Clock:
         to another worker.
         """
         self.charge.about["ending"] = 1
+        self._next_load = 0.0  # what its last jobs took goes with this beat
         self.beat()
         if self.registered:
             self.watch.leave()

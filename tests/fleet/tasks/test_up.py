@@ -87,6 +87,10 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
                 return [job_id for job_id in finished if listed.get(job_id, {}).get("state") == "SUCCESS"]
 
             wait_until(shown, 60, lambda: str(flower_tasks(port)))
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                figures = answer.read().decode()
+            assert f'coordinator_jobs_total{{name="{SYNC}",outcome="succeeded"}}' in figures
+            assert "flower_events_total" in figures
             if rabbitmq:
                 assert "coordinator.refresh" in rabbitmq.queues()
 

@@ -95,9 +95,9 @@ function admit.lane(c, key)
   end
 end
 
--- Puts a job that was in no line (scheduled, collected …) into its lines.
+-- Puts a job that was in no line (scheduled, collected …) into its lines. It waits for them from now on.
 function admit.join(c, id, keys, score)
-  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'waiting')
+  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'waiting', 'joined', c.now_text)
   line.enter(c, id, keys, score)
   admit.lane(c, keys[1])
 end

@@ -1,6 +1,6 @@
 -- Claims: give a runner a ready job, with a new token, a new fence and the full ttl.
 -- The reply has id, keys, task, spec, attempt, losses, fence, limits, unite, class and tell; for a job with rare fields
--- also its fields MORE.
+-- also its fields MORE; at its first claim, the ms for which it waited for its lanes, and then for a slot.
 local claim = {}
 
 local CLASS = 10 -- the index of the class in the reply
@@ -9,18 +9,26 @@ local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'v
 -- Reads what a claim needs of a job.
 local function read(c, id)
   local name = c.P .. 'job:' .. id
-  local state, keys, class, task, limits, tell, melt, attempt, taken, spec, unite, seldom =
+  local state, keys, class, task, limits, tell, melt, attempt, taken, spec, unite, seldom, submitted, readied, joined =
     unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'melt', 'attempt', 'taken',
-      'spec', 'unite', 'seldom'))
+      'spec', 'unite', 'seldom', 'submitted', 'readied', 'joined'))
   local job = {name = name, state = state, keys = keys, class = class, task = task, limits = limits, tell = tell,
-    melt = melt, attempt = attempt, taken = taken, spec = spec, unite = unite, seldom = seldom}
+    melt = melt, attempt = attempt, taken = taken, spec = spec, unite = unite, seldom = seldom,
+    since = joined or submitted, readied = readied}
   return seldom and record.fill_rare(job) or job
 end
 
 -- The reply to a claim.
 local function answer(id, job)
   return {id, job.keys, job.task, job.spec, job.attempt, job.losses or false, job.fence, job.limits, job.unite,
-    job.class, job.tell, job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false}
+    job.class, job.tell, job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false,
+    job.waits or false}
+end
+
+-- The waits of a job that is claimed now for the first time: ms for its lanes, and for a slot.
+local function waits_of(c, job)
+  local readied = job.readied or job.since
+  return string.format('%d %d', readied - job.since, c.now - readied)
 end
 
 -- Names and values that follow the ttl are written with the claim.
@@ -28,6 +36,7 @@ local function start(c, id, job, node, runner, token, ttl, ...)
   local keys, limit = record.keys_of(job.keys), record.time_limit(job)
   if not locks.acquire(c, id, keys, token, ttl, job.slots) then return false end
   job.attempt, job.fence = (job.attempt or 0) + 1, locks.next_fence(c)
+  if not job.taken then job.waits = waits_of(c, job) end
   redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', job.fence, 'attempt', job.attempt,
     'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text, ...)
   redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
@@ -71,7 +80,7 @@ local function start_next(c, class, node, runner, token, ttl)
     local given, gone
     local good = base.guarded(id, function()
       local job = read(c, id)
-      if fresh then job.state = 'ready' end
+      if fresh then job.state, job.readied = 'ready', c.now end
       local more = fresh and {'readied', c.now_text} or {}
       given, gone = try(c, id, job, node, runner, token, ttl, unpack(more))
     end)

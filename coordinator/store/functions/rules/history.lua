@@ -86,6 +86,10 @@ function history.sample(c)
   redis.call('LTRIM', c.P .. 'samples', -DAY, -1)
 end
 
+-- Counts one more of what befalls the fleet rather than a job: leases_lost, fences_refused, rescues and their
+-- kind, or revived, the outcome that an operator took back, and the task.
+function history.tally(c, what) redis.call('HINCRBY', c.P .. 'tallies', what, '1') end
+
 -- Adds an event to a job's course. detail: JSON of its cause or of the act; due: when the job goes on.
 -- at: when it happened, nil = now. An attempt that ended, or was parked, is told with its beginning.
 function history.note(c, job, what, detail, due, at)

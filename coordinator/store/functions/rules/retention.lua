@@ -40,7 +40,7 @@ function retention.fade(job, ended, ...)
     'class', 'limits', 'tell')
   if not job.seldom then return end
   redis.call('HDEL', job.name, 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts',
-    'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick')
+    'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick', 'joined')
 end
 
 -- Sets the lifetime of a record whose job is over. listeners: number of clients that wait for its end; owed: its result

@@ -240,6 +240,7 @@ function settle.lose(c, id, job, how, detail, delay)
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   locks.release(c, record.keys_of(job.keys), job.token, job.slots)
   if not job.class then return settle.finish(c, id, job, 'failed', 'error', detail) end
+  if how ~= 'timed_out' then history.tally(c, 'rescues\n' .. how) end
   if job.stop and job.phase ~= 'rollback' then return settle.give_up(c, id, job, job.stop) end
   local half = job.phase == 'rollback' and how ~= 'handed'
   if half then return settle.give_up(c, id, job, 'failed', 'error', detail) end

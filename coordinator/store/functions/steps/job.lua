@@ -75,6 +75,7 @@ local function revive(c, id, job, to, act)
   retention.undo(c, id, job)
   if job.tell then redis.call('ZREM', c.P .. 'unsent:' .. record.app_of(c, job), id) end
   history.count(c, job.state, job.task, '-1')
+  history.tally(c, 'revived\n' .. job.state .. '\n' .. job.task)
   local error, ended = unpack(redis.call('HMGET', name, 'error', 'ended'))
   history.note(c, job, job.state, error, nil, ended)
   begin_anew(c, id, job, act)

@@ -74,20 +74,31 @@ local function are_errands_due(c, app)
   return 0
 end
 
+-- Adds what the node's jobs took, unless it was added before and the reply was lost.
+local function add_measures(c, name, measures)
+  if redis.call('HGET', name, 'measured') == measures.of then return end
+  redis.call('HSET', name, 'measured', measures.of)
+  for field, number in pairs(measures.add) do
+    redis.call('HINCRBY', c.P .. 'measures', field, base.text_of(number))
+  end
+end
+
 -- node_beat: notes that a node lives, and its load; returns its overdue bells, and whether its errands have work.
--- args node incarnation ttl times fields…
---   times: JSON {task: [runs, median in s]} of its jobs, '' = unchanged; fields: names and values of node:<name>
+-- args node incarnation ttl times measures fields…
+--   times: JSON {task: [runs, median in s]} of its jobs, '' = unchanged; measures: JSON {of, add}, '' = none: what to
+--   add to `measures`, once for each name `of`; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
 -- returns {alive or unknown, overdue bells to publish, ms, due, busy, swept, now}; unknown = declared dead meanwhile,
 --   register again; ms: for how long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands
 --   are to look; busy: how many runners hold something; swept: ms since the last sweep; now: the installation's clock;
 --   asked again: the bells are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)
-  local node, incarnation, ttl, times = unpack(args, 1, 4)
+  local node, incarnation, ttl, times, measures = unpack(args, 1, 5)
   local name = c.P .. 'node:' .. node
   if redis.call('HGET', name, 'incarnation') ~= incarnation then return {'unknown', {}, -1, 0, 0, 0, 0} end
-  if #args > 4 then redis.call('HSET', name, unpack(args, 5)) end
+  if #args > 5 then redis.call('HSET', name, unpack(args, 6)) end
   if times ~= '' then pace.measure(c, node, times) end
+  if measures ~= '' then add_measures(c, name, cjson.decode(measures)) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) end
   local overdue = ring_again(c, node)

@@ -18,6 +18,7 @@ end)
 local function conclude(c, id, job, token, kind, detail, delay, most, following)
   if job and job.state == 'succeeded' and job.token == retention.trace_of(token) then return 'accepted', job.state end
   if not job or (job.token ~= token and job.last ~= token) then
+    history.tally(c, 'fences_refused')
     return redis.call('EXISTS', c.P .. 'condemned:' .. token) == 1 and 'condemned' or 'lost', ''
   end
   if job.condemned == token then return 'condemned', '' end

@@ -26,6 +26,7 @@ local function end_leases(c)
   local lost = {}
   local function lose(id, job)
     if job.state ~= 'running' then return end
+    history.tally(c, 'leases_lost')
     settle.lose(c, id, job, 'lost', '"its lease ended: the process, its warden or its node is gone"')
     lost[#lost + 1] = id
   end

@@ -1,0 +1,173 @@
+"""What Prometheus gets, in the grammar of celery-exporter: `coordinator_…`, read from Redis when it asks.
+
+Counters live in Redis, so each door shows the same figures, and a restart loses none. Labels name tasks, states,
+outcomes, reasons, kinds and nodes: never keys, jobs or hosts, of which there is no end.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from coordinator.diagnosis.waits import REASONS, longest_waits
+from coordinator.errors import CoordinatorError
+from coordinator.fleet.measures import BOUNDS
+from coordinator.fleet.nodes import Nodes
+from coordinator.jobs import record
+from coordinator.jobs.record import TERMINAL
+from coordinator.store.client import Store
+
+if TYPE_CHECKING:
+    from coordinator.client.coordinator import Coordinator
+
+logger = logging.getLogger(__name__)
+
+_TOTALS = {
+    "created": ("submitted", "Jobs submitted."),
+    "retries": ("retries", "Attempts that are tried again."),
+    "losses": ("losses", "Runs whose process was lost."),
+    "faults": ("faults", "Rollbacks that failed."),
+}
+_BEAT = 3.0  # seconds without a look of a beat, beyond which the schedule is late
+
+
+def register(coordinator: Coordinator, registry: CollectorRegistry = REGISTRY) -> None:
+    """Have this registry show the coordinator's figures. A repeated call changes nothing."""
+    if getattr(coordinator, "_registered", None) is not registry:
+        vars(coordinator)["_registered"] = registry
+        registry.register(Collector(coordinator))
+
+
+class Collector(PrometheusCollector):
+    """Reads the figures of one installation, and those of its extensions."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: else a registry would ask Redis at once."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        began, found, up = time.perf_counter(), list[Metric](), 1
+        try:
+            found += _figures(self._coordinator.store)
+            for extension in self._coordinator.extensions:
+                found += extension.metrics() if extension.metrics else ()
+        except CoordinatorError as error:
+            logger.warning("no figures: %s", error)
+            up = 0
+        yield from found
+        yield _gauge("redis_up", "1 where Redis answered.", {"": up})
+        yield _gauge("scrape_seconds", "Seconds that these figures took to read.", {"": time.perf_counter() - began})
+
+
+def _figures(store: Store) -> Iterator[Metric]:
+    yield from _counters(store)
+    yield from _histograms(store)
+    yield from _of_jobs(store)
+    yield from _of_nodes(store)
+    late = "Seconds for which no beat has looked at the schedule, or an instant is taken and not sent."
+    yield _gauge("schedule_late_seconds", late, {"": _lateness(store)})
+
+
+def _counters(store: Store) -> Iterator[Metric]:
+    """An operator's retry takes an end back from `counts`; a counter never goes back."""
+    commands = [("HGETALL", store.key("counts")), ("HGETALL", store.key("tallies"))]
+    counted, tallied = store.read_many(commands, atomic=True)
+    fleet = {name.decode(): int(number) for name, number in tallied.items()}
+    ends, totals = defaultdict[str, int](int), defaultdict[str, dict[str, int]](dict)
+    for (what, task), number in record.totals_in(counted).items():
+        if what in TERMINAL:
+            ends[f"{task}\n{what}"] += number
+        else:
+            totals[what][task] = number
+    for name in [name for name in fleet if name.startswith("revived\n")]:
+        _, outcome, task = name.split("\n")
+        ends[f"{task}\n{outcome}"] += fleet.pop(name)
+    yield _counter("jobs", "Jobs that ended.", ends, "name", "outcome")
+    for what, (name, said) in _TOTALS.items():  # from zero, so that `increase` sees the first one
+        yield _counter(name, said, dict.fromkeys(totals["created"], 0) | totals[what], "name")
+    rescues = {name.partition("\n")[2]: number for name, number in fleet.items() if name.startswith("rescues\n")}
+    yield _counter("rescues", "Attempts that ended without their process.", rescues, "kind")
+    yield _counter("leases_lost", "Leases that ended without renewal.", {"": fleet.get("leases_lost", 0)})
+    refused = {"": fleet.get("fences_refused", 0)}
+    yield _counter("fences_refused", "Outcomes refused, since another had the job.", refused)
+
+
+def _histograms(store: Store) -> Iterator[Metric]:
+    measures: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for field, number in store.read("HGETALL", store.key("measures")).items():
+        kind, task, bucket = field.decode().split("\n")
+        measures[kind, task][bucket] = int(number)
+    run = HistogramMetricFamily("coordinator_job_run_seconds", "How long attempts ran.", labels=["name"])
+    said = "How long jobs waited for their first claim: for their lanes, then for a slot."
+    wait = HistogramMetricFamily("coordinator_job_wait_seconds", said, labels=["name", "reason"])
+    for (kind, task), counts in sorted(measures.items()):
+        family, labels = (run, [task]) if kind == "run" else (wait, [task, kind])
+        family.add_metric(labels, _buckets(counts), counts.get("sum", 0) / 1000)
+    yield from (run, wait)
+
+
+def _buckets(counts: Mapping[str, int]) -> list[tuple[str, float]]:
+    """The buckets as Prometheus wants them: each with all below it."""
+    passed, buckets = 0, []
+    for place, bound in enumerate([*map(str, BOUNDS), "+Inf"]):
+        passed += counts.get(str(place), 0)
+        buckets.append((bound, float(passed)))
+    return buckets
+
+
+def _of_jobs(store: Store) -> Iterator[Metric]:
+    states = {state: number for state, number in record.counts(store).items() if state not in {*TERMINAL, *_TOTALS}}
+    yield _gauge("jobs", "Jobs that are not over.", states, "state")
+    named = {"used": ("ZCARD", "lanes"), "paused": ("HLEN", "paused"), "limited": ("HLEN", "limits")}
+    commands = [(command, store.key(name)) for command, name in (*named.values(), ("ZCARD", "locks"))]
+    *lanes, locks = store.read_many(commands)
+    yield _gauge("lanes", "Lanes.", dict(zip(named, lanes, strict=True)), "state")
+    yield _gauge("locks_held", "Lanes that plain code holds.", {"": locks})
+    waits = dict.fromkeys(REASONS, 0.0) | {reason: wait.seconds for reason, wait in longest_waits(store).items()}
+    yield _gauge("oldest_wait_seconds", "The longest wait of a job that waits now, by its reason.", waits, "reason")
+
+
+def _of_nodes(store: Store) -> Iterator[Metric]:
+    nodes = Nodes(store).all()
+    slots = {node.name: node.capacity for node in nodes}
+    yield _gauge("node_slots", "Jobs and tasks that a node runs at once.", slots, "node")
+    busy = {node.name: node.running + node.ordinary for node in nodes}
+    yield _gauge("node_busy", "Jobs and tasks that it runs.", busy, "node")
+    yield _gauge("node_up", "1 where it lives.", {node.name: int(node.alive) for node in nodes}, "node")
+
+
+def _lateness(store: Store) -> float:
+    now = store.now()
+    sources = [name.decode() for name in store.read("SMEMBERS", store.key("schedule-sources"))]
+    asked: list[tuple[str, ...]] = [("HGET", store.key("schedule", source), "seen") for source in sources]
+    asked += [("SCARD", store.key("schedule-entries", source)) for source in sources]
+    replies = store.read_many(asked) if asked else []
+    seen = [int(at) for at, entries in zip(replies, replies[len(sources) :], strict=False) if at and entries]
+    silent = [late for at in seen if (late := (now - at) / 1000) > _BEAT]
+    first = store.read("ZRANGE", store.key("schedule-unsent"), 0, 0, "WITHSCORES")
+    return max([0.0, *silent, *((now - float(at)) / 1000 for _, at in first)])
+
+
+def _counter(name: str, said: str, numbers: Mapping[str, float], *labels: str) -> Metric:
+    """`numbers`: by the values of the labels, joined by newlines."""
+    family = CounterMetricFamily(f"coordinator_{name}", said, labels=labels)
+    for values, number in sorted(numbers.items()):
+        family.add_metric(values.split("\n") if labels else (), number)
+    return family
+
+
+def _gauge(name: str, said: str, numbers: Mapping[str, float], *labels: str) -> Metric:
+    family = GaugeMetricFamily(f"coordinator_{name}", said, labels=labels)
+    for value, number in sorted(numbers.items()):
+        family.add_metric([value] if labels else (), number)
+    return family

@@ -1,0 +1,116 @@
+"""What `deploy/` has for Prometheus and Grafana: promtool runs each alert, and each figure that they name is there."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coordinator import Coordinator
+from coordinator.metrics.serve import text_of
+from tests.harness.hand_node import Puppet
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+RULES: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
+ON = 'instance="a"'
+UP = {f"coordinator_redis_up{{{ON}}}": "1x40"}
+# For each alert: a fleet for which it fires, and one for which it does not, each a value a minute.
+FLEETS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "CoordinatorRedisDown": ({f"coordinator_redis_up{{{ON}}}": "0x40"}, UP),
+    "CoordinatorNoNode": (UP, UP | {f'coordinator_node_up{{{ON},node="n1"}}': "1x40"}),
+    "CoordinatorNodesFull": (
+        {f'coordinator_node_busy{{{ON},node="n1"}}': "4x40", f'coordinator_node_slots{{{ON},node="n1"}}': "4x40"},
+        {f'coordinator_node_busy{{{ON},node="n1"}}': "3x40", f'coordinator_node_slots{{{ON},node="n1"}}': "4x40"},
+    ),
+    "CoordinatorHighFailRate": (
+        {f'coordinator_jobs_total{{{ON},name="t",outcome="{end}"}}': f"0+{by}x40" for end, by in (
+            ("succeeded", 90), ("failed", 10))},
+        {f'coordinator_jobs_total{{{ON},name="t",outcome="{end}"}}': f"0+{by}x40" for end, by in (
+            ("succeeded", 90), ("cancelled", 10))},
+    ),
+    "CoordinatorJobHeld": (
+        {f'coordinator_jobs{{{ON},state="held"}}': "1x40"}, {f'coordinator_jobs{{{ON},state="held"}}': "0x40"},
+    ),
+    "CoordinatorRollbackFailed": (
+        {f'coordinator_faults_total{{{ON},name="t"}}': "0x25 1x15"},
+        {f'coordinator_faults_total{{{ON},name="t"}}': "7x40"},
+    ),
+    "CoordinatorLongWait": (
+        {f'coordinator_oldest_wait_seconds{{{ON},reason="lane"}}': "0+60x40"},
+        {f'coordinator_oldest_wait_seconds{{{ON},reason="held"}}': "0+60x40"},
+    ),
+    "CoordinatorRunsLost": (
+        {f'coordinator_losses_total{{{ON},name="t"}}': "0+1x40"},
+        {f'coordinator_losses_total{{{ON},name="t"}}': "9x40"},
+    ),
+    "CoordinatorLeasesLost": (
+        {f"coordinator_leases_lost_total{{{ON}}}": "0x25 2x15"}, {f"coordinator_leases_lost_total{{{ON}}}": "2x40"},
+    ),
+    "CoordinatorScheduleLate": (
+        {f"coordinator_schedule_late_seconds{{{ON}}}": "0+10x40"},
+        {f"coordinator_schedule_late_seconds{{{ON}}}": "0x40"},
+    ),
+}  # fmt: skip
+
+
+def promtool(*args: str, given: bytes = b"") -> str:
+    done = subprocess.run(["promtool", *args], input=given, capture_output=True)
+    assert not done.returncode, done.stdout.decode() + done.stderr.decode()
+    return done.stdout.decode()
+
+
+def test_each_alert_is_tried() -> None:
+    assert set(FLEETS) == {rule["alert"] for rule in RULES}
+    assert all(rule["annotations"].keys() == {"summary", "runbook"} for rule in RULES)
+
+
+@pytest.mark.parametrize("fires", [True, False])
+def test_each_alert_fires_for_its_trouble_and_not_without(fires: bool, tmp_path: Path) -> None:
+    """promtool fills in the texts, too, and compares what fires: an alert that is not expected is an error."""
+    tests = []
+    for rule in RULES:
+        series = FLEETS[rule["alert"]][0 if fires else 1]
+        alert = {"eval_time": "30m", "alertname": rule["alert"]}
+        tests.append(
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "promql_expr_test": [
+                    {"expr": f'count(ALERTS{{alertname="{rule["alert"]}",alertstate="firing"}})', "eval_time": "30m"}
+                    | {"exp_samples": [{"labels": "{}", "value": 1}] if fires else []}
+                ],
+                **({} if fires else {"alert_rule_test": [alert | {"exp_alerts": []}]}),
+            }
+        )
+    file = tmp_path / "tests.yml"
+    file.write_text(
+        json.dumps({"rule_files": [str(DEPLOY / "alerts.yml")], "evaluation_interval": "1m", "tests": tests})
+    )
+    assert "SUCCESS" in promtool("test", "rules", str(file))
+
+
+def test_the_figures_that_alerts_and_panels_name_are_there_and_sound(coordinator: Coordinator, node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    node.nodes.beat("one", "a", {}, None, {"of": "1", "add": {"run\nshop.work\n3": 1, "lane\nshop.work\n0": 1}})
+    node.lose(taken)
+    node.submit("b", on_failure="hold", rollback={"task": "shop.other"})
+    for _ in range(3):
+        node.finish(node.must_take(), "failed")
+    found = text_of(coordinator)
+    promtool("check", "metrics", given=found)
+    shown = set(re.findall(r"^(coordinator_\w+)", found.decode(), re.MULTILINE))
+    dashboard = json.loads((DEPLOY / "grafana" / "coordinator.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    named = set(re.findall(r"coordinator_\w+", " ".join([*asked, *(rule["expr"] for rule in RULES)])))
+    assert named - shown == set()
+    assert {name.removesuffix("_sum").removesuffix("_count") for name in shown} - {
+        name.removesuffix("_bucket") for name in named
+    } <= {f"coordinator_job_{what}_seconds_bucket" for what in ("run", "wait")}, "each figure has its place in a panel"
+    page = (DEPLOY.parent / "docs" / "metrics.md").read_text()
+    figure = re.compile(r"coordinator_(\w+?)(?:_bucket|_count|_sum)?")
+    assert {name for name in shown if (own := figure.fullmatch(name)) and f"`{own[1]}`" not in page} == set()
+    coordinator.cancel(coordinator.lane("b").jobs[0])
