@@ -46,4 +46,4 @@ def test_counters_and_times_agree_with_what_the_tasks_did_over_kills(fleet: Flee
     losses = sum(number for name, number in found.items() if name.startswith("losses_total"))
     assert found['rescues_total{kind="lost"}'] == losses
     assert (found[ran["fail"]], found[ran["work"]]) in ((20, 21), (20, 22)), "a kill may lose a second of the times"
-    assert found[f"job_wait_seconds_count{{{of('fail')},reason=\"lane\"}}"] == 20
+    assert found[f'job_wait_seconds_count{{{of("fail")},reason="lane"}}'] == 20
