@@ -18,6 +18,8 @@ OF_A_FOLDER = {
     "celery_patches": {"flower", "tornado"},
     "cli": {"uvicorn"},
     "dashboard": {"anyio", "fastapi", "flower", "jinja2", "markupsafe", "starlette"},
+    "extension.py": {"prometheus_client"},
+    "metrics": {"prometheus_client"},
     "testing": {"pytest"},
 }  # of an extra, or of those who use it
 TARGETS = ("run", "test", "test-quick", "check", "docs", "bench", "soak", "matrix", "system", "lock", "clean")

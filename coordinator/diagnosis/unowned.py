@@ -123,7 +123,7 @@ def _open(state: str) -> bool:
 def _ghost(store: Store, key: str, job_id: str) -> Finding:
     said = f"job {job_id} is in front of it, and is over or has no record: nothing behind it starts"
     way_out = f"redis-cli ZREM {quote(store.key('line', key))} {quote(job_id)}"
-    again = f"coordinator limit {quote(key)} 1 --why 'it stood still'"
+    again = " && ".join(f"coordinator {act} {quote(key)} --why 'it stands still'" for act in ("pause", "resume"))
     return Finding("error", "line.ghost", f"lane {shown_lane(key)}", said, f"{way_out} && {again}")
 
 

@@ -113,8 +113,9 @@ def test_a_job_that_is_over_and_stands_in_front_is_found_and_goes(coordinator: C
     found = said(node)
     assert found["line.ghost"].thing == "lane a b"
     run_redis_cli(node, found["line.ghost"].fix)
-    assert "coordinator limit 'a b' 1" in found["line.ghost"].fix
-    coordinator.set_limit("a b", 1)
+    assert "&& coordinator pause 'a b' --why 'it stands still' && coordinator resume" in found["line.ghost"].fix
+    coordinator.pause("a b")
+    coordinator.resume("a b")
     assert node.order() == ["behind"]
     assert said(node) == {}
 
