@@ -3,14 +3,19 @@
 An act returns what it did, for people. It raises UnknownMember, or ValueError for what cannot be done.
 """
 
+import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from coordinator import CoordinatorError, UnknownJob
+from coordinator import CoordinatorError, UnknownEntry, UnknownJob
+from coordinator.author import refuses_viewers
+from coordinator.diagnosis.cause import Cause, Why
 from coordinator.scheduler.entries import next_tick
-from tasks import instants
+from tasks import instants, requests
 from tasks.app import coordinator
 from tasks.catalog.former import former
 from tasks.catalog.former import purge as purge_catalog
@@ -20,6 +25,8 @@ from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.stores import Listed
 from tasks.schedules import lane_of, scheduled
 from tasks.service import Holdings, service
+
+_UNAPPROVED = "it is not approved"
 
 
 class UnknownMember(CoordinatorError, LookupError):
@@ -40,13 +47,14 @@ class Done(NamedTuple):
 class Condition:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
-    `failures`: failed objects by reason. `unscheduled`: why it has no ticks. `left_alone_until`: ticks do nothing until
-    then, since it did not answer.
+    `failures`: failed objects by reason. `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks.
+    `left_alone_until`: ticks do nothing until then, since it did not answer.
     """
 
     member: str
     approved: bool
     state: str
+    obstacle: str | None
     last_harvested: datetime | None
     objects: int
     gone: int
@@ -72,6 +80,7 @@ def condition(member_id: str, listed: Listed | None, here: Holdings) -> Conditio
         member=member_id,
         approved=bool(listed and listed.approved),
         state=(obstacle or "idle") if lane.state == "empty" else lane.state,
+        obstacle=obstacle,
         last_harvested=member.last_harvested if member and member.harvested_until > instants.NEVER else None,
         objects=summary.objects,
         gone=summary.gone,
@@ -90,7 +99,7 @@ def _obstacle(listed: Listed | None) -> str | None:
     """Why the member is not synchronized, or None."""
     if listed is None:
         return "it left the list"
-    return listed.member.obstacle if listed.approved else "it is not approved"
+    return listed.member.obstacle if listed.approved else _UNAPPROVED
 
 
 def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
@@ -101,7 +110,55 @@ def conditions(here: Holdings, after: str = "", most: int | None = None) -> list
     return [condition(one, listed.get(one), here) for one in names[first:][:most]]
 
 
-def add(described: Member, *, why: str, by: str) -> Done:
+def why(member: str) -> Why:
+    """Explain why a member is not synchronized, or when it will be. Raises UnknownMember."""
+    here = service()
+    listed = here.nodelist.listed().get(member)
+    if listed is None:
+        _check_former(member, here)
+    own, lane = [*_own_causes(condition(member, listed, here))], lane_of(member)
+    if coordinator.lane(lane, 1).state != "empty":
+        own += coordinator.why(key=lane).causes
+    if not _obstacle(listed):
+        with suppress(UnknownEntry):  # no beat has read the list since the member came
+            own += coordinator.why(entry=lane).causes
+    own = own or [Cause("member.unseen", f"member {member}", "no beat has read the list since it came: start a beat")]
+    return Why(f"member {member}", f"{member}: {own[0].text}", tuple(own), instants.now())
+
+
+def _own_causes(shown: Condition) -> Iterator[Cause]:
+    member, thing = shown.member, f"member {shown.member}"
+    if shown.obstacle:
+        frees = f"coordinator members approve {member} --why TEXT" if shown.obstacle == _UNAPPROVED else None
+        yield Cause("member.obstacle", thing, f"it is not synchronized: {shown.obstacle}", frees=frees)
+    if shown.unscheduled:
+        yield Cause("member.unscheduled", thing, f"it has no ticks: {shown.unscheduled}")
+    if shown.left_alone_until:
+        text = f"it did not answer, and is left alone until {instants.shown(shown.left_alone_until)}"
+        yield Cause("member.silent", thing, text, frees=f"coordinator refresh {member}")
+    if shown.error:
+        yield Cause("member.failed", thing, f"its last run failed: {shown.error}")
+    if shown.failed:
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in list(shown.failures.items())[:3])
+        text = f"{shown.failed} of its objects could not be harvested: {reasons}"
+        yield Cause("member.objects", thing, text, {"failures": dict(shown.failures)}, "coordinator catalog " + member)
+
+
+@refuses_viewers
+def refresh(
+    member: str, pid: str | None = None, *, complete: bool = False, why: str = "", by: str = "", ticket: str = ""
+) -> str:
+    """Ask for a sync of a member now; give the id of its job. Raises UnknownMember."""
+    if member not in service().nodelist.listed():
+        raise UnknownMember(member)
+    job_id = requests.refresh(member, pid, why, complete=complete)
+    what = f"object {pid}" if pid else "everything" if complete else "changes"
+    coordinator.acted("refresh", "member", member, id=job_id, after=what, why=why, by=by or None, ticket=ticket)
+    return job_id
+
+
+@refuses_viewers
+def add(described: Member, *, why: str, by: str, ticket: str = "") -> Done:
     """Add a member, as it describes itself, to the list; approve it later. Raises ValueError where it is there."""
     identifier = described.identifier
 
@@ -111,22 +168,27 @@ def add(described: Member, *, why: str, by: str) -> Done:
         return Listed(member=Dates().put_on(described), approved=False)
 
     far = service().nodelist.change(identifier, to, why=f"added: {why}", by=by)
+    _note("add", identifier, why, by, ticket, after="not approved")
     done = _done(f"{identifier} is in the list", far, approved=False)
     done.lines.append(f"it is not synchronized yet; to approve it: coordinator members approve {identifier} --why TEXT")
     return done
 
 
-def approve(member: str, *, why: str, by: str) -> Done:
+@refuses_viewers
+def approve(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Let the service synchronize a member."""
     listed, far = _set_approved(member, True, f"approved: {why}", by)
+    _note("approve", member, why, by, ticket, after="approved")
     obstacle = listed.member.obstacle
     still = f"{member} still cannot be synchronized: {obstacle}" if obstacle else ""
     return _done(f"{member} is approved", far)._replace(remark=still)
 
 
-def suspend(member: str, *, why: str, by: str) -> Done:
+@refuses_viewers
+def suspend(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Stop synchronizing a member; it stays in the list."""
     _, far = _set_approved(member, False, f"suspended: {why}", by)
+    _note("suspend", member, why, by, ticket, after="not approved")
     return _done(f"{member} is suspended", far, approved=False)
 
 
@@ -142,16 +204,19 @@ def _set_approved(member: str, approved: bool, why: str, by: str) -> tuple[Liste
     return changed[-1], far
 
 
-def reset(member: str, *, why: str, by: str) -> Done:
+@refuses_viewers
+def reset(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Harvest a member from its beginning again, at its next synchronization."""
     try:
         far = service().nodelist.reset(member, f"reset: {why}", by)
     except KeyError:
         raise UnknownMember(member) from None
+    _note("reset", member, why, by, ticket)
     return _done(f"{member} will be harvested from its beginning", far)
 
 
-def remove(member: str, *, why: str, by: str) -> Done:
+@refuses_viewers
+def remove(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Take a member out of the list, and cancel its syncs; the catalog keeps its objects."""
     here = service()
 
@@ -160,6 +225,7 @@ def remove(member: str, *, why: str, by: str) -> Done:
             _check_former(member, here)
 
     far = here.nodelist.change(member, to, why=f"removed: {why}", by=by)
+    _note("remove", member, why, by, ticket)
     cancelled = sum(_cancel(job_id, why, by) for job_id in coordinator.lane(lane_of(member)).jobs)
     done = _done(f"{member} is not in the list", far)
     if cancelled:
@@ -185,7 +251,8 @@ def _cancel(job_id: str, why: str, by: str) -> bool:
     return True
 
 
-def purge(member: str, *, why: str, by: str) -> Done:
+@refuses_viewers
+def purge(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Delete from the catalog all that it has of a member that left the list."""
     here = service()
     if member in here.nodelist.listed():
@@ -194,7 +261,14 @@ def purge(member: str, *, why: str, by: str) -> Done:
     with coordinator.lock(lane_of(member)) as lease:  # so no sync writes meanwhile, and none that is late afterwards
         here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by)
         count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
+    _note("purge", member, why, by, ticket, before=f"{count} objects")
     return Done([f"{member}: {count} objects are deleted from the catalog"])
+
+
+def _note(verb: str, member: str, why: str, by: str, ticket: str, before: str = "", after: str = "") -> None:
+    """Write the act into the audit trail, once it is done; the history of the list has it, too."""
+    act = {"why": why, "by": by, "ticket": ticket}
+    coordinator.acted(verb, "member", member, id=uuid.uuid4().hex, before=before, after=after, **act)
 
 
 def _done(what: str, far: str, approved: bool = True) -> Done:

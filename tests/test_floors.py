@@ -42,8 +42,10 @@ catalog batches
 nodelist
 components harvest nodelist.ldap service
 nodelist_refresh schedules pipeline
-sync members
+sync
 requests
+members errors
+pages
 local
 cli
 __init__

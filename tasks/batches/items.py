@@ -94,6 +94,11 @@ class Items:
         """The number of items that are wanted now."""
         return count(self.engine, wanted)
 
+    def profiles(self, names: Sequence[str]) -> dict[str, profiles.Profile]:
+        """The type and the newest events of each of these items."""
+        with self.engine.connect() as connection:
+            return profiles.of_items(connection, names) if names else {}
+
     def kinds(self) -> set[str]:
         """The types of all events that items have or had."""
         return kinds(self.engine)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Self
 
+from coordinator import CoordinatorError
+
 RECEIVED = "Data_Received"
 STOPPED = "Manually_stopped"
 FLAGGED = "Manual_QA_Flagged"
@@ -20,7 +22,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 LONGEST_NAME = 200
 
 
-class UnknownItem(Exception):
+class UnknownItem(CoordinatorError, LookupError):
     """The store has no such item."""
 
     def __init__(self, item: str) -> None:
@@ -31,7 +33,7 @@ class UnknownItem(Exception):
         return type(self), (self.item,)
 
 
-class ItemConflict(Exception):
+class ItemConflict(CoordinatorError):
     """The item is not as this change needs it, and nothing was changed."""
 
 

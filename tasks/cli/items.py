@@ -11,11 +11,10 @@ from typing import TypeVar
 import click
 
 from coordinator.cli.format import as_json, pairs, table, text
-from coordinator.cli.session import by_option, json_option, why_option
+from coordinator.cli.session import by_option, json_option, ticket_option, why_option
 from tasks.batches import Event, Report, Wanted
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
-from tasks.batches.round_trips import approve as approve_batch
 from tasks.cli.errors import OneLine
 from tasks.components import look
 from tasks.components.registry import Registry
@@ -170,13 +169,13 @@ def _restart(here: Registry) -> click.Command:
     @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed.")
     @why_option
     @by_option
-    def restart(item: str, kind: str | None, dry_run: bool, why: str, by: str) -> None:
+    @ticket_option
+    def restart(item: str, kind: str | None, dry_run: bool, why: str, by: str, ticket: str) -> None:
         """Remove the first failure of an item and all that came from it: components do it again."""
-        repair = look.repair(here, by, why)
-        removed = repair.restart(item, kind, dry_run=dry_run)
+        removed = look.restart(here, item, kind, dry_run=dry_run, by=by, why=why, ticket=ticket)
         for event in removed:
             click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {shown(event.ended)}")
-        for event in repair.failures(item):
+        for event in look.repair(here, by).failures(item):
             if event not in removed:
                 click.echo(f"{_marks([event])} of {shown(event.ended)} stays: it did not come from there", err=True)
 
@@ -189,9 +188,10 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.argument("kind", metavar="TYPE")
     @why_option
     @by_option
-    def remove(item: str, kind: str, why: str, by: str) -> None:
+    @ticket_option
+    def remove(item: str, kind: str, why: str, by: str, ticket: str) -> None:
         """Remove the events of one type; the history keeps them."""
-        for event in look.repair(here, by, why).remove(item, kind):
+        for event in look.remove(here, item, kind, by=by, why=why, ticket=ticket):
             click.echo(f"removed {_marks([event])} of {shown(event.ended)}")
 
     @click.command()
@@ -200,9 +200,10 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.option("--failed", is_flag=True, help="The event is a failure.")
     @why_option
     @by_option
-    def append(item: str, kind: str, failed: bool, why: str, by: str) -> None:
+    @ticket_option
+    def append(item: str, kind: str, failed: bool, why: str, by: str, ticket: str) -> None:
         """Append an event by hand."""
-        look.repair(here, by, why).add(item, kind, success=not failed)
+        look.append(here, item, kind, success=not failed, by=by, why=why, ticket=ticket)
         click.echo(f"{item} has {kind}{' FAILED' if failed else ''}")
 
     return [_add(here), _restart(here), remove, append]
@@ -213,9 +214,10 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("item", metavar="ID")
     @why_option
     @by_option
-    def stop(item: str, why: str, by: str) -> None:
+    @ticket_option
+    def stop(item: str, why: str, by: str, ticket: str) -> None:
         """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
-        cancelled = look.stop(here, item, by=by, why=why)
+        cancelled = look.stop(here, item, by=by, why=why, ticket=ticket)
         click.echo(f"{item} is stopped; {cancelled} waiting jobs were cancelled")
         if working := look.at_work(here, item):
             click.echo(f"{working}: that goes on to its end", err=True)
@@ -225,9 +227,10 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("priority", type=click.IntRange(1, 9), required=False)
     @why_option
     @by_option
-    def prioritise(item: str, priority: int | None, why: str, by: str) -> None:
+    @ticket_option
+    def prioritise(item: str, priority: int | None, why: str, by: str, ticket: str) -> None:
         """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
-        moved = look.prioritise(here, item, priority, by=by, why=why)
+        moved = look.prioritise(here, item, priority, by=by, why=why, ticket=ticket)
         click.echo(
             f"{item} has {f'priority {priority}' if priority else 'no priority'}; {moved} waiting jobs were moved"
         )
@@ -236,9 +239,10 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.argument("batch")
     @why_option
     @by_option
-    def approve(batch: str, why: str, by: str) -> None:
+    @ticket_option
+    def approve(batch: str, why: str, by: str, ticket: str) -> None:
         """Approve the highest round trip of BATCH that is flagged."""
-        for item, outcome in approve_batch(here.items, batch, by=by, why=why).items():
+        for item, outcome in look.approve(here, batch, by=by, why=why, ticket=ticket).items():
             click.echo(f"{item} {outcome}")
 
     return [stop, prioritise, approve, _watch(here)]

@@ -1,23 +1,26 @@
 """The service's own commands of `coordinator`: `up` imports its modules only when it is called."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from coordinator import Extension
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
-from coordinator.extension import Extension
-from tasks.app import coordinator, documents
+from tasks.app import coordinator
 from tasks.catalog.sightings import Sightings
-from tasks.cli.components import components_command
 from tasks.cli.errors import one_line
-from tasks.cli.items import items_command
+from tasks.cli.extension import batches
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
 from tasks.cli.refresh import refresh
-from tasks.members import UnknownMember
+from tasks.members import UnknownMember, why
 from tasks.pipeline import components
 from tasks.service import service
+
+if TYPE_CHECKING:
+    from coordinator.dashboard.extend import Pages
 
 
 @click.command()
@@ -87,6 +90,12 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
     click.echo(as_json(rows) if as_json_ else table(names, ([row[head] for head in heads] for row in rows)))
 
 
-batches = (items_command(components), components_command(components))
-commands = (up, refresh, members, catalog, nodelist, *batches)
-coordinator.extend(Extension("service", commands=commands, findings=documents.findings))
+def _pages() -> "Pages":
+    from tasks.pages import members as made  # commands need no page
+
+    return made.pages()
+
+
+commands = (up, refresh, members, catalog, nodelist)
+coordinator.extend(Extension("service", commands=commands, why={"member": why}, pages=_pages))
+coordinator.extend(batches(components))

@@ -8,7 +8,7 @@ import click
 
 import tasks.members as own
 from coordinator.cli.format import as_json, table
-from coordinator.cli.session import by_option, json_option, why_option
+from coordinator.cli.session import by_option, json_option, ticket_option, why_option
 from tasks import instants
 from tasks.catalog import one_object
 from tasks.cli.errors import OneLine
@@ -86,19 +86,21 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.Done]], cli
                 click.echo(done.remark, err=True)
 
         named: Callable[..., None] = update_wrapper(act, function)
-        return members.command()(click.argument("member", metavar=argument)(why_option(by_option(named))))
+        return members.command()(
+            click.argument("member", metavar=argument)(why_option(by_option(ticket_option(named))))
+        )
 
     return add
 
 
 @acts(argument="URL")
 @as_option
-def add(member: str, expected: str, why: str, by: str) -> own.Done:
+def add(member: str, expected: str, why: str, by: str, ticket: str) -> own.Done:
     """Add the member at a base URL, as it describes itself; approve it later."""
     described, failed = _checked(member, expected)
     if described is None or failed:
         raise click.ClickException(f"not added: {failed[0].name}: {failed[0].detail}")
-    return own.add(described, why=why, by=by)
+    return own.add(described, why=why, by=by, ticket=ticket)
 
 
 for change in (own.approve, own.suspend, own.reset, own.remove, own.purge):

@@ -1,15 +1,23 @@
 """Reads from the lanes which items components work on, and applies operators' acts to an item and its waiting jobs."""
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple, TypedDict
 
 from coordinator import Job, Lane, UnknownEntry, UnknownJob
+from coordinator.author import refuses_viewers
+from coordinator.diagnosis.cause import Cause, Why
 from coordinator.jobs.validation import near
 from coordinator.lanes.view import closed
 from coordinator.scheduler.entries import next_tick
-from tasks.batches import ItemConflict, runs
+from tasks import instants
+from tasks.batches import Event, ItemConflict, UnknownItem, runs
+from tasks.batches.profiles import Newest, Profile
 from tasks.batches.repair import Repair
+from tasks.batches.round_trips import Outcomes
+from tasks.batches.round_trips import approve as approve_batch
+from tasks.batches.values import STOPPED
 from tasks.components.declaration import Component
 from tasks.components.poll import priority_of
 from tasks.components.registry import POLL, Registry
@@ -130,6 +138,53 @@ def at_work(registry: Registry, item: str) -> str | None:
     return None
 
 
+def why(registry: Registry, item: str) -> Why:
+    """Explain, for each component, what keeps it from working on the item. Raises UnknownItem."""
+    profile = registry.items.profiles([item]).get(item)
+    if profile is None:
+        raise UnknownItem(item)
+    thing = f"item {item}"
+    causes = [one for component in registry.all() for one in _causes(registry, component, item, profile)]
+    if STOPPED in profile.events:
+        frees = f"coordinator items remove {item} {STOPPED} --why TEXT"
+        causes.insert(0, Cause("item.stopped", thing, f"{item} is stopped for every component", frees=frees))
+    done = [component.event for component in registry.all() if component.event in profile.events]
+    causes = causes or [Cause("item.done", thing, f"{item} has all its events: {', '.join(done) or 'none is made'}")]
+    return Why(thing, causes[0].text, tuple(causes), instants.now())
+
+
+def _causes(registry: Registry, component: Component, item: str, profile: Profile) -> Iterator[Cause]:
+    thing, name, events = f"item {item}", component.name, profile.events
+    lane = registry.coordinator.lane(component.lane_of(item), 1)
+    if lane.jobs:
+        verb = "waits for its turn on it" if lane.state in WAITS else "works on it"
+        yield Cause("item.at-work", thing, f"{name} {verb}: job {lane.jobs[0]}", of=(f"job {lane.jobs[0]}",))
+        return
+    made = events.get(component.event)
+    if made is not None and not made.success:
+        frees = f"coordinator items restart {item} --why TEXT"
+        yield Cause("item.failed", thing, f"{component.event} of {name} failed", frees=frees)
+    elif component.wanted.fits(profile):
+        reasons = "; ".join(idle(registry, component, 1))
+        yield Cause("item.eligible", thing, f"{name} has not asked for it yet: {reasons}")
+    elif made is None and (not component.types or profile.type in component.types):
+        yield from _lacks(component, thing, events)
+
+
+def _lacks(component: Component, thing: str, events: Mapping[str, Newest]) -> Iterator[Cause]:
+    """The events for which the component waits, or that keep it away."""
+    for kind in component.past:
+        if kind not in events or not events[kind].success:
+            what = "failed" if kind in events else "is not there"
+            yield Cause("item.lacks", thing, f"{component.name} waits for {kind}, which {what}")
+    for kind in component.past_failed:
+        if kind not in events or events[kind].success:
+            yield Cause("item.lacks", thing, f"{component.name} waits for a failed {kind}")
+    for kind in component.future:
+        if kind in events:
+            yield Cause("item.has", thing, f"{component.name} leaves it out, since it has {kind}")
+
+
 def repair(registry: Registry, by: str, why: str = "") -> Repair:
     return Repair(registry.items, registry.depends_on(), lambda item: at_work(registry, item), by, why)
 
@@ -145,9 +200,44 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
         raise ItemConflict(f"{item} is registered already: coordinator items show {item}")
 
 
-def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, why: str = "") -> int:
+# Acts of operators. The audit trail has each, once it is done; the history of the item has repairs, too.
+
+
+@refuses_viewers
+def restart(
+    registry: Registry, item: str, kind: str | None = None, *, dry_run: bool = False, by: str, why: str = "",
+    ticket: str = "",
+) -> list[Event]:  # fmt: skip
+    """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
+    removed = repair(registry, by, why).restart(item, kind, dry_run=dry_run)
+    if not dry_run:
+        _note(registry, "restart", item, by, why, ticket, before=_names(removed))
+    return removed
+
+
+@refuses_viewers
+def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[Event]:
+    """Remove the events of one type; give them. See Repair."""
+    removed = repair(registry, by, why).remove(item, kind)
+    _note(registry, "remove", item, by, why, ticket, before=_names(removed))
+    return removed
+
+
+@refuses_viewers
+def append(
+    registry: Registry, item: str, kind: str, *, success: bool = True, by: str, why: str = "", ticket: str = ""
+) -> None:
+    """Append an event by hand. See Repair."""
+    repair(registry, by, why).add(item, kind, success=success)
+    _note(registry, "append", item, by, why, ticket, after=kind if success else f"{kind} failed")
+
+
+@refuses_viewers
+def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, why: str = "", ticket: str = "") -> int:
     """Change the priority of the item and of its waiting jobs. Returns how many jobs were moved."""
+    before = registry.items.item(item).priority
     registry.items.prioritise(item, priority)
+    _note(registry, "prioritise", item, by, why, ticket, str(before or "none"), str(priority or "none"))
     moved = 0
     for job_id in _waiting(registry, item):
         try:
@@ -158,17 +248,39 @@ def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, 
     return moved
 
 
-def stop(registry: Registry, item: str, *, by: str, why: str = "") -> int:
+@refuses_viewers
+def stop(registry: Registry, item: str, *, by: str, why: str = "", ticket: str = "") -> int:
     """Stop the item for all components, and cancel its waiting jobs. Returns how many jobs were cancelled.
 
     A running job goes on. Raises ItemConflict where the item was stopped before.
     """
     if not repair(registry, by, why).stop(item):
         raise ItemConflict(f"{item} is stopped already")
+    _note(registry, "stop", item, by, why, ticket, after="stopped")
     waiting = list(_waiting(registry, item))
     for job_id in waiting:
         registry.coordinator.cancel(job_id, by=by, why=why or "its item was stopped")
     return len(waiting)
+
+
+@refuses_viewers
+def approve(registry: Registry, batch: str, *, by: str, why: str = "", ticket: str = "") -> Outcomes:
+    """Approve the highest flagged round trip of a batch."""
+    outcomes = approve_batch(registry.items, batch, by=by, why=why)
+    for item, outcome in outcomes.items():
+        _note(registry, "approve", item, by, why, ticket, after=outcome)
+    return outcomes
+
+
+def _note(
+    registry: Registry, verb: str, item: str, by: str, why: str, ticket: str, before: str = "", after: str = ""
+) -> None:
+    act = {"by": by, "why": why, "ticket": ticket}
+    registry.coordinator.acted(verb, "item", item, id=uuid.uuid4().hex, before=before, after=after, **act)
+
+
+def _names(events: Iterable[Event]) -> str:
+    return ", ".join(event.type for event in events)
 
 
 def _waiting(registry: Registry, item: str) -> Iterator[str]:

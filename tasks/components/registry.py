@@ -35,7 +35,7 @@ OF_A_RUN: SubmitOptions = {"max_lifetime": 9e9}
 """The options of a run. It has no time limit: it ends with its children, which have their own."""
 
 
-class UnknownComponent(Exception):
+class UnknownComponent(CoordinatorError, LookupError):
     """No component has this name here."""
 
     def __init__(self, name: str, known: list[str]) -> None:

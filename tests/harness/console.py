@@ -77,6 +77,7 @@ def unknown(code: str) -> str:
                     at.commands.values() if isinstance(at, click.Group) and at is not cli else []
                 )  # `components NAME`
                 known = {name for one in (at, *those) for param in one.params for name in param.opts}
+                known |= {f"--{kind}" for kind in _KINDS} if at.name == "why" else set()
                 if word not in known | {"-h", "--help"}:
                     return f"{code}: no option {word}"
             elif isinstance(at, click.Group):
@@ -85,6 +86,9 @@ def unknown(code: str) -> str:
                     return f"{code}: no command {word}"
                 at = found or at
     return ""
+
+
+_KINDS = ("member", "item")  # what the service's own extensions explain
 
 
 def _service() -> dict[str, click.Command]:

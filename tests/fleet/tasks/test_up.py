@@ -21,7 +21,7 @@ from coordinator.local.redis import free_port
 from coordinator.local.supervisor import STOP_TOTAL
 from examples.demo.member_server import MemberServer
 from tasks.nodelist.xml_format import write_nodelist
-from tests.harness.command import Command
+from tests.harness.command import ROOT, Command
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
@@ -66,6 +66,12 @@ def flower_tasks(port: int) -> dict[str, Any]:
     return found
 
 
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 @pytest.mark.broker
 def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
     rabbitmq: Broker | None, tmp_path: Path
@@ -76,7 +82,8 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
         document = tmp_path / "given.xml"
         document.write_bytes(write_nodelist([server.member]))
         given = ("--nodelist", str(document), "--nodes", "1", "--flower-port", str(port))
-        with up(tmp_path, *given, FLOWER_UNAUTHENTICATED_API="true", **broker), client(tmp_path) as coordinator:
+        own = {"FLOWER_UNAUTHENTICATED_API": "true", "PYTHONPATH": str(ROOT)}  # with all that FastAPI loads
+        with up(tmp_path, *given, **own, **broker), client(tmp_path) as coordinator:
 
             def shown() -> list[str]:
                 finished = {job.id for job in coordinator.jobs(state="succeeded", task=SYNC).jobs}
@@ -87,10 +94,15 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
                 return [job_id for job_id in finished if listed.get(job_id, {}).get("state") == "SUCCESS"]
 
             wait_until(shown, 60, lambda: str(flower_tasks(port)))
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                figures = answer.read().decode()
+            where = f"http://127.0.0.1:{port}"
+            figures = page(f"{where}/metrics")
             assert f'coordinator_jobs_total{{name="{SYNC}",outcome="succeeded"}}' in figures
             assert "flower_events_total" in figures
+            assert server.member.identifier in page(f"{where}/coordinator/members")
+            assert "No item is registered" in page(f"{where}/coordinator/items")
+            member = page(f"{where}/coordinator/member?id={server.member.identifier}")
+            assert "20, 0 gone, 0 failed" in member
+            assert "is due next at" in member
             if rabbitmq:
                 assert "coordinator.refresh" in rabbitmq.queues()
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import redis
 from celery import Celery
 
-from coordinator import Coordinator, Extension, current_job
+from coordinator import Coordinator, current_job
 from tasks.batches import Failure
-from tasks.cli.components import components_command
-from tasks.cli.items import items_command
+from tasks.cli.extension import batches
 from tasks.components import Components, NotYet, Work, child
 
 app = Celery("press", broker=os.environ["TEST_BROKER"])
@@ -22,7 +21,7 @@ app.conf.worker_hijack_root_logger = False
 coordinator = Coordinator(app)
 child.PATIENCE = float(os.environ.get("TEST_PATIENCE", child.PATIENCE))
 components = Components(coordinator, infrastructure=(TimeoutError,))
-coordinator.extend(Extension("press", commands=(items_command(components), components_command(components))))
+coordinator.extend(batches(components))
 
 _name = os.environ["TEST_PREFIX"]
 _log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=120)

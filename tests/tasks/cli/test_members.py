@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
 from socket import gethostname
@@ -13,6 +14,8 @@ import trustme
 from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.catalog.catalog import Catalog
+from tasks.harvest.silence import after
+from tasks.member_node.client import MemberUnreachable
 from tasks.nodelist.xml_format import parse_nodelist
 from tasks.schedules import SYNC, lane_of
 from tasks.settings import Settings
@@ -208,3 +211,45 @@ def test_a_former_member_whose_lane_is_held_is_not_purged(run: Run, listing: str
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
     assert "waits" in refused(run("members", "purge", river, "--why", "a test"))
     assert "removed: it closed" in json.loads(told(run("nodelist", "history", "--json")))[0]["why"]
+
+
+@pytest.mark.usefixtures("listing")
+def test_why_a_member_is_not_synchronized(run: Run, server: MemberServer) -> None:
+    server.fill(7)
+    member_id = server.member.identifier
+    assert last(run("why", "--member", "urn:node:nobody")).endswith("coordinator members lists them all")
+    told(run("members", "add", server.member.base_url, "--why", "they asked for it"))
+    why = json.loads(told(run("why", "--member", member_id, "--json")))
+    [cause] = why["causes"]
+    assert (cause["code"], cause["text"]) == ("member.obstacle", "it is not synchronized: it is not approved")
+    assert cause["frees"] == f"coordinator members approve {member_id} --why TEXT"
+    told(run("members", "approve", member_id, "--why", "checked"))
+    assert [cause["code"] for cause in json.loads(told(run("why", "--member", member_id, "--json")))["causes"]] == [
+        "member.unseen"
+    ]
+    told(run("members", "remove", member_id, "--why", "it left"))
+    assert "it is not synchronized: it left the list" in told(run("why", "--member", member_id))
+
+
+@pytest.mark.usefixtures("listing")
+def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> None:
+    river, settings = SAMPLE[1].identifier, Settings(data_dir=tmp_path / "data")
+    catalog = Catalog(settings)
+    catalog.store(river, fence=1, fetched=fetched(["a"]), failed=[failed("c")], now=at(9))
+    silent = MemberUnreachable("no route", river, "https://r")
+    after(silent, False, catalog, river, fence=1, now=datetime.now(UTC), settings=settings)
+    catalog.ran(river, fence=1, now=at(9), outcome="failed", error=str(silent))
+    causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
+    assert causes["member.silent"]["frees"] == f"coordinator refresh {river}"
+    assert causes["member.failed"]["text"] == f"its last run failed: {silent}"
+    assert causes["member.objects"]["facts"]["failures"] == {failed("c").reason: 1}
+
+    told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
+    causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
+    assert causes["waiting.fleet"]["thing"] == "job waits"
+
+
+def test_why_says_that_a_member_has_no_schedule_that_can_be_read(run: Run, tmp_path: Path) -> None:
+    odd = SAMPLE[1].model_copy(update={"schedule": None})
+    told(run("nodelist", "import", document(tmp_path, odd)))
+    assert "[member.unscheduled]" in told(run("why", "--member", odd.identifier))

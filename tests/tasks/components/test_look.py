@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator, Entry
-from tasks.batches import ItemConflict
+from tasks.batches import ItemConflict, UnknownItem
 from tasks.components import Components, Work, by_hand, look
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
@@ -103,3 +103,39 @@ def test_an_item_is_registered_once_and_with_a_type_that_a_component_works_on(co
     with pytest.raises(ValueError, match="item '': give 1 to 200 characters"):
         look.register(components, "", "batch", None, None)
     assert len(components.items.query(components["Checker"].wanted).items) == 0
+
+
+def codes(components: Components, item: str = "B1-RT1") -> list[tuple[str, str]]:
+    return [(cause.code, cause.text) for cause in look.why(components, item).causes]
+
+
+def test_an_item_says_for_each_component_what_keeps_it_away(components: Components) -> None:
+    items = components.items
+    with pytest.raises(UnknownItem, match="there is no item B1-RT1"):
+        look.why(components, "B1-RT1")
+    items.register("B1-RT1")
+    assert codes(components) == [("item.lacks", "Checker waits for Data_Received, which is not there")]
+    repair = look.repair(components, "ann")
+    repair.add("B1-RT1", "Data_Received", success=False)
+    assert codes(components) == [("item.lacks", "Checker waits for Data_Received, which failed")]
+    repair.add("B1-RT1", "Data_Received")
+    [(code, text)] = codes(components)
+    assert (code, text[:50]) == ("item.eligible", "Checker has not asked for it yet: no node is alive")
+    job = components.coordinator.submit(
+        "Checker/B1-RT1", components.signature("tasks.components.work", "Checker", "B1-RT1")
+    )
+    assert codes(components) == [("item.at-work", f"Checker waits for its turn on it: job {job.id}")]
+    components.coordinator.cancel(job.id)
+    repair.add("B1-RT1", "Checked", success=False)
+    why = look.why(components, "B1-RT1")
+    assert (why.sentence, why.codes) == ("Checked of Checker failed", ["item.failed"])
+    assert why.causes[0].frees == "coordinator items restart B1-RT1 --why TEXT"
+    repair.add("B1-RT1", "Checked")
+    assert codes(components) == [("item.done", "B1-RT1 has all its events: Checked")]
+    items.register("B2-RT1")
+    repair.add("B2-RT1", "Data_Received")
+    components.declare("Mender", "1.0", event="Mended", past=["Data_Received"], future=["Bound"])(lambda work: None)
+    repair.add("B2-RT1", "Bound")
+    assert ("item.has", "Mender leaves it out, since it has Bound") in codes(components, "B2-RT1")
+    repair.stop("B1-RT1")
+    assert codes(components)[0] == ("item.stopped", "B1-RT1 is stopped for every component")

@@ -1,0 +1,40 @@
+"""What an operator reads of an error: one sentence, which says what to mend."""
+
+from kombu.exceptions import OperationalError
+from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
+
+from tasks.batches import ItemConflict, UnknownItem
+from tasks.components import UnknownComponent
+from tasks.database import UnusableDatabase
+from tasks.member_node import safe_xml
+from tasks.nodelist.stores import NodelistStoreAway
+from tasks.nodelist.xml_store import NodelistUnreadable
+
+_PLAIN = (
+    ImportError,
+    ItemConflict,
+    UnknownItem,
+    UnknownComponent,
+    NodelistStoreAway,
+    UnusableDatabase,
+    safe_xml.Unreadable,
+    OSError,
+    OverflowError,
+    ValueError,
+)
+
+
+def sentence(error: Exception) -> str | None:
+    """None for an error that is a fault of ours: its traceback says more."""
+    if isinstance(error, NodelistUnreadable):
+        return f"{error}. To give one: coordinator nodelist import FILE"
+    if isinstance(error, OperationalError):
+        return f"the broker: {error}. Is it running? CELERY_BROKER_URL holds its address"
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        return f"{where} {str(first['input'])[:80]!r}: {first['msg'].removeprefix('Value error, ')}"
+    if isinstance(error, SQLAlchemyError):
+        return f"the catalog: {str(error).splitlines()[0]}"
+    return str(error) if isinstance(error, _PLAIN) else None

@@ -1,0 +1,1 @@
+"""The service's pages in the dashboard: members, items, components."""

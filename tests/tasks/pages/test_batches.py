@@ -1,0 +1,102 @@
+"""People look at items and components in the dashboard, and repair an item there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator
+from coordinator.author import Author, Role
+from coordinator.dashboard import dashboard
+from tasks.cli.extension import batches
+from tasks.components import Components, look
+from tests.coordinator.dashboard.stage import TestClient
+from tests.harness.redis import RedisServer
+
+EVIL = "<script>alert(1)</script>-RT1"
+
+
+@pytest.fixture
+def components(
+    redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Components]:
+    monkeypatch.setenv("TASKS_DATA_DIR", str(tmp_path))
+    app = Celery("press", broker="memory://", set_as_current=False)
+    components = Components(Coordinator(app, url=redis_server.url(0), prefix=prefix))
+    components.declare("Checker", "1.0", event="Checked", past=["Data_Received"])(lambda work: None)
+    components.declare("Binder", "1.0", event="Bound", past=["Checked"])(lambda work: None)
+    components.coordinator.extend(batches(components))
+    yield components
+    components.items.engine.dispose()
+    components.coordinator.close()
+    app.close()
+
+
+def visit(components: Components, role: Role = "operator") -> TestClient:
+    app = dashboard(components.coordinator, auth=lambda _: Author("ann", role))
+    return TestClient(app, follow_redirects=False, headers={"Sec-Fetch-Site": "same-origin"})
+
+
+def act(client: TestClient, name: str, **values: str) -> str:
+    """Post an act's form as a browser does; the text of the answer."""
+    form = client.get(f"/act/{name}", params=values)
+    token = re.findall(r'name="_token" value="(\w+)"', form.text)
+    return client.post(
+        f"/act/{name}", data={"_token": token[0] if token else "", "why": "the scan was dark", **values}
+    ).text
+
+
+def test_items_are_a_grid_of_their_events_and_a_filter_stands_in_the_address(components: Components) -> None:
+    with visit(components) as client:
+        assert "No item is registered" in client.get("/items").text
+        for name in ("B1-RT1", EVIL):
+            components.items.register(name)
+            look.repair(components, "ann").add(name, "Data_Received")
+        look.repair(components, "ann").add("B1-RT1", "Checked", success=False)
+        grid = client.get("/items").text
+        assert re.findall(r'<th scope="col">(\w+)</th>', grid) == ["Item", "Priority", "Data_Received", "Checked"]
+        assert "<script>alert(1)" not in grid
+        assert "B1-RT1" in client.get("/items?event=Checked&outcome=failed").text
+        assert "No item is like this" in client.get("/items?event=Checked&outcome=succeeded").text
+        wrong = client.get("/items?outcome=odd")
+        assert (wrong.status_code, "outcome is one of" in wrong.text) == (400, True)
+        assert client.get("/item", params={"id": EVIL}).status_code == 200
+        assert client.get("/item?id=nobody").status_code == 404
+
+
+def test_an_item_is_restarted_after_a_look_at_what_that_removes(components: Components) -> None:
+    components.items.register("B1-RT1")
+    for kind, good in (("Data_Received", True), ("Checked", False)):
+        look.repair(components, "ann").add("B1-RT1", kind, success=good)
+    with visit(components) as client:
+        page = client.get("/item?id=B1-RT1").text
+        assert "Checked of Checker failed" in page
+        form = client.get("/act/item-restart?id=B1-RT1").text
+        assert "Checked of" in form
+        assert "is removed, and made again" in form
+        assert [event.type for event in components.items.events("B1-RT1")] == ["Data_Received", "Checked"]
+        assert "Checked removed: the components work again." in act(client, "item-restart", id="B1-RT1")
+        assert [event.type for event in components.items.events("B1-RT1")] == ["Data_Received"]
+        assert components.items.events("B1-RT1", history=True)[1].removed_why == "the scan was dark"
+        assert "The priority is 2" in act(client, "item-priority", id="B1-RT1", priority="2")
+        assert "B1-RT1 is stopped" in act(client, "item-stop", id="B1-RT1")
+    assert components.items.item("B1-RT1").priority == 2
+    trail = [(one.act, one.thing, one.by, one.why) for one in components.coordinator.actions()]
+    assert trail == [(name, "item B1-RT1", "ann", "the scan was dark") for name in ("stop", "prioritise", "restart")]
+
+
+def test_a_viewer_sees_all_and_changes_nothing(components: Components) -> None:
+    components.items.register("B1-RT1")
+    with visit(components, "viewer") as client:
+        assert "/act/item-stop" not in client.get("/item?id=B1-RT1").text
+        assert "You may not do this" in act(client, "item-stop", id="B1-RT1")
+    assert components.items.events("B1-RT1") == []
+
+
+def test_components_say_what_they_work_on_or_why_they_are_idle(components: Components) -> None:
+    with visit(components) as client:
+        for path in ("/components", "/component?name=Checker"):
+            assert "no node is alive" in client.get(path).text
+        assert client.get("/component?name=Chekcer").status_code == 404
