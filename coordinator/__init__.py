@@ -25,6 +25,7 @@ Answers
     Lane, Node       a lane, and a node that lives, at one moment
     Lease            a lock that is held, with its fence
     Finding          a fault or danger that doctor() saw
+    Trouble          what the signal trouble_seen tells of: a job that failed, is held, waits …
     Grab             an instance that this process won or lost; Winner: whoever won it
     GrabRecord       an instance as Redis keeps it
     Sorter           holds orders and sorts them; SorterStatus: a sorter that holds some
@@ -73,6 +74,7 @@ else:
             "scheduler.history": ("EntryEvent",),
             "scheduler.timetable": ("EntryStatus",),
             "settings": ("Settings",),
+            "trouble": ("Trouble", "trouble_seen"),
             "timed_out": ("TimedOut",),
             "warden.inbox.refused": ("RefusedRequest",),
         }  # fmt: skip

@@ -40,6 +40,7 @@ from coordinator.scheduler.timetable import EntryStatus
 from coordinator.settings import Settings
 from coordinator.sorters.sorter import Sorter, SorterStatus
 from coordinator.timed_out import TimedOut
+from coordinator.trouble import Trouble, trouble_seen
 from coordinator.warden.inbox.refused import RefusedRequest
 
 __all__ = [
@@ -82,10 +83,12 @@ __all__ = [
     "Submission",
     "SubmitOptions",
     "TimedOut",
+    "Trouble",
     "UnknownEntry",
     "UnknownJob",
     "WaitTimeout",
     "Winner",
     "WouldDeadlock",
     "current_job",
+    "trouble_seen",
 ]

@@ -38,6 +38,7 @@ class GivenSettings(TypedDict, total=False):
     keep_most: int
     misfire_grace: float
     long_run: float
+    long_wait: float
     max_payload: int
     hidden: str | Sequence[str]
     operators: str | Sequence[str]
@@ -90,6 +91,9 @@ class Settings(BaseModel):
     )
     long_run: float = Field(
         30.0, gt=0, description="age at which the warden warns of a running job, in seconds; again whenever it doubles"
+    )
+    long_wait: float = Field(
+        900.0, gt=0, description="wait for a lane or a slot of which the errands tell (`trouble_seen`), in seconds"
     )
     max_payload: int = Field(
         1024 * 1024, ge=1024, description="largest task, arguments and options of one job, and largest result, in bytes"

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from coordinator.warden.errands.duties import WardenPlugin
     from coordinator.warden.errands.parked import Parked
     from coordinator.warden.errands.results import Results
+    from coordinator.warden.errands.troubles import Troubles
     from coordinator.warden.inbox.inbox import M
     from coordinator.warden.inbox.refused import RefusedRequest, RefusedRequests
 
@@ -672,6 +673,12 @@ class Coordinator(OnCommit):
         from coordinator.warden.errands.parked import Parked
 
         return Parked(self._lanes, self._bound)
+
+    @cached_property
+    def _troubles(self) -> Troubles:
+        from coordinator.warden.errands.troubles import Troubles
+
+        return Troubles(self.store, self._lanes, self._bound)
 
     @property
     def _bound(self) -> Celery:

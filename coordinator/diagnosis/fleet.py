@@ -37,7 +37,7 @@ def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]
     yield from _of_clocks(living)
     yield from _of_versions(living)
     yield from _of_queues(living)
-    yield from _unserved(store, living)
+    yield from (finding for _, finding in unserved(store, living))
 
 
 def since_sweep(store: Store) -> float | None:
@@ -129,8 +129,8 @@ class _Waiting(NamedTuple):
     task: str
 
 
-def _unserved(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
-    """Ready jobs, and jobs behind them, that none of these nodes can run."""
+def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Finding]]:
+    """The tasks of ready jobs, and of jobs behind them, that none of these nodes can run; each with what is said."""
     served = {
         (app, queue, task) for node in living for app in ("", node.app) for queue in node.queues for task in node.tasks
     }
@@ -144,12 +144,12 @@ def _unserved(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
     jobs = not_served(sorted({job_id.decode() for line in lines for job_id in line} | {job.id for job in heads}))
     for task, count in sorted(Counter(job.task for job in jobs if job.task not in known).items()):
         said, way_out = f"{_waits(count)} for a task that no node has", f"start one, or coordinator retarget {task} NEW"
-        yield Finding("error", "task.unknown", f"task {task}", said, way_out)
+        yield task, Finding("error", "task.unknown", f"task {task}", said, way_out)
     astray = Counter((job.queue, job.task) for job in jobs if job.task in known)
     for (queue, task), count in sorted(astray.items()):
         said = f"{_waits(count)} for {task} there, and no node with that task serves it"
         way_out = f"start a worker with -Q {queue}, or coordinator retarget {task} NEW"
-        yield Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
+        yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
 
 
 def _read(store: Store, ids: Sequence[str]) -> list[_Waiting]:

@@ -23,7 +23,7 @@ RULES = (
 )  # fmt: skip
 STEPS = (
     "clock", "job", "runner", "parked", "lock", "grab", "lane", "node", "sweep", "sorter", "schedule", "entry",
-    "retarget", "trail",
+    "retarget", "trail", "trouble",
 )  # fmt: skip
 
 # Each use of a global goes through two tables, which cost a fifth of a step. Globals do not exist yet while the library

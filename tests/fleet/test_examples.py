@@ -126,6 +126,15 @@ def test_of_three_servers_one_does_each_slot_also_those_of_one_that_is_killed() 
         )
 
 
+def test_each_trouble_is_sent_to_a_webhook() -> None:
+    assert shown("webhook.py", fresh=True)[-3:] == [
+        "failed: job one of webhook.charge (lane order/1) failed for good: ValueError: order 1: the card is refused",
+        "held: job two of webhook.charge (lane order/2) is held for an operator: ValueError: order 2: the card is "
+        "refused",
+        "no_node: task webhook.refund: 1 job waits for a task that no node has",
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
     assert f'shown("{name}"' in Path(__file__).read_text()

@@ -42,6 +42,7 @@ _OPEN = (
     "expiry",
     "latest",
     "unsent",
+    "troubles",
     "parked",
     "walks",
     "state",

@@ -27,6 +27,7 @@ from coordinator.warden.errands.duties import Duty, WardenPlugin, report_life
 from coordinator.warden.errands.gone_nodes import remove_queues_of_gone_nodes
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
+from coordinator.warden.errands.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class ErrandsCoordinator(Protocol):
     store: Store
     _results: Results
     _parked: Parked
+    _troubles: Troubles
     _doorbells: Doorbells
     _node: str
     _warden_plugins: list[Callable[[str], WardenPlugin]]
@@ -74,18 +76,19 @@ def main() -> None:
     bells = BellQueue(coordinator._doorbells)
     coordinator.store.ringer = bells.ring
     duties = [Duty("results", coordinator._results.step), Duty("parked jobs", coordinator._parked.step)]
+    troubles = Duty("troubles", coordinator._troubles.step)  # a handler of users may take its time
     queues = Duty("queues of nodes that are gone", lambda _: remove_queues_of_gone_nodes(app, charge["node"]), 60.0)
 
     def receive(line: About) -> None:
         if "ring" in line:
             bells.ring(str(line["node"]), str(line["ring"]))
             return
-        for duty in duties:
+        for duty in (*duties, troubles):
             duty.wake()
 
     clock = LineReader(sys.stdin, charge["clock"], receive)
     plugins: list[WardenPlugin] = [make(charge["node"]) for make in coordinator._warden_plugins]
-    parts: list[WardenPlugin] = [*duties, queues, *plugins]
+    parts: list[WardenPlugin] = [*duties, troubles, queues, *plugins]
     for part in parts:
         part.start()
     clock.start()

@@ -2,6 +2,7 @@
 
     results   sends results and links that no runner sent
     parked    looks at parked jobs, whether their sub-results have ended
+    troubles  tells of jobs that failed, are held, or wait for long
     bells     rings doorbells for the clock
     queues    removes the queues of nodes that are gone from a Redis broker
     plugins   run the inbox, and whatever else an app adds

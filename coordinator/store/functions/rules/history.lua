@@ -90,6 +90,12 @@ end
 -- kind, or revived, the outcome that an operator took back, and the task.
 function history.tally(c, what) redis.call('HINCRBY', c.P .. 'tallies', what, '1') end
 
+-- Notes a trouble for the errands of the job's app, who tell of it. kind: held, failed or double_fault.
+function history.trouble(c, id, job, kind)
+  local app, now = record.app_of(c, job), c.now_text
+  if app ~= '' then redis.call('ZADD', c.P .. 'troubles:' .. app, now, kind .. ' ' .. now .. ' ' .. id) end
+end
+
 -- Adds an event to a job's course. detail: JSON of its cause or of the act; due: when the job goes on.
 -- at: when it happened, nil = now. An attempt that ended, or was parked, is told with its beginning.
 function history.note(c, job, what, detail, due, at)

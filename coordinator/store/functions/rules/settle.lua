@@ -29,6 +29,7 @@ function settle.finish(c, id, job, state, ...)
   if job.class then
     listeners = count(c, id, state, job.task)
     history.ended(c, id, keys, state)
+    if state == 'failed' or state == 'rolled_back' then history.trouble(c, id, job, 'failed') end
   end
   if job.tick then ticks.ended(c, job.tick, state) end
   if owed then redis.call('ZADD', c.P .. 'unsent:' .. app, base.text_of(c.now + c.tell_after), id) end
@@ -94,6 +95,7 @@ function settle.finish_or_hold(c, id, job, state, ...)
   if not job.hold or state == 'cancelled' or state == 'expired' then return settle.finish(c, id, job, state, ...) end
   states.leave(c, id, job)
   history.note(c, job, 'held', (select(2, ...)))
+  history.trouble(c, id, job, 'held')
   settle.release(c, id, job, 'ends', state, ...)
   redis.call('PUBLISH', c.P .. 'done:' .. id, 'held')
   return states.enter(c, id, 'held')
@@ -103,6 +105,7 @@ end
 local function fault(c, id, job, detail)
   settle.end_rollback(c, id, job)
   history.count(c, 'faults', job.task)
+  history.trouble(c, id, job, 'double_fault')
   if job.ends ~= 'rolled_back' then
     return settle.finish(c, id, job, job.ends, 'rollback', 'failed', 'fault', detail)
   end

@@ -66,9 +66,9 @@ local function ring_again(c, node)
   return left
 end
 
--- 1 if a result is owed, or a parked job is due for a look.
+-- 1 if a result is owed, a parked job is due for a look, or somebody is to be told of trouble.
 local function are_errands_due(c, app)
-  for _, kind in ipairs({'unsent:', 'parked:'}) do
+  for _, kind in ipairs({'unsent:', 'parked:', 'troubles:'}) do
     if redis.call('ZCOUNT', c.P .. kind .. app, '-inf', c.now) > 0 then return 1 end
   end
   return 0
