@@ -11,7 +11,8 @@ from tests.harness.waiting import looking, wait_until
 
 LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
-           "format", "alive", "room", "counts", "ended", "lane-runs", "samples", "tallies", "measures", "looked", "node:",
+           "format", "alive", "room", "counts", "ended", "lane-runs", "samples", "tallies", "measures", "looked",
+           "node:",
            "serves:", "tasks:", "work:", "rung:", "declared")  # fmt: skip
 
 
