@@ -83,6 +83,8 @@ def _item(here: Registry, asked: Asked) -> Page:
         "counts": {event.id for event in newest(events).values()},
         "trips": [trip.id for trip in here.items.round_trips(item.batch) if trip.id != name],
         "orphans": here.items.orphans(name),
+        "made": set(here.depends_on()),
+        "failures": look.repair(here, asked.author.name).failures(name),
         "why": look.why(here, name),
     }
     return Page("item.html", f"Item {name}", values)
@@ -110,7 +112,9 @@ def _acts(here: Registry) -> dict[str, Act]:
     restarts = "begins again at its first failure, or at the event that you name: these events are removed"
     priority = Field("priority", "Priority", hint="1 goes first, 9 last; empty = none")
     return {
-        "item-restart": act("Restart", restarts, _restart, plan=plainly(partial(_plan, here)), grave=True),
+        "item-restart": act(
+            "Restart", restarts, _restart, plan=plainly(partial(_plan, here)), fields=(first,), grave=True
+        ),
         "item-stop": act("Stop", "is stopped: no component begins work on it", _stop),
         "item-priority": act("Priority", "and its waiting jobs get another place", _prioritise, fields=(priority,)),
     }
