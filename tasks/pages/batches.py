@@ -112,9 +112,7 @@ def _acts(here: Registry) -> dict[str, Act]:
     restarts = "begins again at its first failure, or at the event that you name: these events are removed"
     priority = Field("priority", "Priority", hint="1 goes first, 9 last; empty = none")
     return {
-        "item-restart": act(
-            "Restart", restarts, _restart, plan=plainly(partial(_plan, here)), fields=(first,), grave=True
-        ),
+        "item-restart": act("Restart", restarts, _restart, plan=plainly(partial(_plan, here)), grave=True),
         "item-stop": act("Stop", "is stopped: no component begins work on it", _stop),
         "item-priority": act("Priority", "and its waiting jobs get another place", _prioritise, fields=(priority,)),
     }
