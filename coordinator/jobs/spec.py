@@ -9,6 +9,8 @@ from typing import Required, TypedDict
 # Headers of messages that a job publishes: the job that waits for them, and the fence of the attempt.
 CHILD = "coordinator_parent"
 ATTEMPT = "coordinator_attempt"
+# Headers in which the W3C has tracers hand on the trace: OpenTelemetry reads them.
+TRACE = ("traceparent", "tracestate", "baggage")
 
 
 class SignatureOptions(TypedDict, total=False):

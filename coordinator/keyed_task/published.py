@@ -14,7 +14,7 @@ from celery.app.task import Task
 
 from coordinator.jobs.arguments import checked
 from coordinator.jobs.request import check_signature
-from coordinator.jobs.spec import Message, Signature, SignatureOptions
+from coordinator.jobs.spec import TRACE, Message, Signature, SignatureOptions
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer
 from coordinator.keyed_task.message import Received
@@ -35,6 +35,8 @@ class _Reader(LaneProducer):
 def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) -> tuple[Mapping[str, object], Message]:
     """The signature with the arguments, headers and queue that its message would have, and its stamps."""
     name = str(unchecked.get("task")) if isinstance(unchecked, Mapping) else ""
+    if name == "celery.chain":
+        return _traced(app, unchecked, job_id), {}
     task = None if name.startswith("celery.") else app._tasks.get(name)
     options = dict(cast(Signature, unchecked).get("options") or {}) if task is not None else {}
     names = cast(list[str], options.pop("stamped_headers", None) or [])
@@ -54,6 +56,22 @@ def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) 
     more = {option: value for option, value in made["options"].items() if option in ("headers", "queue", "task_id")}
     kept = {field: value for field, value in message.items() if field in ("stamps", "stamped_headers")}
     return {**made, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
+
+
+def _traced(app: Celery, chain: Mapping[str, object], job_id: str | None) -> Mapping[str, object]:
+    """The chain, with the headers of tracing that its first message would have: they count for each of its steps."""
+    kwargs = chain.get("kwargs")
+    tasks = kwargs.get("tasks") if isinstance(kwargs, Mapping) else None
+    first = tasks[0] if isinstance(tasks, list | tuple) and tasks else None
+    if not isinstance(first, Mapping):
+        return chain
+    made, _ = published(app, {name: first[name] for name in ("task", "args", "kwargs") if name in first}, job_id)
+    headers = cast(Signature, made).get("options", {}).get("headers") or {}
+    options: SignatureOptions = cast(Signature, chain).get("options") or {}
+    trace = {name: headers[name] for name in TRACE if name in headers}
+    if not trace:
+        return chain
+    return {**chain, "options": {**options, "headers": {**trace, **(options.get("headers") or {})}}}
 
 
 def _is_hooked(task: Task) -> bool:

@@ -30,7 +30,7 @@ from kombu.utils.json import dumps, loads
 from coordinator.celery_patches.quiet_task import Tracer
 from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
-from coordinator.jobs.spec import Again, Cause, Message, Signature, SignatureOptions
+from coordinator.jobs.spec import TRACE, Again, Cause, Message, Signature, SignatureOptions, Spec
 from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
@@ -194,8 +194,9 @@ class Tracers:
         Redis has accepted the outcome.
         """
         message: Message = {} if claim.undoing else claim.spec.get("message", {})
+        headers = {**_trace_of(claim.spec), **(claim.laid.get("headers") or {})}
         return {
-            **(claim.laid.get("headers") or {}),
+            **headers,
             "root_id": claim.id,
             "stamps": {},
             **{name: value for name, value in message.items() if name not in _HIDDEN},
@@ -208,7 +209,7 @@ class Tracers:
             "ignore_result": True,
             "hostname": self._hostname,
             "correlation_id": claim.id,
-            "headers": claim.laid.get("headers") or {},  # with None, Celery would look for them among all these
+            "headers": headers,  # with None, Celery would look for them among all these
             "coordinator_shown": self._shown(claim, message),
             "shadow": claim.laid.get("shadow"),
             "timelimit": (claim.time_limit, claim.laid.get("soft")),
@@ -229,6 +230,12 @@ class Tracers:
             shown |= {"callbacks": spec.get("link"), "errbacks": spec.get("link_error")}
             shown |= {name: message[name] for name in ("chain", "chord") if name in message}
         return shown
+
+
+def _trace_of(spec: Spec) -> dict[str, object]:
+    """The headers that have each run of a job in the trace of its submit: of later steps and of a rollback, too."""
+    headers = spec.get("headers") or {}
+    return {name: headers[name] for name in TRACE if name in headers}
 
 
 def is_signalled() -> bool:

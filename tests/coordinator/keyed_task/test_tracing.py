@@ -72,6 +72,62 @@ print(json.dumps({"trace": trace_id, "ours": headers, "open": len(begun)}))
 """
 
 
+# OpenTelemetry's own instrumentation, with its exporter in memory: submits and attempts of one process. The first run
+# of each job is lost; the next ones retry, and the last one succeeds.
+ATTEMPTS = """
+import json
+from celery import chain
+from opentelemetry import baggage, context, trace
+from opentelemetry.instrumentation.celery import CeleryInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from coordinator.fleet.board import Board
+from coordinator.runner.runner import Place, Runner, Tools
+from tests.harness.apps import keyed
+from tests.harness.hand_node import playing
+
+exporter, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+CeleryInstrumentor().instrument()
+app, coordinator, tenants = keyed.app, keyed.coordinator, {}
+
+def body(self):
+    tenants.setdefault(self.name, []).append(baggage.get_baggage("tenant"))
+    if len(tenants[self.name]) < 3:
+        raise self.retry(countdown=0)
+
+options = {"bind": True, "shared": False, "max_retries": 5}
+ours = app.task(body, name="traced.keyed", coordinate={"key": "k"}, **options)
+plain = app.task(body, name="traced.submitted", **options)
+node = playing(keyed)
+with trace.get_tracer("test").start_as_current_span("request") as span:
+    token = context.attach(baggage.set_baggage("tenant", "7"))
+    ours.delay()
+    coordinator.submit("s", plain.s(), max_attempts=5)
+    steps = chain(keyed.plain.s(1), keyed.fail.si("no"))
+    coordinator.submit("c", steps, rollback=keyed.tell.si("undo"), max_attempts=1)
+    context.detach(token)
+    trace_id = span.get_span_context().trace_id
+for _ in range(3):
+    node.lose(node.must_take())
+board = Board.open()
+place = Place("one", coordinator._lanes, coordinator._doorbells, "a", board)
+Runner(app, place, Tools(app, place)).run(node.rung()[0])
+board.close()
+spans = exporter.get_finished_spans()
+names = {span.context.span_id: span.name for span in spans}
+mine = [span for span in spans if span.context.trace_id == trace_id]
+print(json.dumps({
+    "all": len(spans), "tenants": tenants,
+    "spans": [[span.name, span.parent and names.get(span.parent.span_id), span.attributes.get("celery.state")]
+              for span in mine],
+    "jobs": [coordinator.counts()[name] for name in ("succeeded", "losses", "retries")],
+}))
+"""
+
+
 def said(apps: Installation, script: str) -> Any:
     command = [sys.executable, "-W", "ignore", "-c", script]
     environ = os.environ | apps.environ | {"PYTHONPATH": ""}
@@ -95,6 +151,23 @@ def test_opentelemetry_s_headers_reach_the_job(apps: Installation) -> None:
     found = said(apps, OTEL)
     assert found["ours"]["traceparent"].split("-")[1] == found["trace"]
     assert found["open"] == 0
+
+
+def test_one_trace_leads_from_the_submit_over_a_lost_run_to_the_last_retry_of_each_step(apps: Installation) -> None:
+    found = said(apps, ATTEMPTS)
+    expected = [["request", None, None]]
+    for name in ("traced.keyed", "traced.submitted"):
+        publish = f"apply_async/{name}"
+        expected.append([publish, "request", None])
+        expected += [[f"run/{name}", publish, state] for state in ("RETRY", "RETRY", "SUCCESS")]
+    publish = "apply_async/keyed.plain"
+    expected += [[publish, "request", None]]
+    runs = (("keyed.plain", "SUCCESS"), ("keyed.fail", "FAILURE"), ("keyed.tell", "SUCCESS"))
+    expected += [[f"run/{name}", publish, state] for name, state in runs]
+    assert sorted(found["spans"], key=str) == sorted(expected, key=str)
+    assert found["all"] == len(expected), "no span is left without its trace"
+    assert found["tenants"] == {"traced.keyed": ["7"] * 3, "traced.submitted": ["7"] * 3}
+    assert found["jobs"] == [2, 3, 4]
 
 
 def test_a_model_of_pydantic_makes_the_key_and_reaches_the_job_as_it_reaches_a_message(apps: Installation) -> None:
