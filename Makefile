@@ -31,7 +31,7 @@ TYPED := $(wildcard coordinator tasks examples/batches examples/demo)
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs bench soak matrix system system-ready lock clean
+.PHONY: help run test test-quick check docs pictures bench soak matrix system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ docs: $(INSTALLED) ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 	@$(BIN)/python docs/check_site.py build/site
 	@echo "build/site/index.html is the documentation."
+
+pictures: $(INSTALLED) system-ready ## screenshots of the dashboard over a busy fleet, in docs/screens
+	@$(BIN)/python docs/make_screenshots.py
 
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)

@@ -1,0 +1,95 @@
+"""Write docs/screens/*.png, the dashboard over a busy fleet: make pictures
+
+It starts a Redis, two workers and the dashboard, keeps them busy for a while, and looks at the pages with Chromium.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from celery import chain
+from playwright.sync_api import sync_playwright
+
+from coordinator.local.redis import EmbeddedRedis, free_port
+
+ROOT = Path(__file__).parents[1]
+SCREENS = ROOT / "docs" / "screens"
+TOKEN = "only-for-these-pictures"
+WIDE, HIGH = 1280, 800
+STOCK, LABEL = "stock/shelf-7", "order/1031"
+
+
+@contextmanager
+def running(*commands: list[str]) -> Iterator[None]:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = [subprocess.Popen(command, cwd=ROOT / "docs", **quiet) for command in commands]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+def main() -> None:
+    SCREENS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(folder) as redis:
+        os.environ |= {"SHOP_BROKER": redis.url.removesuffix("/0") + "/1", "COORDINATOR_URL": redis.url}
+        sys.path.insert(0, str(ROOT / "docs"))
+        port = str(free_port())
+        celery = [sys.executable, "-m", "celery", "-A", "busy_shop", "worker", "-c", "3"]
+        dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "busy_shop", "dashboard", "--port", port]
+        with running([*celery, "-n", "n1@alpha"], [*celery, "-n", "n2@beta"], [*dashboard, "--token", TOKEN]):
+            photograph(f"http://127.0.0.1:{port}")
+
+
+def photograph(site: str) -> None:
+    import busy_shop as shop
+
+    coordinator = shop.coordinator
+    while len(coordinator.nodes()) < 2:
+        time.sleep(0.2)
+    over, numbers = threading.Event(), iter(range(1000, 10**6))
+
+    def load() -> None:
+        while not over.wait(0.06):
+            order = next(numbers)
+            coordinator.submit(f"customer/{random.randrange(60)}", chain(shop.charge.s(order), shop.ship.si(order)))
+
+    threading.Thread(target=load, daemon=True).start()
+    waiting = [coordinator.submit(STOCK, shop.count.s("shelf-7")).id for _ in range(7)]
+    coordinator.move(waiting[-1], priority=5, why="the auditor waits", by="ulla", ticket="OPS-311")
+    coordinator.pause("customer/7", why="a refund is on its way", by="tim", ticket="OPS-308")
+    coordinator.set_limit("till", 3, why="three clerks", by="ulla")
+    label = coordinator.submit(LABEL, shop.print_label.s(1031), needs=["printer"]).id
+    coordinator.submit("ledger", shop.charge.s(17), on_failure="hold")
+    time.sleep(100)
+    pages = {
+        "overview": "/", "lane": f"/lane?key={STOCK}", "why": f"/job?id={waiting[0]}",
+        "waits": f"/job?id={label}", "failed": "/jobs?state=failed", "actions": "/actions",
+    }  # fmt: skip
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_context(viewport={"width": WIDE, "height": HIGH}).new_page()
+        page.goto(f"{site}/?token={TOKEN}")
+        for name, path in pages.items():
+            page.goto(site + path)
+            page.wait_for_timeout(2500)
+            page.screenshot(path=SCREENS / f"{name}.png")
+            print(f"{name}.png: {(SCREENS / f'{name}.png').stat().st_size // 1024} KiB")
+        browser.close()
+    over.set()
+    for job_id in waiting:
+        coordinator.cancel(job_id, why="the pictures are made")
+
+
+main()
