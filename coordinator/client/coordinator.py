@@ -275,7 +275,10 @@ class Coordinator(OnCommit):
     def line(self, lane: Lane) -> list[Job]:
         """Read the records of the lane's `jobs`, in their order; of those that are gone since, none."""
         from coordinator.jobs.record import read_many
+        from coordinator.lanes.view import Lane
 
+        if not isinstance(lane, Lane):
+            raise InvalidJob(f"line takes the Lane that lane() gives, not {shown(lane)}")
         return list(read_many(self._looked_at, lane.jobs))
 
     def locks(self, most: int = 100) -> list[tuple[str, Holder]]:

@@ -293,7 +293,7 @@ def fields(store: Store, job_id: str, *names: str) -> list[str]:
 def fields_of_many(store: Store, ids: Sequence[str], *names: str) -> list[list[str]]:
     """Read these fields of each record; a missing field is empty. One round trip reads 500 records."""
     pages = (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
-    records = [values for page in pages for values in store.step("jobs_read", "\n".join(names), *page)]
+    records = [values for page in pages for values in store.look("jobs_read", "\n".join(names), *page)]
     return [[_text(value) for value in values or [None] * len(names)] for values in records]
 
 

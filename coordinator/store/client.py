@@ -133,19 +133,22 @@ class Store:
                 if time.monotonic() >= deadline:
                     raise
 
-    def clock(self) -> ClockReading:
-        """Read the server's clocks, over a connection of redis-py, which notices when an idle one was closed."""
+    def look(self, name: str, *args: Arg) -> Any:
+        """Run a step that only reads, over a connection of redis-py, which notices when an idle one was closed."""
 
-        def ask() -> ClockReading:
-            function = f"clock_read_{self.library.digest}"
+        def ask() -> Any:
             try:
-                return ClockReading(*self.connections.execute("FCALL", function, 1, self.prefix)[0])
+                return self.connections.execute("FCALL", f"{name}_{self.library.digest}", 1, self.prefix, *args)[0]
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
-            return ClockReading(*self.step("clock_read"))
+            return self.step(name, *args)
 
         return self.call(ask)
+
+    def clock(self) -> ClockReading:
+        """Read the server's clocks."""
+        return ClockReading(*self.look("clock_read"))
 
     def now(self) -> int:
         """The installation's clock in ms: for stored spans. Instants that people name go by `clock().wall`."""

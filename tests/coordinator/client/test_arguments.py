@@ -40,6 +40,7 @@ def app(redis_server: RedisServer, prefix: str) -> Iterator[Any]:
     coordinator = Coordinator(app, url=redis_server.url(0), prefix=prefix, timeout=10)
     coordinator.entries.put(Entry("an entry", 3600, "shop.work"))
     coordinator.submit("k", WORK, job_id="the job")
+    RIGHT["lane"] = coordinator.lane("k")
     yield app
     coordinator.entries.remove("an entry")
     coordinator.close()

@@ -81,7 +81,7 @@ def test_an_end_waits_until_redis_tells_what_melted_into_the_job_and_holds_up_no
 
     monkeypatch.setattr(module, "send_many", sending)
     calls = SimpleNamespace(step=lambda *call: 1, read=read, key=lambda kind, name: f"{kind}:{name}")
-    store = SimpleNamespace(**vars(calls), read_many=lambda asked: [[b""] * 2])  # it melted: its record keeps no call
+    store = SimpleNamespace(**vars(calls), look=lambda *call: [[b""] * 2])  # it melted: its record keeps no call
     outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
     outbox.add(end_of("melted")._replace(melts=True), 1)
     outbox.add(end_of("plain"), 1)
