@@ -136,7 +136,7 @@ class Store:
     def look(self, name: str, *args: Arg) -> Any:
         """Run a step that only reads, over a connection of redis-py, which notices when an idle one was closed."""
 
-        def ask() -> Any:
+        def ask() -> object:
             try:
                 return self.connections.execute("FCALL", f"{name}_{self.library.digest}", 1, self.prefix, *args)[0]
             except redis.exceptions.ResponseError as error:

@@ -73,7 +73,7 @@ MUTANTS = [
     Mutant("settle.count_loss", "a lost attempt is not told", "history.note"),
     Mutant("history.note", "a course is never cut", ">= MOST", ">= 500", course=3),
     Mutant("history.count", "jobs of all tasks are counted together", "(task or '')", "''"),
-    Mutant("job.counts_read", "a parked rollback is counted in two states", "count.parked =", course=3),
+    Mutant("history.counts", "a parked rollback is counted in two states", "count.parked =", course=3),
     Mutant(
         "cancel.replace",
         "who is admitted by a replacement is replaced, too",
