@@ -77,7 +77,7 @@ function nodes.wake_idle(c)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'ready')) do
     local idle, living = ready.count(c, class, 64), redis.call('SMEMBERS', c.P .. 'fits:' .. class)
     for _, node in ipairs(living) do idle = idle - nodes.fresh_bells(c, node) end
-    local task = idle > 0 and ready_task(c, class, living)
+    local task = idle > 0 and living[1] and ready_task(c, class, living)
     while task and idle > 0 and doorbells.ring(c, class, task) do idle = idle - 1 end
   end
 end
