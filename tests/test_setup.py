@@ -22,7 +22,20 @@ OF_A_FOLDER = {
     "metrics": {"prometheus_client"},
     "testing": {"pytest"},
 }  # of an extra, or of those who use it
-TARGETS = ("run", "test", "test-quick", "check", "docs", "bench", "soak", "matrix", "system", "lock", "clean")
+TARGETS = (
+    "run",
+    "test",
+    "test-quick",
+    "check",
+    "docs",
+    "pictures",
+    "bench",
+    "soak",
+    "matrix",
+    "system",
+    "lock",
+    "clean",
+)
 
 
 def make(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
