@@ -7,8 +7,8 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
+from functools import cached_property, partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from coordinator.aio.bridge import awaited, run
 from coordinator.aio.connections import AioConnections
@@ -20,9 +20,11 @@ from coordinator.diagnosis.finding import Finding
 from coordinator.errors import SettingsError
 from coordinator.grabs.grab import OnLosing
 from coordinator.jobs.options import ATTEMPTS, KEEP
-from coordinator.jobs.states import Sorted
+from coordinator.jobs.states import End, Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import checks_arguments
+from coordinator.lanes.bulk import ActingOn, Progress, Verb
+from coordinator.lanes.plan import Plan
 from coordinator.scheduler import timetable
 from coordinator.settings import GivenSettings
 from coordinator.sorters import sorter
@@ -131,6 +133,27 @@ class Coordinator(Awaiting):
     async def doctor(self) -> list[Finding]:
         """See `coordinator.Coordinator.doctor`. It runs in a thread, since extensions and app may block."""
         return await asyncio.to_thread(self._host.doctor)
+
+    @overload
+    def act(
+        self, verb: Verb, *, to: End = "back", dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]
+    ) -> AsyncIterator[Progress]: ...
+    @overload
+    def act(
+        self, verb: Verb, *, to: End = "back", dry_run: Literal[True], **wanted: Unpack[ActingOn]
+    ) -> Coroutine[object, object, Plan]: ...
+    def act(
+        self, verb: Verb, *, to: End = "back", dry_run: bool = False, **wanted: Unpack[ActingOn]
+    ) -> AsyncIterator[Progress] | Coroutine[object, object, Plan]:
+        """See `coordinator.Coordinator.act`: iterate with `async for`. With `dry_run=True`, await the Plan."""
+        if dry_run:
+            return self._run(lambda: self._twin.act(verb, to=to, dry_run=True, **wanted))
+        return self._progress(lambda: self._twin.act(verb, to=to, **wanted))
+
+    async def _progress(self, begin: Callable[[], Iterator[Progress]]) -> AsyncIterator[Progress]:
+        steps = await self._run(begin)
+        while progress := await self._run(partial(next, steps, None)):
+            yield progress
 
     async def get(self, job_id: str | Submission, timeout: float | None = None) -> object:
         """Wait for a job as `wait` does, and give its result. Raises its error: its own, or JobFailed."""

@@ -6,13 +6,16 @@ Each act has a reason, an author and perhaps a ticket: `--why`, `--by` (user@hos
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import update_wrapper
-from typing import Literal, TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack, cast
 
 import click
 
 from coordinator.author import Acting
+from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import by_option, json_option, session_of, ticket_option, why_option, with_coordinator
 from coordinator.cli.show import job_text, node_text
@@ -22,10 +25,13 @@ from coordinator.errors import UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
+from coordinator.jobs.search import FILTERS
 from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.trail import Action
+from coordinator.lanes.bulk import ActingOn, Verb
 from coordinator.lanes.client import ENDS
+from coordinator.lanes.plan import Plan
 from coordinator.store.times import moment, span_text
 from coordinator.store.values import Json
 
@@ -65,10 +71,15 @@ def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.
             click.echo(as_json(value) if as_json_ else text)
 
         named: Callable[..., None] = update_wrapper(act, function)
-        command = why_option(by_option(ticket_option(json_option(with_coordinator(named)))))
+        command = _said(json_option(with_coordinator(named)))
         return click.command()(click.argument(argument, metavar=metavar)(command))
 
     return add
+
+
+def _said(command: Callable[..., None]) -> Callable[..., None]:
+    """What each act takes."""
+    return why_option(by_option(ticket_option(command)))
 
 
 @click.command()
@@ -215,9 +226,70 @@ def _summary_text(summary: Summary) -> str:
     return f"{shown}\n{summary.waiting} wait, as of {moment(summary.as_of)}{part}"
 
 
-@acts("job_id", "ID")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be hit, and what starts then.")
+
+
+def plan_text(plan: Plan) -> str:
+    """The plan as a table, and what starts."""
+    if not plan.count:
+        return f"{plan.act} would change nothing"
+    lines = [table(("would be hit", "state", "becomes"), ((hit.thing, hit.state, hit.becomes) for hit in plan.hits))]
+    if plan.count > len(plan.hits):
+        lines.append(f"and {plan.count - len(plan.hits)} more")
+    return "\n".join([*lines, f"starts then: {', '.join(plan.starts) or 'nothing'}"])
+
+
+def acts_on_many(function: Callable[..., Shown]) -> click.Command:
+    """Make a command that acts on the job ID, or on all jobs that a filter finds."""
+
+    def act(
+        coordinator: Coordinator, as_json_: bool, job_id: str | None, dry_run: bool, yes: bool, **asked: object
+    ) -> None:
+        given = {name: asked.pop(name) for name in FILTERS}
+        wanted = {name: value for name, value in given.items() if value not in ("", ())}
+        if bool(wanted) == (job_id is not None):
+            raise click.UsageError("name one job by its ID, or several by options such as --state and --key")
+        if job_id is not None and not dry_run:
+            value, text = function(coordinator, job_id, **asked)
+            click.echo(as_json(value) if as_json_ else text)
+            return
+        if job_id is not None:
+            plan: Plan = getattr(coordinator, function.__name__)(job_id, dry_run=True, **asked)
+        else:
+            plan = coordinator.act(cast(Verb, function.__name__), dry_run=True, **cast(ActingOn, wanted | asked))
+        if dry_run:
+            click.echo(as_json(plan) if as_json_ else plan_text(plan))
+        elif plan.count:
+            _act_on_many(coordinator, plan, yes, as_json_, cast(ActingOn, wanted | asked))
+        else:
+            click.echo(as_json({"done": 0}) if as_json_ else plan_text(plan))
+
+    yes_option = click.option("--yes", is_flag=True, help="With a filter: ask nothing.")
+    named: Callable[..., None] = update_wrapper(act, function)
+    command = filtered(dry_run_option(yes_option(json_option(with_coordinator(named)))))
+    return click.command()(click.argument("job_id", metavar="[ID]", required=False)(_said(command)))
+
+
+def _act_on_many(coordinator: Coordinator, plan: Plan, yes: bool, as_json_: bool, asked: ActingOn) -> None:
+    """Ask, then act in portions. The progress goes to stderr."""
+    if not yes:
+        click.confirm(f"{plan.act} {plan.count} job{'' if plan.count == 1 else 's'}?", abort=True, err=True)
+    done = 0
+    with click.progressbar(length=plan.count, label=plan.act, file=sys.stderr) as bar:
+        for progress in coordinator.act(cast(Verb, plan.act), **asked):
+            bar.length = progress.total
+            bar.update(progress.done - done)
+            done = progress.done
+    click.echo(as_json({"done": done}) if as_json_ else f"{plan.act}: {done} job{'' if done == 1 else 's'}")
+
+
+@acts_on_many
 def cancel(coordinator: Coordinator, job_id: str, **acting: Unpack[Acting]) -> Shown:
-    """End a job. A running job's process is stopped first; then the rollback runs."""
+    """End a job, or all jobs that options such as --state and --key name.
+
+    A running job's process is stopped first; then the rollback runs. Several are counted first, then ended in portions;
+    given again, the command does the rest.
+    """
     state = coordinator.cancel(job_id, **acting)
     ending = {"running": "is being stopped", "cancelled": "is cancelled"}
     text = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
@@ -229,10 +301,10 @@ _to = click.option(
 )
 
 
-@acts("job_id", "ID")
+@acts_on_many
 @_to
 def retry(coordinator: Coordinator, job_id: str, to: End, **acting: Unpack[Acting]) -> Shown:
-    """Run a job again.
+    """Run a job again, or all jobs that options such as --state and --task name.
 
     A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
     """
@@ -263,12 +335,16 @@ def limit(coordinator: Coordinator, key: str, number: int, **acting: Unpack[Acti
 
 @acts("key", "KEY")
 @click.option("--holder", default="", metavar="ID", help="Only if this job holds it, so that to ask twice is safe.")
-def release(coordinator: Coordinator, key: str, holder: str, **acting: Unpack[Acting]) -> Shown:
+@dry_run_option
+def release(coordinator: Coordinator, key: str, holder: str, dry_run: bool, **acting: Unpack[Acting]) -> Shown:
     """Take a lane from its holder.
 
     Of several, from the one that was started first. That job ends as cancelled, without rollback, and the next one
     starts at once.
     """
+    if dry_run:
+        plan = coordinator.release(key, holder=holder, dry_run=True)
+        return asdict(plan), plan_text(plan)
     held = coordinator.release(key, holder=holder, **acting)
     nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
     return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
@@ -290,12 +366,16 @@ def resume(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Show
 
 @acts("old", "OLD")
 @click.argument("new", metavar="NEW")
-def retarget(coordinator: Coordinator, old: str, new: str, **acting: Unpack[Acting]) -> Shown:
+@dry_run_option
+def retarget(coordinator: Coordinator, old: str, new: str, dry_run: bool, **acting: Unpack[Acting]) -> Shown:
     """Give jobs another task.
 
     The jobs of the task OLD that are not at work run NEW, where its nodes are. Later steps of chains, rollbacks and
     links that name OLD name NEW.
     """
+    if dry_run:
+        plan = coordinator.retarget(old, new, dry_run=True)
+        return asdict(plan), plan_text(plan)
     done = coordinator.retarget(old, new, **acting)
     left = f"; {done.at_work} at work stay as they are: ask again later" if done.at_work else ""
     text = f"{done.jobs} job{'' if done.jobs == 1 else 's'} with {old} name {new}{left}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, cast, overload
 from uuid import uuid4
 
 from coordinator.author import Acting, act_of, refuses_viewers
@@ -20,7 +20,7 @@ from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDow
 from coordinator.extension import Extension
 from coordinator.jobs.current import current_job
 from coordinator.jobs.options import ATTEMPTS, KEEP
-from coordinator.jobs.validation import checks_arguments, id_of, shown
+from coordinator.jobs.validation import check_end, check_key, checks_arguments, id_of, shown
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from coordinator.jobs.submission import Submission
     from coordinator.jobs.trail import Action
     from coordinator.keyed_task.calls import KeyedTasks
+    from coordinator.lanes.bulk import ActingOn, Progress, Verb
     from coordinator.lanes.client import Lanes
+    from coordinator.lanes.plan import Plan
     from coordinator.lanes.view import Holder, Lane
     from coordinator.locks.leases import Lease, Renewer
     from coordinator.locks.locks import Locks
@@ -293,8 +295,14 @@ class Coordinator(OnCommit):
 
         return Nodes(self._looked_at).living()
 
+    @overload
+    def retarget(
+        self, old: str, new: str, *, dry_run: Literal[False] = False, **acting: Unpack[Acting]
+    ) -> Retargeted: ...
+    @overload
+    def retarget(self, old: str, new: str, *, dry_run: Literal[True], **acting: Unpack[Acting]) -> Plan: ...
     @refuses_viewers
-    def retarget(self, old: str, new: str, **acting: Unpack[Acting]) -> Retargeted:
+    def retarget(self, old: str, new: str, *, dry_run: bool = False, **acting: Unpack[Acting]) -> Retargeted | Plan:
         """Give the jobs of the task `old` that are not at work the task `new`, and its app and queue.
 
         That holds for their later steps, rollbacks and links, too. Gives how many `jobs` were changed, and how many
@@ -310,6 +318,10 @@ class Coordinator(OnCommit):
             former, _, *labels = kind.split("\n")
             return None if own and former not in ("", own) else "\n".join((app, queue, *labels))
 
+        if dry_run:
+            from coordinator.lanes.plan import of_retarget
+
+            return of_retarget(self._looked_at, old, new, place)
         about = {"id": uuid4().hex, "kind": "task", "name": old, "before": old, "after": new}
         return retarget(self.store, old, new, place, act_of(**acting, **about))
 
@@ -385,22 +397,48 @@ class Coordinator(OnCommit):
 
     # Acts of operators. `by` is the host's name where you give none.
 
+    @overload
+    def cancel(
+        self, job_id: str | Submission, *, dry_run: Literal[False] = False, **acting: Unpack[Acting]
+    ) -> State: ...
+    @overload
+    def cancel(self, job_id: str | Submission, *, dry_run: Literal[True], **acting: Unpack[Acting]) -> Plan: ...
     @refuses_viewers
-    def cancel(self, job_id: str | Submission, **acting: Unpack[Acting]) -> State:
+    def cancel(self, job_id: str | Submission, *, dry_run: bool = False, **acting: Unpack[Acting]) -> State | Plan:
         """End a job, and give its state after the call: `cancelled`, or `running` until its process was stopped.
 
         A job that was started is rolled back where it has a rollback. A job that is over stays as it is, so a repeated
-        call changes nothing. `by` is the host's name where you give none, here and below. Raises UnknownJob.
+        call changes nothing. `dry_run`: give the Plan, and do nothing. Raises UnknownJob.
         """
+        if dry_run:
+            from coordinator.lanes.plan import Look, of_cancel
+
+            return of_cancel(look := Look(self._looked_at), [look.job(id_of(job_id))])
         return self._core.cancel(id_of(job_id), **acting)
 
+    @overload
+    def retry(
+        self, job_id: str | Submission, *, to: End = "back", dry_run: Literal[False] = False, **acting: Unpack[Acting]
+    ) -> State: ...
+    @overload
+    def retry(
+        self, job_id: str | Submission, *, to: End = "back", dry_run: Literal[True], **acting: Unpack[Acting]
+    ) -> Plan: ...
     @refuses_viewers
-    def retry(self, job_id: str | Submission, *, to: End = "back", **acting: Unpack[Acting]) -> State:
+    def retry(
+        self, job_id: str | Submission, *, to: End = "back", dry_run: bool = False, **acting: Unpack[Acting]
+    ) -> State | Plan:
         """Let a held job go on, a retrying one at once, and put one that ended badly in line anew; give its new state.
 
         `to`: the `back` or the `front` of the jobs of its priority. Another job stays as it is, so a repeated call
-        changes nothing while the job waits or runs. Raises InvalidJob, UnknownJob.
+        changes nothing while the job waits or runs. `dry_run`: give the Plan, and do nothing. Raises InvalidJob,
+        UnknownJob.
         """
+        if dry_run:
+            from coordinator.lanes.plan import Look, of_retry
+
+            check_end(to)
+            return of_retry(look := Look(self._looked_at), [look.job(id_of(job_id))], to)
         return self._core.retry(id_of(job_id), to=to, **acting)
 
     @refuses_viewers
@@ -423,14 +461,26 @@ class Coordinator(OnCommit):
         """
         return self._core.set_limit(key, limit, **acting)
 
+    @overload
+    def release(
+        self, key: str, *, holder: str = "", dry_run: Literal[False] = False, **acting: Unpack[Acting]
+    ) -> str | None: ...
+    @overload
+    def release(self, key: str, *, holder: str = "", dry_run: Literal[True], **acting: Unpack[Acting]) -> Plan: ...
     @refuses_viewers
-    def release(self, key: str, *, holder: str = "", **acting: Unpack[Acting]) -> str | None:
+    def release(
+        self, key: str, *, holder: str = "", dry_run: bool = False, **acting: Unpack[Acting]
+    ) -> str | Plan | None:
         """Take the lane from the job that holds it; give its id, or None where no job holds the lane.
 
         That job ends as cancelled, without rollback, and the next one starts. Of several it is the one that was started
-        first. `holder`: take it from this job only, so that a repeated call takes it from no other one. Raises
-        InvalidJob.
+        first. `holder`: take it from this job only, so that a repeated call takes it from no other one. `dry_run`: give
+        the Plan, and do nothing. Raises InvalidJob.
         """
+        if dry_run:
+            from coordinator.lanes.plan import Look, of_release
+
+            return of_release(Look(self._looked_at), check_key(key), holder)
         return self._core.release(key, **acting, holder=holder)
 
     @refuses_viewers
@@ -455,6 +505,27 @@ class Coordinator(OnCommit):
     def undrain(self, node: str, **acting: Unpack[Acting]) -> bool:
         """Give this node work again, and ring it where some waits. False: it did not drain."""
         return self._core.drain(node, False, **acting)
+
+    @overload
+    def act(
+        self, verb: Verb, *, to: End = "back", dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]
+    ) -> Iterator[Progress]: ...
+    @overload
+    def act(self, verb: Verb, *, to: End = "back", dry_run: Literal[True], **wanted: Unpack[ActingOn]) -> Plan: ...
+    @refuses_viewers
+    def act(
+        self, verb: Verb, *, to: End = "back", dry_run: bool = False, **wanted: Unpack[ActingOn]
+    ) -> Iterator[Progress] | Plan:
+        """`cancel` or `retry` the jobs that a JobFilter finds, in portions: it acts as you iterate over the progress.
+
+        Another call with the same filter does the rest. `to`: of a retry. `dry_run`: give the Plan, and do nothing.
+        Raises InvalidJob for a filter that names nothing.
+        """
+        from coordinator.lanes.bulk import Bulk
+
+        own = {name: wanted.pop(name) for name in Acting.__annotations__ if name in wanted}  # type: ignore[misc]
+        bulk = Bulk(self._looked_at, verb, check_end(to), cast("JobFilter", wanted))
+        return bulk.plan() if dry_run else bulk.run(cast(Acting, own))
 
     def refused(self, most: int = 100) -> list[RefusedRequest]:
         """Read the requests that the app's inboxes refused, the newest first. The broker keeps 1,000 of each kind.

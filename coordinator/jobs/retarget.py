@@ -45,6 +45,15 @@ def retarget(store: Store, old: str, new: str, class_of: ClassOf, act: str) -> R
     return Retargeted(jobs, at_work)
 
 
+def named_by(store: Store, old: str, new: str, class_of: ClassOf) -> Iterator[tuple[str, str]]:
+    """Yield the id and the state of each job that `retarget` would change."""
+    change, ids = _Change(old, new, class_of), living(store)
+    while page := list(islice(ids, _BATCH)):
+        for job_id, seen in zip(page, record.fields_of_many(store, page, *SEEN), strict=True):
+            if seen[0] not in _AT_WORK and change.of(dict(zip(SEEN, seen, strict=True))):
+                yield job_id, seen[0]
+
+
 def _change(store: Store, ids: Sequence[str], change: _Change, act: str) -> tuple[int, int]:
     """Count the jobs that were changed, and those that were not, since they are at work.
 

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from functools import wraps
 from inspect import unwrap
 from types import FunctionType
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
 from coordinator.author import Author
 from coordinator.errors import InvalidJob
 from coordinator.jobs.options import Backoff
 from coordinator.jobs.spec import Policy
+from coordinator.jobs.states import End
 from coordinator.store.times import milliseconds
 
 MAX_KEYS = 16
@@ -154,6 +155,11 @@ def texts_by_name(name: str, values: object) -> dict[str, list[str] | None]:
         text(name, argument): None if wanted is None else texts(str(argument), wanted) or None
         for argument, wanted in values.items()
     }
+
+
+def check_end(to: object) -> End:
+    """Return the end of a line: `back` or `front`."""
+    return cast(End, one_of("to", to, get_args(End)))
 
 
 def printable(text: str) -> bool:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import Coordinator, InvalidJob
+from coordinator import Author, Coordinator, Forbidden, InvalidJob
+from coordinator.lanes.bulk import Progress
 from tests.harness.command import Call, loaded, told
 from tests.harness.hand_node import Puppet, sketch
 
@@ -252,4 +253,76 @@ def test_the_trail_tells_who_did_what_on_whose_word_page_by_page(call: Call, nod
     assert "disk full" not in told(call("actions", "--thing", "job j"))
     assert call("actions", "--after", "yesterday").exit_code == 1
     node.lanes.resume("order/1")
+    assert node.order() == ["next"]
+
+
+def test_an_act_on_a_filter_is_counted_planned_done_in_portions_and_given_again_does_the_rest(
+    call: Call, node: Puppet, coordinator: Coordinator
+) -> None:
+    node.lanes.submit_many([sketch(f"sync/{number}", job_id=f"{number:03}") for number in range(230)])
+    node.submit("other/1", job_id="other")
+    node.submit("sync/5", job_id="behind")
+    wanted = ("--state", "ready", "--key", "sync/*", "--why", "a flood", "--by", "ann")
+    assert "and " not in told(call("cancel", *wanted[:2], "--key", "other/1", *wanted[4:], "--dry-run"))
+    plan = loaded(call("cancel", *wanted, "--dry-run", "--json"))
+    assert (plan["count"], len(plan["hits"]), plan["starts"]) == (230, 230, ["behind"])
+    assert plan["hits"][0] == {"thing": "job 000", "state": "ready", "becomes": "cancelled"}
+    refused = call("cancel", *wanted)
+    assert refused.exit_code == 1, "nobody said yes"
+    assert coordinator.counts()["cancelled"] == 0
+    acting = coordinator.act("cancel", state="ready", key="sync/*", by="ann", why="a flood")
+    assert [next(acting), next(acting)] == [Progress(0, 230), Progress(100, 230)]
+    acting.close()  # and here its process is killed
+    assert coordinator.counts()["cancelled"] == 100
+    assert told(call("cancel", *wanted, "--yes")) == "cancel: 130 jobs"
+    assert told(call("cancel", *wanted, "--yes")) == "cancel: 1 job", "which became ready behind one of them"
+    assert coordinator.counts()["cancelled"] == 231
+    assert told(call("cancel", *wanted, "--yes")) == "cancel would change nothing"
+    assert coordinator.job("other").state == "ready"
+    _, second, first = coordinator.actions()
+    assert (first.act, first.thing, first.before) == ("cancel", "jobs state=ready key=sync/*", "230 found")
+    assert second.before == "130 found"
+    error = coordinator.job("007").error
+    assert error
+    assert (error["message"], error["by"]) == ("a flood", "ann")
+    assert node.order() == ["other"]
+
+
+def test_a_filter_names_something_that_the_act_can_change(call: Call, coordinator: Coordinator) -> None:
+    for options, says in (
+        ([], "name one job by its ID, or several"),
+        (["j", "--key", "k"], "name one job by its ID, or several"),
+    ):
+        result = call("cancel", *options, "--why", "x")
+        assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
+    with pytest.raises(InvalidJob, match="name at least one"):
+        coordinator.act("cancel", why="all of them")
+    with pytest.raises(InvalidJob, match="retry acts on jobs that are held, retrying"):
+        coordinator.act("retry", state=["waiting"])
+    with pytest.raises(InvalidJob, match="verb 'pause': one of cancel, retry"):
+        coordinator.act("pause", key="k")  # type: ignore[call-overload]
+    with pytest.raises(InvalidJob, match="no filter 'stat'"):
+        coordinator.act("cancel", stat="held", dry_run=True)  # type: ignore[call-overload]
+    with pytest.raises(Forbidden):
+        coordinator.act("cancel", key="k", by=Author("eve", "viewer"))
+
+
+def test_a_dry_run_shows_what_a_release_and_a_new_task_would_hit_and_does_nothing(call: Call, node: Puppet) -> None:
+    for job_id in ("old", "next"):
+        node.submit("order/1", job_id=job_id)
+    taken = node.must_take()
+    plan = told(call("release", "order/1", "--why", "it hangs", "--dry-run"))
+    assert "job old" in plan
+    assert plan.endswith("starts then: next")
+    shown = loaded(call("retarget", "shop.work", "shop.other", "--why", "new", "--dry-run", "--json"))
+    assert [(hit["thing"], hit["becomes"]) for hit in shown["hits"]] == [("job next", "waiting, shop.other")]
+    assert told(call("retry", "old", "--why", "x", "--dry-run")) == "retry would change nothing"
+    assert "stopping" in told(call("cancel", "old", "--why", "x", "--dry-run"))
+    assert call("cancel", "nobody", "--why", "x", "--dry-run").exit_code == 1
+    assert node.lanes.store.read("EXISTS", node.store.key("actions")) == 0
+    node.finish(taken)
+    node.finish(node.must_take(), "failed")
+    assert loaded(call("retry", "--state", "failed", "--key", "order/*", "--why", "mended", "--yes", "--json")) == {
+        "done": 1
+    }
     assert node.order() == ["next"]

@@ -1,0 +1,226 @@
+"""What an act on jobs would do, by reading alone: which jobs it hits, what becomes of each, and which start then.
+
+It follows the rules of the functions (`rules/cancel.lua`, `rules/admit.lua`, `steps/job.lua`), and is right as long as
+nothing comes between. tests/model/test_plans.py holds plans and acts together over random states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from coordinator.errors import UnknownJob
+from coordinator.jobs.record import TERMINAL, fields_of_many
+from coordinator.jobs.retarget import ClassOf, named_by
+from coordinator.jobs.states import End
+from coordinator.lanes.view import look
+from coordinator.store.client import Store
+from coordinator.store.times import instant
+
+_FIELDS = (
+    "state", "keys", "class", "phase", "ends", "back", "undo", "taken", "stop", "grab", "weight", "priority", "seen",
+    "alias",
+)  # fmt: skip
+_SILENT = 3000  # ms after which a waiter for a lock counts as dead (rules/locks.lua)
+MOST_SHOWN = 1000  # hits
+_APART = ("scheduled", "collected")
+STOPPING = "stopping"  # becomes: its process is stopped first; then it is cancelled, or rolled back
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A thing that an act would change: its state, and what becomes of it."""
+
+    thing: str
+    state: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an act would do, at the moment `as_of`.
+
+    `starts`: the jobs that become ready, or get their lock, once the hits have left their lanes: at once, or once the
+    process of a hit was stopped. `count`: of all hits; `hits` has the first of them.
+    """
+
+    act: str
+    hits: tuple[Hit, ...]
+    starts: tuple[str, ...]
+    count: int
+    as_of: datetime
+
+
+class JobSeen:
+    def __init__(self, job_id: str, values: Sequence[str]) -> None:
+        self.id, self.fields = job_id, dict(zip(_FIELDS, values, strict=True))
+
+    def __getattr__(self, name: str) -> str:
+        return self.fields[name]
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.fields["keys"].split("\n"))
+
+    @property
+    def is_first_undo(self) -> bool:
+        """Its rollback has not begun."""
+        return self.fields["state"] == "ready" and self.fields["back"].partition(" ")[0] in ("", "0")
+
+
+class Look:
+    """The lines and records of one plan, each read once. `gone`: the jobs that leave their lines."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.gone: dict[str, tuple[str, ...]] = {}
+        self._jobs: dict[str, JobSeen] = {}
+        self._joined: list[JobSeen] = []
+        self._lines: dict[str, tuple[int, list[str]]] = {}
+        self._clock = store.clock()
+
+    def jobs(self, ids: Iterable[str]) -> list[JobSeen]:
+        wanted = list(dict.fromkeys(ids))
+        unread = [job_id for job_id in wanted if job_id not in self._jobs]
+        for job_id, values in zip(unread, fields_of_many(self.store, unread, *_FIELDS), strict=True) if unread else ():
+            self._jobs[job_id] = JobSeen(job_id, values)
+        return [self._jobs[job_id] for job_id in wanted]
+
+    def job(self, job_id: str) -> JobSeen:
+        """The job of this id, or the one into which it melted. Raises UnknownJob."""
+        [job] = self.jobs([job_id])
+        if job.alias:
+            [job] = self.jobs([job.alias])
+        if not job.state:
+            raise UnknownJob(job_id)
+        return job
+
+    def there(self, ids: Iterable[str]) -> list[JobSeen]:
+        """Those of which there is a record."""
+        return [job for job in self.jobs(ids) if job.state]
+
+    def line(self, key: str) -> tuple[int, list[JobSeen]]:
+        """How many jobs of the lane may run, 0 where it is paused; and its first jobs, without those that leave."""
+        if key not in self._lines:
+            leaving = sum(key in keys for keys in self.gone.values())
+            [lane] = look(self.store, [key], 1)
+            bound = (lane.limit or 1) + leaving + 3
+            ids = [one.decode() for one in self.store.read("ZRANGE", self.store.key("line", key), 0, bound)]
+            self._lines[key] = (0 if lane.pause else lane.limit), [one for one in ids if not one.startswith("\1")]
+        limit, ids = self._lines[key]
+        return limit, self.jobs(job_id for job_id in ids if job_id not in self.gone)
+
+    def may_start(self, job: JobSeen) -> bool:
+        """True if it is among the first in each of its lanes (rules/admit.lua)."""
+        for key in job.keys:
+            limit, line = self.line(key)
+            ids = [one.id for one in line]
+            place = ids.index(job.id) if job.id in ids else limit
+            if place >= limit or (place and (job.weight or any(one.weight for one in line[:place]))):
+                return False
+        return True
+
+    def starts(self) -> list[str]:
+        """The jobs that start once those in `gone` have left."""
+        found: dict[str, None] = {}
+        for key in list(dict.fromkeys(key for keys in self.gone.values() for key in keys)):
+            while silent := [job for job in self._starting(key) if self._is_silent(job)]:
+                self.gone[silent[0].id] = silent[0].keys
+            found |= dict.fromkeys(job.id for job in self._starting(key))
+        return list(found)
+
+    def _starting(self, key: str) -> list[JobSeen]:
+        limit, line = self.line(key)
+        return [job for job in line[:limit] if job.state == "waiting" and self.may_start(job)]
+
+    def _is_silent(self, job: JobSeen) -> bool:
+        """True for a waiter for a lock that asks no more: it leaves the line instead."""
+        return bool(not job.fields["class"] and job.seen and self._clock.uptime - int(job.seen) > _SILENT)
+
+    def joins(self, job: JobSeen, to: End) -> str:
+        """The state of a job that joins its lines anew; those that joined before stand there, too."""
+        state = "ready"
+        for key in job.keys:
+            limit, line = self.line(key)
+            own = int(job.priority or 0)
+            line += [one for one in self._joined if key in one.keys]
+            ahead = [one for one in line if one.state != "waiting" or _is_ahead(int(one.priority or 0), own, to)]
+            if len(ahead) >= limit or (ahead and (job.weight or any(one.weight for one in ahead))):
+                state = "waiting"
+        job.fields["state"] = state
+        self._joined.append(job)
+        return state
+
+    def plan(self, act: str, hits: Sequence[Hit], starts: Sequence[str], count: int | None = None) -> Plan:
+        number = len(hits) if count is None else count
+        return Plan(act, tuple(hits), tuple(starts), number, instant(self._clock.wall))
+
+
+def _is_ahead(other: int, own: int, to: End) -> bool:
+    return other > own or (other == own and to == "back")
+
+
+def of_cancel(look: Look, jobs: Iterable[JobSeen]) -> Plan:
+    """See `Coordinator.cancel`."""
+    hits: list[Hit] = []
+    for job in jobs:
+        becomes, leaves = _cancelled(job)
+        if not becomes:
+            continue
+        hits.append(Hit(f"job {job.id}", "rolling_back" if job.phase == "rollback" else job.state, becomes))
+        if leaves and job.state not in _APART:
+            look.gone[job.id] = job.keys
+    return look.plan("cancel", hits, look.starts())
+
+
+def _cancelled(job: JobSeen) -> tuple[str, bool]:
+    """What a cancel makes of a job, "" where nothing; and whether it leaves its lines then."""
+    stays = bool(job.undo and job.taken and job.phase != "undone")
+    if job.state in TERMINAL:
+        return "", False
+    if job.phase == "rollback":
+        if not job.is_first_undo or job.ends == "cancelled":
+            return "", False
+        return job.ends if job.ends != "rolled_back" else "double_fault", True
+    if job.state == "running" and job.fields["class"]:
+        return "" if job.stop else STOPPING, not stays
+    return "rolling_back" if stays else "cancelled", not stays
+
+
+def of_retry(look: Look, jobs: Iterable[JobSeen], to: End) -> Plan:
+    """See `Coordinator.retry`."""
+    hits: list[Hit] = []
+    for job in jobs:
+        if job.state in ("retrying", "held"):
+            hits.append(Hit(f"job {job.id}", job.state, "ready"))
+        elif (
+            job.state in TERMINAL and job.state != "succeeded" and job.fields["class"] and not _is_won(look.store, job)
+        ):
+            before = job.state
+            hits.append(Hit(f"job {job.id}", before, look.joins(job, to)))
+    return look.plan("retry", hits, [hit.thing.removeprefix("job ") for hit in hits if hit.becomes == "ready"])
+
+
+def _is_won(store: Store, job: JobSeen) -> bool:
+    """True while another has the job's instance, or has completed it."""
+    won = bool(job.grab) and store.read("HGET", store.key("grab", job.fields["keys"]), "state")
+    return won in (b"running", b"complete")
+
+
+def of_release(look_: Look, key: str, holder: str) -> Plan:
+    """See `Coordinator.release`."""
+    [lane] = look(look_.store, [key], 1)
+    held = [one.job_id for one in lane.holders if holder in ("", one.job_id)][:1]
+    hits = []
+    for job in look_.jobs(held):
+        hits.append(Hit(f"job {job.id}", "rolling_back" if job.phase == "rollback" else job.state, "cancelled"))
+        look_.gone[job.id] = job.keys
+    return look_.plan("release", hits, look_.starts())
+
+
+def of_retarget(store: Store, old: str, new: str, class_of: ClassOf) -> Plan:
+    """See `Coordinator.retarget`."""
+    hits = [Hit(f"job {job_id}", state, f"{state}, {new}") for job_id, state in named_by(store, old, new, class_of)]
+    return Look(store).plan("retarget", hits[:MOST_SHOWN], (), len(hits))
