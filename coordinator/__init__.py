@@ -30,6 +30,7 @@ Answers
     GrabRecord       an instance as Redis keeps it
     Sorter           holds orders and sorts them; SorterStatus: a sorter that holds some
     RefusedRequest   a request that an inbox refused
+    Plan             what an act would do, with its Hits; Progress: of an act on many jobs
     Action           what an operator did; Author: who acts, and in which role
     EntryStatus      an entry as beats know it; EntryEvent: an instant of its history
 
@@ -67,6 +68,8 @@ else:
             "jobs.submission": ("Submission",),
             "jobs.trail": ("Action",),
             "grabs.grab": ("Grab",),
+            "lanes.bulk": ("Progress",),
+            "lanes.plan": ("Hit", "Plan"),
             "lanes.view": ("Lane",),
             "locks.leases": ("Lease",),
             "sorters.sorter": ("Sorter", "SorterStatus"),

@@ -32,6 +32,8 @@ from coordinator.jobs.options import Backoff, KeyedTaskOptions, SorterOptions, S
 from coordinator.jobs.record import Job
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.trail import Action
+from coordinator.lanes.bulk import Progress
+from coordinator.lanes.plan import Hit, Plan
 from coordinator.lanes.view import Lane
 from coordinator.locks.leases import Lease
 from coordinator.scheduler.entries import Entry
@@ -60,6 +62,7 @@ __all__ = [
     "Forbidden",
     "Grab",
     "GrabRecord",
+    "Hit",
     "InvalidJob",
     "Job",
     "JobFailed",
@@ -71,6 +74,8 @@ __all__ = [
     "Locked",
     "NoRetry",
     "Node",
+    "Plan",
+    "Progress",
     "RefusedRequest",
     "Settings",
     "SettingsError",

@@ -356,6 +356,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "retarget": lambda jobs: jobs.retarget("press.old", "press.print"),
     "release_grab": lambda jobs: jobs.release_grab("a key", "an instance"),
     "actions": lambda jobs: jobs.actions(),
+    "act": lambda jobs: jobs.act("cancel", key="nobody", dry_run=True),
     "acted": lambda jobs: jobs.acted("count", "shelf", "1", id="1"),
     "sorter add": lambda jobs: jobs.sorter("s").add("1", "k", WORK),
     "sorter flush": lambda jobs: jobs.sorter("s").flush(),

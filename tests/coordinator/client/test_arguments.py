@@ -22,7 +22,7 @@ RIGHT: dict[str, Any] = {
     "order_id": "1", "node": "a node", "old": "shop.work", "new": "shop.work", "limit": 1, "schedule": 60,
     "make": len, "fn": len, "handler": len, "queue": "requests", "model": None, "timeout": 0.0, "prefix": "",
     "directory": "/nonexistent", "extension": Extension("own"),
-    "act": "count", "kind": "shelf", "request_id": "1", "id": "1",
+    "act": "count", "verb": "cancel", "kind": "shelf", "request_id": "1", "id": "1",
 }  # fmt: skip
 AT_ONCE: dict[str, Any] = {"timeout": 0.0, "stop": threading.Event()}
 AT_ONCE["stop"].set()
