@@ -30,6 +30,11 @@ class Fit:
             return "waiting.fleet"
         return "waiting.claim" if self.free else "waiting.slot" if self.full else "waiting.node"
 
+    @property
+    def nobody(self) -> bool:
+        """True where no node has what the job needs, whether or not it drains or is full."""
+        return not (self.full or self.free or any(code == "rejected.drains" for code, _ in self.rejected))
+
 
 def fit(living: Sequence[Node], kind: Sequence[str], task: str) -> Fit:
     """Judge the nodes for a job of this class (app, queue, labels) and task."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import cache
 
 from coordinator.diagnosis.finding import Finding
+from coordinator.diagnosis.fit import fit
 from coordinator.errors import StoreRefused
 from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
@@ -121,42 +122,28 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
             yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, f"celery -A {app} worker -Q {queue}")
 
 
-class _Waiting(NamedTuple):
-    id: str
-    key: str
-    app: str
-    queue: str
-    task: str
-
-
 def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Finding]]:
     """The tasks of ready jobs, and of jobs behind them, that none of these nodes can run; each with what is said."""
-    served = {
-        (app, queue, task) for node in living for app in ("", node.app) for queue in node.queues for task in node.tasks
-    }
     known = {task for node in living for task in node.tasks}
+    nobody = cache(lambda app, queue, task: fit(living, (app, queue), task).nobody)
 
-    def not_served(ids: Sequence[str]) -> list[_Waiting]:
-        return [job for job in _read(store, ids) if (job.app, job.queue, job.task) not in served]
+    def not_served(ids: Sequence[str]) -> list[tuple[str, str, str, str]]:
+        """Id, key, queue and task. Locks in plain code have no class, marks of a line no record."""
+        records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True) if ids else ()
+        classes = [(job_id, keys.split("\n"), kind.split("\n"), task) for job_id, (keys, kind, task) in records if kind]
+        return [(job_id, keys[0], kind[1], task) for job_id, keys, kind, task in classes if nobody(*kind[:2], task)]
 
     heads = not_served([job_id.decode() for job_id in store.read("SRANDMEMBER", store.key("state", "ready"), _MOST)])
-    lines = store.read_many([("ZRANGE", store.key("line", job.key), 0, _MOST) for job in heads]) if heads else ()
-    jobs = not_served(sorted({job_id.decode() for line in lines for job_id in line} | {job.id for job in heads}))
-    for task, count in sorted(Counter(job.task for job in jobs if job.task not in known).items()):
+    lines = store.read_many([("ZRANGE", store.key("line", key), 0, _MOST) for _, key, *_ in heads]) if heads else ()
+    behind = {job_id.decode() for line in lines for job_id in line}
+    jobs = [(queue, task) for _, _, queue, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
+    for task, count in sorted(Counter(task for _, task in jobs if task not in known).items()):
         said, way_out = f"{_waits(count)} for a task that no node has", f"start one, or coordinator retarget {task} NEW"
         yield task, Finding("error", "task.unknown", f"task {task}", said, way_out)
-    astray = Counter((job.queue, job.task) for job in jobs if job.task in known)
-    for (queue, task), count in sorted(astray.items()):
+    for (queue, task), count in sorted(Counter(place for place in jobs if place[1] in known).items()):
         said = f"{_waits(count)} for {task} there, and no node with that task serves it"
         way_out = f"start a worker with -Q {queue}, or coordinator retarget {task} NEW"
         yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
-
-
-def _read(store: Store, ids: Sequence[str]) -> list[_Waiting]:
-    """Read the jobs among these members of lines. Locks in plain code have no class, marks of a line no record."""
-    records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True) if ids else ()
-    classes = [(job_id, keys.split("\n")[0], kind.split("\n"), task) for job_id, (keys, kind, task) in records if kind]
-    return [_Waiting(job_id, key, kind[0], kind[1], task) for job_id, key, kind, task in classes]
 
 
 def _waits(count: int) -> str:

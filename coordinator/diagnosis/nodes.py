@@ -26,10 +26,11 @@ def of_node(look: Look, name: str) -> list[Cause]:
         causes.append(cause("node.drains", thing, **drained))
     if taken(node):
         causes.append(_at_work(look, node))
+    idle = not causes
     deaf, braked = look.store.read("HMGET", look.store.key("node", name), "deaf", "braked")
     causes += [cause("node.deaf", thing)] if deaf == b"1" else []
     causes += [cause("node.braked", thing, load=node.load, memory=node.memory)] if braked == b"1" else []
-    return causes + _offers(look, node, not causes)
+    return causes + (_offers(look, node, idle) if node.alive else [])
 
 
 def _at_work(look: Look, node: Node) -> Cause:

@@ -103,13 +103,14 @@ class _Rows:
 
 def why_summary(look: Look) -> Summary:
     """Count all that waits."""
-    counts, rows = record.counts(look.store), _Rows(look)
+    rows = _Rows(look)
     for state, code in _OF_STATES.items():
+        total: int = look.store.read("SCARD", look.store.key("state", state))
         ids = _sample(look, "SRANDMEMBER", look.store.key("state", state))
-        rows.add(code, counts[state], _dated(look, ids))
-        rows.complete &= counts[state] <= len(ids)
+        rows.add(code, total, _dated(look, ids))
+        rows.complete &= total <= len(ids)
     _ready(look, rows)
-    _in_line(look, rows, counts["waiting"])
+    _in_line(look, rows, record.counts(look.store)["waiting"])
     found = rows.rows()
     return Summary(found, sum(row.count for row in found), instant(look.clock.wall), rows.complete)
 
@@ -124,7 +125,7 @@ def _dated(look: Look, ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _ready(look: Look, rows: _Rows) -> None:
-    total = look.store.read("SCARD", look.store.key("state", "ready"))
+    total: int = look.store.read("SCARD", look.store.key("state", "ready"))
     found = look.ready(5 * _MOST)
     seen = sum(map(len, found.values()))
     rows.complete &= total <= seen

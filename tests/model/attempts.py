@@ -95,7 +95,8 @@ class Attempts(Undoing):
 
     def any_unfit(self) -> bool:
         """Is anything ready that some node may not run?"""
-        return any(not self.fits(node, name) for name in self.queued() for node in self.nodes.values())
+        nodes = self.nodes.values()
+        return any(node.closed or not self.fits(node, name) for name in self.queued() for node in nodes)
 
     def stale(self, name: str) -> bool:
         job = self.jobs[name]

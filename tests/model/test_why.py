@@ -1,11 +1,13 @@
 """`why` beside the model: it names the causes for which the model does not start a job, and no other."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from coordinator.diagnosis import cause
 from coordinator.diagnosis.look import Look
-from coordinator.diagnosis.why import why_job, why_key
+from coordinator.diagnosis.summary import Summary, why_summary
+from coordinator.diagnosis.why import why_job, why_key, why_node
 from tests.harness.redis import RedisServer
 from tests.model.lanes import Node
 from tests.model.machine import KEYS, PICK, A, B, C
@@ -108,10 +110,13 @@ CODES = {
     "waiting.fleet", "waiting.node", "waiting.slot", "waiting.claim", "rejected.queue", "rejected.task",
     "rejected.drains", "rejected.full", "running.job", "running.rollback", "running.stopping", "running.orphan",
     "running.lock", "later.scheduled", "later.retry", "later.sorter", "later.flush", "parked.results", "held",
-    "lane.free", "lane.held", "lane.line",
+    "lane.free", "lane.held", "lane.line", "node.gone", "node.silent", "node.drains", "node.busy", "node.full",
+    "node.lacks", "node.offered", "node.idle",
 }  # fmt: skip
 # tests/coordinator/diagnosis has them, too.
-SELDOM = {"waiting.slot", "rejected.full", "rejected.queue", "later.scheduled", "later.sorter", "later.flush"}
+SELDOM = {
+    "waiting.slot", "rejected.full", "rejected.queue", "later.scheduled", "later.sorter", "later.flush", "node.full",
+}  # fmt: skip
 LATE = 48  # a course with a node that died, the rarest cause of the others
 BESIDE = {"parked.begun", "parked.unbegun", "parked.until"}  # the model has no sub-tasks
 
@@ -146,6 +151,52 @@ def expected_of_lane(model: Model, key: str) -> set[Said]:
     elif not found:
         found.add(("lane.free", key))
     return found | expected(model, *(holders or [job.id for job in line[:1]]))
+
+
+def expected_of_node(model: Model, node: Node) -> set[Said]:
+    if not node.incarnation:
+        return {("node.gone",)}
+    alive, found = node in living(model), set[Said]()
+    found |= set() if alive else {("node.silent",)}
+    found |= {("node.drains",)} if node.closed else set()
+    if node.work:
+        found.add(("node.full" if is_full(node) else "node.busy",))
+    offered, lacks, places = 0, Counter[Said](), [job.place for job in model.jobs.values() if job.state == "ready"]
+    for place in places if alive else ():
+        assert place
+        if not node.serves(place.kind):
+            lacks["node.lacks", place.kind.split("\n")[1]] += 1
+        elif place.task not in node.tasks:
+            lacks["node.lacks", place.task] += 1
+        else:
+            offered += not node.closed and not is_full(node)
+    if alive and not found and not offered:
+        found.add(("node.idle",))
+    found |= {("node.offered", str(offered))} if offered else set()
+    return found | {(*what, str(count)) for what, count in lacks.items()}
+
+
+def said_of_node(why: cause.Why) -> set[Said]:
+    own = [one for one in why.causes if one.thing == why.thing and one.code not in ("node.deaf", "node.braked")]
+    return {(one.code, *(str(one.facts[name]) for name in ("lacks", "count") if name in one.facts)) for one in own}
+
+
+def expected_counts(model: Model) -> Counter[str]:
+    """Of those in line, their number."""
+    jobs = [job for job in model.jobs.values() if not job.over and not job.plain]
+    codes = [next(ready(model, job), None) or next(later(model, job), None) for job in jobs]
+    found = Counter(code[0] for code in codes if code)
+    found["later.sorter"] += found.pop("later.flush", 0)
+    found["in line"] = sum(job.state == "waiting" for job in jobs)
+    return +found
+
+
+def said_counts(summary: Summary) -> Counter[str]:
+    lined = ("waiting.lane", "waiting.limit", "waiting.paused", "waiting.closed")
+    found = Counter[str]()
+    for row in summary.rows:
+        found["in line" if row.code in lined else row.code] += row.count
+    return found
 
 
 def said(why: cause.Why) -> set[Said]:
@@ -186,8 +237,12 @@ class Asked(Whole):
             self.compare(expected(self.model, job.id), why_job(Look(self.on.lanes), job.id))
         for key in (A, B, C):
             self.compare(expected_of_lane(self.model, key), why_key(Look(self.on.lanes), key))
+        for node in self.model.nodes.values():
+            why = why_node(Look(self.on.lanes), node.name)
+            self.compare(expected_of_node(self.model, node), why, said_of_node)
+        assert said_counts(why_summary(Look(self.on.lanes))) == expected_counts(self.model)
 
-    def compare(self, must: set[Said], why: cause.Why) -> None:
+    def compare(self, must: set[Said], why: cause.Why, said: Callable[[cause.Why], set[Said]] = said) -> None:
         does = said(why)
         assert does == must, f"{why.thing}: missing {must - does}, wrong {does - must}: {why}"
         self.seen.update(code for code, *_ in must)
