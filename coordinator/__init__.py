@@ -24,6 +24,7 @@ Answers
     CurrentJob       a task's view of its job: key, fence, attempt, check(), progress()
     Lane, Node       a lane, and a node that lives, at one moment
     Lease            a lock that is held, with its fence
+    Why, Cause       to why(): a sentence, and each cause down to the roots
     Finding          a fault or danger that doctor() saw
     Trouble          what the signal trouble_seen tells of: a job that failed, is held, waits …
     Grab             an instance that this process won or lost; Winner: whoever won it
@@ -58,6 +59,7 @@ else:
                 "LeaseLost", "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
                 "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
             ),
+            "diagnosis.cause": ("Cause", "Why"),
             "diagnosis.finding": ("Finding",),
             "extension": ("Extension",),
             "fleet.nodes": ("Node",),

@@ -2,6 +2,7 @@
 
 from coordinator.author import Author
 from coordinator.client.coordinator import Coordinator
+from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.finding import Finding
 from coordinator.errors import (
     Conflict,
@@ -49,6 +50,7 @@ __all__ = [
     "Action",
     "Author",
     "Backoff",
+    "Cause",
     "Conflict",
     "Coordinator",
     "CoordinatorError",
@@ -92,6 +94,7 @@ __all__ = [
     "UnknownEntry",
     "UnknownJob",
     "WaitTimeout",
+    "Why",
     "Winner",
     "WouldDeadlock",
     "current_job",

@@ -396,6 +396,16 @@ def test_the_time_so_far_is_told_by_what_it_was_spent_on(node: Puppet, coordinat
     coordinator.cancel("j")
 
 
+def test_a_long_chain_is_followed_to_a_bound_and_the_answer_says_so(node: Puppet, coordinator: Coordinator) -> None:
+    for n in range(30):
+        node.submit([f"k{n}", f"k{n + 1}"], job_id=f"j{n:02}")
+    why = coordinator.why("j29")
+    assert (why.complete, len(why.causes)) == (False, 21)
+    assert str(why).endswith("more causes follow")
+    assert coordinator.why("j19").complete
+    assert len(node.order()) == 30
+
+
 def test_one_thing_is_explained_at_a_time_and_an_unknown_one_is_an_error(coordinator: Coordinator) -> None:
     with pytest.raises(UnknownJob):
         coordinator.why("nobody")
