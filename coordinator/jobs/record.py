@@ -242,8 +242,8 @@ def unfaded(record: dict[str, str]) -> dict[str, str]:
     A damaged `past` stays as it is.
     """
     try:
-        submitted, readied, taken, started, ended, fence, attempt, node = record["past"].split(" ", 7)
-        instants = {"readied": readied, "taken": taken, "started": started, "ended": ended}
+        submitted, taken, started, ended, fence, attempt, node = record["past"].split(" ", 6)
+        instants = {"taken": taken, "started": started, "ended": ended}
         since = int(submitted)
         fields = {
             "submitted": submitted,

@@ -26,7 +26,9 @@ from coordinator.store.wire import Arg
 
 MOST_SEARCHED = 10_000
 _PORTION = 500
+_HEAD = 20  # jobs of a line that are read with those of other lines
 _IN_LINE = frozenset({"waiting", "ready", "running", "retrying", "parked", "held", "rolling_back"})
+_ROLLING = frozenset({"ready", "running", "parked"})  # the states of a record whose rollback is under way
 _APART = frozenset({"scheduled", "collected"})
 STATES = tuple(state for part in get_args(State) for state in (get_args(part) or (part,)))
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
@@ -110,13 +112,14 @@ def search(store: Store, most: int = 50, after: str = "", **asked: Unpack[JobFil
     if unknown:
         raise InvalidJob(f"no filter {unknown[0]!r}{validation.near(unknown[0], FILTERS)}: {', '.join(FILTERS)}")
     look = _Look(store, _read(store, asked))
+    validation.count("most", most, 1)
     ids: list[str] = []
     searched = 0
     for last, job_id in look.candidates(*_opened(after)):
         searched += 1
         if job_id:
             ids.append(job_id)
-        if len(ids) == validation.count("most", most, 1) or searched == MOST_SEARCHED:
+        if len(ids) == most or searched == MOST_SEARCHED:
             complete = len(ids) == most and not look.partial
             return Found(tuple(record.read_many(store, ids)), complete, searched, _closed(*last))
     return Found(tuple(record.read_many(store, ids)), not look.partial, searched)
@@ -183,6 +186,12 @@ class _Look:
         self.store, self.wanted = store, wanted
         self.partial = False
         self.walks_lines = bool(wanted.states & _IN_LINE) and (wanted.narrow or "waiting" in wanted.states)
+        rolling = _ROLLING if "rolling_back" in wanted.states else frozenset()
+        narrows = self.walks_lines and not wanted.states >= _IN_LINE
+        self.kept_states = wanted.states | rolling if narrows else frozenset()  # as records have them; empty: any
+        self.names = (*_FIELDS, *(name for one, _ in wanted.texts for name in _RAW[one] if name != "past"))
+        texts = [(one, text.lower()) for one, text in (*wanted.texts, ("keys", wanted.key)) if text]
+        self.needles = [(_RAW[one], text) for one, text in texts if one == "keys" or not _WRITTEN.search(text)]
 
     def candidates(self, part: int = 0, place: Sequence[str] = ()) -> Iterator[tuple[tuple[int, list[str]], str]]:
         """Yield each candidate behind this place: its own place, and its id, or "" where it does not fit."""
@@ -218,13 +227,11 @@ class _Look:
         if place:
             yield from self._rest_of_line(*place)
         for page in self._lanes_behind(place):
-            lines = self.store.read_many(
-                [("ZRANGE", self.store.key("line", key), 0, _PORTION - 1, "WITHSCORES") for key in page]
-            )
+            lines = self.store.step("lines_read", _HEAD, *page) if page else ()
             for key, line in zip(page, lines, strict=True):
                 standing = [(one.decode(), at) for one, at in _scored(line) if not one.startswith(_MARK)]
                 yield from (_Candidate([key, repr(at), job_id], job_id, key) for job_id, at in standing)
-                if len(standing) > _PORTION - _MARKS:
+                if len(standing) > _HEAD - _MARKS:
                     yield from self._rest_of_line(key, repr(standing[-1][1]), standing[-1][0])
 
     def _lanes_behind(self, place: list[str]) -> Iterator[list[str]]:
@@ -296,12 +303,27 @@ class _Look:
     # What fits.
 
     def _fitting(self, portion: Sequence[_Candidate]) -> Iterator[bool]:
-        more = [name for one, _ in self.wanted.texts for name in _MORE.get(one, (one,))]
-        names = (*_FIELDS, *more)
-        records = record.fields_of_many(self.store, [candidate.id for candidate in portion], *names)
-        for candidate, values in zip(portion, records, strict=True):
-            fields = {name: value for name, value in zip(names, values, strict=True) if value}
+        likely = self._likely([candidate.id for candidate in portion])
+        records = iter(record.fields_of_many(self.store, [*likely], *self.names))
+        read = {job_id: next(records) for job_id in likely}
+        for candidate in portion:
+            values = read.get(candidate.id, ())
+            fields = {name: value for name, value in zip(self.names, values, strict=False) if value}
             yield "state" in fields and self._fits(candidate, record.unfaded(fields))
+
+    def _likely(self, ids: Sequence[str]) -> dict[str, None]:
+        """The ids of records that may fit, by their state and by the texts. Most do not, and are read no further."""
+        if not (self.needles or self.kept_states):
+            return dict.fromkeys(ids)
+        names = list(dict.fromkeys(("state", *(name for fields, _ in self.needles for name in fields))))
+        places = [([names.index(name) for name in fields], needle) for fields, needle in self.needles]
+        records = zip(ids, record.fields_of_many(self.store, ids, *names), strict=True)
+        return {
+            job_id: None
+            for job_id, values in records
+            if not self.kept_states or values[0] in self.kept_states
+            if all(any(needle in values[at].lower() for at in fields) for fields, needle in places)
+        }
 
     def _fits(self, candidate: _Candidate, fields: dict[str, str]) -> bool:
         state, keys = record.state_of(fields), fields.get("keys", "").split("\n")
@@ -372,7 +394,11 @@ def _leaves(value: object) -> Iterator[str]:
         yield value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-_MORE = {"text": ("spec", "unite")}  # the fields that a filter needs, where it is not of its own name
+# The fields in which a text stands as it is, unless it is written otherwise in JSON.
+_RAW = {
+    "task": ("task",), "node": ("node", "past"), "error": ("error",), "text": ("spec", "unite"), "keys": ("keys",),
+}  # fmt: skip
+_WRITTEN = re.compile(r"""[^ -~]|["\\/]|^(lost|los|ost|lo|os|st|[lost])$""")  # `Lost` stands for a mere text
 _CHECKS: dict[str, Callable[[dict[str, str], str], bool]] = {
     "task": lambda fields, text: fields.get("task") == text,
     "node": lambda fields, text: fields.get("node") == text,

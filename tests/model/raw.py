@@ -82,14 +82,8 @@ def _whole(held: Any) -> Any:
     """A success that owes nothing has its numbers in one text."""
     if not isinstance(held, dict) or "past" not in held:
         return held
-    submitted, readied, taken, started, ended, fence, attempt, node = held.pop("past").split(" ")
+    submitted, taken, started, ended, fence, attempt, node = held.pop("past").split(" ")
     since, begun = int(submitted), int(submitted) + int(started)
-    times = {"taken": since + int(taken), "started": begun, "ended": since + int(ended)}
-    numbers = {
-        "submitted": since,
-        "readied": since + int(readied),
-        **times,
-        "fence": begun * 1000 + int(fence),
-        "attempt": int(attempt),
-    }
+    times = {"submitted": since, "taken": since + int(taken), "started": begun, "ended": since + int(ended)}
+    numbers = {**times, "fence": begun * 1000 + int(fence), "attempt": int(attempt)}
     return held | {name: str(number) for name, number in numbers.items()} | {"node": node, "faded": "1"}

@@ -26,6 +26,7 @@ DOCUMENTS = "documents: no lane is touched; tests/consistency/"
 AMONG_DRIVEN = {
     "counts_read",
     "jobs_read",
+    "lines_read",
     "jobs_named",
     "job_retarget",
     "fence_next",
@@ -34,6 +35,7 @@ SCHEDULES = "schedules: no lane is touched; tests/coordinator/scheduler/"
 APART = {
     "counts_read": "read after each step and held against the model",
     "jobs_read": "it reads",
+    "lines_read": "it reads",
     "jobs_named": "it reads, and notes ids that are no jobs' yet: tests/fleet/shared/test_keyed_canvas.py",
     "job_retarget": "the model knows no tasks: tests/coordinator/jobs/test_retarget.py",
     "trouble_take": "it takes what rules noted: tests/coordinator/warden/errands/test_troubles.py",

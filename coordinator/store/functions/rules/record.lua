@@ -43,12 +43,12 @@ end
 function record.read(c, id)
   local name = c.P .. 'job:' .. id
   local state, keys, limits, token, attempt, class, task, node, runner, submitted, started, taken, fence, tell, melt,
-    readied, seldom = unpack(redis.call('HMGET', name, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task',
-      'node', 'runner', 'submitted', 'started', 'taken', 'fence', 'tell', 'melt', 'readied', 'seldom'))
+    seldom = unpack(redis.call('HMGET', name, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node',
+      'runner', 'submitted', 'started', 'taken', 'fence', 'tell', 'melt', 'seldom'))
   if not state then return nil end
   local job = {name = name, state = state, keys = keys, limits = limits, token = token, attempt = attempt,
     class = class, task = task, node = node, runner = runner, submitted = submitted, started = started, taken = taken,
-    fence = fence, tell = tell, melt = melt, readied = readied, seldom = seldom}
+    fence = fence, tell = tell, melt = melt, seldom = seldom}
   return seldom and record.fill_rare(job) or job
 end
 

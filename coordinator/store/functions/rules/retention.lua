@@ -25,19 +25,18 @@ local function bound(c, id, most, keep)
   for _ = 1, math.min(count - most, 4) do drop(c, redis.call('LPOP', kept)) end
 end
 
--- Packs the numbers of a success into one text: submitted; ms from there until it was ready, to the first claim, to the
--- last one and to the end; µs from the last claim to the fence; attempt; node.
+-- Packs the numbers of a success into one text: submitted; ms from there to the first claim, to the last one and to the
+-- end; µs from the last claim to the fence; attempt; node.
 local function past_of(job, ended)
-  return string.format('%s %d %d %d %d %d %s %s', job.submitted,
-    (job.readied or job.submitted) - job.submitted, job.taken - job.submitted, job.started - job.submitted,
+  return string.format('%s %d %d %d %d %s %s', job.submitted, job.taken - job.submitted, job.started - job.submitted,
     ended - job.submitted, job.fence - job.started * 1000, job.attempt, job.node)
 end
 
 -- Shortens the record of a success that owes nothing (any more), and writes these fields.
 function retention.fade(job, ended, ...)
   redis.call('HSET', job.name, 'past', past_of(job, ended), 'token', retention.trace_of(job.token), ...)
-  redis.call('HDEL', job.name, 'submitted', 'readied', 'taken', 'started', 'fence', 'attempt', 'node', 'runner',
-    'class', 'limits', 'tell')
+  redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
+    'tell')
   if not job.seldom then return end
   redis.call('HDEL', job.name, 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts',
     'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick', 'joined')

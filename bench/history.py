@@ -1,0 +1,102 @@
+"""What does a look into the past cost beside a million kept jobs and 100,000 lanes, and a command that shows it?
+
+The kept jobs are copies of a few that really ran; each lane has one job that waits for a queue that no node serves.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench import amount
+from bench.servers import redis_server
+from bench.size import fill, register
+
+KEPT, LANES, TIMES = amount((1_000_000, 100_000, 9), (8, 4, 1))
+KINDS = 8  # jobs that really ran, of which every eighth failed
+COPY = """
+local jobs = KEYS[1] .. 'job:'
+for i = ARGV[1], ARGV[2] do
+  local from, id, key = ARGV[4 + i % (#ARGV - 3)], 'copy ' .. i, 'customer/' .. i % 100000 .. '/x'
+  local state, at = redis.call('HGET', jobs .. from, 'state'), string.format('%013d', ARGV[3] + i)
+  redis.call('COPY', jobs .. from, jobs .. id)
+  redis.call('HSET', jobs .. id, 'keys', key, 'ended', at)
+  redis.call('HDEL', jobs .. id, 'past')
+  redis.call('ZADD', KEYS[1] .. 'ended:' .. state, at, id)
+  redis.call('ZADD', KEYS[1] .. 'lane-runs', 0, key .. '\\0' .. at .. '\\0' .. id)
+end
+"""
+
+
+def main() -> None:
+    with redis_server("--hash-max-listpack-value", "1024") as url:
+        os.environ["BENCH_REDIS"] = url
+        from bench import app as bench  # the module reads the address of this run's Redis
+
+        register(bench)
+        keep(bench)
+        fill(bench, LANES)
+        print(f"beside {KEPT:,} kept jobs and {LANES:,} lanes, the median of {TIMES}")
+        for name, query in queries(bench.coordinator).items():
+            print(f"{name:46} {timed(query) * 1000:7.1f} ms", flush=True)
+        for command in (("jobs", "--state", "failed", "--since", "1d"), ("lane", "customer/7/x")):
+            print(f"coordinator {' '.join(command):34} {timed(partial(run, url, *command)) * 1000:7.0f} ms")
+
+
+def keep(bench: Any) -> None:
+    """Run some jobs, and copy their records until so many are kept, the lists turned over as sweeps would."""
+    store, ids = bench.coordinator.store, []
+    for number in range(KINDS):
+        ids.append(bench.coordinator.submit(f"real/{number}", bench.keep.s(f"needle {number}")).id)
+    bench.runner("bench").run("bell")
+    store._client.hset(store.key("job", ids[0]), mapping={"state": "failed", "error": '{"type": "Timeout"}'})
+    began, script = store.now() - KEPT, store._client.register_script(COPY)
+    for start in range(0, KEPT, 1_000):
+        script(keys=[store.prefix], args=[start, min(start + 1_000, KEPT) - 1, began, *ids])
+        store.step("sweep", 0, 10**9)
+
+
+def queries(coordinator: Any) -> dict[str, Callable[[], Any]]:
+    last = coordinator.jobs(state="succeeded").after
+    return {
+        "a job": lambda: coordinator.job("copy 1"),
+        "the last 50 failures": lambda: coordinator.jobs(state="failed"),
+        "failures of the last hour": lambda: coordinator.jobs(state="failed", since="1h"),
+        "the next page of successes": lambda: coordinator.jobs(state="succeeded", after=last),
+        "a lane's jobs": lambda: coordinator.jobs(key="customer/7/x"),
+        "jobs of keys that begin with customer/7": lambda: coordinator.jobs(key="customer/7*"),
+        "jobs that run": lambda: coordinator.jobs(state="running"),
+        "jobs that wait": lambda: coordinator.jobs(state="waiting"),
+        "a task that no job has, in 10,000": lambda: coordinator.jobs(state="succeeded", task="none"),
+        "an error that no job has, in 10,000": lambda: coordinator.jobs(state="failed", error="none"),
+        "an argument that no job has, in 10,000": lambda: coordinator.jobs(state="succeeded", text="none"),
+        "a task that no waiting job has, in 10,000": lambda: coordinator.jobs(state="waiting", task="none"),
+        "a lane with its last runs": lambda: coordinator.lane("customer/7/x"),
+        "rates and counts": lambda: coordinator.rates(),
+    }
+
+
+def timed(act: Callable[[], Any]) -> float:
+    """Seconds for one call, the median."""
+    rounds = []
+    for _ in range(TIMES):
+        began = time.perf_counter()
+        act()
+        rounds.append(time.perf_counter() - began)
+    return statistics.median(rounds)
+
+
+def run(url: str, *command: str) -> None:
+    program = Path(sys.executable).with_name("coordinator")
+    subprocess.run(
+        [program, *command], env={**os.environ, "COORDINATOR_URL": f"{url}/0"}, check=True, capture_output=True
+    )
+
+
+if __name__ == "__main__":
+    main()
