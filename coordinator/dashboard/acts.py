@@ -108,6 +108,21 @@ def _flush(asked: Asked) -> str:
     return f"{asked.coordinator.sorter(asked.text('name')).flush(**_acting(asked))} orders were put in line."
 
 
+def _requeue(asked: Asked) -> str:
+    done = asked.coordinator.requeue(asked.text("id"), asked.text("edited") or None, **_acting(asked))
+    return "The request is in its queue again." if done else "It is there no more."
+
+
+def _discard(asked: Asked) -> str:
+    return (
+        "It is forgotten." if asked.coordinator.discard(asked.text("id"), **_acting(asked)) else "It was gone already."
+    )
+
+
+def _refused(_: Asked) -> str:
+    return url("/refused")
+
+
 def _steer(call: str, done: str, nothing: str) -> Callable[[Asked], str]:
     """An act on a lane or a node, which says whether it changed anything."""
 
@@ -164,6 +179,9 @@ ACTS: Mapping[str, Act] = {
                          _entry("restore", "The entry has its own schedule.", "It has it already."), _ENTRY),
     "flush": Act("Flush", ["name"], _of("name", "Puts its orders in line now: sorter"), _flush,
                  lambda _: url("/sorters")),
+    "requeue": Act("Requeue", ["id"], _of("id", "Puts it into its queue again: request"), _requeue, _refused,
+                   fields=[Field("edited", "In its place", hint="this JSON; empty: the request as it was")]),
+    "discard": Act("Discard", ["id"], _of("id", "Forgets the request"), _discard, _refused, grave=True),
     "release-grab": Act("Release", ["key", "instance", "attempt"],
                         _of("instance", "Takes it from its winner: instance"),
                         _release_grab, _back("/grabs", "key"), grave=True),

@@ -25,6 +25,7 @@ from coordinator.diagnosis.finding import Finding
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.instances import GrabRecord
 from coordinator.jobs.record import Job
+from coordinator.jobs.search import FILTERS, Found, JobFilter
 from coordinator.jobs.states import LaneState
 from coordinator.jobs.trail import Action
 from coordinator.lanes.view import Lane
@@ -32,6 +33,7 @@ from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.timetable import EntryStatus
 from coordinator.sorters.sorter import SorterStatus
 from coordinator.version import VERSION
+from coordinator.warden.inbox.refused import RefusedRequest
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
@@ -59,6 +61,12 @@ def _actions(asked: Asked) -> object:
     return asked.coordinator.actions(most, asked.text("after"), by=by, thing=thing)
 
 
+def _jobs(asked: Asked) -> object:
+    wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
+    found = asked.coordinator.jobs(most=asked.number("most", 50, 1, MOST), after=asked.text("after"), **wanted)
+    return dataclasses.replace(found, jobs=tuple(without_hidden(asked.coordinator, one) for one in found.jobs))
+
+
 def _lanes(asked: Asked) -> object:
     state = cast("LaneState | None", asked.text("state") or None)
     most = asked.number("most", 100, 1, MOST)
@@ -70,6 +78,8 @@ READINGS: Mapping[str, tuple[Kind, Callable[[Asked], object], Sequence[str]]] = 
     "counts": (dict[str, int], lambda asked: asked.coordinator.counts(), ()),
     "lanes": (list[Lane], _lanes, ("prefix", "state", "after", "most")),
     "lane": (Lane, lambda asked: asked.coordinator.lane(asked.text("key")), ("key",)),
+    "jobs": (Found, _jobs, (*FILTERS, "after", "most")),
+    "refused": (list[RefusedRequest], lambda asked: asked.coordinator.refused(MOST), ()),
     "job": (Job, _job, ("id",)),
     "why": (Why, _why, ("job", "key", "node", "entry")),
     "doctor": (list[Finding], lambda asked: asked.coordinator.doctor(), ()),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -83,6 +83,7 @@ class Site:
         self._templates = self._environment()
         self._readers = anyio.CapacityLimiter(READERS)
         self._streams = 0
+        self._kept: dict[str, tuple[float, object]] = {}
         self._made: dict[tuple[str, str, str], tuple[float, asyncio.Task[tuple[int, str]]]] = {}
         self.app = self._app()
 
@@ -113,6 +114,9 @@ class Site:
 
     # Answers.
 
+    def _asked(self, values: Mapping[str, str], author: Author) -> Asked:
+        return Asked(self.coordinator, values, author, self._kept)
+
     async def read(self, function: Callable[[], T]) -> T:
         """Call a function that reads or acts in a thread. Raises TimeoutError after five seconds."""
         with anyio.fail_after(PATIENCE):
@@ -121,7 +125,7 @@ class Site:
     async def _page(self, request: Request) -> Response:
         visit: Visit = request.scope[VISIT]
         root, path = _place(request)
-        asked = Asked(self.coordinator, dict(request.query_params), visit.author)
+        asked = self._asked(dict(request.query_params), visit.author)
         status, text = await self._render(root, partial(self._views[path], asked), asked, "page.html", visit, path)
         return HTMLResponse(text, status)
 
@@ -151,7 +155,7 @@ class Site:
         root, path = _place(request)
         name = request.path_params["name"]
         posted = request.method == "POST"
-        asked = Asked(self.coordinator, visit.form if posted else dict(request.query_params), visit.author)
+        asked = self._asked(visit.form if posted else dict(request.query_params), visit.author)
 
         def view() -> Page:
             if (act := self._acts.get(name)) is None:
@@ -168,7 +172,7 @@ class Site:
 
     async def _find(self, request: Request) -> Response:
         """Go to the job of this id, or to the lane of this key, or to the lanes whose keys begin so."""
-        asked = Asked(self.coordinator, dict(request.query_params), request.scope[VISIT].author)
+        asked = self._asked(dict(request.query_params), request.scope[VISIT].author)
         show.root.set(_place(request)[0])
         try:
             return RedirectResponse(await self.read(partial(views.find, asked)), 303)
@@ -183,7 +187,7 @@ class Site:
         show.root.set(root)
         to = path + (f"?{request.url.query}" if request.url.query and "token=" not in request.url.query else "")
         page = Page("login.html", "Log in", {"wrong": wrong, "to": to if path in self._views else "/"})
-        nobody = Asked(self.coordinator, {}, Author("", "viewer"))
+        nobody = self._asked({}, Author("", "viewer"))
         return HTMLResponse(self._text(page, nobody, "bare.html", None, path), status)
 
     async def _missing(self, request: Request, _: Exception) -> Response:
@@ -191,7 +195,7 @@ class Site:
         root, path = _place(request)
         show.root.set(root)
         page = Page("trouble.html", "No such page", {"trouble": Trouble(404, "No such page", "Nothing is here.")})
-        asked = Asked(self.coordinator, {}, visit.author)
+        asked = self._asked({}, visit.author)
         return HTMLResponse(self._text(page, asked, "page.html", visit, path), 404)
 
     # A page that is looked at is made anew every two seconds, and sent where it changed.
@@ -223,7 +227,7 @@ class Site:
         key, now = (root + path, query, author.role), time.monotonic()
         made, task = self._made.get(key, (0.0, None))
         if task is None or now - made > _SHARED:
-            asked = Asked(self.coordinator, dict(parse_qsl(query, max_num_fields=100)), Author("", author.role))
+            asked = self._asked(dict(parse_qsl(query, max_num_fields=100)), Author("", author.role))
             task = asyncio.ensure_future(
                 self._render(root, partial(self._views[path], asked), asked, "live.html", None, path)
             )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from coordinator.author import Author
 from coordinator.errors import InvalidJob
@@ -13,6 +14,7 @@ from coordinator.errors import InvalidJob
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
 
+T = TypeVar("T")
 LONGEST = 2000  # characters of one value in a URL or a form
 
 
@@ -23,6 +25,15 @@ class Asked:
     coordinator: Coordinator
     values: Mapping[str, str]
     author: Author
+    kept: dict[str, tuple[float, object]] = field(default_factory=dict)
+
+    def keep(self, name: str, seconds: float, read: Callable[[], T]) -> T:
+        """Give what `read` gave for anybody at most so many seconds ago: for what is dear, and changes slowly."""
+        till, value = self.kept.get(name, (0.0, None))
+        if time.monotonic() > till:
+            value = read()
+            self.kept[name] = time.monotonic() + seconds, value
+        return cast(T, value)
 
     def text(self, name: str, default: str = "") -> str:
         """Give a value, without blanks around it. Raises InvalidJob where it has more than 2,000 characters."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from coordinator.dashboard.extend import Asked, Page, Tab, View
 from coordinator.dashboard.hide import without_hidden
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.search import FILTERS, JobFilter
+from coordinator.jobs.search import STATES as JOB_STATES
 from coordinator.jobs.states import LaneState
 from coordinator.lanes.view import STATES
+
+if TYPE_CHECKING:
+    from coordinator.client.coordinator import Coordinator
 
 ROWS = 50
 LINE = 100
@@ -21,6 +26,7 @@ def overview(asked: Asked) -> Page:
     c = asked.coordinator
     counts, nodes = c.counts(), c.nodes()
     values = {
+        "findings": asked.keep("doctor", 15.0, c.doctor),
         "counts": counts,
         "nodes": nodes,
         "capacity": sum(node.capacity for node in nodes),
@@ -52,16 +58,31 @@ def lane(asked: Asked) -> Page:
     return Page("lane.html", f"Lane {key}", values)
 
 
+def jobs(asked: Asked) -> Page:
+    wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
+    found = asked.coordinator.jobs(most=ROWS, after=asked.text("after"), **wanted)
+    return Page("jobs.html", "Jobs", {"rows": found.jobs, "found": found, "states": JOB_STATES, "wanted": wanted})
+
+
 def job(asked: Asked) -> Page:
     job_id, c = asked.text("id"), asked.coordinator
     found = without_hidden(c, c.job(job_id))
     why = None if found.over else c.why(found.id)
-    return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "course": _course(found)})
+    parts = [_part(c, one) for one in found.awaits]
+    return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "parts": parts})
 
 
-def _course(found: object) -> list[Mapping[str, object]]:
-    names = ("submitted", "taken", "started", "ended")
-    return [{"at": at, "what": name} for name in names if (at := getattr(found, name))]
+def _part(c: Coordinator, job_id: str) -> tuple[str, str]:
+    """The id and the state of a sub-result; that of an ordinary task stands in no record."""
+    try:
+        return job_id, c.job(job_id).state
+    except UnknownJob:
+        return job_id, ""
+
+
+def refused(asked: Asked) -> Page:
+    c = asked.coordinator
+    return Page("refused.html", "Refused requests", {"rows": c.refused(ROWS * 2) if c.app else (), "app": c.app})
 
 
 def nodes(asked: Asked) -> Page:
@@ -120,16 +141,19 @@ def find(asked: Asked) -> str:
 
 
 VIEWS: Mapping[str, View] = {
-    "/": overview, "/lanes": lanes, "/lane": lane, "/job": job, "/nodes": nodes, "/node": node,
+    "/": overview, "/lanes": lanes, "/lane": lane, "/jobs": jobs, "/job": job, "/nodes": nodes, "/node": node,
     "/schedule": schedule, "/entry": entry, "/actions": actions, "/locks": locks, "/grabs": grabs, "/sorters": sorters,
+    "/refused": refused,
 }  # fmt: skip
 TABS = (
     Tab("Overview", "/"),
     Tab("Lanes", "/lanes", ("/lane",)),
+    Tab("Jobs", "/jobs", ("/job",)),
     Tab("Nodes", "/nodes", ("/node",)),
     Tab("Schedule", "/schedule", ("/entry",)),
     Tab("Actions", "/actions"),
     Tab("Locks", "/locks"),
     Tab("Grabs", "/grabs"),
     Tab("Sorters", "/sorters"),
+    Tab("Refused", "/refused"),
 )

@@ -45,7 +45,8 @@ class Job:
     succeeded. `rollback`: done or failed, once it was run; `fault`: why it failed. `acts`: what an operator did to the
     job or its lane (retried, moved, retargeted, paused, resumed): {why, by, at (ms)}; of a job that was cancelled or
     released, `error` says that. `readied`: when its turn came, last; from `submitted` until then it waited for its
-    lanes, and then for a slot. `course`: what happened to it; of what no instant tells,
+    lanes, and then for a slot. `steps`: the tasks of a chain; empty for a single task. `awaits`: the ids of the
+    sub-results for which it is parked. `course`: what happened to it; of what no instant tells,
     the last 50 events. `damaged`: fields of the record that cannot be read, and count as missing.
     """
 
@@ -73,6 +74,8 @@ class Job:
     fault: Cause | None = None
     acts: dict[str, Act] = field(default_factory=dict)
     readied: datetime | None = None
+    steps: tuple[str, ...] = ()
+    awaits: tuple[str, ...] = ()
     course: tuple[Event, ...] = ()
     damaged: tuple[str, ...] = ()
 
@@ -201,6 +204,8 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         fault=reader.get("fault", cause_of, None),
         acts={name: act for name in _ACTS if (act := reader.json(name, dict))},
         readied=readied,
+        steps=tuple(str(step.get("task") or "a canvas") for step in spec.get("steps", ())),
+        awaits=_awaited(reader) if text.get("state") == "parked" else (),
         course=course_of((submitted, readied, started, ended), state, where, error, _told(reader, spec)),
         damaged=tuple(dict.fromkeys([*reader.damaged, *(["past"] if "past" in text else [])])),
     )
@@ -208,6 +213,10 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
 
 def _told(reader: FieldReader, spec: Spec) -> list[Event]:
     return reader.get("course", lambda course: list(events_of(course, spec.get("first", 0))), list[Event]())
+
+
+def _awaited(reader: FieldReader) -> tuple[str, ...]:
+    return tuple(one for one in (reader.json("handles", dict) or {}).get("ids", ()) if isinstance(one, str))
 
 
 def _arguments(reader: FieldReader, spec: Spec, number: int) -> StepArguments:

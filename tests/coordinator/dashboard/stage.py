@@ -61,6 +61,8 @@ PAGES = {
     "/": "Overview",
     "/lanes": "customer/7",
     "/lane?key=customer/7": "Waiting in line",
+    "/jobs": "customer/7",
+    "/jobs?state=held": "stock",
     "/nodes": "n1@alpha",
     "/node?name=n1@alpha": "shop.work",
     "/schedule": "nightly",
@@ -69,6 +71,7 @@ PAGES = {
     "/locks": "door",
     "/grabs": "host-a",
     "/sorters": "files",
+    "/refused": "coordinator -A APP dashboard",
 }
 
 
