@@ -108,6 +108,7 @@ class Coordinator(Awaiting):
     lane = verb(blocking.Coordinator.lane)
     lanes = verb(blocking.Coordinator.lanes)
     line = verb(blocking.Coordinator.line)
+    contended = verb(blocking.Coordinator.contended)
     locks = verb(blocking.Coordinator.locks)
     nodes = verb(blocking.Coordinator.nodes)
     grabs = verb(blocking.Coordinator.grabs)

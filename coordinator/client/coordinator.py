@@ -289,6 +289,12 @@ class Coordinator(OnCommit):
 
         return locks(self._looked_at, most)
 
+    def contended(self, most: int = 5) -> list[Lane]:
+        """Read the lanes with the longest lines, the longest first, among 2,000 that are drawn by chance."""
+        from coordinator.lanes.view import contended
+
+        return contended(self._looked_at, most)
+
     def nodes(self) -> list[Node]:
         """Read the nodes that are alive, by name: what each serves, its slots, its jobs and its load."""
         from coordinator.fleet.nodes import Nodes

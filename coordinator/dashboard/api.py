@@ -22,8 +22,10 @@ from coordinator.dashboard.hide import without_hidden
 from coordinator.dashboard.trouble import trouble_of
 from coordinator.diagnosis.cause import Why
 from coordinator.diagnosis.finding import Finding
+from coordinator.diagnosis.summary import Summary
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.instances import GrabRecord
+from coordinator.jobs.rates import Rates
 from coordinator.jobs.record import Job
 from coordinator.jobs.search import FILTERS, Found, JobFilter
 from coordinator.jobs.states import LaneState
@@ -61,6 +63,23 @@ def _actions(asked: Asked) -> object:
     return asked.coordinator.actions(most, asked.text("after"), by=by, thing=thing)
 
 
+@dataclasses.dataclass
+class Chart:
+    """Series for a chart: (label, kind) of each, and columns: instants in seconds, then a column for each series."""
+
+    labels: list[tuple[str, str]]
+    columns: list[list[float]]
+
+
+def _chart(asked: Asked) -> Chart:
+    """Jobs a minute over the last day."""
+    minutes = [one for one in asked.coordinator.rates().minutes if one.seconds >= 1]
+    ended = {"ended": [60 * one.per_second for one in minutes]}
+    ended |= {"failed": [60 * one.failed / one.seconds for one in minutes]}
+    instants = [one.since.timestamp() + one.seconds for one in minutes]
+    return Chart([("ended a minute", "succeeded"), ("failed a minute", "failed")], [instants, *ended.values()])
+
+
 def _jobs(asked: Asked) -> object:
     wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
     found = asked.coordinator.jobs(most=asked.number("most", 50, 1, MOST), after=asked.text("after"), **wanted)
@@ -78,6 +97,10 @@ READINGS: Mapping[str, tuple[Kind, Callable[[Asked], object], Sequence[str]]] = 
     "counts": (dict[str, int], lambda asked: asked.coordinator.counts(), ()),
     "lanes": (list[Lane], _lanes, ("prefix", "state", "after", "most")),
     "lane": (Lane, lambda asked: asked.coordinator.lane(asked.text("key")), ("key",)),
+    "rates": (Rates, lambda asked: asked.coordinator.rates(), ()),
+    "chart": (Chart, _chart, ()),
+    "why-summary": (Summary, lambda asked: asked.coordinator.why_summary(), ()),
+    "contended": (list[Lane], lambda asked: asked.coordinator.contended(), ()),
     "jobs": (Found, _jobs, (*FILTERS, "after", "most")),
     "refused": (list[RefusedRequest], lambda asked: asked.coordinator.refused(MOST), ()),
     "job": (Job, _job, ("id",)),

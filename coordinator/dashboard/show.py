@@ -6,6 +6,7 @@ Every text passes through Jinja's escaping. A drawing has no style of its own, s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from markupsafe import Markup, escape
 
 from coordinator.diagnosis.cause import Cause, Why
 from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.record import Job
 from coordinator.store.times import instant, moment, span_text
 from coordinator.store.values import Act
 
@@ -83,17 +85,38 @@ def by(act: Act | Mapping[str, object] | None) -> Markup:
 
 def chain(why: Why) -> list[tuple[int, str, str, list[Cause]]]:
     """The things of an answer, from the one that was asked about to the roots: depth, kind, name, causes."""
-    depth, things = {why.thing: 0}, dict[str, list[Cause]]()
+    depth, things = depths(why), dict[str, list[Cause]]()
     for cause in why.causes:
         things.setdefault(cause.thing, []).append(cause)
+    return [(depth.get(thing, 1), *_kind_and_name(thing), causes) for thing, causes in things.items()]
+
+
+def depths(why: Why) -> dict[str, int]:
+    """How many causes lie between each thing of an answer and the one that was asked about; at most 5."""
+    depth = {why.thing: 0}
+    for cause in why.causes:
         for other in cause.of:
             depth.setdefault(other, min(depth.get(cause.thing, 1) + 1, 5))
-    return [(depth.get(thing, 1), *_kind_and_name(thing), causes) for thing, causes in things.items()]
+    return depth
 
 
 def _kind_and_name(thing: str) -> tuple[str, str]:
     kind, _, name = thing.partition(" ")
     return kind, name
+
+
+def linked(text: str, why: Why, thing: str = "") -> Markup:
+    """A sentence of an answer: the jobs in it are links, and the thing of which it speaks is left out."""
+    found = {name for one in (*depths(why), thing) for kind, name in (_kind_and_name(one),) if kind == "job"}
+    parts = [text.removeprefix(f"{thing} ")]
+    for name in found:
+        parts = [part for text in parts for part in re.split(f"({re.escape(name)})", text)]
+    link = Markup('<a class="id" href="{}" title="{}">{}</a>')
+    return Markup("").join(link.format(url("/job", id=one), one, short(one)) if one in found else one for one in parts)
+
+
+def short(name: str) -> str:
+    return name if len(name) < 20 else f"{name[:8]}…"
 
 
 def parts(so_far: Mapping[str, float]) -> list[tuple[str, float, str]]:
@@ -135,6 +158,17 @@ def run_bar(parts: Sequence[tuple[str, float, str]], longest: float, label: str)
     return _svg(max(1000.0, x), 10, label, shapes, "run")
 
 
+def runs(run: Job) -> list[tuple[str, float, str]]:
+    """A job that is over, as the parts of a bar: waited for its lanes, for a slot, ran."""
+    instants = [run.submitted, run.readied or run.started, run.started, run.ended]
+    words = (("waiting", "waited in line"), ("ready", "waited for a slot"), (run.state, run.state.replace("_", " ")))
+    spans = []
+    for (kind, word), begin, end in zip(words, instants, instants[1:], strict=False):
+        if begin and end and (seconds := (end - begin).total_seconds()) >= 0:
+            spans.append((kind, seconds, f"{word}: {span(seconds)}"))
+    return spans
+
+
 def meter(value: float, most: float, label: str, kind: str = "running") -> Markup:
     full = 0.0 if most <= 0 else min(1.0, value / most)
     return _svg(100, 6, label, [_bar(0, 0, 100, 6, "fill rest"), _bar(0, 0, 100 * full, 6, f"fill {kind}")], "meter")
@@ -152,8 +186,8 @@ def spark(values: Sequence[float], label: str, kind: str = "succeeded") -> Marku
 
 
 FILTERS: dict[str, Callable[..., object]] = {
-    "ago": ago, "at": at, "by": by, "chain": chain, "lane": shown_lane, "many": many, "parts": parts, "shown": shown,
-    "span": span,
+    "ago": ago, "at": at, "by": by, "chain": chain, "lane": shown_lane, "linked": linked, "many": many, "parts": parts,
+    "runs": runs, "short": short, "shown": shown, "span": span,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., object]] = {
     "meter": meter, "run_bar": run_bar, "shares": shares, "spark": spark, "static": static, "url": url,

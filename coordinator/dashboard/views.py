@@ -9,7 +9,7 @@ from coordinator.dashboard.extend import Asked, Page, Tab, View
 from coordinator.dashboard.hide import without_hidden
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob, UnknownJob
-from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.record import Job
 from coordinator.jobs.search import FILTERS, JobFilter
 from coordinator.jobs.search import STATES as JOB_STATES
 from coordinator.jobs.states import LaneState
@@ -20,18 +20,21 @@ if TYPE_CHECKING:
 
 ROWS = 50
 LINE = 100
+RUNS = 20
 
 
 def overview(asked: Asked) -> Page:
     c = asked.coordinator
-    counts, nodes = c.counts(), c.nodes()
+    nodes, findings = c.nodes(), asked.keep("doctor", 15.0, c.doctor)
     values = {
-        "findings": asked.keep("doctor", 15.0, c.doctor),
-        "counts": counts,
+        "findings": findings,
+        "summary": asked.keep("summary", 4.0, c.why_summary),
+        "contended": asked.keep("contended", 4.0, c.contended),
+        "rates": asked.keep("rates", 10.0, c.rates),
+        "counts": c.counts(),
         "nodes": nodes,
         "capacity": sum(node.capacity for node in nodes),
         "busy": sum(node.running for node in nodes),
-        "over": sorted(TERMINAL),
     }
     return Page("overview.html", "Overview", values)
 
@@ -49,12 +52,14 @@ def lane(asked: Asked) -> Page:
     key, c = asked.text("key"), asked.coordinator
     if not key:
         raise InvalidJob("which lane? The address lacks ?key=")
-    found = c.lane(key, LINE)
+    found = c.lane(key, LINE, RUNS)
     jobs = {job.id: job for job in c.line(found)}
     holders = [(holder, jobs.get(holder.job_id)) for holder in found.holders]
     held = {holder.job_id for holder in found.holders}
     waiting = [jobs[job_id] for job_id in found.jobs if job_id in jobs and job_id not in held]
-    values = {"lane": found, "holders": holders, "waiting": waiting, "runs": ()}
+    longest = max(map(_lasted, found.runs), default=0.0)
+    why = None if found.state in ("running", "empty") else c.why(key=key)
+    values = {"lane": found, "holders": holders, "waiting": waiting, "longest": longest, "why": why}
     return Page("lane.html", f"Lane {key}", values)
 
 
@@ -62,6 +67,10 @@ def jobs(asked: Asked) -> Page:
     wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
     found = asked.coordinator.jobs(most=ROWS, after=asked.text("after"), **wanted)
     return Page("jobs.html", "Jobs", {"rows": found.jobs, "found": found, "states": JOB_STATES, "wanted": wanted})
+
+
+def _lasted(run: Job) -> float:
+    return (run.ended - run.submitted).total_seconds() if run.ended and run.submitted else 0.0
 
 
 def job(asked: Asked) -> Page:
@@ -94,7 +103,9 @@ def node(asked: Asked) -> Page:
     found = next((one for one in asked.coordinator.nodes() if one.name == name), None)
     if found is None:
         raise LookupError(f"no node {name} is alive")
-    return Page("node.html", f"Node {name}", {"node": found})
+    why = asked.coordinator.why(node=name) if found.running < found.capacity else None
+    at_work = asked.coordinator.jobs(state="running", node=name, most=ROWS).jobs
+    return Page("node.html", f"Node {name}", {"node": found, "why": why, "at_work": at_work})
 
 
 def schedule(asked: Asked) -> Page:
@@ -105,8 +116,8 @@ def schedule(asked: Asked) -> Page:
 
 def entry(asked: Asked) -> Page:
     name, entries = asked.text("name"), asked.coordinator.entries
-    found = entries.entry(name, 10)
-    return Page("entry.html", f"Entry {name}", {"entry": found, "history": entries.history(name)[::-1]})
+    values = {"entry": entries.entry(name, 10), "history": entries.history(name)[::-1]}
+    return Page("entry.html", f"Entry {name}", values)
 
 
 def actions(asked: Asked) -> Page:

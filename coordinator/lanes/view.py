@@ -20,6 +20,7 @@ from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
 _PAGE = 200
+_DRAWN = 2000  # lanes of which the longest are sought
 PAUSED = b"\1paused"
 MARKS = (b"\1limit", PAUSED)  # stand in front of a line (rules/line.lua)
 
@@ -88,6 +89,14 @@ def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: 
         if len(chosen) >= most:
             break
     return chosen[:most]
+
+
+def contended(store: Store, most: int) -> list[Lane]:
+    """The lanes with the longest lines, among some that are drawn by chance."""
+    keys = [key.decode() for key in store.read("ZRANDMEMBER", store.key("lanes"), _DRAWN)]
+    lengths = store.read_many([("ZCARD", store.key("line", key)) for key in keys]) if keys else []
+    longest = sorted(zip(lengths, keys, strict=True), reverse=True)[:most]
+    return [lane for lane in look(store, [key for _, key in longest], 1) if lane.length > 1]
 
 
 def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:

@@ -342,6 +342,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "lane": lambda jobs: jobs.lane("k"),
     "lanes": lambda jobs: jobs.lanes(),
     "line": lambda jobs: jobs.line(Lane("k", ("ready",), 1, "ready")),
+    "contended": lambda jobs: jobs.contended(),
     "locks": lambda jobs: jobs.locks(),
     "nodes": lambda jobs: jobs.nodes(),
     "grabs": lambda jobs: jobs.grabs(),
