@@ -10,6 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -59,6 +60,7 @@ class Collector(PrometheusCollector):
         began, found, up = time.perf_counter(), list[Metric](), 1
         try:
             found += _figures(self._coordinator.store)
+            found += _refused(self._coordinator)
             for extension in self._coordinator.extensions:
                 found += extension.metrics() if extension.metrics else ()
         except CoordinatorError as error:
@@ -144,6 +146,14 @@ def _of_nodes(store: Store) -> Iterator[Metric]:
     busy = {node.name: node.running + node.ordinary for node in nodes}
     yield _gauge("node_busy", "Jobs and tasks that it runs.", busy, "node")
     yield _gauge("node_up", "1 where it lives.", {node.name: int(node.alive) for node in nodes}, "node")
+
+
+def _refused(coordinator: Coordinator) -> Iterator[Metric]:
+    """The broker keeps them; one that is away leaves the other figures alone."""
+    if coordinator.app is not None:
+        with suppress(CoordinatorError):
+            counts = coordinator.refused_counts()
+            yield _gauge("refused_requests", "Requests that inboxes refused, and nobody requeued.", counts, "queue_name")
 
 
 def _lateness(store: Store) -> float:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coordinator import Coordinator
 from coordinator.diagnosis.finding import Finding
@@ -14,6 +15,9 @@ from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
 from tasks.documents.replica_set import ReplicaSet, label_of, outside
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 
 class Documents:
@@ -42,6 +46,26 @@ class Documents:
                 if keeper.inside and not keeper.living:
                     said = f"{keeper.name} keeps it and does not live: the next change waits for it, for two seconds"
                     yield Finding("warning", "document.silent", thing, said, "start that node or beat again")
+
+    def metrics(self) -> Iterator[Metric]:
+        """The version of each document, and how far its permanent store and its keepers are behind."""
+        from prometheus_client.core import GaugeMetricFamily  # only a door for Prometheus needs it
+
+        version, lag, outside = (
+            GaugeMetricFamily(f"coordinator_document_{name}", said, labels=["document"])
+            for name, said in (
+                ("version", "The committed version."),
+                ("lag", "Entries that the permanent store lacks."),
+                ("outside", "Living nodes and beats out of the replica set."),
+            )
+        )
+        store = self._coordinator.store
+        for name in self.kept:
+            keepers = ReplicaSet(store, name).keepers()
+            version.add_metric([name], Document(store, name).pointer()[0])
+            lag.add_metric([name], store.read("HLEN", store.key("behind", name)))
+            outside.add_metric([name], sum(keeper.living and not keeper.inside for keeper in keepers))
+        yield from (version, lag, outside)
 
     def serve(self) -> list[Replica]:
         """Keep copies in this process, a beat. Several beats of one machine take different names."""
