@@ -152,8 +152,8 @@ def _refused(coordinator: Coordinator) -> Iterator[Metric]:
     """The broker keeps them; one that is away leaves the other figures alone."""
     if coordinator.app is not None:
         with suppress(CoordinatorError):
-            counts = coordinator.refused_counts()
-            yield _gauge("refused_requests", "Requests that inboxes refused, and nobody requeued.", counts, "queue_name")
+            said = "Requests that inboxes refused, and nobody requeued."
+            yield _gauge("refused_requests", said, coordinator.refused_counts(), "queue_name")
 
 
 def _lateness(store: Store) -> float:
