@@ -177,7 +177,7 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     state = reader.get("state", lambda _: _known(state_of(text)), cast(State, text.get("state", "")))
     submitted, readied, taken, started, ended = (reader.get(name, instant, None) for name in _INSTANTS)
     readied = readied or (submitted if taken or state == "ready" else None)
-    where = text.get("node"), tries(reader.get("attempt", int, 0), number, spec)
+    node, attempt = text.get("node"), tries(reader.get("attempt", int, 0), number, spec)
     error = reader.get("error", cause_of, None) if state != "succeeded" else None
     return Job(
         id=job_id,
@@ -186,14 +186,11 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         task=text.get("task", ""),
         args=args,
         kwargs=kwargs,
-        attempt=where[1],
+        attempt=attempt,
         losses=reader.get("losses", int, 0),
-        node=where[0],
+        node=node,
         fence=reader.get("fence", int, None),
-        submitted=submitted,
-        taken=taken,
-        started=started,
-        ended=ended,
+        submitted=submitted, taken=taken, started=started, ended=ended,
         result=reader.json("result"),
         error=error,
         progress=reader.get("progress", _progress, None),
@@ -206,9 +203,9 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         readied=readied,
         steps=tuple(str(step.get("task") or "a canvas") for step in spec.get("steps", ())),
         awaits=_awaited(reader) if text.get("state") == "parked" else (),
-        course=course_of((submitted, readied, started, ended), state, where, error, _told(reader, spec)),
+        course=course_of((submitted, readied, started, ended), state, (node, attempt), error, _told(reader, spec)),
         damaged=tuple(dict.fromkeys([*reader.damaged, *(["past"] if "past" in text else [])])),
-    )
+    )  # fmt: skip
 
 
 def _told(reader: FieldReader, spec: Spec) -> list[Event]:
