@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -11,7 +12,10 @@ from coordinator.dashboard.extend import Act, Asked, Field
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob
 from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.search import FILTERS, JobFilter
 from coordinator.jobs.states import End
+from coordinator.lanes.bulk import Verb
+from coordinator.lanes.plan import Plan
 
 _COMMANDS = {
     ("coordinator", "cancel"): ("cancel", "id"),
@@ -25,6 +29,8 @@ _COMMANDS = {
     ("coordinator", "schedule", "run"): ("entry-run", "name"),
     ("coordinator", "sorters", "flush"): ("flush", "name"),
 }
+_SHOWN = 20  # things that a plan names
+_PORTION = 3.0  # seconds of an act on many jobs
 TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")))
 
 
@@ -70,6 +76,52 @@ def _retry(asked: Asked) -> str:
     return f"The job is {state}."
 
 
+def _planned(call: Callable[[Asked], Plan]) -> Callable[[Asked], list[str]]:
+    """The first of the things that an act would hit, how many more there are, and what starts then."""
+
+    def plan(asked: Asked) -> list[str]:
+        found = call(asked)
+        if not found.count:
+            return ["Nothing would change."]
+        lines = [f"{hit.thing}, {hit.state}: becomes {hit.becomes}" for hit in found.hits[:_SHOWN]]
+        if found.count > len(lines):
+            lines.append(f"and {found.count - len(lines):,} more")
+        starts = ", ".join(found.starts[:_SHOWN]) + (", …" if len(found.starts) > _SHOWN else "")
+        return [*lines, f"then starts: {starts or 'nothing'}"]
+
+    return plan
+
+
+def filter_of(asked: Asked) -> JobFilter:
+    """The filter of jobs in an address."""
+    return cast(JobFilter, {name: value for name in FILTERS if (value := asked.text(name))})
+
+
+def _on_all(verb: Verb) -> Act:
+    """The act on all jobs that a filter finds, for some seconds at a time."""
+    title = f"{verb.capitalize()} all of these"
+
+    def do(asked: Asked) -> str:
+        end, done, total = time.monotonic() + _PORTION, 0, 0
+        for progress in asked.coordinator.act(verb, **filter_of(asked), **_acting(asked)):
+            done, total = progress.done, progress.total
+            if time.monotonic() > end and done < total:
+                return f"{done:,} of {total:,} jobs are done. Do it again for the rest."
+        return f"{done:,} jobs are done."
+
+    def does(asked: Asked) -> str:
+        named = ", ".join(f"{name} {value}" for name, value in filter_of(asked).items())
+        return f"{verb.capitalize()} each job that this finds: {named or 'nothing is named'}"
+
+    def plan(asked: Asked) -> Plan:
+        return asked.coordinator.act(verb, dry_run=True, **filter_of(asked))
+
+    def back(asked: Asked) -> str:
+        return url("/jobs", **{name: str(value) for name, value in filter_of(asked).items()})
+
+    return Act(title, FILTERS, does, do, back, _planned(plan), grave=verb == "cancel")
+
+
 def _move(asked: Asked) -> str:
     priority = asked.number("priority", 0, -255, 255) if asked.text("priority") else None
     to = cast(End, asked.text("to", "back"))
@@ -80,6 +132,10 @@ def _move(asked: Asked) -> str:
 def _release(asked: Asked) -> str:
     job = asked.coordinator.release(asked.text("key"), holder=asked.text("holder"), **_acting(asked))
     return f"Job {job} lost the lane, and is cancelled." if job else "No job held the lane."
+
+
+def _release_plan(asked: Asked) -> Plan:
+    return asked.coordinator.release(asked.text("key"), holder=asked.text("holder"), dry_run=True)
 
 
 def _limit(asked: Asked) -> str:
@@ -150,12 +206,16 @@ _JOB, _LANE, _NODE, _ENTRY = _back("/job", "id"), _back("/lane", "key"), _back("
 
 ACTS: Mapping[str, Act] = {
     "cancel": Act("Cancel", ["id"], _of("id", "Ends the job, and rolls it back where it has a rollback: job"), _cancel,
-                  _JOB, grave=True),
-    "retry": Act("Retry", ["id"], _of("id", "Starts it again: job"), _retry, _JOB, fields=[TO]),
+                  _JOB, _planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)), grave=True),
+    "retry": Act("Retry", ["id"], _of("id", "Starts it again: job"), _retry, _JOB,
+                 _planned(lambda asked: asked.coordinator.retry(asked.text("id"), dry_run=True)), [TO]),
+    "cancel-all": _on_all("cancel"),
+    "retry-all": _on_all("retry"),
     "move": Act("Move", ["id"], _of("id", "Gives another place in its lines to job"), _move, _JOB,
                 fields=[TO, Field("priority", "Priority", hint="-255 to 255; empty: as it is")]),
     "release": Act("Release", ["key", "holder"], _of("key", "Takes the lane from its holder, which ends as cancelled, "
-                   "without rollback; the next job starts. Lane"), _release, _LANE, grave=True),
+                   "without rollback; the next job starts. Lane"), _release, _LANE, _planned(_release_plan),
+                   grave=True),
     "pause": Act("Pause", ["key"], _of("key", "Starts nothing more, until somebody resumes it. Lane"),
                  _steer("pause", "The lane is paused.", "It was paused already."), _LANE),
     "resume": Act("Resume", ["key"], _of("key", "Lets it go on: lane"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from coordinator.dashboard.acts import filter_of
 from coordinator.dashboard.extend import Asked, Page, Tab, View
 from coordinator.dashboard.hide import without_hidden
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.record import Job
-from coordinator.jobs.search import FILTERS, JobFilter
 from coordinator.jobs.search import STATES as JOB_STATES
 from coordinator.jobs.states import LaneState
 from coordinator.lanes.view import STATES
@@ -64,7 +64,7 @@ def lane(asked: Asked) -> Page:
 
 
 def jobs(asked: Asked) -> Page:
-    wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
+    wanted = filter_of(asked)
     found = asked.coordinator.jobs(most=ROWS, after=asked.text("after"), **wanted)
     return Page("jobs.html", "Jobs", {"rows": found.jobs, "found": found, "states": JOB_STATES, "wanted": wanted})
 

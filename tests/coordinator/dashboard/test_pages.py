@@ -130,9 +130,30 @@ def test_an_act_is_done_once_a_reason_is_given(coordinator: Coordinator, visit: 
 def test_each_act_has_a_form_that_names_its_thing(stage: Stage, visit: Visit) -> None:
     client = visit(stage.coordinator)
     for name, act in ACTS.items():
-        text = client.get(f"/act/{name}?" + urlencode(dict.fromkeys(act.thing, "a-thing"))).text
-        assert "a-thing" in text
+        planned = {"id": stage.jobs[0]} if "id" in act.thing else {"key": "stock", "holder": ""}
+        thing = planned if act.plan else dict.fromkeys(act.thing, "a-thing")
+        text = client.get(f"/act/{name}?" + urlencode(thing)).text
+        assert next(iter(thing.values())) in text
         assert 'name="why"' in text
+
+
+def test_all_jobs_that_a_filter_finds_are_counted_and_then_ended(coordinator: Coordinator, visit: Visit) -> None:
+    work = {"task": "shop.work", "args": [], "kwargs": {}, "options": {}}
+    for key in ("b/1", "b/1", "b/2", "c"):
+        coordinator.submit(key, work)
+    client = visit(coordinator)
+    assert "/act/cancel-all?key=b%2F" in client.get("/jobs?key=b/").text
+    assert "/act/cancel-all" not in client.get("/jobs").text
+    form = client.get("/act/cancel-all?key=b/").text
+    assert "Cancel each job that this finds: key b/" in form
+    assert len(re.findall(r"becomes cancelled", form)) == 3
+    assert "then starts: nothing" in form
+    assert coordinator.counts()["cancelled"] == 0
+    done = client.post("/act/cancel-all", data={"key": "b/", "why": "a wrong import"})
+    assert "3 jobs are done." in done.text
+    assert [coordinator.counts()[name] for name in ("cancelled", "waiting", "ready")] == [3, 0, 1]
+    [action] = coordinator.actions()
+    assert (action.act, action.name, action.why) == ("cancel", "key=b/", "a wrong import")
 
 
 def test_lanes_come_page_by_page(coordinator: Coordinator, visit: Visit) -> None:
