@@ -11,9 +11,11 @@ from tests.model.wholes import Whole
 
 KNOWN = {
     *(("cancel", state) for state in ("waiting", "ready", "running", "held", "parked", "retrying", "collected")),
+    ("cancel", "rolling_back"),
     *(("retry", state) for state in ("held", "retrying", "failed", "cancelled", "expired")),
     *(("release", state) for state in ("running", "parked")),
 }
+RARE = (49, 81, 380, 386, 388)  # a job that runs alone, a rollback that is due, a waiter that fell silent
 STARTED = ("running", "held", "parked", "retrying", "ready")
 
 
@@ -64,6 +66,14 @@ class Planned(Whole):
     @act(5, keys=[(A,), (A, B), (B,)], pick=PICK)
     def submit_one_that_is_held(self, keys: tuple[str, ...], pick: int) -> None:
         self.submit(keys, 0, 1, ["hold"], pick)
+
+    @act(5, part="limits", keys=[(A,), (A, B), (B,)], flavour=["alone", "undo"], pick=PICK)
+    def submit_to_a_busy_lane(self, keys: tuple[str, ...], flavour: str, pick: int) -> None:
+        self.submit(keys, 0, 1, [flavour, "bare"], pick)
+
+    @act(4, part="limits", key=[A, A, B], limit=[1, 2, 3, 3])
+    def set_limit(self, key: str, limit: int) -> None:
+        super().set_limit(key, limit)
 
     @act(8, part="operators", pick=PICK, started=[True, True, False])
     def cancel(self, pick: int, started: bool) -> None:
@@ -118,7 +128,7 @@ def test_a_plan_says_what_the_act_does_and_what_starts(redis_server: RedisServer
         seen: ClassVar[set[tuple[str, str, str]]] = set()
         started = 0
 
-    for number in range(45):
+    for number in (*range(30), *RARE):
         Here.course(number, 40)
     assert KNOWN - Here.known() == set()
     assert Here.started > 10
