@@ -29,6 +29,10 @@ takes `--by TEXT`, the author, by default user@host. The history of that thing k
 lists what was done, with the `--ticket` where there is one. A command that looks has neither, nor has one that puts
 something in (`submit`, `refresh`, `nodelist import`), that has work done (`nodelist refresh`, `components run`), or
 that clears away what comes back by itself (`libraries remove`, `members forget`).
+
+The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly or Redis
+does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete commands and options; zsh
+and fish have `zsh_source` and `fish_source`.
 """
 LIBRARY = "The library's commands, for any app:"
 SERVICE = "The commands of the service, in its checkout or image, or with `-A tasks`:"

@@ -87,6 +87,12 @@ def _broken(name: str, error: Exception) -> click.ClickException:
     return click.ClickException(f"the app {name!r} cannot be imported: {type(error).__name__}: {error}")
 
 
+class Away(click.ClickException):
+    """Redis does not answer: nobody knows what is so."""
+
+    exit_code = 2
+
+
 class Commands(click.Group):
     """The library's commands and the app's. Shows an error that is meant for people in one line."""
 
@@ -99,7 +105,7 @@ class Commands(click.Group):
             raise
         except StoreUnavailable as error:
             hint = "" if error.answered else "Is it running? "
-            raise click.ClickException(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
+            raise Away(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
         except CoordinatorError as error:
             raise click.ClickException(str(error)) from error
 
