@@ -8,7 +8,7 @@ import click
 from coordinator import Extension
 from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
-from tasks.app import coordinator
+from tasks.app import coordinator, documents
 from tasks.catalog.sightings import Sightings
 from tasks.cli.errors import one_line
 from tasks.cli.extension import batches
@@ -96,6 +96,14 @@ def _pages() -> "Pages":
     return made.pages()
 
 
-commands = (up, refresh, members, catalog, nodelist)
-coordinator.extend(Extension("service", commands=commands, why={"member": why}, pages=_pages))
+coordinator.extend(
+    Extension(
+        "service",
+        commands=(up, refresh, members, catalog, nodelist),
+        why={"member": why},
+        findings=documents.findings,
+        metrics=documents.metrics,
+        pages=_pages,
+    )
+)
 coordinator.extend(batches(components))

@@ -98,6 +98,7 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
             figures = page(f"{where}/metrics")
             assert f'coordinator_jobs_total{{name="{SYNC}",outcome="succeeded"}}' in figures
             assert "flower_events_total" in figures
+            assert 'coordinator_document_outside{document="nodelist"} 0.0' in figures
             assert server.member.identifier in page(f"{where}/coordinator/members")
             assert "No item is registered" in page(f"{where}/coordinator/items")
             member = page(f"{where}/coordinator/member?id={server.member.identifier}")

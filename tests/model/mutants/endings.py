@@ -71,7 +71,6 @@ MUTANTS = [
     Mutant("settle.finish", "a job that is over is listed nowhere", "history.ended"),
     Mutant("history.ended", "a run is listed in one of its lanes only", "ipairs(keys)", "ipairs({keys[1]})"),
     Mutant("settle.count_loss", "a lost attempt is not told", "history.note"),
-    Mutant("history.note", "a course is never cut", ">= MOST", ">= 500", course=3),
     Mutant("history.count", "jobs of all tasks are counted together", "(task or '')", "''"),
     Mutant("history.counts", "a parked rollback is counted in two states", "count.parked =", course=3),
     Mutant(
@@ -83,6 +82,7 @@ MUTANTS = [
     ),
 ]
 SELDOM = [
+    Mutant("history.note", "a course is never cut", ">= MOST", ">= 500"),
     Mutant(
         "runner.conclude",
         "a condemned attempt whose job went on takes another job",
