@@ -19,7 +19,7 @@ def texts(why: Why) -> list[str]:
     return [cause.text for cause in why.causes]
 
 
-def end(node: Puppet, taken: Taken, kind: str, detail: str, delay: int = 0, *following: object) -> None:
+def end(node: Puppet, taken: Taken, kind: str, detail: str, delay: int = 0, *following: Any) -> None:
     more = following or ("", "", "")
     node.store.step("job_finish", taken.id, taken.token, kind, detail, delay, "", *more, "one", taken.runner, "", 60000)
 
@@ -106,6 +106,20 @@ def test_a_limit_says_who_uses_it_up_and_an_exclusive_job_stops_the_others(
     assert why.codes == ["waiting.exclusive", "waiting.claim"]
     assert node.order() == ["alone", "after"]
     coordinator.set_limit("a", 1)
+
+
+def test_a_limit_that_was_lowered_below_its_holders_names_them_all(node: Puppet, coordinator: Coordinator) -> None:
+    coordinator.set_limit("a", 3)
+    for n in range(4):
+        node.submit("a", job_id=f"j{n}")
+    taken = [node.must_take() for _ in range(3)]
+    for limit, code in ((2, "waiting.limit"), (1, "waiting.lane")):
+        coordinator.set_limit("a", limit)
+        first = coordinator.why("j3").causes[0]
+        assert (first.code, first.of) == (code, ("job j0", "job j1", "job j2"))
+    for one in taken:
+        node.finish(one)
+    assert node.order() == ["j3"]
 
 
 def test_what_no_living_node_has_is_named_and_its_nodes_are_counted(node: Puppet, coordinator: Coordinator) -> None:
