@@ -125,25 +125,31 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
 def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Finding]]:
     """The tasks of ready jobs, and of jobs behind them, that none of these nodes can run; each with what is said."""
     known = {task for node in living for task in node.tasks}
-    nobody = cache(lambda app, queue, task: fit(living, (app, queue), task).nobody)
+    nobody = cache(lambda task, *kind: fit(living, kind, task).nobody)
 
-    def not_served(ids: Sequence[str]) -> list[tuple[str, str, str, str]]:
-        """Id, key, queue and task. Locks in plain code have no class, marks of a line no record."""
+    def not_served(ids: Sequence[str]) -> list[tuple[str, str, list[str], str]]:
+        """Id, key, class and task. Locks in plain code have no class, marks of a line no record."""
         records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True) if ids else ()
         classes = [(job_id, keys.split("\n"), kind.split("\n"), task) for job_id, (keys, kind, task) in records if kind]
-        return [(job_id, keys[0], kind[1], task) for job_id, keys, kind, task in classes if nobody(*kind[:2], task)]
+        return [(job_id, keys[0], kind, task) for job_id, keys, kind, task in classes if nobody(task, *kind)]
 
     heads = not_served([job_id.decode() for job_id in store.read("SRANDMEMBER", store.key("state", "ready"), _MOST)])
     lines = store.read_many([("ZRANGE", store.key("line", key), 0, _MOST) for _, key, *_ in heads]) if heads else ()
     behind = {job_id.decode() for line in lines for job_id in line}
-    jobs = [(queue, task) for _, _, queue, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
+    jobs = [(kind, task) for *_, kind, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
     for task, count in sorted(Counter(task for _, task in jobs if task not in known).items()):
         said, way_out = f"{_waits(count)} for a task that no node has", f"start one, or coordinator retarget {task} NEW"
         yield task, Finding("error", "task.unknown", f"task {task}", said, way_out)
-    for (queue, task), count in sorted(Counter(place for place in jobs if place[1] in known).items()):
+    elsewhere = [(kind, task) for kind, task in jobs if task in known]
+    astray = [(kind[1], task) for kind, task in elsewhere if nobody(task, *kind[:2])]
+    for (queue, task), count in sorted(Counter(astray).items()):
         said = f"{_waits(count)} for {task} there, and no node with that task serves it"
         way_out = f"start a worker with -Q {queue}, or coordinator retarget {task} NEW"
         yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
+    lacking = [(",".join(kind[2:]), task) for kind, task in elsewhere if not nobody(task, *kind[:2])]
+    for (labels, task), count in sorted(Counter(lacking).items()):
+        said = f"{_waits(count)} for {task} on a node with it, and none that may run them has it"
+        yield task, Finding("error", "label.unserved", f"label {labels}", said, f"COORDINATOR_LABELS={labels} celery …")
 
 
 def _waits(count: int) -> str:

@@ -186,6 +186,15 @@ def test_mixed_versions_queues_that_nobody_serves_and_lost_labels_are_found(
     assert found["queue.unserved"].thing == "queue elsewhere"
     assert found["label.lost"].level == "error"
     coordinator.cancel(coordinator.lane("a").jobs[0])
+    for key in ("b", "b", "c"):
+        node.submit(key, needs=["printer"])
+    printer = {one.code: one for one in coordinator.doctor()}["label.unserved"]
+    assert (printer.level, printer.thing, printer.fix) == (
+        "error",
+        "label printer",
+        "COORDINATOR_LABELS=printer celery …",
+    )
+    assert printer.message.startswith("3 jobs wait for ")
 
 
 def test_many_findings_of_a_kind_are_ten_and_a_number_and_what_was_not_read_is_said(
