@@ -30,9 +30,9 @@ MUTANTS = [
     Mutant("submit.waiting", "who runs is counted among those that wait", " - started", "", course=1),
     Mutant("job.job_move", "a job is moved in one of its lines only", "id, keys", "id, {keys[1]}", course=3),
     Mutant("job.job_move", "a move asked for again is made twice", "if asked ~= ", course=3),
-    Mutant("submit.busy_line", "one of weight `all` has a skip beside it", "line.first_alone", course=963),
 ]
 SELDOM = [
+    Mutant("submit.busy_line", "one of weight `all` has a skip beside it", "line.first_alone"),
     Mutant("submit.stand", "a lock whose holder is gone is never free", "settle.end_lapsed"),
     Mutant("submit.full_line", "one more waits than was agreed to", ">= room", "> room"),
     Mutant("coalesce.united", "everything becomes something again", "held[name] == cjson.null or ", ""),
