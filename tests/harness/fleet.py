@@ -101,9 +101,9 @@ class Fleet(Installation):
         **environ: str,
     ) -> Worker:
         """Start a node as users do, and wait until it is registered; `environ`: further variables of it alone."""
-        before = self.lives(f"{name}@test")  # one of this name that just ended may still be registered
+        before = ready and self.lives(f"{name}@test")  # one of this name that just ended may still be registered
         log = self.directory / f"{name}-{len(self.workers)}.log"
-        argv = [sys.executable, "-m", "celery", "-A", f"tests.harness.apps.{app}", "worker", "-n", f"{name}@test"]
+        argv = [sys.executable, "-m", "celery", "-A", f"{self.apps}.{app}", "worker", "-n", f"{name}@test"]
         argv += ["-c", str(concurrency), "-P", pool, "-l", "INFO", *options]
         env = os.environ | self.environ | environ
         process: Process

@@ -26,6 +26,8 @@ class Stamp(NamedTuple):
 class Installation:
     """`coordinator` is the app's in this process; `settings` reach this process, and every node that a fleet starts."""
 
+    apps = "tests.harness.apps"  # the package of their modules
+
     def __init__(self, server: RedisServer, prefix: str, **settings: Any) -> None:
         self.server = server
         self.prefix = prefix
@@ -53,15 +55,15 @@ class Installation:
         return self.app("depot")
 
     def app(self, name: str) -> Any:
-        """The module tests.harness.apps.<name>, imported anew with this fleet's environment."""
+        """The module <apps>.<name>, imported anew with this fleet's environment."""
         if name not in self._apps:
             for variable in self.environ:
                 self._before.setdefault(variable, os.environ.get(variable))
             os.environ.update(self.environ)
-            sys.modules.pop(f"tests.harness.apps.{name}", None)
+            sys.modules.pop(f"{self.apps}.{name}", None)
             # Celery shares each app's tasks with all later apps of the process: not with the next test's.
             shared = set(_state._on_app_finalizers)
-            self._apps[name] = importlib.import_module(f"tests.harness.apps.{name}")
+            self._apps[name] = importlib.import_module(f"{self.apps}.{name}")
             _state._on_app_finalizers = shared
             with pytest.MonkeyPatch.context() as patch:  # patient with a loaded machine, unlike its nodes
                 patch.setenv("COORDINATOR_TIMEOUT", self.environ.get("COORDINATOR_TIMEOUT", "10"))

@@ -1,0 +1,208 @@
+"""What must hold of every history, each a function of its own: it yields what it finds wrong, with the place.
+
+They know nothing of the coordinator but what its documentation promises. `proof/planted.py` has a wrong history for
+each way in which each of them may say no.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from proof.history import SECOND, Event, History, Run
+
+# What an end of each kind of job is, whatever befell it.
+ENDS = {"fails": {"rolled_back"}, "dies": {"failed"}, "cancelled": {"cancelled", "succeeded"}}
+
+
+class Wrong(NamedTuple):
+    """`event`: the index of the one that shows it, -1 where none does."""
+
+    event: int
+    text: str
+
+
+Checker = Callable[[History], Iterator[Wrong]]
+
+
+def one_at_a_time(history: History) -> Iterator[Wrong]:
+    """In a lane no more run at once than its limit; beyond that only beside one that a fault made late, which the
+    cells then refuse."""
+    for key, runs in _by_key(history).items():
+        for place, run in enumerate(runs):
+            beside = [one for one in runs[:place] if one.ended is None or one.ended.index > run.begun.index]
+            living = [one for one in beside if one.ended is not None]  # those that were killed end unseen
+            if len(living) < history.limit(key) or history.halted(living[0].begun.time, run.begun.time):
+                continue
+            yield Wrong(run.begun.index, f"{key}: {run.job} began beside {[one.job for one in living]}")
+
+
+def in_order(history: History) -> Iterator[Wrong]:
+    """Of two jobs in a lane, the one whose submit was answered before the other's began has its last run before."""
+    asked: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    lanes: dict[str, list[str]] = defaultdict(list)
+    for event in history.of("submit"):
+        job = str(event.value["job"])
+        if event.type == "invoke" and job not in asked:
+            asked[job] = event.index
+            for key in event.value["keys"]:
+                if history.limit(key) == 1:
+                    lanes[key].append(job)
+        elif event.type == "ok":
+            answered.setdefault(job, event.index)
+    accepted = _accepted(history)
+    for key, jobs in lanes.items():
+        ran = [job for job in jobs if job in accepted]
+        for later in ran:
+            for earlier in ran:
+                if answered.get(earlier, asked[later]) < asked[later] and accepted[earlier] > accepted[later]:
+                    yield Wrong(asked[later], f"{key}: {later} ran before {earlier}, which was in line before it")
+
+
+def at_least_once(history: History) -> Iterator[Wrong]:
+    """Each job that was accepted ended as it was to end, and ran for that, but for what the store itself lost."""
+    ends = {str(event.value["job"]): event for event in history.of("job")}
+    done = {run.job for run in history.runs if run.ended and run.ended.type == "ok"}
+    for event in history.of("submit", "ok"):
+        job, kind = str(event.value["job"]), str(event.value["kind"])
+        end = ends.get(job)
+        state = str(end.value["state"]) if end else "unknown"
+        if state == "unknown" and history.lost(event.time):
+            continue
+        if state not in ENDS.get(kind, {"succeeded"}):
+            yield Wrong(event.index, f"{job} ({kind}) is {state}")
+        elif state == "succeeded" and job not in done:
+            yield Wrong(event.index, f"{job} is said to have succeeded, and no run of it ended")
+
+
+def effects_once(history: History) -> Iterator[Wrong]:
+    """Of each job that succeeded each effect was applied once, and no cell took an older fence after a newer one."""
+    applied: Counter[tuple[str, str]] = Counter()
+    greatest: dict[str, int] = defaultdict(int)
+    for event in history.of("write"):
+        cell, fence = str(event.value["cell"]), int(event.value["fence"])
+        if event.value["outcome"] == "applied":
+            applied[cell, str(event.value["what"])] += 1
+        if event.value["outcome"] != "refused":
+            if fence < greatest[cell]:
+                yield Wrong(event.index, f"{cell}: fence {fence} after {greatest[cell]}")
+            greatest[cell] = max(greatest[cell], fence)
+    for (cell, what), times in applied.items():
+        if times > 1:
+            yield Wrong(-1, f"{cell}: {what} was applied {times} times")
+    succeeded = {str(event.value["job"]) for event in history.of("job") if event.value["state"] == "succeeded"}
+    for event in history.of("submit", "ok"):
+        for cell, what in event.value.get("effects", []) if event.value["job"] in succeeded else ():
+            if not applied[cell, what]:
+                yield Wrong(event.index, f"{cell}: {what} was never applied")
+
+
+def fences_grow(history: History) -> Iterator[Wrong]:
+    """A fence is given once, and the runs of a lane have growing ones, but for one that was late to begin."""
+    holders: dict[int, tuple[str, object]] = {}
+    for run in history.runs:
+        holder = run.job, run.begun.value.get("attempt")
+        if holders.setdefault(run.fence, holder) != holder:
+            yield Wrong(run.begun.index, f"fence {run.fence} of {holders[run.fence]} was given to {holder}")
+    for key, runs in _by_key(history).items():
+        greatest: Run | None = None
+        for run in runs if history.limit(key) == 1 else ():
+            late = greatest and run.fence < greatest.fence
+            if greatest and late and not history.halted(run.begun.time - 2 * SECOND, run.begun.time):
+                yield Wrong(run.begun.index, f"{key}: fence {run.fence} of {run.job} after {greatest.fence}")
+            greatest = run if greatest is None or run.fence > greatest.fence else greatest
+
+
+def ticks_once(history: History) -> Iterator[Wrong]:
+    """Each instant of a schedule had its effect, once, and none is missing between the first and the last."""
+    effects: Counter[tuple[str, int]] = Counter()
+    for event in history.of("write"):
+        if "tick" in event.value and event.value["outcome"] == "applied":
+            effects[str(event.value["tick"]), int(event.value["at"])] += 1
+    for (name, at), times in effects.items():
+        if times > 1:
+            yield Wrong(-1, f"tick {name} of {at} had its effect {times} times")
+    for name, every in history.about.get("ticks", {}).items():
+        instants = {at for tick, at in effects if tick == name}
+        for at in range(min(instants, default=0), max(instants, default=0), every):
+            if at not in instants and not history.lost(at * SECOND):
+                yield Wrong(-1, f"tick {name} of {at} is missing")
+
+
+def one_winner(history: History) -> Iterator[Wrong]:
+    """Of all that grab an instance, one at a time wins, and one completes it."""
+    winner: dict[str, Event] = {}
+    complete: dict[str, Event] = {}
+    for event in history.events:
+        if event.f == "fault":
+            killed = event.value.get("killed", [])
+            winner = {instance: one for instance, one in winner.items() if one.process not in killed}
+        if event.f != "grab":
+            continue
+        instance, who = str(event.value["instance"]), event.process
+        if event.type == "invoke":  # it won
+            before = winner.get(instance)
+            if instance in complete and not history.lost(complete[instance].time):
+                yield Wrong(event.index, f"{instance}: {who} won what {complete[instance].process} had completed")
+            elif before and before.process != who and not history.halted(before.time, event.time):
+                yield Wrong(event.index, f"{instance}: {who} won beside {before.process}")
+            winner[instance] = event
+        else:
+            if event.type == "ok" and instance in complete and not history.lost(complete[instance].time):
+                yield Wrong(event.index, f"{instance}: {who} completed it after {complete[instance].process}")
+            if event.type == "ok":
+                complete[instance] = event
+            if winner.get(instance, event).process == who:
+                winner.pop(instance, None)
+
+
+def sorted_in_batches(history: History) -> Iterator[Wrong]:
+    """Orders that came within a second of each other, sooner than any flush, ran in the order of their names."""
+    came = {(str(e.value["sorter"]), str(e.value["order"])): e for e in reversed([*history.of("add", "ok")])}
+    accepted = _accepted(history)
+    ran = sorted((pair for pair in came if pair[1] in accepted), key=lambda pair: pair[1])
+    for place, (sorter, order) in enumerate(ran):
+        for other, later in ran[place + 1 :]:
+            near = abs(came[sorter, order].time - came[other, later].time) < SECOND if other == sorter else False
+            if near and accepted[order] > accepted[later]:
+                yield Wrong(came[sorter, order].index, f"{sorter}: {later} ran before {order}")
+
+
+def nothing_left(history: History) -> Iterator[Wrong]:
+    """When all is over no key is without an owner, no lane is busy, no message waits."""
+    for event in history.of("left"):
+        for what, names in event.value.items():
+            if names:
+                yield Wrong(event.index, f"{what}: {names}")
+    if not any(history.of("left")):
+        yield Wrong(-1, "nobody looked at what is left")
+
+
+CHECKERS: tuple[Checker, ...] = (
+    one_at_a_time, in_order, at_least_once, effects_once, fences_grow, ticks_once, one_winner, sorted_in_batches,
+    nothing_left,
+)  # fmt: skip
+
+
+def judge(history: History) -> dict[str, list[Wrong]]:
+    """What each checker finds wrong, by its name."""
+    return {checker.__name__: list(checker(history)) for checker in CHECKERS}
+
+
+def _by_key(history: History) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = defaultdict(list)
+    for run in history.runs:
+        for key in run.keys:
+            found[key].append(run)
+    return found
+
+
+def _accepted(history: History) -> dict[str, int]:
+    """The greatest fence under which a run of each job ended."""
+    found: dict[str, int] = {}
+    for run in history.runs:
+        if run.ended:
+            found[run.job] = max(found.get(run.job, 0), run.fence)
+    return found

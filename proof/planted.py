@@ -1,0 +1,176 @@
+"""Histories that are wrong on purpose, one for each way in which a checker may say no, and right ones that look alike.
+
+A judge that cannot say no proves nothing: `python -m proof planted` shows each of these to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from proof.history import SECOND, Event, History
+
+
+class Script:
+    """Writes a history line by line; `wait` lets seconds pass."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.now = 0.0
+
+    def note(self, type: str, f: str, process: str = "n1/1", **value: Any) -> Self:
+        self.now += 0.001
+        self.events.append(Event(len(self.events), int(self.now * SECOND), process, type, f, value))
+        return self
+
+    def wait(self, seconds: float) -> Self:
+        self.now += seconds
+        return self
+
+    def submit(self, job: str, *keys: str, kind: str = "plain", effects: bool = True) -> Self:
+        self.note("invoke", "submit", job=job, kind=kind, keys=keys)
+        wanted = [[key, f"{job} 0"] for key in keys] if effects else []
+        return self.note("ok", "submit", job=job, kind=kind, keys=keys, effects=wanted)
+
+    def begin(self, job: str, fence: int, *keys: str, attempt: int = 1) -> Self:
+        return self.note("invoke", "run", job=job, keys=keys, fence=fence, step=0, attempt=attempt)
+
+    def write(self, job: str, fence: int, *keys: str, outcome: str = "applied", **value: Any) -> Self:
+        for key in keys:
+            self.note("info", "write", cell=key, fence=fence, what=f"{job} 0", outcome=outcome, **value)
+        return self
+
+    def end(self, job: str, fence: int, type: str = "ok") -> Self:
+        return self.note(type, "run", job=job, fence=fence, step=0)
+
+    def run(self, job: str, fence: int, *keys: str) -> Self:
+        return self.begin(job, fence, *keys).write(job, fence, *keys).end(job, fence)
+
+    def is_(self, job: str, state: str = "succeeded") -> Self:
+        return self.note("info", "job", job=job, state=state)
+
+    def fault(self, name: str, seconds: float, **value: Any) -> Self:
+        number = len(self.events)
+        self.note("invoke", "fault", number=number, name=name, **value)
+        return self.wait(seconds).note("ok", "fault", number=number, name=name)
+
+    def tick(self, name: str, at: int, fence: int) -> Self:
+        return self.write(f"{name}@{at}", fence, name, tick=name, at=at)
+
+    def add(self, order: str) -> Self:
+        return self.note("ok", "add", sorter="orders", order=order)
+
+    def history(self, **left: list[str]) -> History:
+        self.note("info", "left", **left)
+        return History(self.events, {"limits": {"wide": 2}, "ticks": {"tick": 1}})
+
+
+def _two() -> Script:
+    """Two jobs in line, and a third elsewhere, as it should be."""
+    script = Script().submit("a", "k").submit("b", "k").submit("c", "l")
+    return script.run("a", 1, "k").run("b", 2, "k").run("c", 3, "l").is_("a").is_("b").is_("c")
+
+
+def _one() -> Script:
+    return Script().submit("a", "k")
+
+
+def _grab(type: str, process: str, script: Script | None = None) -> Script:
+    return (script or Script()).note(type, "grab", process, instance="1", fence=1)
+
+
+RIGHT: dict[str, Callable[[], History]] = {
+    "two in line": lambda: _two().history(),
+    "two in a lane that takes two": lambda: (
+        Script().begin("a", 1, "wide").begin("b", 2, "wide").end("b", 2).end("a", 1).history()
+    ),
+    "one that was killed, and runs again": lambda: (
+        _one().begin("a", 1, "k").begin("a", 2, "k", attempt=1).write("a", 2, "k").end("a", 2).is_("a").history()
+    ),
+    "one that was stopped past its lease, and is refused": lambda: (
+        _one().submit("b", "k").begin("a", 1, "k").fault("stop", 5, halts=True)
+        .begin("a", 2, "k").write("a", 2, "k").write("a", 1, "k", outcome="refused").end("a", 1, "fail").end("a", 2)
+        .run("b", 3, "k").is_("a").is_("b").history()
+    ),
+    "one that the store lost": lambda: (
+        _one().fault("lose", 1, loses=2).is_("a", "unknown").history()
+    ),
+    "ticks": lambda: Script().tick("tick", 1, 1).tick("tick", 2, 2).tick("tick", 3, 3).history(),
+    "a second winner after the first was killed": lambda: (
+        _grab("ok", "b", _grab("invoke", "b", _grab("invoke", "a").fault("kill", 1, killed=["a"]))).history()
+    ),
+    "orders of two flushes": lambda: (
+        Script().add("b").run("b", 1, "k").wait(5).add("a").run("a", 2, "k").history()
+    ),
+}  # fmt: skip
+
+# By the checker that has to say no.
+WRONG: dict[str, dict[str, Callable[[], History]]] = {
+    "one_at_a_time": {
+        "two at once": lambda: (
+            Script().begin("a", 1, "k").begin("b", 2, "k").end("a", 1).end("b", 2).history()
+        ),
+        "two at once in the second of their lanes": lambda: (
+            Script().begin("a", 1, "k", "l").begin("b", 2, "m", "l").end("a", 1).end("b", 2).history()
+        ),
+        "three in a lane that takes two": lambda: (
+            Script().begin("a", 1, "wide").begin("b", 2, "wide").begin("c", 3, "wide")
+            .end("a", 1).end("b", 2).end("c", 3).history()
+        ),
+        "two at once long after a fault": lambda: (
+            Script().fault("stop", 1, halts=True).wait(60)
+            .begin("a", 1, "k").begin("b", 2, "k").end("a", 1).end("b", 2).history()
+        ),
+    },
+    "in_order": {
+        "the second before the first": lambda: (
+            _one().submit("b", "k").run("b", 1, "k").run("a", 2, "k").is_("a").is_("b").history()
+        ),
+        "the second before the last run of the first": lambda: (
+            _one().submit("b", "k").run("a", 1, "k").run("b", 2, "k").run("a", 3, "k").is_("a").is_("b").history()
+        ),
+    },
+    "at_least_once": {
+        "one that waits for ever": lambda: _one().is_("a", "waiting").history(),
+        "one that nobody knows": lambda: _one().history(),
+        "one that was lost before the store lost anything": lambda: (
+            _one().wait(60).fault("lose", 1, loses=2).is_("a", "unknown").history()
+        ),
+        "one that succeeded and never ran": lambda: _one().is_("a").history(),
+        "one that failed and was to be rolled back": lambda: (
+            Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail").is_("a", "failed").history()
+        ),
+    },
+    "effects_once": {
+        "an effect twice": lambda: _two().write("a", 4, "k").history(),
+        "an effect that is missing": lambda: _one().begin("a", 1, "k").end("a", 1).is_("a").history(),
+        "a cell that took an older fence": lambda: Script().write("a", 2, "k").write("b", 1, "k").history(),
+    },
+    "fences_grow": {
+        "one fence for two jobs": lambda: Script().run("a", 1, "k").run("b", 1, "l").history(),
+        "one fence for two attempts": lambda: (
+            Script().begin("a", 1, "k").begin("a", 1, "k", attempt=2).end("a", 1).history()
+        ),
+        "an older fence after a newer one": lambda: Script().run("a", 2, "k").run("b", 1, "k").history(),
+    },
+    "ticks_once": {
+        "a tick twice": lambda: Script().tick("tick", 1, 1).tick("tick", 1, 2).history(),
+        "a tick that is missing": lambda: Script().tick("tick", 1, 1).tick("tick", 3, 2).history(),
+    },
+    "one_winner": {
+        "two winners": lambda: _grab("ok", "a", _grab("invoke", "b", _grab("invoke", "a"))).history(),
+        "a winner of what is complete": lambda: (
+            _grab("invoke", "b", _grab("ok", "a", _grab("invoke", "a"))).history()
+        ),
+        "two who complete it": lambda: _grab("ok", "b", _grab("ok", "a", _grab("invoke", "a"))).history(),
+    },
+    "sorted_in_batches": {
+        "orders of one flush that ran as they came": lambda: (
+            Script().add("b").add("a").run("b", 1, "k").run("a", 2, "k").history()
+        ),
+    },
+    "nothing_left": {
+        "a key without an owner": lambda: _two().history(keys=["proof:lock:k"]),
+        "nobody looked": lambda: History(_two().events),
+    },
+}  # fmt: skip

@@ -1,0 +1,62 @@
+"""Where the tasks, the clients and the nemesis write down what they do: a list in a Redis that no fault touches.
+
+Each line is an event as Jepsen writes them: who (`process`), `type` (`invoke` begins it; `ok` and `fail` end it; `info`
+says something at once), what (`f`) and a `value`. The witness adds the time; the place in the list is the order.
+"""
+
+import json
+import os
+import socket
+from typing import Any
+
+import redis
+
+# The cell of a key, as a store would guard it: it refuses a fence that is older than the greatest it has seen, and
+# applies each `what` once.
+_WRITE = """
+local t = redis.call('TIME')
+local greatest, outcome = tonumber(redis.call('HGET', KEYS[2], 'fence') or 0), 'applied'
+if tonumber(ARGV[2]) < greatest then
+  outcome = 'refused'
+else
+  redis.call('HSET', KEYS[2], 'fence', ARGV[2])
+  if redis.call('HSETNX', KEYS[2], ARGV[3], 1) == 0 then outcome = 'known' end
+end
+local line = string.gsub(ARGV[1], '"@outcome"', '"' .. outcome .. '"')
+redis.call('RPUSH', KEYS[1], string.format('%.0f ', t[1] * 1000000 + t[2]) .. line)
+return outcome"""
+_NOTE = """
+local t = redis.call('TIME')
+return redis.call('RPUSH', KEYS[1], string.format('%.0f ', t[1] * 1000000 + t[2]) .. ARGV[1])"""
+
+
+class Witness:
+    """`process`: who writes, beside the number of its process."""
+
+    def __init__(self, url: str, name: str, process: str = "") -> None:
+        self._redis = redis.Redis.from_url(url, decode_responses=True)
+        self._name = name
+        self._process = process or socket.gethostname()
+
+    @classmethod
+    def here(cls, process: str = "") -> "Witness":
+        """The witness that the environment names."""
+        return cls(os.environ["TEST_LOG"], os.environ["TEST_PREFIX"], process)
+
+    def note(self, type: str, f: str, **value: Any) -> None:
+        self._redis.eval(_NOTE, 1, f"{self._name}.history", self._line(type, f, value))
+
+    def write(self, cell: str, fence: int, what: str, **value: Any) -> str:
+        """An effect that checks its fence and its name. Gives `applied`, `known` or `refused`."""
+        line = self._line("info", "write", {"cell": cell, "fence": fence, "what": what, "outcome": "@outcome", **value})
+        keys = f"{self._name}.history", f"{self._name}.cell.{cell}"
+        return str(self._redis.eval(_WRITE, 2, *keys, line, fence, f"what {what}"))
+
+    def lines(self) -> list[str]:
+        """All of them, as "<time in µs> <event in JSON>"."""
+        found: list[str] = self._redis.lrange(f"{self._name}.history", 0, -1)
+        return found
+
+    def _line(self, type: str, f: str, value: dict[str, Any]) -> str:
+        event = {"process": f"{self._process}/{os.getpid()}", "type": type, "f": f, "value": value}
+        return json.dumps(event, separators=(",", ":"))
