@@ -51,7 +51,7 @@ class Fault:
     """What the nemesis did, from `since` to `until` (µs).
 
     `loses`: seconds before it of which the store may know nothing afterwards. `halts`: somebody may stand still, or be
-    cut off, for longer than a lease.
+    cut off, for longer than a lease. `drops`: ordinary messages and results may be gone, which nobody promises.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Fault:
     until: int
     loses: float
     halts: bool
+    drops: bool
 
 
 @dataclass
@@ -85,17 +86,24 @@ class History:
 
     @cached_property
     def faults(self) -> list[Fault]:
-        over = {event.value["number"]: event.time for event in self.of("fault", "ok")}
+        about: dict[int, dict[str, Any]] = {}
+        times: dict[int, list[int]] = {}
+        for event in self.of("fault", "invoke", "info", "ok"):
+            about.setdefault(event.value["number"], {}).update(event.value)
+            times.setdefault(event.value["number"], []).append(event.time)
+            if event.type == "ok":
+                about[event.value["number"]]["over"] = True
         last = self.events[-1].time if self.events else 0
         return [
             Fault(
-                str(event.value["name"]),
-                event.time,
-                over.get(event.value["number"], last),
-                float(event.value.get("loses", 0)),
-                bool(event.value.get("halts")),
+                name=str(one["name"]),
+                since=times[number][0],
+                until=times[number][-1] if "over" in one else last,
+                loses=float(one.get("loses", 0)),
+                halts=bool(one.get("halts")),
+                drops=bool(one.get("drops")),
             )
-            for event in self.of("fault", "invoke")
+            for number, one in about.items()
         ]
 
     def halted(self, since: int, until: int) -> bool:

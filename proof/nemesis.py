@@ -67,7 +67,7 @@ def kill_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("process", 2)
 def kill_errands(world: World, chance: random.Random) -> Iterator[Any]:
-    world.worker(chance).errands().kill()
+    world.worker(chance).warden().children()[0].kill()
     yield
 
 
@@ -79,7 +79,7 @@ def kill_a_node(world: World, chance: random.Random) -> Iterator[Any]:
 
 
 @fault("process", 2)
-def kill_a_node_s_main_process(world: World, chance: random.Random) -> Iterator[Any]:
+def kill_the_main_process_of_a_node(world: World, chance: random.Random) -> Iterator[Any]:
     worker = world.worker(chance)
     worker.kill()
     worker.process.wait()
@@ -341,11 +341,11 @@ class Nemesis:
         number = self._count = self._count + 1
         act = kind.act(self._world, self._chance)
         seconds = self._chance.uniform(0, kind.seconds)
-        try:
-            about = next(act) or {}
-        except (psutil.Error, StopIteration, IndexError):
-            return  # who was to be harmed is gone already
-        self._witness.note("invoke", "fault", number=number, name=kind.name, halts=kind.halts, **about)
+        drops = kind.halts and kind.target in ("broker", "backend")
+        self._witness.note("invoke", "fault", number=number, name=kind.name, halts=kind.halts, drops=drops)
+        with suppress(psutil.Error, StopIteration, IndexError):  # who was to be harmed is gone already
+            if about := next(act):
+                self._witness.note("info", "fault", number=number, **about)
         self._open.append((time.monotonic() + seconds, number, kind, act))
 
     def _mend(self, now: float) -> None:

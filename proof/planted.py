@@ -46,8 +46,8 @@ class Script:
     def run(self, job: str, fence: int, *keys: str) -> Self:
         return self.begin(job, fence, *keys).write(job, fence, *keys).end(job, fence)
 
-    def is_(self, job: str, state: str = "succeeded") -> Self:
-        return self.note("info", "job", job=job, state=state)
+    def is_(self, job: str, state: str = "succeeded", error: str = "") -> Self:
+        return self.note("info", "job", job=job, state=state, error={"type": error} if error else None)
 
     def fault(self, name: str, seconds: float, **value: Any) -> Self:
         number = len(self.events)
@@ -95,6 +95,9 @@ RIGHT: dict[str, Callable[[], History]] = {
     "one that the store lost": lambda: (
         _one().fault("lose", 1, loses=2).is_("a", "unknown").history()
     ),
+    "one that waited for a message which the broker lost": lambda: (
+        Script().fault("hang", 1, drops=True).submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
+    ),
     "ticks": lambda: Script().tick("tick", 1, 1).tick("tick", 2, 2).tick("tick", 3, 3).history(),
     "a second winner after the first was killed": lambda: (
         _grab("ok", "b", _grab("invoke", "b", _grab("invoke", "a").fault("kill", 1, killed=["a"]))).history()
@@ -137,6 +140,9 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
             _one().wait(60).fault("lose", 1, loses=2).is_("a", "unknown").history()
         ),
         "one that succeeded and never ran": lambda: _one().is_("a").history(),
+        "one that waited for a message which nobody lost": lambda: (
+            Script().submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
+        ),
         "one that failed and was to be rolled back": lambda: (
             Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail").is_("a", "failed").history()
         ),

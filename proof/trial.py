@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from coordinator import CoordinatorError, UnknownJob
+from coordinator import StoreUnavailable, UnknownJob
 from coordinator.jobs.record import TERMINAL
 from proof.checkers import Wrong, judge
 from proof.history import History
@@ -19,6 +21,7 @@ from proof.world import TICKS, World
 from tests.harness.leftovers import leftovers
 from tests.harness.waiting import wait_until
 
+T = TypeVar("T")
 REQUESTS, PAUSE = 120, 0.15  # of a client, and s between two
 RAGE = 30.0  # s
 PATIENCE = 60.0  # s after the last fault until all must be over
@@ -72,23 +75,23 @@ def _settle(world: World, witness: Witness) -> None:
 
     wait_until(finished, 4 * PATIENCE, world.logs)
     world.end_beats()
-    for key in world.limits:
-        world.coordinator.set_limit(key, 1)  # a lane with a limit of its own is shown for ever
+    for key in world.limits:  # a lane with a limit of its own is shown for ever
+        _insist(lambda key=key: world.coordinator.set_limit(key, 1))
     submitted = _submitted(History.heard(witness.lines(), {}))
     open_jobs = {*submitted}
 
     def over() -> bool:
-        open_jobs.difference_update([job for job in open_jobs if _state(world, job) in (*TERMINAL, "unknown")])
-        return not open_jobs and not world.coordinator.lanes()
+        open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
+        return not open_jobs and not _insist(world.coordinator.lanes)
 
     with suppress(AssertionError):  # the checkers say so
         wait_until(over, PATIENCE)
     for job in submitted:
-        witness.note("info", "job", job=job, state=_state(world, job))
+        witness.note("info", "job", job=job, **_end(world, job))
     store = world.coordinator.store
     with suppress(AssertionError):
         wait_until(lambda: not leftovers(store), 10)
-    lanes = [lane.key for lane in world.coordinator.lanes()]
+    lanes = [lane.key for lane in _insist(world.coordinator.lanes)]
     witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs))
 
 
@@ -96,13 +99,23 @@ def _submitted(history: History) -> list[str]:
     return list({str(event.value["job"]): None for event in history.of("submit", "ok")})
 
 
-def _state(world: World, job: str) -> str:
+def _end(world: World, job: str) -> dict[str, object]:
     try:
-        return world.coordinator.job(job).state
+        found = _insist(lambda: world.coordinator.job(job))
     except UnknownJob:
-        return "unknown"
-    except CoordinatorError:
-        return "unread"
+        return {"state": "unknown"}
+    return {"state": found.state, "attempts": found.attempt, "losses": found.losses, "error": found.error}
+
+
+def _insist(ask: Callable[[], T]) -> T:
+    """Until the store has answered: connections that a fault left half open fail first."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except StoreUnavailable:
+            if time.monotonic() > until:
+                raise
 
 
 def _commit() -> str:
