@@ -39,7 +39,10 @@ def one_at_a_time(history: History) -> Iterator[Wrong]:
 
 
 def in_order(history: History) -> Iterator[Wrong]:
-    """Of two jobs in a lane, the one whose submit was answered before the other's began has its last run before."""
+    """Of two jobs in a lane, the one whose submit was answered before the other's began has its last run before.
+
+    One that the store lost has no last run: `at_least_once` says whether it may be lost.
+    """
     asked: dict[str, int] = {}
     answered: dict[str, int] = {}
     lanes: dict[str, list[str]] = defaultdict(list)
@@ -53,8 +56,9 @@ def in_order(history: History) -> Iterator[Wrong]:
         elif event.type == "ok":
             answered.setdefault(job, event.index)
     accepted = _accepted(history)
+    gone = {str(event.value["job"]) for event in history.of("job") if event.value["state"] == "unknown"}
     for key, jobs in lanes.items():
-        ran = [job for job in jobs if job in accepted]
+        ran = [job for job in jobs if job in accepted and job not in gone]
         for later in ran:
             for earlier in ran:
                 if answered.get(earlier, asked[later]) < asked[later] and accepted[earlier] > accepted[later]:

@@ -95,6 +95,10 @@ RIGHT: dict[str, Callable[[], History]] = {
     "one that the store lost": lambda: (
         _one().fault("lose", 1, loses=2).is_("a", "unknown").history()
     ),
+    "a second that the store lost with its run, and so the end of the first": lambda: (
+        _one().submit("b", "k").run("a", 1, "k").run("b", 2, "k").fault("lose", 1, loses=2)
+        .begin("a", 3, "k").write("a", 3, "k", outcome="known").end("a", 3).is_("a").is_("b", "unknown").history()
+    ),
     "one that waited for a message which the broker lost": lambda: (
         Script().fault("hang", 1, drops=True).submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
     ),
