@@ -20,7 +20,7 @@ from coordinator.diagnosis.finding import Finding
 from coordinator.errors import SettingsError
 from coordinator.grabs.grab import OnLosing
 from coordinator.jobs.options import ATTEMPTS, KEEP
-from coordinator.jobs.states import End, Sorted
+from coordinator.jobs.states import Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import checks_arguments
 from coordinator.lanes.bulk import ActingOn, Progress, Verb
@@ -137,19 +137,19 @@ class Coordinator(Awaiting):
 
     @overload
     def act(
-        self, verb: Verb, *, to: End = "back", dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]
+        self, verb: Verb, *, dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]
     ) -> AsyncIterator[Progress]: ...
     @overload
     def act(
-        self, verb: Verb, *, to: End = "back", dry_run: Literal[True], **wanted: Unpack[ActingOn]
+        self, verb: Verb, *, dry_run: Literal[True], **wanted: Unpack[ActingOn]
     ) -> Coroutine[object, object, Plan]: ...
     def act(
-        self, verb: Verb, *, to: End = "back", dry_run: bool = False, **wanted: Unpack[ActingOn]
+        self, verb: Verb, *, dry_run: bool = False, **wanted: Unpack[ActingOn]
     ) -> AsyncIterator[Progress] | Coroutine[object, object, Plan]:
         """See `coordinator.Coordinator.act`: iterate with `async for`. With `dry_run=True`, await the Plan."""
         if dry_run:
-            return self._run(lambda: self._twin.act(verb, to=to, dry_run=True, **wanted))
-        return self._progress(lambda: self._twin.act(verb, to=to, **wanted))
+            return self._run(lambda: self._twin.act(verb, dry_run=True, **wanted))
+        return self._progress(lambda: self._twin.act(verb, **wanted))
 
     async def _progress(self, begin: Callable[[], Iterator[Progress]]) -> AsyncIterator[Progress]:
         steps = await self._run(begin)

@@ -29,7 +29,7 @@ from coordinator.jobs.search import FILTERS
 from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.trail import Action
-from coordinator.lanes.bulk import ActingOn, Verb
+from coordinator.lanes.bulk import LANE_VERBS, ActingOn, Verb
 from coordinator.lanes.client import ENDS
 from coordinator.lanes.plan import Plan
 from coordinator.store.times import moment, span_text
@@ -67,8 +67,7 @@ def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.
 
     def add(function: Callable[..., Shown]) -> click.Command:
         def act(coordinator: Coordinator, as_json_: bool, **options: object) -> None:
-            value, text = function(coordinator, **options)
-            click.echo(as_json(value) if as_json_ else text)
+            _show(function(coordinator, **options), as_json_)
 
         named: Callable[..., None] = update_wrapper(act, function)
         command = _said(json_option(with_coordinator(named)))
@@ -231,59 +230,94 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 
 def plan_text(plan: Plan) -> str:
     """The plan as a table, and what starts."""
+    left = [f"{plan.at_work} at work stay as they are"] if plan.at_work else []
     if not plan.count:
-        return f"{plan.act} would change nothing"
+        return "\n".join([f"{plan.act} would change nothing", *left])
     lines = [table(("would be hit", "state", "becomes"), ((hit.thing, hit.state, hit.becomes) for hit in plan.hits))]
     if plan.count > len(plan.hits):
         lines.append(f"and {plan.count - len(plan.hits)} more")
-    return "\n".join([*lines, f"starts then: {', '.join(plan.starts) or 'nothing'}"])
+    return "\n".join([*lines, *left, f"starts then: {', '.join(plan.starts) or 'nothing'}"])
 
 
-def acts_on_many(function: Callable[..., Shown]) -> click.Command:
+yes_option = click.option("--yes", is_flag=True, help="Where there may be many: ask nothing.")
+
+
+def acts_on_jobs(function: Callable[..., Shown]) -> click.Command:
     """Make a command that acts on the job ID, or on all jobs that a filter finds."""
 
-    def act(
-        coordinator: Coordinator, as_json_: bool, job_id: str | None, dry_run: bool, yes: bool, **asked: object
-    ) -> None:
+    def act(coordinator: Coordinator, job_id: str | None, dry_run: bool, **asked: object) -> None:
         given = {name: asked.pop(name) for name in FILTERS}
         wanted = {name: value for name, value in given.items() if value not in ("", ())}
         if bool(wanted) == (job_id is not None):
             raise click.UsageError("name one job by its ID, or several by options such as --state and --key")
-        if job_id is not None and not dry_run:
-            value, text = function(coordinator, job_id, **asked)
-            click.echo(as_json(value) if as_json_ else text)
-            return
-        if job_id is not None:
-            plan: Plan = getattr(coordinator, function.__name__)(job_id, dry_run=True, **asked)
+        if job_id is None:
+            _act_on_many(coordinator, function.__name__, dry_run, wanted | asked)
         else:
-            plan = coordinator.act(cast(Verb, function.__name__), dry_run=True, **cast(ActingOn, wanted | asked))
-        if dry_run:
-            click.echo(as_json(plan) if as_json_ else plan_text(plan))
-        elif plan.count:
-            _act_on_many(coordinator, plan, yes, as_json_, cast(ActingOn, wanted | asked))
-        else:
-            click.echo(as_json({"done": 0}) if as_json_ else plan_text(plan))
+            as_json_, _ = asked.pop("as_json_"), asked.pop("yes")
+            planned = getattr(coordinator, function.__name__)(job_id, dry_run=True, **asked) if dry_run else None
+            _show(_shown_plan(planned) if planned else function(coordinator, job_id, **asked), as_json_)
 
-    yes_option = click.option("--yes", is_flag=True, help="With a filter: ask nothing.")
     named: Callable[..., None] = update_wrapper(act, function)
     command = filtered(dry_run_option(yes_option(json_option(with_coordinator(named)))))
     return click.command()(click.argument("job_id", metavar="[ID]", required=False)(_said(command)))
 
 
-def _act_on_many(coordinator: Coordinator, plan: Plan, yes: bool, as_json_: bool, asked: ActingOn) -> None:
-    """Ask, then act in portions. The progress goes to stderr."""
+def acts_on_lanes(function: Callable[..., Shown]) -> click.Command:
+    """Make a command that acts on the lane KEY, or on all that begin so."""
+
+    def act(coordinator: Coordinator, key: str, dry_run: bool, **asked: object) -> None:
+        if key.endswith(("/", "*")) or (dry_run and not asked.get("holder")):
+            if asked.pop("holder", ""):
+                raise click.UsageError("--holder is for one lane")
+            _act_on_many(coordinator, function.__name__, dry_run, {"key": key, **asked})
+            return
+        as_json_, _ = asked.pop("as_json_"), asked.pop("yes")
+        if dry_run:
+            _show(_shown_plan(coordinator.release(key, holder=str(asked["holder"]), dry_run=True)), as_json_)
+        else:
+            _show(function(coordinator, key, **asked), as_json_)
+
+    named: Callable[..., None] = update_wrapper(act, function)
+    command = dry_run_option(yes_option(json_option(with_coordinator(named))))
+    return click.command()(click.argument("key", metavar="KEY")(_said(command)))
+
+
+def _show(shown: Shown, as_json_: object) -> None:
+    value, text = shown
+    click.echo(as_json(value) if as_json_ else text)
+
+
+def _shown_plan(plan: Plan) -> Shown:
+    return asdict(plan), plan_text(plan)
+
+
+def _act_on_many(coordinator: Coordinator, verb: str, dry_run: bool, asked: dict[str, object]) -> None:
+    """Show the plan; or ask, then act in portions. The progress goes to stderr: a bar, or lines without a terminal."""
+    as_json_, yes = asked.pop("as_json_"), asked.pop("yes")
+    wanted = cast(ActingOn, asked)
+    plan = coordinator.act(cast(Verb, verb), dry_run=True, **wanted)
+    if dry_run or not plan.count:
+        _show(_shown_plan(plan) if dry_run else ({"done": 0}, plan_text(plan)), as_json_)
+        return
+    thing = "lane" if verb in LANE_VERBS else "job"
     if not yes:
-        click.confirm(f"{plan.act} {plan.count} job{'' if plan.count == 1 else 's'}?", abort=True, err=True)
-    done = 0
-    with click.progressbar(length=plan.count, label=plan.act, file=sys.stderr) as bar:
-        for progress in coordinator.act(cast(Verb, plan.act), **asked):
+        click.confirm(f"{verb} {_several(plan.count, thing)}?", abort=True, err=True)
+    done, terminal = 0, sys.stderr.isatty()
+    with click.progressbar(length=plan.count, label=verb, file=sys.stderr, hidden=not terminal) as bar:
+        for progress in coordinator.act(cast(Verb, verb), **wanted):
             bar.length = progress.total
             bar.update(progress.done - done)
             done = progress.done
-    click.echo(as_json({"done": done}) if as_json_ else f"{plan.act}: {done} job{'' if done == 1 else 's'}")
+            if done and not terminal:
+                click.echo(f"{verb}: {done} of {progress.total}", err=True)
+    _show(({"done": done}, f"{verb}: {_several(done, thing)}"), as_json_)
 
 
-@acts_on_many
+def _several(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+@acts_on_jobs
 def cancel(coordinator: Coordinator, job_id: str, **acting: Unpack[Acting]) -> Shown:
     """End a job, or all jobs that options such as --state and --key name.
 
@@ -301,7 +335,7 @@ _to = click.option(
 )
 
 
-@acts_on_many
+@acts_on_jobs
 @_to
 def retry(coordinator: Coordinator, job_id: str, to: End, **acting: Unpack[Acting]) -> Shown:
     """Run a job again, or all jobs that options such as --state and --task name.
@@ -313,53 +347,51 @@ def retry(coordinator: Coordinator, job_id: str, to: End, **acting: Unpack[Actin
     return {"id": job_id, "state": state}, f"{job_id} is {state}{done}"
 
 
-@acts("job_id", "ID")
+@acts_on_jobs
 @click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
 @_to
 def move(coordinator: Coordinator, job_id: str, priority: int | None, to: End, **acting: Unpack[Acting]) -> Shown:
-    """Move a waiting job in all its lanes."""
+    """Move a waiting job in all its lanes, or all jobs that options such as --key and --task name; these keep their
+    order.
+    """
     state = coordinator.move(job_id, priority=priority, to=to, **acting)
     return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"
 
 
-@acts("key", "KEY")
-@click.argument("number", metavar="N", type=int)
-def limit(coordinator: Coordinator, key: str, number: int, **acting: Unpack[Acting]) -> Shown:
-    """Let N jobs of a lane run at once.
+@acts_on_lanes
+@click.argument("limit", metavar="N", type=int)
+def limit(coordinator: Coordinator, key: str, limit: int, **acting: Unpack[Acting]) -> Shown:
+    """Let N jobs of a lane run at once, or of all lanes that begin so: 'sync/*'.
 
     1 is usual. With 0 no job starts, and the running ones go on.
     """
-    before = coordinator.set_limit(key, number, **acting)
-    return {"key": key, "limit": number, "before": before}, f"up to {number} at once in {key}, {before} before"
+    before = coordinator.set_limit(key, limit, **acting)
+    return {"key": key, "limit": limit, "before": before}, f"up to {limit} at once in {key}, {before} before"
 
 
-@acts("key", "KEY")
+@acts_on_lanes
 @click.option("--holder", default="", metavar="ID", help="Only if this job holds it, so that to ask twice is safe.")
-@dry_run_option
-def release(coordinator: Coordinator, key: str, holder: str, dry_run: bool, **acting: Unpack[Acting]) -> Shown:
-    """Take a lane from its holder.
+def release(coordinator: Coordinator, key: str, holder: str, **acting: Unpack[Acting]) -> Shown:
+    """Take a lane from its holder, or all lanes that begin so: 'sync/*'.
 
     Of several, from the one that was started first. That job ends as cancelled, without rollback, and the next one
     starts at once.
     """
-    if dry_run:
-        plan = coordinator.release(key, holder=holder, dry_run=True)
-        return asdict(plan), plan_text(plan)
     held = coordinator.release(key, holder=holder, **acting)
     nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
     return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
 
 
-@acts("key", "KEY")
+@acts_on_lanes
 def pause(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Shown:
-    """Let no more jobs start in a lane. Running ones go on."""
+    """Let no more jobs start in a lane, or in all that are there and begin so: 'sync/*'. Running ones go on."""
     new = coordinator.pause(key, **acting)
     return {"key": key, "paused": new}, f"{key} is paused" if new else f"{key} was paused already"
 
 
-@acts("key", "KEY")
+@acts_on_lanes
 def resume(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Shown:
-    """Let a paused lane go on."""
+    """Let a paused lane go on, or all that begin so: 'sync/*'."""
     was = coordinator.resume(key, **acting)
     return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
 
@@ -374,11 +406,10 @@ def retarget(coordinator: Coordinator, old: str, new: str, dry_run: bool, **acti
     links that name OLD name NEW.
     """
     if dry_run:
-        plan = coordinator.retarget(old, new, dry_run=True)
-        return asdict(plan), plan_text(plan)
+        return _shown_plan(coordinator.retarget(old, new, dry_run=True))
     done = coordinator.retarget(old, new, **acting)
     left = f"; {done.at_work} at work stay as they are: ask again later" if done.at_work else ""
-    text = f"{done.jobs} job{'' if done.jobs == 1 else 's'} with {old} name {new}{left}"
+    text = f"{_several(done.jobs, 'job')} with {old} name {new}{left}"
     return {"old": old, "new": new, **done._asdict()}, text
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, overload
 from uuid import uuid4
 
 from coordinator.author import Acting, act_of, refuses_viewers
@@ -311,9 +311,9 @@ class Coordinator(OnCommit):
     def retarget(self, old: str, new: str, *, dry_run: bool = False, **acting: Unpack[Acting]) -> Retargeted | Plan:
         """Give the jobs of the task `old` that are not at work the task `new`, and its app and queue.
 
-        That holds for their later steps, rollbacks and links, too. Gives how many `jobs` were changed, and how many
-        `at_work` stayed as they are. A repeated call changes those that are left. Raises InvalidJob where nobody has
-        the new task.
+        That holds for their later steps, rollbacks and links, too. **Jobs that run or are parked stay as they are**,
+        and later steps of theirs, too: ask again once they are over. Gives how many `jobs` were changed, and how many
+        `at_work` stayed; so does the Plan. Raises InvalidJob where nobody has the new task.
         """
         from coordinator.client.task_defaults import place_of
         from coordinator.jobs.retarget import retarget
@@ -447,16 +447,31 @@ class Coordinator(OnCommit):
             return of_retry(look := Look(self._looked_at), [look.job(id_of(job_id))], to)
         return self._core.retry(id_of(job_id), to=to, **acting)
 
+    @overload
+    def move(
+        self, job_id: str | Submission, *, priority: int | None = None, to: End = "back", token: str | None = None,
+        dry_run: Literal[False] = False, **acting: Unpack[Acting],
+    ) -> State: ...  # fmt: skip
+    @overload
+    def move(
+        self, job_id: str | Submission, *, priority: int | None = None, to: End = "back", token: str | None = None,
+        dry_run: Literal[True], **acting: Unpack[Acting],
+    ) -> Plan: ...  # fmt: skip
     @refuses_viewers
     def move(
         self, job_id: str | Submission, *, priority: int | None = None, to: End = "back", token: str | None = None,
-        **acting: Unpack[Acting],
-    ) -> State:  # fmt: skip
+        dry_run: bool = False, **acting: Unpack[Acting],
+    ) -> State | Plan:  # fmt: skip
         """Move a job that was not started to the `back` or `front` of its priority, or of another one (-255 to 255).
 
-        Gives its state. A repeated call moves it again; with the same `token` it is moved once. Raises InvalidJob where
-        the job was started or stands in no line, and UnknownJob.
+        Gives its state. A repeated call moves it again; with the same `token` it is moved once. `dry_run`: give the
+        Plan, and do nothing. Raises InvalidJob where the job was started or stands in no line, and UnknownJob.
         """
+        if dry_run:
+            from coordinator.lanes.plan import Look, of_move
+
+            check_end(to)
+            return of_move(look := Look(self._looked_at), [look.job(id_of(job_id))], priority, to)
         return self._core.move(id_of(job_id), priority=priority, to=to, **acting, token=token)
 
     @refuses_viewers
@@ -513,25 +528,22 @@ class Coordinator(OnCommit):
         return self._core.drain(node, False, **acting)
 
     @overload
-    def act(
-        self, verb: Verb, *, to: End = "back", dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]
-    ) -> Iterator[Progress]: ...
+    def act(self, verb: Verb, *, dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]) -> Iterator[Progress]: ...
     @overload
-    def act(self, verb: Verb, *, to: End = "back", dry_run: Literal[True], **wanted: Unpack[ActingOn]) -> Plan: ...
+    def act(self, verb: Verb, *, dry_run: Literal[True], **wanted: Unpack[ActingOn]) -> Plan: ...
     @refuses_viewers
-    def act(
-        self, verb: Verb, *, to: End = "back", dry_run: bool = False, **wanted: Unpack[ActingOn]
-    ) -> Iterator[Progress] | Plan:
-        """`cancel` or `retry` the jobs that a JobFilter finds, in portions: it acts as you iterate over the progress.
+    def act(self, verb: Verb, *, dry_run: bool = False, **wanted: Unpack[ActingOn]) -> Iterator[Progress] | Plan:
+        """Act on all that a filter finds, in portions: it acts as you iterate over the progress.
 
-        Another call with the same filter does the rest. `to`: of a retry. `dry_run`: give the Plan, and do nothing.
-        Raises InvalidJob for a filter that names nothing.
+        `cancel`, `retry` and `move` act on the jobs of a JobFilter. `release`, `pause`, `resume` and `limit` act on the
+        lanes of a `key`: one, or those that are there now and begin so, where it ends in `/` or `*`. Another call does
+        the rest; a release takes each lane from who holds it then. `How` has `to`, `priority` and `limit`. `dry_run`:
+        give the Plan, and do nothing. Raises InvalidJob for a filter that names nothing.
         """
-        from coordinator.lanes.bulk import Bulk
+        from coordinator.lanes.bulk import on_filter
 
-        own = {name: wanted.pop(name) for name in Acting.__annotations__ if name in wanted}  # type: ignore[misc]
-        bulk = Bulk(self._looked_at, verb, check_end(to), cast("JobFilter", wanted))
-        return bulk.plan() if dry_run else bulk.run(cast(Acting, own))
+        bulk, acting = on_filter(self._looked_at, verb, wanted)
+        return bulk.plan() if dry_run else bulk.run(acting)
 
     def refused(self, most: int = 100) -> list[RefusedRequest]:
         """Read the requests that the app's inboxes refused, the newest first. The broker keeps 1,000 of each kind.

@@ -17,7 +17,7 @@ from coordinator.jobs.search import living
 from coordinator.jobs.spec import Signature, Spec, StepSpec
 from coordinator.store.client import Store
 
-_AT_WORK = ("running", "parked")
+AT_WORK = ("running", "parked")
 SEEN = ("state", "phase", "step", "task", "class", "undo", "home", "was", "spec")
 _BATCH = 100
 _TRIES = 3
@@ -46,11 +46,11 @@ def retarget(store: Store, old: str, new: str, class_of: ClassOf, act: str) -> R
 
 
 def named_by(store: Store, old: str, new: str, class_of: ClassOf) -> Iterator[tuple[str, str]]:
-    """Yield the id and the state of each job that `retarget` would change."""
+    """Yield the id and the state of each job that names `old`; `retarget` leaves those that are AT_WORK."""
     change, ids = _Change(old, new, class_of), living(store)
     while page := list(islice(ids, _BATCH)):
         for job_id, seen in zip(page, record.fields_of_many(store, page, *SEEN), strict=True):
-            if seen[0] not in _AT_WORK and change.of(dict(zip(SEEN, seen, strict=True))):
+            if change.of(dict(zip(SEEN, seen, strict=True))):
                 yield job_id, seen[0]
 
 
@@ -64,7 +64,7 @@ def _change(store: Store, ids: Sequence[str], change: _Change, act: str) -> tupl
         calls = []
         for job_id, seen in zip(ids, record.fields_of_many(store, ids, *SEEN), strict=True):
             if fields := change.of(dict(zip(SEEN, seen, strict=True))):
-                if seen[0] in _AT_WORK:
+                if seen[0] in AT_WORK:
                     at_work += 1
                 else:
                     calls.append((job_id, "\0".join(seen), act, *(part for pair in fields.items() for part in pair)))

@@ -229,7 +229,7 @@ class _Look:
         for page in self._lanes_behind(place):
             lines = self.store.step("lines_read", _HEAD, *page) if page else ()
             for key, line in zip(page, lines, strict=True):
-                standing = [(one.decode(), at) for one, at in _scored(line) if not one.startswith(_MARK)]
+                standing = [(one.decode(), at) for one, at in scored(line) if not one.startswith(_MARK)]
                 yield from (_Candidate([key, repr(at), job_id], job_id, key) for job_id, at in standing)
                 if len(standing) > _HEAD - _MARKS:
                     yield from self._rest_of_line(key, repr(standing[-1][1]), standing[-1][0])
@@ -242,7 +242,7 @@ class _Look:
     def _rest_of_line(self, key: str, score: str, job_id: str) -> Iterator[_Candidate]:
         last, size, name = (float(score), job_id), _PORTION, self.store.key("line", key)
         while True:
-            line = _scored(self.store.read("ZRANGEBYSCORE", name, last[0], "+inf", "WITHSCORES", "LIMIT", 0, size))
+            line = scored(self.store.read("ZRANGEBYSCORE", name, last[0], "+inf", "WITHSCORES", "LIMIT", 0, size))
             behind = [(at, one.decode()) for one, at in line if (at, one.decode()) > last]
             for last in behind:
                 yield _Candidate([key, repr(last[0]), last[1]], last[1], key)
@@ -356,7 +356,7 @@ def pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[str
         begin = b"(" + page[-1]
 
 
-def _scored(reply: list[bytes] | list[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
+def scored(reply: list[bytes] | list[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
     """Each member and its score; the protocol's version decides whether Redis pairs them."""
     flat = not reply or isinstance(reply[0], bytes)
     pairs = zip(reply[::2], reply[1::2], strict=True) if flat else reply
@@ -364,7 +364,7 @@ def _scored(reply: list[bytes] | list[tuple[bytes, float]]) -> list[tuple[bytes,
 
 
 def _end(reply: list[bytes]) -> list[_End]:
-    return [(int(score), job_id.decode()) for job_id, score in _scored(reply)]
+    return [(int(score), job_id.decode()) for job_id, score in scored(reply)]
 
 
 def _run(reply: list[bytes]) -> list[_End]:

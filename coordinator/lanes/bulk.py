@@ -1,63 +1,142 @@
-"""Acts on all jobs that a filter finds: counted first, then in portions. Run again, an act does the rest.
+"""Acts on all jobs that a filter finds, or on all lanes of a key's prefix: counted first, then in portions.
 
-Each portion is found and acted on at once, so that little can come between. The trail has one line for the whole act,
-which its first step writes; the record of each job has the act, too.
+Run again, an act does the rest. Each portion is found and acted on at once, so that little can come between. The trail
+has one line for the whole act, which its first step writes; each job's record, or lane, has the act, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, cast, get_args
 from uuid import uuid4
 
 from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.record import TERMINAL
-from coordinator.jobs.search import STATES, JobFilter, search
+from coordinator.jobs.search import STATES, JobFilter, pages, search
 from coordinator.jobs.states import End
-from coordinator.lanes.plan import MOST_SHOWN, Look, Plan, of_cancel, of_retry
+from coordinator.lanes.client import check_limit
+from coordinator.lanes.plan import MOST_SHOWN, Look, Plan, of_cancel, of_lanes, of_move, of_releases, of_retry
+from coordinator.lanes.view import Lane, look
 from coordinator.store.client import Store
+from coordinator.store.wire import Arg
 
-Verb = Literal["cancel", "retry"]
-VERBS = get_args(Verb)
+OnJobs = Literal["cancel", "retry", "move"]
+OnLanes = Literal["release", "pause", "resume", "limit"]
+Verb = Literal[OnJobs, OnLanes]
+T = TypeVar("T")
+LANE_VERBS = get_args(OnLanes)
+VERBS = (*get_args(OnJobs), *LANE_VERBS)
 PORTION = 100
 _ON = {
     "cancel": tuple(state for state in STATES if state not in TERMINAL),
     "retry": ("held", "retrying", *(state for state in STATES if state in TERMINAL and state != "succeeded")),
+    "move": ("waiting", "scheduled"),
 }
 
 
-class ActingOn(JobFilter, Acting, total=False):
-    """A filter, and what each act takes."""
+class How(TypedDict, total=False):
+    """`to`, the `back` or the `front` of a priority: of `retry` and `move`. `priority`: of `move`. `limit`: of `limit`,
+    how many jobs of a lane may run at once.
+    """
+
+    to: End
+    priority: int | None
+    limit: int
+
+
+class ActingOn(JobFilter, How, Acting, total=False):
+    """A filter, how it is to be done, and what each act takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an act on a filter is. `total`: of the jobs that were found at its beginning."""
+    """How far an act on a filter is. `total`: of the jobs or lanes that were found at its beginning."""
 
     done: int
     total: int
 
 
-class Bulk:
-    """One act on a filter. Raises InvalidJob for a filter that names nothing, or only jobs on which it cannot act."""
+class Bulk(Generic[T]):
+    """One act on a filter. Raises InvalidJob for a filter that names nothing, or only what it cannot act on."""
 
-    def __init__(self, store: Store, verb: Verb, to: End, wanted: JobFilter) -> None:
-        self._store, self._verb, self._to = store, validation.one_of("verb", verb, VERBS), to
-        named = {name: value for name, value in wanted.items() if value not in (None, "", (), [])}
+    kind: ClassVar[str]
+
+    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object]) -> None:
+        self._store, self._verb, self._named = store, verb, named
+        self._to: End = validation.check_end(how.get("to", "back"))
+        for name, its in (("priority", "move"), ("limit", "limit")):
+            if how.get(name) is not None and verb != its:
+                raise InvalidJob(f"{verb} takes no {name}: it is for {its}")
         if not named:
-            raise InvalidJob(f"{verb} on a filter: name at least one, such as state or key")
+            raise InvalidJob(f"{verb} on a filter: name at least one, such as {'state or ' * (verb in _ON)}key")
+
+    def portions(self, most: int) -> Iterator[list[T]]:
+        """Yield what the act can change, as the walk comes to it."""
+        raise NotImplementedError
+
+    def planned(self, look: Look, things: list[T]) -> Plan:
+        raise NotImplementedError
+
+    def call(self, thing: T, act: str) -> Sequence[Arg]:
+        """The arguments of the step that acts on one thing."""
+        raise NotImplementedError
+
+    def count(self) -> int:
+        return sum(len(portion) for portion in self.portions(MOST_SHOWN))
+
+    def plan(self) -> Plan:
+        """What the act would do. `hits` has the first 1,000."""
+        things, count = list[T](), 0
+        for portion in self.portions(MOST_SHOWN):
+            things += portion[: MOST_SHOWN - len(things)]
+            count += len(portion)
+        found = self.planned(Look(self._store), things)
+        return Plan(found.act, found.hits, found.starts, count - len(things) + len(found.hits), found.as_of)
+
+    def run(self, acting: Acting) -> Iterator[Progress]:
+        """Act, and yield the progress: at the beginning, and after each portion."""
+        done, total = 0, self.count()
+        text = " ".join(f"{name}={_text(value)}" for name, value in self._named.items())
+        act = act_of(**acting, id=uuid4().hex, kind=self.kind, name=text, before=f"{total} found")
+        yield Progress(done, total)
+        for portion in self.portions(PORTION):
+            step = f"{self.kind.removesuffix('s')}_{self._verb}"
+            for reply in self._store.step_many(step, [self.call(thing, act) for thing in portion]):
+                self._store.checked(reply)
+            done += len(portion)
+            total = max(total, done)
+            yield Progress(done, total)
+
+
+class _Jobs(Bulk[str]):
+    """Its things are ids."""
+
+    kind = "jobs"
+
+    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object]) -> None:
+        super().__init__(store, verb, how, named)
         states = named.get("state") or _ON[verb]
         chosen = (states,) if isinstance(states, str) else cast("tuple[str, ...]", tuple(cast("list[str]", states)))
         if not set(chosen) & set(_ON[verb]):
             raise InvalidJob(f"{verb} acts on jobs that are {', '.join(_ON[verb])}; not on {', '.join(chosen)}")
         unknown = [state for state in chosen if state not in STATES]
         self._wanted = cast(JobFilter, {**named, "state": unknown or [one for one in chosen if one in _ON[verb]]})
-        self.text = " ".join(f"{name}={_text(value)}" for name, value in named.items())
+        priority = how.get("priority")
+        self._priority = None if priority is None else validation.priority(priority)
 
-    def _portions(self, most: int) -> Iterator[list[str]]:
+    def portions(self, most: int) -> Iterator[list[str]]:
+        """A moved job would be met again, and the first to go to the front would be the last: they are found first."""
+        if self._verb != "move":
+            yield from self._found(most)
+            return
+        ids = list(dict.fromkeys(job_id for portion in self._found(most) for job_id in portion))
+        ids = ids[::-1] if self._to == "front" else ids
+        yield from (ids[at : at + most] for at in range(0, len(ids), most))
+
+    def _found(self, most: int) -> Iterator[list[str]]:
         after = ""
         while True:
             found = search(self._store, most, after, **self._wanted)
@@ -67,31 +146,62 @@ class Bulk:
             if not after:
                 return
 
-    def count(self) -> int:
-        return sum(len(portion) for portion in self._portions(MOST_SHOWN))
+    def planned(self, look: Look, things: list[str]) -> Plan:
+        jobs = look.there(things)
+        if self._verb == "move":
+            return of_move(look, jobs, self._priority, self._to)
+        return of_cancel(look, jobs) if self._verb == "cancel" else of_retry(look, jobs, self._to)
 
-    def plan(self) -> Plan:
-        """What the act would do. `hits` has the first 1,000."""
-        look, ids, count = Look(self._store), list[str](), 0
-        for portion in self._portions(MOST_SHOWN):
-            ids += portion[: MOST_SHOWN - len(ids)]
-            count += len(portion)
-        jobs = look.there(ids)
-        found = of_cancel(look, jobs) if self._verb == "cancel" else of_retry(look, jobs, self._to)
-        return Plan(found.act, found.hits, found.starts, max(count - len(jobs), 0) + len(found.hits), found.as_of)
+    def call(self, thing: str, act: str) -> Sequence[Arg]:
+        if self._verb == "move":
+            return thing, "" if self._priority is None else self._priority, self._to, act, ""
+        return (thing, act) if self._verb == "cancel" else (thing, act, self._to)
 
-    def run(self, acting: Acting) -> Iterator[Progress]:
-        """Act, and yield the progress: at the beginning, and after each portion."""
-        done, total = 0, self.count()
-        act = act_of(**acting, id=uuid4().hex, kind="jobs", name=self.text, before=f"{total} found")
-        yield Progress(done, total)
-        for portion in self._portions(PORTION):
-            more = () if self._verb == "cancel" else (self._to,)
-            for reply in self._store.step_many(f"job_{self._verb}", [(job_id, act, *more) for job_id in portion]):
-                self._store.checked(reply)
-            done += len(portion)
-            total = max(total, done)
-            yield Progress(done, total)
+
+class _Lanes(Bulk[Lane]):
+    """Its things are lanes, as they were read: a lane is taken from the holder that it had then."""
+
+    kind = "lanes"
+
+    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object]) -> None:
+        super().__init__(store, verb, how, named)
+        if more := named.keys() - {"key"}:
+            raise InvalidJob(f"{verb} acts on lanes: name them by key alone, not by {', '.join(sorted(more))}")
+        self._key = validation.check_key(named["key"])
+        if verb == "limit" and how.get("limit") is None:
+            raise InvalidJob("limit on a filter: say how many jobs of a lane may run at once, such as limit=2")
+        self._limit = check_limit(how.get("limit", 1))
+
+    def portions(self, most: int) -> Iterator[list[Lane]]:
+        key, prefix = self._key.removesuffix("*"), self._key.endswith(("/", "*"))
+        for keys in pages(self._store, key, "", most) if prefix else [[key]]:
+            if lanes := [lane for lane in look(self._store, keys, 1) if self._changes(lane)]:
+                yield lanes
+
+    def _changes(self, lane: Lane) -> bool:
+        if self._verb == "limit":
+            return lane.limit != self._limit
+        return lane.holder is not None if self._verb == "release" else lane.paused == (self._verb == "resume")
+
+    def planned(self, look: Look, things: list[Lane]) -> Plan:
+        if self._verb == "release":
+            return of_releases(look, [lane.holder for lane in things if lane.holder])
+        return of_lanes(look, self._verb, things, self._limit)
+
+    def call(self, thing: Lane, act: str) -> Sequence[Arg]:
+        if self._verb == "limit":
+            return thing.key, self._limit, act
+        return (thing.key, act, thing.holder or "") if self._verb == "release" else (thing.key, act)
+
+
+def on_filter(store: Store, verb: Verb, wanted: ActingOn) -> tuple[Bulk[str] | Bulk[Lane], Acting]:
+    """The act of these arguments, and who does it why."""
+    kind = _Lanes if validation.one_of("verb", verb, VERBS) in LANE_VERBS else _Jobs
+    parts: list[dict[str, object]] = [{}, {}]
+    given = {name: value for name, value in wanted.items() if value not in (None, "", (), [])}
+    for part, names in zip(parts, (How.__annotations__, Acting.__annotations__), strict=True):
+        part |= {name: given.pop(name) for name in names if name in given}
+    return kind(store, verb, cast(How, parts[0]), given), cast(Acting, parts[1])
 
 
 def _text(value: object) -> str:

@@ -6,23 +6,26 @@ nothing comes between. tests/model/test_plans.py holds plans and acts together o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs.record import TERMINAL, fields_of_many
-from coordinator.jobs.retarget import ClassOf, named_by
+from coordinator.jobs.retarget import AT_WORK, ClassOf, named_by
+from coordinator.jobs.search import scored
 from coordinator.jobs.states import End
-from coordinator.lanes.view import look
+from coordinator.lanes.view import Lane, look
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 
 _FIELDS = (
     "state", "keys", "class", "phase", "ends", "back", "undo", "taken", "stop", "grab", "weight", "priority", "seen",
-    "alias",
+    "alias", "score",
 )  # fmt: skip
+_HALF = 2**43  # the scores of a priority reach so far in both directions (rules/line.lua)
 _SILENT = 3000  # ms after which a waiter for a lock counts as dead (rules/locks.lua)
 MOST_SHOWN = 1000  # hits
 _APART = ("scheduled", "collected")
@@ -43,7 +46,8 @@ class Plan:
     """What an act would do, at the moment `as_of`.
 
     `starts`: the jobs that become ready, or get their lock, once the hits have left their lanes: at once, or once the
-    process of a hit was stopped. `count`: of all hits; `hits` has the first of them.
+    process of a hit was stopped. `count`: of all hits; `hits` has the first of them. `at_work`: how many jobs a
+    retarget leaves as they are, since they run or are parked.
     """
 
     act: str
@@ -51,6 +55,7 @@ class Plan:
     starts: tuple[str, ...]
     count: int
     as_of: datetime
+    at_work: int = 0
 
 
 class JobSeen:
@@ -71,14 +76,20 @@ class JobSeen:
 
 
 class Look:
-    """The lines and records of one plan, each read once. `gone`: the jobs that leave their lines."""
+    """The lines and records of one plan, each read once.
+
+    `gone`: the jobs that leave their lines. `limits`: how many jobs may run in the lanes that an act opens or closes.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.gone: dict[str, tuple[str, ...]] = {}
         self._jobs: dict[str, JobSeen] = {}
+        self.limits: dict[str, int] = {}
         self._joined: list[JobSeen] = []
-        self._lines: dict[str, tuple[int, list[str]]] = {}
+        self._called_back: set[str] = set()
+        self._placed: dict[str, float] = {}  # the scores of jobs that come to other places
+        self._lines: dict[str, tuple[int, dict[str, float]]] = {}
         self._clock = store.clock()
 
     def jobs(self, ids: Iterable[str]) -> list[JobSeen]:
@@ -102,15 +113,32 @@ class Look:
         return [job for job in self.jobs(ids) if job.state]
 
     def line(self, key: str) -> tuple[int, list[JobSeen]]:
-        """How many jobs of the lane may run, 0 where it is paused; and its first jobs, without those that leave."""
+        """How many jobs of the lane may run, 0 where it is paused; and its first jobs, as they will stand."""
+        placed = {job_id: score for job_id, score in self._placed.items() if key in self._jobs[job_id].keys}
         if key not in self._lines:
-            leaving = sum(key in keys for keys in self.gone.values())
+            leaving = sum(key in keys for keys in self.gone.values()) + len(placed)
             [lane] = look(self.store, [key], 1)
-            bound = (lane.limit or 1) + leaving + 3
-            ids = [one.decode() for one in self.store.read("ZRANGE", self.store.key("line", key), 0, bound)]
-            self._lines[key] = (0 if lane.pause else lane.limit), [one for one in ids if not one.startswith("\1")]
-        limit, ids = self._lines[key]
-        return limit, self.jobs(job_id for job_id in ids if job_id not in self.gone)
+            limit = 0 if lane.pause else lane.limit
+            bound = 2 * max(lane.limit, self.limits.get(key, 0), 1) + leaving + 3
+            members = scored(self.store.read("ZRANGE", self.store.key("line", key), 0, bound, "WITHSCORES"))
+            self._lines[key] = limit, {one.decode(): at for one, at in members if not one.startswith(b"\1")}
+        limit, line = self._lines[key]
+        jobs = self.jobs(job_id for job_id in line | placed if job_id not in self.gone)
+        scores = line | placed
+        jobs.sort(key=lambda job: (scores[job.id] if job.state == "waiting" else -math.inf, job.id))
+        return self.limits.get(key, limit), jobs
+
+    def place(self, job: JobSeen, score: float) -> None:
+        """Let it wait at another place of its lines."""
+        job.fields["state"] = "waiting"
+        self._placed[job.id] = score
+
+    def call_back(self, key: str) -> None:
+        """Put the ready jobs that nobody claimed back to their places (steps/lane.lua)."""
+        for job in self.line(key)[1]:
+            if job.state == "ready" and not job.taken:
+                self._called_back.add(job.id)
+                self.place(job, float(job.score or self._lines[key][1][job.id]))
 
     def may_start(self, job: JobSeen) -> bool:
         """True if it is among the first in each of its lanes (rules/admit.lua)."""
@@ -123,12 +151,13 @@ class Look:
         return True
 
     def starts(self) -> list[str]:
-        """The jobs that start once those in `gone` have left."""
+        """The jobs that wait and then start."""
         found: dict[str, None] = {}
-        for key in list(dict.fromkeys(key for keys in self.gone.values() for key in keys)):
+        touched = (tuple(self.limits), *self.gone.values(), *(self._jobs[job_id].keys for job_id in self._placed))
+        for key in list(dict.fromkeys(key for keys in touched for key in keys)):
             while silent := [job for job in self._starting(key) if self._is_silent(job)]:
                 self.gone[silent[0].id] = silent[0].keys
-            found |= dict.fromkeys(job.id for job in self._starting(key))
+            found |= dict.fromkeys(job.id for job in self._starting(key) if job.id not in self._called_back)
         return list(found)
 
     def _starting(self, key: str) -> list[JobSeen]:
@@ -212,15 +241,51 @@ def _is_won(store: Store, job: JobSeen) -> bool:
 def of_release(look_: Look, key: str, holder: str) -> Plan:
     """See `Coordinator.release`."""
     [lane] = look(look_.store, [key], 1)
-    held = [one.job_id for one in lane.holders if holder in ("", one.job_id)][:1]
+    return of_releases(look_, [one.job_id for one in lane.holders if holder in ("", one.job_id)][:1])
+
+
+def of_releases(look_: Look, holders: Iterable[str]) -> Plan:
     hits = []
-    for job in look_.jobs(held):
+    for job in look_.jobs(holders):
         hits.append(Hit(f"job {job.id}", "rolling_back" if job.phase == "rollback" else job.state, "cancelled"))
         look_.gone[job.id] = job.keys
     return look_.plan("release", hits, look_.starts())
 
 
+def of_move(look: Look, jobs: Iterable[JobSeen], priority: int | None, to: End) -> Plan:
+    """See `Coordinator.move`. A scheduled job gets its place for later."""
+    hits: list[Hit] = []
+    for job in jobs:
+        if job.state not in ("waiting", "scheduled"):
+            continue
+        number = int(job.priority or 0) if priority is None else priority
+        hits.append(Hit(f"job {job.id}", job.state, f"{to} of priority {number}"))
+        if job.state == "waiting":
+            place = _HALF + len(hits)
+            look.place(job, (-place if to == "front" else place) - 2 * _HALF * number)
+    return look.plan("move", hits, look.starts())
+
+
+def of_lanes(look: Look, act: str, lanes: Iterable[Lane], limit: int) -> Plan:
+    """See `Coordinator.pause`, `resume` and `set_limit`."""
+    hits: list[Hit] = []
+    for lane in lanes:
+        state, becomes = ("open", "paused") if act == "pause" else ("paused", "open")
+        if act == "limit":
+            state, becomes = str(lane.limit), str(limit)
+            look.limits[lane.key] = 0 if lane.paused else limit
+        else:
+            look.limits[lane.key] = 0 if act == "pause" else lane.limit
+        hits.append(Hit(f"lane {lane.key}", state, becomes))
+    for lane in lanes:
+        if act == "pause" or (act == "limit" and limit < lane.limit):
+            look.call_back(lane.key)
+    return look.plan(act, hits, look.starts())
+
+
 def of_retarget(store: Store, old: str, new: str, class_of: ClassOf) -> Plan:
     """See `Coordinator.retarget`."""
-    hits = [Hit(f"job {job_id}", state, f"{state}, {new}") for job_id, state in named_by(store, old, new, class_of)]
-    return Look(store).plan("retarget", hits[:MOST_SHOWN], (), len(hits))
+    named = dict(named_by(store, old, new, class_of))  # one that moves on meanwhile may come twice
+    hits = [Hit(f"job {job_id}", state, f"{state}, {new}") for job_id, state in named.items() if state not in AT_WORK]
+    plan = Look(store).plan("retarget", hits[:MOST_SHOWN], (), len(hits))
+    return replace(plan, at_work=len(named) - len(hits))

@@ -3,8 +3,12 @@
 from typing import Any, ClassVar
 
 from coordinator.jobs.record import fields
-from coordinator.lanes.plan import STOPPING, Look, Plan, of_cancel, of_release, of_retry
+from coordinator.jobs.retarget import retarget
+from coordinator.lanes.bulk import on_filter
+from coordinator.lanes.plan import STOPPING, Look, Plan, of_cancel, of_move, of_release, of_retarget, of_retry
+from coordinator.lanes.view import look
 from tests.harness.redis import RedisServer
+from tests.model.harness import ACT
 from tests.model.machine import ENDS_OF_LINE, KEY, PICK, A, B
 from tests.model.steps import act
 from tests.model.wholes import Whole
@@ -13,14 +17,18 @@ KNOWN = {
     *(("cancel", state) for state in ("waiting", "ready", "running", "held", "parked", "retrying", "collected")),
     *(("retry", state) for state in ("held", "retrying", "failed", "cancelled", "expired")),
     *(("release", state) for state in ("running", "parked")),
+    *(("move", state) for state in ("waiting", "scheduled")),
+    *(("retarget", state) for state in ("waiting", "ready", "held", "at work")),
+    *(("limit", limit) for limit in "0123"),
+    *(("pause", "open"), ("resume", "paused")),
 }
-RARE = (81, 380, 386, 388)  # a job that runs alone, a rollback that is due, a waiter that fell silent
+RARE = (77, 86, 112, 135, 192, 351)  # held jobs, turns of ready ones, a rollback that is due, a silent waiter
 STARTED = ("running", "held", "parked", "retrying", "ready")
 
 
 class Planned(Whole):
     seen: ClassVar[set[tuple[str, str, str]]]
-    started: ClassVar[int]
+    started: ClassVar[set[str]]
 
     @classmethod
     def known(cls) -> set[tuple[str, str]]:
@@ -50,9 +58,13 @@ class Planned(Whole):
             assert now == ("running" if hit.becomes == STOPPING else hit.becomes), f"{plan} of {name}, which is {now}"
             if hit.becomes == STOPPING:
                 self.stop(name)
-        got = self.started_of(before) - {name}
-        assert got == set(plan.starts) - {name}, f"{plan}: {got} started"
-        type(self).started += bool(got)
+        self.hold_starts(plan, before - {name})
+
+    def hold_starts(self, plan: Plan, before: set[str]) -> None:
+        got = self.started_of(before)
+        assert got == set(plan.starts) & before, f"{plan}: {got} started"
+        if got:
+            type(self).started.add(plan.act)
 
     def stop(self, name: str) -> None:
         """Its attempt is over."""
@@ -70,9 +82,63 @@ class Planned(Whole):
     def submit_to_a_busy_lane(self, keys: tuple[str, ...], flavour: str, pick: int) -> None:
         self.submit(keys, 0, 1, [flavour, "bare"], pick)
 
-    @act(4, part="limits", key=[A, A, B], limit=[1, 2, 3, 3])
+    @act(4, part="limits", key=[A, A, B], limit=[0, 1, 2, 3, 3])
     def set_limit(self, key: str, limit: int) -> None:
-        super().set_limit(key, limit)
+        self.steer("limit", key, lambda: super(Planned, self).set_limit(key, limit), limit)
+
+    @act(3, part="operators", key=KEY)
+    def pause(self, key: str) -> None:
+        self.steer("pause", key, lambda: super(Planned, self).pause(key))
+
+    @act(6, part="operators", key=KEY)
+    def resume(self, key: str) -> None:
+        self.steer("resume", key, lambda: super(Planned, self).resume(key))
+
+    def steer(self, verb: Any, key: str, do: Any, limit: int = 1) -> None:
+        """As an act on a filter does it."""
+        wanted: Any = {"key": key, "limit": limit} if verb == "limit" else {"key": key}
+        plan, before = on_filter(self.on.store, verb, wanted)[0].plan(), self.waiting()
+        self.again = False
+        do()
+        [now] = look(self.on.store, [key], 1)
+        for hit in plan.hits:
+            type(self).seen.add((verb, hit.state, hit.becomes))
+            assert hit.thing == f"lane {key}"
+            assert hit.becomes == (str(now.limit) if verb == "limit" else ("paused" if now.paused else "open")), plan
+        self.hold_starts(plan, before)
+
+    @act(8, part="operators", pick=PICK, priority=[None, -1, 3], to=ENDS_OF_LINE)
+    def move_as_planned(self, pick: int, priority: int | None, to: Any) -> None:
+        name = self.any_job(pick, "waiting", "scheduled")
+        job = self.model.job(name)
+        if job is None:
+            return
+        plan, before = of_move(look_ := Look(self.on.store), [look_.job(job.id)], priority, to), self.waiting()
+        state, self.again = job.state, False
+        expected = self.model.move(name, priority, to, asked := self.on.new("m"))
+        if expected[1]:
+            self.on.history.came(job.id, job.priority, to)
+        assert self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked) == list(expected)
+        assert [hit.state for hit in plan.hits] == ([state] if expected[1] else [])
+        type(self).seen |= {("move", hit.state, to) for hit in plan.hits}
+        self.hold_starts(plan, before)
+
+    @act(2, part="operators")
+    def retarget(self) -> None:
+        """There and back: the model knows no tasks."""
+        store = self.on.store
+        there = {"shop.work": "shop.send", "shop.send": "shop.work"}
+        for old, new in there.items():
+            plan, was = of_retarget(store, old, new, lambda kind: kind), self.tasks()
+            done = retarget(store, old, new, lambda kind: kind, self.act_json())
+            changed = {name for name, task in self.tasks().items() if task != was[name]}
+            assert (plan.count, plan.at_work) == done
+            assert {hit.thing for hit in plan.hits} >= {f"job {name}" for name in changed}
+            type(self).seen |= {("retarget", hit.state, "") for hit in plan.hits}
+            type(self).seen |= {("retarget", "at work", "")} if plan.at_work else set()
+
+    def tasks(self) -> dict[str, str]:
+        return {name: one.get("task", "") for name, one in self.on.dump().records().items()}
 
     @act(8, part="operators", pick=PICK, started=[True, True, False])
     def cancel(self, pick: int, started: bool) -> None:
@@ -125,9 +191,9 @@ def test_a_plan_says_what_the_act_does_and_what_starts(redis_server: RedisServer
     class Here(Planned):
         url = redis_server.url(9)
         seen: ClassVar[set[tuple[str, str, str]]] = set()
-        started = 0
+        started: ClassVar[set[str]] = set()
 
     for number in (*range(60), *RARE):
         Here.course(number, 40)
     assert KNOWN - Here.known() == set()
-    assert Here.started > 10
+    assert Here.started == {"cancel", "release", "limit", "pause", "resume", "move"}

@@ -288,6 +288,60 @@ def test_an_act_on_a_filter_is_counted_planned_done_in_portions_and_given_again_
     assert node.order() == ["other"]
 
 
+def test_lanes_are_steered_by_their_prefix_and_a_second_run_does_the_rest(
+    call: Call, node: Puppet, coordinator: Coordinator
+) -> None:
+    node.lanes.submit_many([sketch(f"sync/{number:03}", job_id=f"{number:03}") for number in range(130)])
+    for key, job_id in (("other/1", "other"), ("sync/000", "behind")):
+        node.submit(key, job_id=job_id)
+    said = ("--why", "a flood", "--by", "ann", "--yes")
+    shown = told(call("pause", "sync/*", *said, "--dry-run"))
+    assert "lane sync/000  open" in shown
+    assert coordinator.lane("sync/000").paused is False
+    acting = coordinator.act("pause", key="sync/*", by="ann", why="a flood")
+    assert [next(acting), next(acting)] == [Progress(0, 130), Progress(100, 130)]
+    acting.close()  # and here its process is killed
+    again = call("pause", "sync/*", *said)
+    assert (again.stdout, again.stderr) == ("pause: 30 lanes\n", "pause: 30 of 30\n")
+    assert told(call("pause", "sync/*", *said)) == "pause would change nothing"
+    assert node.order() == ["other"]
+    assert told(call("limit", "sync/", "2", *said)) == "limit: 130 lanes"
+    plan = coordinator.act("resume", key="sync/*", dry_run=True)
+    assert (plan.count, len(plan.starts)) == (130, 131)
+    assert call("resume", "sync/*", "--why", "over").exit_code == 1, "nobody said yes"
+    assert loaded(call("resume", "sync/*", *said, "--json")) == {"done": 130}
+    taken = [node.must_take() for _ in range(131)]
+    assert told(call("release", "sync/000", "--why", "x", "--dry-run")).count("cancelled") == 1
+    assert told(call("release", "sync/00*", *said)) == "release: 10 lanes"
+    assert {one.id for one in taken if coordinator.job(one.id).state == "cancelled"} >= {
+        f"{at:03}" for at in range(1, 10)
+    }
+    told(call("release", "sync/*", *said))
+    told(call("release", "sync/*", *said))
+    assert told(call("release", "sync/*", *said)) == "release would change nothing"
+    assert told(call("limit", "sync/*", "1", *said)) == "limit: 130 lanes"
+    assert coordinator.actions()[-1].thing == "lanes key=sync/*"
+
+
+def test_many_jobs_are_moved_in_their_order(call: Call, node: Puppet, coordinator: Coordinator) -> None:
+    node.lanes.submit_many([sketch("k", job_id=f"{number:03}") for number in range(151)])
+    node.submit("k", job_id="last")
+    plan = loaded(call("move", "--key", "k", "--priority", "7", "--why", "x", "--dry-run", "--json"))
+    assert (plan["count"], plan["hits"][0]) == (
+        151, {"thing": "job 001", "state": "waiting", "becomes": "back of priority 7"}
+    )  # fmt: skip
+    assert "front of priority 0" in told(call("move", "last", "--to", "front", "--why", "x", "--dry-run"))
+    assert (
+        told(call("move", "--key", "k", "--text", "last", "--to", "front", "--why", "x")) == "move would change nothing"
+    )
+    for to in ("front", "back"):
+        told(call("move", "--key", "k", "--to", to, "--why", "x", "--yes"))
+        assert list(coordinator.lane("k", 200).jobs) == [f"{number:03}" for number in range(151)] + ["last"]
+    told(call("move", "last", "--to", "front", "--why", "x"))
+    assert coordinator.lane("k").jobs[1] == "last"
+    assert told(call("cancel", "--key", "k", "--why", "x", "--yes")) == "cancel: 152 jobs"
+
+
 def test_a_filter_names_something_that_the_act_can_change(call: Call, coordinator: Coordinator) -> None:
     for options, says in (
         ([], "name one job by its ID, or several"),
@@ -299,8 +353,17 @@ def test_a_filter_names_something_that_the_act_can_change(call: Call, coordinato
         coordinator.act("cancel", why="all of them")
     with pytest.raises(InvalidJob, match="retry acts on jobs that are held, retrying"):
         coordinator.act("retry", state=["waiting"])
-    with pytest.raises(InvalidJob, match="verb 'pause': one of cancel, retry"):
-        coordinator.act("pause", key="k")  # type: ignore[call-overload]
+    with pytest.raises(InvalidJob, match="verb 'drain': one of cancel, retry, move, release, pause, resume, limit"):
+        coordinator.act("drain", key="k")  # type: ignore[call-overload]
+    with pytest.raises(InvalidJob, match="pause acts on lanes: name them by key alone, not by state"):
+        coordinator.act("pause", key="k/", state="held")
+    with pytest.raises(InvalidJob, match="say how many jobs of a lane"):
+        coordinator.act("limit", key="k/")
+    with pytest.raises(InvalidJob, match="limit is a whole number from 0 to 1000, not 1001"):
+        coordinator.act("limit", key="k/", limit=1001)
+    with pytest.raises(InvalidJob, match="pause takes no limit"):
+        coordinator.act("pause", key="k/", limit=0)
+    assert "--holder is for one lane" in call("release", "k/", "--holder", "j", "--why", "x").stderr
     with pytest.raises(InvalidJob, match="no filter 'stat'"):
         coordinator.act("cancel", stat="held", dry_run=True)  # type: ignore[call-overload]
     with pytest.raises(Forbidden):

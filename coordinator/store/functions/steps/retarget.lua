@@ -20,7 +20,7 @@ step.define('job_retarget', {'allow-oom'}, function(c, args)
   for i = 1, #now do now[i] = now[i] or '' end
   if not job or table.concat(now, '\0') ~= seen then return 0 end
   local fields = submit.by_name(c, args, 4)
-  local moves = job.state == 'ready' and fields.class
+  local moves = job.state == 'ready' and fields.class and fields.class ~= job.class -- else it keeps its turn
   act = audit.act(c, act)
   history.note(c, job, 'retargeted', audit.kept(act))
   if moves then ready.drop(c, id, job) end
