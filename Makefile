@@ -26,7 +26,7 @@ RABBITMQ ?= /usr/lib/rabbitmq
 NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 # What a server tells that has functions; Valkey 7.2 leaves its name out.
 NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
-TYPED := $(wildcard coordinator tasks examples/batches examples/demo)
+TYPED := $(wildcard coordinator tasks examples/batches examples/demo proof)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from celery import chain
@@ -36,7 +37,7 @@ class Client:
         """Go on behind the first `done` requests; the draws before are made all the same, so that the rest is alike."""
         for number in range(self.number):
             (kind,) = self.chance.choices([*KINDS], [*KINDS.values()])
-            draw = [self.chance.randrange(LANES), self.chance.randrange(1, LANES), self.chance.random()]
+            draw = self.chance.randrange(LANES), self.chance.randrange(1, LANES), self.chance.random()
             pause = self.chance.uniform(0, 2 * self.pause)
             if number >= done:
                 getattr(self, f"ask_{kind}", self.submit)(f"{self.name}-{number}", kind, *draw)
@@ -75,7 +76,7 @@ class Client:
         for letter in random.Random(job).sample("abc", 3):
             order = f"order-{letter}-{job}"
             self.witness.note("invoke", "add", sorter="orders", order=order)
-            self._insist(lambda order=order: coordinator.sorter("orders", IDLE).add(order, "sorted", work.s(0.01)))
+            self._insist(partial(coordinator.sorter("orders", IDLE).add, order, "sorted", work.s(0.01)))
             self.witness.note("ok", "add", sorter="orders", order=order)
 
     def ask_lock(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:

@@ -64,7 +64,7 @@ class Script:
         return self.note("ok", "add", sorter="orders", order=order)
 
     def history(self, **left: list[str]) -> History:
-        self.note("info", "left", **left)
+        self.note("info", "left", **dict[str, Any](left))
         return History(self.events, {"limits": {"wide": 2}, "ticks": {"tick": 1}})
 
 

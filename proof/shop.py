@@ -12,7 +12,7 @@ from proof.witness import Witness
 
 if os.environ.get("FAKETIME"):
     # libfaketime leaves the monotonic clock as it is, but not a sleep until an instant of that clock.
-    time.sleep = lambda seconds: select.select((), (), (), seconds)  # type: ignore[assignment, return-value]
+    time.sleep = lambda seconds: select.select((), (), (), float(seconds)) and None
 
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 _options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,7 +77,7 @@ def _settle(world: World, witness: Witness) -> None:
     wait_until(finished, 4 * PATIENCE, world.logs)
     world.end_beats()
     for key in world.limits:  # a lane with a limit of its own is shown for ever
-        _insist(lambda key=key: world.coordinator.set_limit(key, 1))
+        _insist(partial(world.coordinator.set_limit, key, 1))
     submitted = _submitted(History.heard(witness.lines(), {}))
     open_jobs = {*submitted}
 

@@ -54,8 +54,7 @@ class Witness:
 
     def lines(self) -> list[str]:
         """All of them, as "<time in µs> <event in JSON>"."""
-        found: list[str] = self._redis.lrange(f"{self._name}.history", 0, -1)
-        return found
+        return [str(line) for line in self._redis.lrange(f"{self._name}.history", 0, -1)]
 
     def _line(self, type: str, f: str, value: dict[str, Any]) -> str:
         event = {"process": f"{self._process}/{os.getpid()}", "type": type, "f": f, "value": value}

@@ -22,7 +22,7 @@ from tests.harness.sentinel import Sentinels
 from tests.harness.warm import Process, start
 
 NODES, BEATS, CLIENTS = 3, 2, 2
-TIMES = {"lock_ttl": 3, "node_ttl": 2, "heartbeat": 0.4, "sweep": 0.2, "slice": 1, "max_losses": 10_000}
+TIMES: dict[str, Any] = {"lock_ttl": 3, "node_ttl": 2, "heartbeat": 0.4, "sweep": 0.2, "slice": 1, "max_losses": 10_000}
 TICKS = {"tick/one": 1, "tick/two": 2}  # seconds between two
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
