@@ -1,4 +1,5 @@
-"""What must hold of every history, each a function of its own: it yields what it finds wrong, with the place.
+"""What must hold of every history, each a function of its own: it yields what it finds wrong, with the place, and None
+for each thing that it looked at and found right: one that looked at nothing has shown nothing.
 
 They know nothing of the coordinator but what its documentation promises. `proof/planted.py` has a wrong history for
 each way in which each of them may say no.
@@ -10,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from proof.history import SECOND, Event, History, Run
+from proof.history import AFTER, SECOND, Event, History, Run
 
 # What an end of each kind of job is, whatever befell it.
 ENDS = {"fails": {"rolled_back"}, "dies": {"failed"}, "cancelled": {"cancelled", "succeeded"}}
@@ -23,22 +24,51 @@ class Wrong(NamedTuple):
     text: str
 
 
-Checker = Callable[[History], Iterator[Wrong]]
+class Look(NamedTuple):
+    """What a checker looked at, and what was wrong."""
+
+    at: int
+    wrong: list[Wrong]
 
 
-def one_at_a_time(history: History) -> Iterator[Wrong]:
-    """In a lane no more run at once than its limit; beyond that only beside one that a fault made late, which the
-    cells then refuse."""
+Checker = Callable[[History], Iterator[Wrong | None]]
+
+
+def one_at_a_time(history: History) -> Iterator[Wrong | None]:
+    """In a lane no more run at once than its limit; beyond that only one whose lease may have ended, since it was made
+    late itself, and it changes nothing any more."""
+    last = _last_effects(history)
     for key, runs in _by_key(history).items():
+        limit = history.limit(key)
         for place, run in enumerate(runs):
-            beside = [one for one in runs[:place] if one.ended is None or one.ended.index > run.begun.index]
-            living = [one for one in beside if one.ended is not None]  # those that were killed end unseen
-            if len(living) < history.limit(key) or history.halted(living[0].begun.time, run.begun.time):
-                continue
-            yield Wrong(run.begun.index, f"{key}: {run.job} began beside {[one.job for one in living]}")
+            beside = [one for one in runs[:place] if one.ended and one.ended.index > run.begun.index]
+            living = [one for one in beside if not _is_late(history, one, run)]
+            if limit == 1 and not living:
+                pairs = [(one, run) if one.fence < run.fence else (run, one) for one in beside]
+                living = [old for old, _ in pairs if last.get((key, old.fence), -1) > run.begun.index]
+            wrong = len(living) >= limit
+            yield Wrong(run.begun.index, f"{key}: {run.job} beside {[one.job for one in living]}") if wrong else None
 
 
-def in_order(history: History) -> Iterator[Wrong]:
+def _is_late(history: History, one: Run, other: Run) -> bool:
+    """Of two at once, may the one of the older fence be late?"""
+    old = min(one, other, key=lambda run: run.fence)
+    return old.fence < max(one.fence, other.fence) and history.late(
+        old.begun.process, old.begun.time, max(one.begun.time, other.begun.time)
+    )
+
+
+def _last_effects(history: History) -> dict[tuple[str, int], int]:
+    """By lane and fence, the last event in which an effect was applied."""
+    writes = history.of("write")
+    return {
+        (str(event.value["cell"]), int(event.value["fence"])): event.index
+        for event in writes
+        if event.value["outcome"] == "applied"
+    }
+
+
+def in_order(history: History) -> Iterator[Wrong | None]:
     """Of two jobs in a lane, the one whose submit was answered before the other's began has its last run before.
 
     One that the store lost has no last run: `at_least_once` says whether it may be lost.
@@ -61,19 +91,23 @@ def in_order(history: History) -> Iterator[Wrong]:
         ran = [job for job in jobs if job in accepted and job not in gone]
         for later in ran:
             for earlier in ran:
-                if answered.get(earlier, asked[later]) < asked[later] and accepted[earlier] > accepted[later]:
-                    yield Wrong(asked[later], f"{key}: {later} ran before {earlier}, which was in line before it")
+                if answered.get(earlier, asked[later]) < asked[later]:
+                    wrong = accepted[earlier] > accepted[later]
+                    text = f"{key}: {later} ran before {earlier}, which was in line before it"
+                    yield Wrong(asked[later], text) if wrong else None
 
 
-def at_least_once(history: History) -> Iterator[Wrong]:
+def at_least_once(history: History) -> Iterator[Wrong | None]:
     """Each job that was accepted ended as it was to end, and ran for that, but for what the store itself lost."""
     ends = {str(event.value["job"]): event for event in history.of("job")}
     done = {run.job for run in history.runs if run.ended and run.ended.type == "ok"}
+    asked = {str(event.value["job"]): event.time for event in history.of("submit", "invoke")}
     for event in history.of("submit", "ok"):
+        yield None
         job, kind = str(event.value["job"]), str(event.value["kind"])
         end = ends.get(job)
         state = str(end.value["state"]) if end else "unknown"
-        if state == "unknown" and history.lost(event.time):
+        if state == "unknown" and history.lost(asked[job], event.time):
             continue
         dropped = kind == "parts" and any(fault.drops for fault in history.faults)
         if dropped and end and (end.value.get("error") or {}).get("type") == "TimedOut":
@@ -84,13 +118,20 @@ def at_least_once(history: History) -> Iterator[Wrong]:
             yield Wrong(event.index, f"{job} is said to have succeeded, and no run of it ended")
 
 
-def effects_once(history: History) -> Iterator[Wrong]:
+def effects_once(history: History) -> Iterator[Wrong | None]:
     """Of each job that succeeded each effect was applied once, and no cell took an older fence after a newer one."""
     applied: Counter[tuple[str, str]] = Counter()
     greatest: dict[str, int] = defaultdict(int)
-    for event in history.of("write"):
+    for event in history.events:
+        if event.f == "run" and event.type == "invoke":
+            for key in event.value["keys"]:
+                if history.limit(key) == 1:
+                    greatest[key] = max(greatest[key], int(event.value["fence"]))
+        if event.f != "write":
+            continue
         cell, fence = str(event.value["cell"]), int(event.value["fence"])
         if event.value["outcome"] == "applied":
+            yield None
             applied[cell, str(event.value["what"])] += 1
         if event.value["outcome"] != "refused":
             if fence < greatest[cell]:
@@ -106,7 +147,7 @@ def effects_once(history: History) -> Iterator[Wrong]:
                 yield Wrong(event.index, f"{cell}: {what} was never applied")
 
 
-def fences_grow(history: History) -> Iterator[Wrong]:
+def fences_grow(history: History) -> Iterator[Wrong | None]:
     """A fence is given once, and the runs of a lane have growing ones, but for one that was late to begin."""
     holders: dict[int, tuple[str, object]] = {}
     for run in history.runs:
@@ -116,29 +157,30 @@ def fences_grow(history: History) -> Iterator[Wrong]:
     for key, runs in _by_key(history).items():
         greatest: Run | None = None
         for run in runs if history.limit(key) == 1 else ():
-            late = greatest and run.fence < greatest.fence
-            if greatest and late and not history.halted(run.begun.time - 2 * SECOND, run.begun.time):
+            yield None
+            if greatest and run.fence < greatest.fence and not _is_late(history, run, greatest):
                 yield Wrong(run.begun.index, f"{key}: fence {run.fence} of {run.job} after {greatest.fence}")
             greatest = run if greatest is None or run.fence > greatest.fence else greatest
 
 
-def ticks_once(history: History) -> Iterator[Wrong]:
+def ticks_once(history: History) -> Iterator[Wrong | None]:
     """Each instant of a schedule had its effect, once, and none is missing between the first and the last."""
     effects: Counter[tuple[str, int]] = Counter()
     for event in history.of("write"):
         if "tick" in event.value and event.value["outcome"] == "applied":
             effects[str(event.value["tick"]), int(event.value["at"])] += 1
     for (name, at), times in effects.items():
-        if times > 1:
-            yield Wrong(-1, f"tick {name} of {at} had its effect {times} times")
+        yield Wrong(-1, f"tick {name} of {at} had its effect {times} times") if times > 1 else None
     for name, every in history.about.get("ticks", {}).items():
         instants = {at for tick, at in effects if tick == name}
+        if effects and not instants:
+            yield Wrong(-1, f"of {name} no tick was seen")
         for at in range(min(instants, default=0), max(instants, default=0), every):
-            if at not in instants and not history.lost(at * SECOND):
+            if at not in instants:
                 yield Wrong(-1, f"tick {name} of {at} is missing")
 
 
-def one_winner(history: History) -> Iterator[Wrong]:
+def one_winner(history: History) -> Iterator[Wrong | None]:
     """Of all that grab an instance, one at a time wins, and one completes it."""
     winner: dict[str, Event] = {}
     complete: dict[str, Event] = {}
@@ -148,54 +190,75 @@ def one_winner(history: History) -> Iterator[Wrong]:
             winner = {instance: one for instance, one in winner.items() if one.process not in killed}
         if event.f != "grab":
             continue
+        yield None
         instance, who = str(event.value["instance"]), event.process
+        if instance in complete and event.type != "fail":
+            done = complete[instance]
+            if not history.lost(done.time - SECOND, event.time):
+                did = "won" if event.type == "invoke" else "completed"
+                yield Wrong(event.index, f"{instance}: {who} {did} what {done.process} had completed")
+        before = winner.get(instance)
         if event.type == "invoke":  # it won
-            before = winner.get(instance)
-            if instance in complete and not history.lost(complete[instance].time):
-                yield Wrong(event.index, f"{instance}: {who} won what {complete[instance].process} had completed")
-            elif before and before.process != who and not history.halted(before.time, event.time):
+            if before and before.process != who and not history.late(before.process, before.time, event.time):
                 yield Wrong(event.index, f"{instance}: {who} won beside {before.process}")
             winner[instance] = event
         else:
-            if event.type == "ok" and instance in complete and not history.lost(complete[instance].time):
-                yield Wrong(event.index, f"{instance}: {who} completed it after {complete[instance].process}")
             if event.type == "ok":
                 complete[instance] = event
-            if winner.get(instance, event).process == who:
-                winner.pop(instance, None)
+            if before and before.process == who:
+                winner.pop(instance)
 
 
-def sorted_in_batches(history: History) -> Iterator[Wrong]:
+def sorted_in_batches(history: History) -> Iterator[Wrong | None]:
     """Orders that came within a second of each other, sooner than any flush, ran in the order of their names."""
     came = {(str(e.value["sorter"]), str(e.value["order"])): e for e in reversed([*history.of("add", "ok")])}
     accepted = _accepted(history)
-    ran = sorted((pair for pair in came if pair[1] in accepted), key=lambda pair: pair[1])
-    for place, (sorter, order) in enumerate(ran):
-        for other, later in ran[place + 1 :]:
-            near = abs(came[sorter, order].time - came[other, later].time) < SECOND if other == sorter else False
-            if near and accepted[order] > accepted[later]:
-                yield Wrong(came[sorter, order].index, f"{sorter}: {later} ran before {order}")
+    ran = sorted(pair for pair in came if "/".join(pair) in accepted)
+    for place, one in enumerate(ran):
+        for later in ran[place + 1 :]:
+            if one[0] == later[0] and abs(came[one].time - came[later].time) < SECOND:
+                wrong = accepted["/".join(one)] > accepted["/".join(later)]
+                yield Wrong(came[one].index, f"{one[0]}: {later[1]} ran before {one[1]}") if wrong else None
 
 
-def nothing_left(history: History) -> Iterator[Wrong]:
+def nobody_healthy_dies(history: History) -> Iterator[Wrong | None]:
+    """A node that nobody harmed is never taken for dead."""
+    for _ in history.of("node"):
+        yield None
+    for event in history.of("dead"):
+        node, at = str(event.value["node"]), int(event.value["at"])
+        if not any(
+            one.since <= at and (one.gone or at <= one.until + AFTER) and (one.halts or node in one.nodes)
+            for one in history.faults
+        ):
+            yield Wrong(event.index, f"{node} was taken for dead")
+
+
+def nothing_left(history: History) -> Iterator[Wrong | None]:
     """When all is over no key is without an owner, no lane is busy, no message waits."""
     for event in history.of("left"):
         for what, names in event.value.items():
-            if names:
-                yield Wrong(event.index, f"{what}: {names}")
+            yield Wrong(event.index, f"{what}: {names}") if names else None
     if not any(history.of("left")):
         yield Wrong(-1, "nobody looked at what is left")
 
 
 CHECKERS: tuple[Checker, ...] = (
     one_at_a_time, in_order, at_least_once, effects_once, fences_grow, ticks_once, one_winner, sorted_in_batches,
-    nothing_left,
+    nobody_healthy_dies, nothing_left,
 )  # fmt: skip
 
 
-def judge(history: History) -> dict[str, list[Wrong]]:
-    """What each checker finds wrong, by its name."""
-    return {checker.__name__: list(checker(history)) for checker in CHECKERS}
+def looks(history: History) -> dict[str, Look]:
+    """What each checker looked at, and found wrong, by its name."""
+    found = {checker.__name__: list(checker(history)) for checker in CHECKERS}
+    return {name: Look(len(all_), [one for one in all_ if one]) for name, all_ in found.items()}
+
+
+def judge(history: History, all_look: bool = False) -> dict[str, list[Wrong]]:
+    """What each checker finds wrong, by its name; `all_look`: also that it had nothing to look at."""
+    nothing = [Wrong(-1, "it had nothing to look at")]
+    return {name: look.wrong if look.at or not all_look else nothing for name, look in looks(history).items()}
 
 
 def _by_key(history: History) -> dict[str, list[Run]]:

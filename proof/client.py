@@ -15,7 +15,7 @@ from celery import chain
 
 from coordinator import LeaseLost, Locked, StoreRefused, StoreUnavailable
 from coordinator.jobs.options import SubmitOptions
-from proof import LANES, WIDE
+from proof import LANES, LEASE, WIDE
 from proof.shop import cell_of, coordinator, die, keyed, parts, undo, work
 from proof.witness import Witness
 
@@ -23,8 +23,13 @@ AGAIN: SubmitOptions = {"max_attempts": 1000, "retry_delay": 0.5, "time_limit": 
 IDLE = 3.0  # s after which the sorter flushes
 KINDS = {
     "plain": 30, "wide": 10, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
-    "keyed": 8, "lock": 8, "grab": 5, "orders": 3,
+    "keyed": 8, "lock": 8, "grab": 5, "orders": 5,
 }  # fmt: skip
+
+
+def lasting(luck: float, most: float = 0.95) -> float:
+    """How long (s) a body takes: above `most` longer than a lease, so that it lives by being renewed."""
+    return LEASE * (1.2 + 1.3 * (luck - most) / (1 - most)) if luck > most else luck / 5
 
 
 class Client:
@@ -46,7 +51,7 @@ class Client:
         self.witness.note("info", "finished", client=self.name)
 
     def submit(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
-        seconds, key = luck / 5, f"k{lane}"
+        seconds, key = lasting(luck), f"k{lane}"
         keys = {"wide": [f"wide{lane % WIDE}"], "pair": [key, f"k{(lane + other) % LANES}"]}.get(kind, [key])
         options: SubmitOptions = {"job_id": job}
         signature: Any = work.s(seconds)
@@ -68,15 +73,16 @@ class Client:
 
     def ask_keyed(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         key = f"keyed/{lane}"
-        ask = keyed.s(lane, luck / 5).set(task_id=job)
+        ask = keyed.s(lane, lasting(luck)).set(task_id=job)
         self._ask(lambda: ask.apply_async().id, job, kind, [key], [[key, f"{job} 0"]])
 
     def ask_orders(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         """Three at once, in an order that is not theirs."""
+        sorter = coordinator.sorter("orders", IDLE)
         for letter in random.Random(job).sample("abc", 3):
-            order = f"order-{letter}-{job}"
+            order = f"{letter}-{job}"
             self.witness.note("invoke", "add", sorter="orders", order=order)
-            self._insist(partial(coordinator.sorter("orders", IDLE).add, order, "sorted", work.s(0.01)))
+            self._insist(partial(sorter.add, order, "sorted", work.s(0.01), token=order))
             self.witness.note("ok", "add", sorter="orders", order=order)
 
     def ask_lock(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
@@ -84,10 +90,10 @@ class Client:
 
         def hold() -> None:
             try:
-                with coordinator.lock(key, ttl=5, blocking_timeout=luck) as lease:
-                    about = {"job": job, "fence": lease.fence}
-                    self.witness.note("invoke", "run", keys=[key], **about)
-                    time.sleep(luck / 5)
+                with coordinator.lock(key, ttl=LEASE, blocking_timeout=luck) as lease:
+                    about: dict[str, Any] = {"job": job, "fence": lease.fence}
+                    self.witness.begin([key], keys=[key], **about)
+                    time.sleep(lasting(luck, 0.8))
                     self.witness.write(key, lease.fence, job)
                     self.witness.note("ok", "run", **about)
             except (Locked, LeaseLost):
@@ -100,10 +106,10 @@ class Client:
         instance = str(int(time.time()) // 2)
 
         def grab() -> None:
-            part = coordinator.grab("report", instance, self.name, ttl=5, on_losing="incomplete")
+            part = coordinator.grab("report", instance, self.name, ttl=LEASE, on_losing="incomplete")
             if part.won:
                 self.witness.note("invoke", "grab", instance=instance, fence=part.fence)
-                time.sleep(luck / 2)
+                time.sleep(lasting(luck, 0.7))
                 try:
                     part.complete()
                     self.witness.note("ok", "grab", instance=instance, fence=part.fence)

@@ -10,8 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from proof import LEASE
+
 SECOND = 1_000_000  # µs
-GRACE = 12 * SECOND  # so long after a fault its victims may still be behind: a lease, a failover, a start
+AFTER = 3 * SECOND  # so long after a fault its victims may still be behind: they connect again, start again
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,20 @@ class Run:
 class Fault:
     """What the nemesis did, from `since` to `until` (µs).
 
-    `loses`: seconds before it of which the store may know nothing afterwards. `halts`: somebody may stand still, or be
-    cut off, for longer than a lease. `drops`: ordinary messages and results may be gone, which nobody promises.
+    `way`: kill, stop, cut, message and so on. `halts`: everybody stands still, or is without Redis; else `victims` do,
+    the numbers of their processes; `nodes` may be taken for dead, `gone` for good. `lost`: of these spans (µs) the
+    store may know nothing afterwards. `drops`: ordinary messages and results may be gone, which nobody promises.
     """
 
     name: str
+    way: str
     since: int
     until: int
-    loses: float
     halts: bool
+    victims: frozenset[str]
+    nodes: frozenset[str]
+    gone: bool
+    lost: tuple[tuple[int, int], ...]
     drops: bool
 
 
@@ -86,33 +93,33 @@ class History:
 
     @cached_property
     def faults(self) -> list[Fault]:
-        about: dict[int, dict[str, Any]] = {}
-        times: dict[int, list[int]] = {}
-        for event in self.of("fault", "invoke", "info", "ok"):
-            about.setdefault(event.value["number"], {}).update(event.value)
-            times.setdefault(event.value["number"], []).append(event.time)
-            if event.type == "ok":
-                about[event.value["number"]]["over"] = True
+        """Those that harmed somebody: of the others the nemesis says `fail`."""
+        parts: dict[int, list[Event]] = {}
+        for event in self.of("fault"):
+            parts.setdefault(event.value["number"], []).append(event)
         last = self.events[-1].time if self.events else 0
-        return [
-            Fault(
-                name=str(one["name"]),
-                since=times[number][0],
-                until=times[number][-1] if "over" in one else last,
-                loses=float(one.get("loses", 0)),
-                halts=bool(one.get("halts")),
-                drops=bool(one.get("drops")),
-            )
-            for number, one in about.items()
-        ]
+        return [_fault(events, last) for events in parts.values() if events[-1].type != "fail"]
 
-    def halted(self, since: int, until: int) -> bool:
-        """Was there a fault between these times (µs) that makes somebody late?"""
-        return any(one.halts and one.since <= until and since <= one.until + GRACE for one in self.faults)
+    def late(self, process: str, since: int, until: int) -> bool:
+        """May the lease of this process, held at `since` (µs), have ended by `until`? So it is where itself, its warden
+        or Redis stood still for half a lease at least, since it is renewed at half of it, or where Redis forgot it."""
+        half, number = int(self.lease * SECOND / 2), process.rpartition("/")[2]
+        for one in self.faults:
+            if one.halts or number in one.victims:
+                begun, end = max(one.since, since - 2 * half), min(one.until + AFTER, until)
+                if end - begun >= half:
+                    return True
+            if any(begun <= until and since <= one.until + AFTER for begun, _ in one.lost):
+                return True
+        return False
 
-    def lost(self, at: int) -> bool:
-        """May the store have forgotten what it said at this time?"""
-        return any(one.loses and one.since - one.loses * SECOND <= at <= one.until + SECOND for one in self.faults)
+    def lost(self, since: int, until: int) -> bool:
+        """May the store have forgotten what it said between these times?"""
+        return any(begun <= until and since <= end for one in self.faults for begun, end in one.lost)
+
+    @property
+    def lease(self) -> float:
+        return float(self.about.get("lease", LEASE))
 
     def limit(self, key: str) -> int:
         return int(self.about.get("limits", {}).get(key, 1))
@@ -137,6 +144,25 @@ class History:
         """From the lines of a witness."""
         parted = (line.partition(" ") for line in lines)
         return cls([Event(index, int(at), **json.loads(text)) for index, (at, _, text) in enumerate(parted)], about)
+
+
+def _fault(events: list[Event], last: int) -> Fault:
+    about: dict[str, Any] = {}
+    for event in events:
+        about |= event.value
+    lost = [(int(one.time - one.value["loses"] * SECOND), one.time) for one in events if "loses" in one.value]
+    return Fault(
+        name=str(about["name"]),
+        way=str(about.get("way", "")),
+        since=int(events[0].time - about.get("took", 0) * SECOND),
+        until=events[-1].time if events[-1].type == "ok" else last,
+        halts=bool(about.get("halts")),
+        victims=frozenset(map(str, about.get("victims", ()))),
+        nodes=frozenset(about.get("nodes", ())),
+        gone=bool(about.get("gone")),
+        lost=tuple(lost),
+        drops=bool(about.get("drops")),
+    )
 
 
 def _run(event: Event) -> tuple[str, str, int, object]:

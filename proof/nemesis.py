@@ -1,148 +1,228 @@
 """The nemesis: it harms servers, processes, messages and clocks, as its seed says, and mends what it harmed.
 
-A fault is a generator: it harms up to its `yield`, and mends behind it. `halts`: somebody may be late by more than a
-lease. `loses`: the store may forget the last seconds; the fault yields how many. `on`: what of the world it needs.
+A fault is a generator: it harms up to its `yield`, and mends behind it. It yields whom it harmed: `victims`, processes
+that may be late by more than a lease; `nodes` that may be taken for dead; `killed` clients; `loses`, so many of the
+last seconds the store may forget.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from proof import LEASE
+from proof.history import History
 from proof.witness import Witness
+from tests.harness.fleet import Worker
 
 if TYPE_CHECKING:
     from proof.world import World
 
 Act = Callable[["World", random.Random], Iterator[Any]]
+LONG = 1.2 * LEASE, 3 * LEASE  # s, of a stop
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`target`: of one target only one thing is harmed at a time. `seconds`: for so long, at most."""
+    """`target`: of one target only one thing is harmed at a time. `seconds`: how long, from and to. `halts`: everybody
+    may be late."""
 
     name: str
     act: Act
+    way: str
     target: str
-    often: int
-    seconds: float
+    often: float
+    seconds: tuple[float, float]
     halts: bool
-    on: tuple[str, ...]
+    on: frozenset[str]
 
 
 KINDS: list[Kind] = []
 
 
 def fault(
-    target: str, often: int = 2, seconds: float = 0.0, halts: bool = True, on: tuple[str, ...] = ()
+    way: str,
+    target: str,
+    often: float = 2,
+    seconds: tuple[float, float] = (0, 0),
+    halts: bool = False,
+    on: tuple[str, ...] = (),
+    name: str = "",
 ) -> Callable[[Act], Act]:
     def listed(act: Act) -> Act:
-        KINDS.append(Kind(act.__name__.replace("_", " "), act, target, often, seconds, halts, on))
+        named = name or act.__name__.replace("_", " ")
+        KINDS.append(Kind(named, act, way, target, often, seconds, halts, frozenset(on)))
         return act
 
     return listed
 
 
+def _harmed(*workers: Worker, gone: bool = False) -> dict[str, Any]:
+    """Their processes may be late, and they may be taken for dead; `gone`: for good."""
+    victims = [] if gone else [child.pid for worker in workers for child in worker.children()]
+    return {"victims": victims, "nodes": [worker.name for worker in workers], "gone": gone}
+
+
+def _at_work(world: World) -> list[psutil.Process]:
+    """The processes of jobs and clients in which a body runs."""
+    runs = [run for run in History.heard(world.witness.lines(400), {}).runs if not run.ended]
+    pids = {int(run.begun.process.rpartition("/")[2]) for run in runs}
+    return [psutil.Process(pid) for pid in sorted(pids) if psutil.pid_exists(pid)]
+
+
+def _pool_process(world: World, chance: random.Random) -> psutil.Process:
+    """Mostly one at work."""
+    busy = _at_work(world) if chance.random() < 0.8 else []
+    children = [child for worker in world.living() for child in worker.children() if child in busy]
+    return chance.choice(children or world.worker(chance).children())
+
+
 # Processes.
 
 
-@fault("process", 6, halts=False)
+@fault("kill", "process", 6)
 def kill_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
-    chance.choice(world.worker(chance).children()).kill()
-    yield
+    _pool_process(world, chance).kill()
+    yield {}
 
 
-@fault("process", 3)
+@fault("kill", "process", 3)
 def kill_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
-    world.worker(chance).warden().kill()
-    yield
+    worker = world.worker(chance)
+    harmed = _harmed(worker)
+    worker.warden().kill()
+    yield harmed
 
 
-@fault("process", 2)
+@fault("kill", "process")
 def kill_errands(world: World, chance: random.Random) -> Iterator[Any]:
     world.worker(chance).warden().children()[0].kill()
-    yield
+    yield {}
 
 
-@fault("process", 2, halts=False)
+@fault("kill", "process")
 def kill_a_node(world: World, chance: random.Random) -> Iterator[Any]:
-    world.worker(chance).end()
-    yield
+    worker = world.worker(chance)
+    worker.end()
+    yield _harmed(worker, gone=True)
     world.join()
 
 
-@fault("process", 2)
+@fault("kill", "process")
 def kill_the_main_process_of_a_node(world: World, chance: random.Random) -> Iterator[Any]:
     worker = world.worker(chance)
     worker.kill()
     worker.process.wait()
-    yield
+    yield _harmed(worker, gone=True)
     world.join()
 
 
-@fault("process", 2)
-def stop_a_node_at_once(world: World, chance: random.Random) -> Iterator[Any]:
-    yield from _told(world, chance, signal.SIGQUIT)
-
-
-@fault("process", 2)
-def restart_a_node(world: World, chance: random.Random) -> Iterator[Any]:
-    yield from _told(world, chance, signal.SIGTERM)
-
-
-def _told(world: World, chance: random.Random, number: int) -> Iterator[Any]:
-    world.worker(chance).kill(number)
+def _ended(signals: Callable[[Worker], object], world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    signals(worker)
     world.join()
-    yield
+    yield _harmed(worker, gone=True)
 
 
-@fault("stopped", 6, 9)
+def _twice(worker: Worker) -> None:
+    """A second Ctrl-C, once the first was heard."""
+    worker.kill(signal.SIGINT)
+    time.sleep(0.3)
+    worker.kill(signal.SIGINT)
+
+
+for _name, _act in {
+    "stop a node at once": lambda worker: worker.kill(signal.SIGQUIT),
+    "restart a node": lambda worker: worker.kill(signal.SIGTERM),
+    "end a whole group": lambda worker: os.killpg(worker.pid, signal.SIGTERM),
+    "press Ctrl-C twice": _twice,
+}.items():
+    fault("restart", "process", 1, name=_name)(partial(_ended, _act))
+
+
+@fault("restart", "process", 1)
+def restart_every_node(world: World, chance: random.Random) -> Iterator[Any]:
+    """One after the other, or all at once."""
+    rolling, workers = chance.random() < 0.5, world.living()
+    for worker in workers:
+        worker.kill(signal.SIGTERM)
+        world.join()
+        if rolling:
+            time.sleep(chance.uniform(0, 1))
+    yield _harmed(*workers, gone=True)
+
+
+@fault("stop", "stopped", 6, LONG)
 def stop_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
-    yield from _stopped([chance.choice(world.worker(chance).children())])
+    process = _pool_process(world, chance)
+    yield from _stopped([process], {"victims": [process.pid]})
 
 
-@fault("stopped", 2, 9)
+@fault("stop", "stopped", 2, LONG)
 def stop_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
-    yield from _stopped([world.worker(chance).warden()])
+    worker = world.worker(chance)
+    yield from _stopped([worker.warden()], _harmed(worker))
 
 
-@fault("stopped", 2, 9)
+@fault("stop", "stopped", 1, LONG)
+def stop_errands(world: World, chance: random.Random) -> Iterator[Any]:
+    yield from _stopped([world.worker(chance).warden().children()[0]], {})
+
+
+@fault("stop", "stopped", 1, LONG)
+def stop_a_main_process(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    yield from _stopped([psutil.Process(worker.pid)], _harmed(worker))
+
+
+@fault("stop", "stopped", 2, LONG)
 def stop_a_whole_node(world: World, chance: random.Random) -> Iterator[Any]:
-    main = psutil.Process(world.worker(chance).pid)
-    yield from _stopped([main, *main.children(recursive=True)])
+    worker = world.worker(chance)
+    main = psutil.Process(worker.pid)
+    yield from _stopped([main, *main.children(recursive=True)], _harmed(worker))
 
 
-@fault("stopped", 2, 6)
+@fault("stop", "stopped", 1, (0, 6))
 def stop_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
-    yield from _stopped([psutil.Process(chance.choice(world.beats).pid)])
+    yield from _stopped([psutil.Process(chance.choice(world.beats).pid)], {})
 
 
-def _stopped(processes: list[psutil.Process]) -> Iterator[Any]:
+@fault("stop", "client", 3, LONG)
+def stop_a_client(world: World, chance: random.Random) -> Iterator[Any]:
+    """Mostly one that holds a lock or a grab."""
+    clients = [psutil.Process(one.pid) for one in world.clients.values() if one.poll() is None]
+    process = chance.choice([one for one in _at_work(world) if one in clients] or clients)
+    yield from _stopped([process], {"victims": [process.pid]})
+
+
+def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterator[Any]:
     for process in processes:
         process.suspend()
-    yield
+    yield harmed
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.resume()
 
 
-@fault("beat", 3, 3, halts=False)
+@fault("kill", "beat", 3, (0, 3))
 def kill_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
     beat = world.beats.pop(chance.randrange(len(world.beats)))
     beat.kill()
     beat.wait()
-    yield
+    yield {}
     world.beat()
 
 
-@fault("client", 3, 1, halts=False)
+@fault("kill", "client", 3, (0, 1))
 def kill_a_client(world: World, chance: random.Random) -> Iterator[Any]:
     name = chance.choice([*world.clients])
     process = world.clients[name]
@@ -152,187 +232,191 @@ def kill_a_client(world: World, chance: random.Random) -> Iterator[Any]:
     world.client(name)
 
 
-# The coordinator's Redis.
+# Connections: to each server, in each way.
 
 
-@fault("store", 3, 2)
-def restart_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    world.store.kill()
-    yield
-    world.store.start()
+def _cut(way: str, target: str, world: World, chance: random.Random) -> Iterator[Any]:
+    harmed = {}
+    if target == "node":
+        worker = world.worker(chance)
+        target, harmed = worker.name, _harmed(worker)
+    proxy = world.proxy(target)
+    if way == "slow":
+        proxy.delay = chance.uniform(0.1, 1.0)
+    else:
+        getattr(proxy, way)()
+    yield harmed
+    proxy.delay = 0.0
+    proxy.heal()
 
 
-@fault("store", 2, 7)
-def hang_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    world.store.pause()
-    yield
-    world.store.resume()
+def _on(target: str, way: str) -> tuple[str, ...]:
+    """Behind Sentinel, what keeps a master from answering is a failover."""
+    return ("single",) if target == "store" and way not in ("slow", "fill") else ()
 
 
-@fault("store", 2, 5, on=("single",))
-def cut_redis_off(world: World, chance: random.Random) -> Iterator[Any]:
-    world.proxies["store"].cut()
-    yield
-    world.proxies["store"].heal()
+for _target, _often in {"store": 2.0, "broker": 0.8, "backend": 0.6}.items():
+    for _way in ("cut", "swallow", "hold", "slow"):
+        fault("cut", _target, _often, (0, 5), _target == "store", _on(_target, _way), f"{_way} {_target}")(
+            partial(_cut, _way, _target)
+        )
+for _way in ("cut", "swallow", "hold"):
+    fault("cut", "stopped", 1, LONG, on=("single",), name=f"{_way} a node's way to Redis")(partial(_cut, _way, "node"))
 
 
-@fault("store", 2, 5, on=("single",))
-def swallow_what_goes_to_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    world.proxies["store"].swallow()
-    yield
-    world.proxies["store"].heal()
+# Servers.
 
 
-@fault("store", 2, 5, on=("single",))
-def hold_what_goes_to_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    world.proxies["store"].hold()
-    yield
-    world.proxies["store"].heal()
+def _down(target: str, how: str, world: World, chance: random.Random) -> Iterator[Any]:
+    server = getattr(world, target)
+    (server.kill if how == "restart" else server.pause)()
+    yield {}
+    (server.start if how == "restart" else server.resume)()
 
 
-@fault("store", 2, 5, on=("single",))
-def slow_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    world.proxies["store"].delay = chance.uniform(0.1, 1.0)
-    yield
-    world.proxies["store"].delay = 0.0
+for _target, _often in {"store": 2.0, "broker": 2.0, "backend": 0.5}.items():
+    for _way, _longest in {"restart": 2, "hang": 7}.items():
+        fault("server", _target, _often, (0, _longest), _target == "store", _on(_target, _way), f"{_way} {_target}")(
+            partial(_down, _target, _way)
+        )
 
 
-@fault("store", 2, 4)
-def fill_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    with world.store.client() as client:
-        client.config_set("maxmemory", 1)
-        yield
-        client.config_set("maxmemory", 0)
+def _full(target: str, world: World, chance: random.Random) -> Iterator[Any]:
+    world.fill(target, True)
+    yield {}
+    world.fill(target, False)
 
 
-@fault("store", 1, 2, on=("single",))
+for _target, _often in {"store": 2.0, "broker": 1.0, "backend": 0.5}.items():
+    fault("full", _target, _often, (0, 4), _target == "store", name=f"fill {_target}")(partial(_full, _target))
+
+
+@fault("full", "store", 1, (0, 2), True, ("single",))
 def fill_the_disk_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
     """It dies as it writes: its append-only file may have grown to its present size and no further."""
     assert world.store.process
     size = max(path.stat().st_size for path in world.folder("store").rglob("*.aof"))
     psutil.Process(world.store.process.pid).rlimit(psutil.RLIMIT_FSIZE, (size, size))
-    yield
+    yield {}
     world.store.kill()
     world.store.start()
 
 
-@fault("store", 2, halts=False)
+@fault("loss", "store")
 def flush_functions(world: World, chance: random.Random) -> Iterator[Any]:
     with world.store.client() as client:
         client.function_flush("SYNC")
-    yield
+    yield {}
 
 
-@fault("store", 2, 2, on=("single",))
+@fault("loss", "store", 2, (0, 2), True, ("single",))
 def lose_the_last_writes_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    """Two or three restarts, of which one is with an older append-only file."""
-    since, restarts = time.monotonic(), chance.randrange(1, 3)
-    world.keep_store()
-    time.sleep(chance.uniform(0.2, 1))
-    world.store.kill()
-    lost = time.monotonic() - since + 0.5
-    world.put_back_store()
-    for _ in range(restarts):
-        world.store.start()
-        time.sleep(chance.uniform(0, 0.5))
+    """One to three restarts: at one of them, its file is an older one, or has a torn end."""
+    restarts = chance.randrange(1, 4)
+    loss = chance.randrange(restarts)
+    for number in range(restarts):
+        if number:
+            world.store.start()
+            time.sleep(chance.uniform(0, 0.5))
+        if number == loss:
+            since = time.monotonic()
+            world.keep_store()
+        time.sleep(chance.uniform(0.2, 1))
         world.store.kill()
-    yield {"loses": lost + 1.5}
+        if number == loss:
+            world.put_back_store(chance if chance.random() < 0.5 else None)
+    yield {"loses": time.monotonic() - since + 0.2}
     world.store.start()
 
 
-@fault("store", 1, on=("single", "ruin"))
+@fault("loss", "store", 1, on=("single", "ruin"), halts=True)
 def flush_redis(world: World, chance: random.Random) -> Iterator[Any]:
     with world.store.client() as client:
         client.flushdb()
     yield {"loses": 1e6}
 
 
-@fault("store", 6, 5, on=("sentinel",))
+@fault("clock", "clock", 4, (2, 12), on=("clock",))
+def set_the_clock_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
+    """Forward or back, and then to where it was."""
+    world.set_clock(chance.choice((-20, -5, 5, 20)))
+    yield {}
+    world.set_clock(0)
+
+
+@fault("loss", "store", 6, (0, 5), True, ("sentinel",))
 def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
-    """The master dies or hangs, another takes over, and lacks what had not reached it."""
+    """The master dies, hangs or is cut off, another takes over, and lacks what had not reached it. One that comes back
+    answers as a master until it is told."""
     assert world.sentinels
-    master, hangs = world.store, chance.random() < 0.5
-    (master.pause if hangs else master.kill)()
+    master, since = world.store, time.monotonic()
+    proxy = world.proxy("store")
+    harm, mend = chance.choice(
+        (
+            (master.pause, master.resume),
+            (master.kill, master.start),
+            (proxy.cut, proxy.heal),
+            (proxy.swallow, proxy.heal),
+        )
+    )
+    harm()
     world.sentinels.after(master)
-    yield {"loses": 5.0}
-    (master.resume if hangs else master.start)()
+    yield {"loses": time.monotonic() - since + 1.0}
+    back = time.monotonic()
+    mend()
     world.sentinels.settle()
+    yield {"loses": time.monotonic() - back}
 
 
-# The broker, and the result backend.
+# Messages.
 
 
-@fault("broker", 2, 3)
-def restart_the_broker(world: World, chance: random.Random) -> Iterator[Any]:
-    world.broker.kill()
-    yield
-    world.broker.start()
-
-
-@fault("broker", 2, 7)
-def hang_the_broker(world: World, chance: random.Random) -> Iterator[Any]:
-    world.broker.pause()
-    yield
-    world.broker.resume()
-
-
-@fault("broker", 1, 5)
-def fill_the_broker(world: World, chance: random.Random) -> Iterator[Any]:
-    world.fill_broker(True)
-    yield
-    world.fill_broker(False)
-
-
-@fault("broker", 2, 5, on=("redis",))
-def swallow_what_goes_to_the_broker(world: World, chance: random.Random) -> Iterator[Any]:
-    world.proxies["broker"].swallow()
-    yield
-    world.proxies["broker"].heal()
-
-
-@fault("broker", 3, halts=False, on=("redis",))
+@fault("message", "broker", 3)
 def lose_messages(world: World, chance: random.Random) -> Iterator[Any]:
     """All doorbells that wait. Other messages are ordinary tasks, which nobody promises."""
-    world.doorbells(take=True)
-    yield
+    world.doorbells()
+    yield {}
 
 
-@fault("broker", 3, 3, halts=False, on=("redis",))
+@fault("message", "broker", 3, (0, 3))
 def delay_and_double_messages(world: World, chance: random.Random) -> Iterator[Any]:
-    taken = world.doorbells(take=True)
-    yield
+    taken = world.doorbells()
+    yield {}
     world.put_doorbells(2 * taken)
 
 
-@fault("broker", 1, halts=False, on=("redis",))
+@fault("message", "broker", 1, on=("redis",))
 def send_rubbish(world: World, chance: random.Random) -> Iterator[Any]:
     world.put_doorbells([(queue, b"{rubbish") for queue in world.queues()])
-    yield
+    yield {}
 
 
-@fault("backend", 2, 5)
-def cut_the_backend_off(world: World, chance: random.Random) -> Iterator[Any]:
-    world.proxies["backend"].cut()
-    yield
-    world.proxies["backend"].heal()
+@fault("message", "broker", 2, (6, 7), on=("rabbitmq",))
+def refuse_messages(world: World, chance: random.Random) -> Iterator[Any]:
+    """The broker takes no doorbells for nodes, and nobody hears of it."""
+    assert world.fleet.rabbitmq
+    world.broker.refuse(world.fleet.rabbitmq.vhost, 6)
+    yield {}
 
 
 class Nemesis:
     """It may do several things at once, to several targets."""
 
-    def __init__(self, world: World, witness: Witness, seed: int) -> None:
+    def __init__(self, world: World, witness: Witness, seed: int, kinds: list[Kind] = KINDS) -> None:
         self._world, self._witness = world, witness
         self._chance = random.Random(f"{seed} nemesis")
+        self._kinds = [kind for kind in kinds if kind.on <= world.has]
         self._open: list[tuple[float, int, Kind, Iterator[Any]]] = []
         self._count = 0
 
-    def rage(self, seconds: float) -> None:
+    def rage(self, seconds: float, least: int = 0) -> None:
+        """For so long; where the machine is so busy that fewer faults fit than `least`, up to twice as long."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while (now := time.monotonic()) < end or (self._count < least and now < end + seconds):
             time.sleep(self._chance.uniform(0.2, 1.2))
             self._mend(time.monotonic())
             busy = {kind.target for _, _, kind, _ in self._open}
-            fit = [kind for kind in KINDS if kind.target not in busy and {*kind.on} <= self._world.has]
+            fit = [kind for kind in self._kinds if kind.target not in busy]
             (kind,) = self._chance.choices(fit, [kind.often for kind in fit])
             self._begin(kind)
         self._mend(float("inf"))
@@ -340,16 +424,20 @@ class Nemesis:
     def _begin(self, kind: Kind) -> None:
         number = self._count = self._count + 1
         act = kind.act(self._world, self._chance)
-        seconds = self._chance.uniform(0, kind.seconds)
-        drops = kind.halts and kind.target in ("broker", "backend")
-        self._witness.note("invoke", "fault", number=number, name=kind.name, halts=kind.halts, drops=drops)
-        with suppress(psutil.Error, StopIteration, IndexError):  # who was to be harmed is gone already
-            if about := next(act):
-                self._witness.note("info", "fault", number=number, **about)
-        self._open.append((time.monotonic() + seconds, number, kind, act))
+        seconds = self._chance.uniform(*kind.seconds)
+        drops = kind.target in ("broker", "backend") and kind.way != "message"
+        about = {"number": number, "name": kind.name}
+        self._witness.note("invoke", "fault", way=kind.way, halts=kind.halts, drops=drops, **about)
+        try:
+            harmed = next(act)
+        except (psutil.Error, StopIteration, IndexError) as error:  # who was to be harmed is gone already
+            self._witness.note("fail", "fault", error=repr(error), **about)
+        else:
+            self._witness.note("info", "fault", **about, **harmed)
+            self._open.append((time.monotonic() + seconds, number, kind, act))
 
     def _mend(self, now: float) -> None:
         for one in sorted((one for one in self._open if one[0] <= now), key=lambda one: one[:2]):
             self._open.remove(one)
-            next(one[3], None)
-            self._witness.note("ok", "fault", number=one[1], name=one[2].name)
+            mended = next(one[3], None) or {}
+            self._witness.note("ok", "fault", number=one[1], name=one[2].name, **mended)

@@ -63,6 +63,9 @@ class Script:
     def add(self, order: str) -> Self:
         return self.note("ok", "add", sorter="orders", order=order)
 
+    def dead(self, node: str) -> Self:
+        return self.note("info", "dead", node=node, at=int(self.now * SECOND))
+
     def history(self, **left: list[str]) -> History:
         self.note("info", "left", **dict[str, Any](left))
         return History(self.events, {"limits": {"wide": 2}, "ticks": {"tick": 1}})
@@ -91,7 +94,7 @@ RIGHT: dict[str, Callable[[], History]] = {
         _one().begin("a", 1, "k").begin("a", 2, "k", attempt=1).write("a", 2, "k").end("a", 2).is_("a").history()
     ),
     "one that was stopped past its lease, and is refused": lambda: (
-        _one().submit("b", "k").begin("a", 1, "k").fault("stop", 5, halts=True)
+        _one().submit("b", "k").begin("a", 1, "k").fault("stop", 5, victims=["1"])
         .begin("a", 2, "k").write("a", 2, "k").write("a", 1, "k", outcome="refused").end("a", 1, "fail").end("a", 2)
         .run("b", 3, "k").is_("a").is_("b").history()
     ),
@@ -109,8 +112,11 @@ RIGHT: dict[str, Callable[[], History]] = {
     "a second winner after the first was killed": lambda: (
         _grab("ok", "b", _grab("invoke", "b", _grab("invoke", "a").fault("kill", 1, killed=["a"]))).history()
     ),
+    "a node that is dead": lambda: (
+        Script().note("info", "node", node="n1").fault("kill", 1, nodes=["n1"], gone=True).wait(60).dead("n1").history()
+    ),
     "orders of two flushes": lambda: (
-        Script().add("b").run("b", 1, "k").wait(5).add("a").run("a", 2, "k").history()
+        Script().add("b").run("orders/b", 1, "k").wait(5).add("a").run("orders/a", 2, "k").history()
     ),
 }  # fmt: skip
 
@@ -128,8 +134,20 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
             .end("a", 1).end("b", 2).end("c", 3).history()
         ),
         "two at once long after a fault": lambda: (
-            Script().fault("stop", 1, halts=True).wait(60)
+            Script().fault("stop", 5, halts=True).wait(60)
             .begin("a", 1, "k").begin("b", 2, "k").end("a", 1).end("b", 2).history()
+        ),
+        "two at once while somebody else was stopped": lambda: (
+            Script().begin("a", 1, "k").fault("stop", 9, victims=["2"]).begin("b", 2, "k").end("a", 1).end("b", 2)
+            .history()
+        ),
+        "two at once after a stop that is shorter than a lease": lambda: (
+            Script().begin("a", 1, "k").fault("stop", 1, victims=["1"]).begin("b", 2, "k").end("a", 1).end("b", 2)
+            .history()
+        ),
+        "one that was stopped past its lease, and writes": lambda: (
+            Script().begin("a", 1, "k").fault("stop", 9, victims=["1"]).begin("b", 2, "k").write("a", 1, "k")
+            .end("a", 1).end("b", 2).history()
         ),
     },
     "in_order": {
@@ -168,6 +186,7 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
     },
     "ticks_once": {
         "a tick twice": lambda: Script().tick("tick", 1, 1).tick("tick", 1, 2).history(),
+        "a schedule without any tick": lambda: Script().tick("other", 1, 1).history(),
         "a tick that is missing": lambda: Script().tick("tick", 1, 1).tick("tick", 3, 2).history(),
     },
     "one_winner": {
@@ -179,7 +198,13 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
     },
     "sorted_in_batches": {
         "orders of one flush that ran as they came": lambda: (
-            Script().add("b").add("a").run("b", 1, "k").run("a", 2, "k").history()
+            Script().add("b").add("a").run("orders/b", 1, "k").run("orders/a", 2, "k").history()
+        ),
+    },
+    "nobody_healthy_dies": {
+        "a node that nobody harmed": lambda: Script().fault("kill", 1, nodes=["n2"], gone=True).dead("n1").history(),
+        "a node long after it was stopped": lambda: (
+            Script().fault("stop", 5, nodes=["n1"], victims=["1"]).wait(60).dead("n1").history()
         ),
     },
     "nothing_left": {

