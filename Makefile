@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
 # Most tests wait half of the time, for processes and for ttls: three at a time for each of two processors.
 JOBS ?= 6
-WITH_PROCESSES := tests/consistency tests/fleet tests/soak
+WITH_PROCESSES := tests/consistency tests/fleet
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
@@ -29,9 +29,9 @@ NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9
 TYPED := $(wildcard coordinator tasks examples/batches examples/demo proof)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
-test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=
+test test-quick proof matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs pictures bench soak matrix system system-ready lock clean
+.PHONY: help run test test-quick check docs pictures bench proof matrix system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,8 +62,8 @@ pictures: $(INSTALLED) system-ready ## screenshots of the dashboard over a busy 
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
-	@$(BIN)/python -m pytest tests/soak $(ARGS)
+proof: $(INSTALLED) system-ready ## 30 minutes of kills, stops and cuts, and what held (ARGS="--help")
+	@$(BIN)/python -m proof $(ARGS)
 
 matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
 	@$(BIN)/pip install -q --disable-pip-version-check uv

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from proof.history import AFTER, SECOND, Event, History, Run
 
+NOTHING = "holds"  # what is said where nothing is wrong
 # What an end of each kind of job is, whatever befell it.
 ENDS = {"fails": {"rolled_back"}, "dies": {"failed"}, "cancelled": {"cancelled", "succeeded"}}
 

@@ -29,7 +29,7 @@ KINDS = {
 
 def lasting(luck: float, most: float = 0.95) -> float:
     """How long (s) a body takes: above `most` longer than a lease, so that it lives by being renewed."""
-    return LEASE * (1.2 + 1.3 * (luck - most) / (1 - most)) if luck > most else luck / 5
+    return LEASE * (1.2 + 1.3 * (luck - most) / (1 - most)) if luck > most else luck * 0.4
 
 
 class Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -132,11 +133,13 @@ class History:
 
     def save(self, path: Path) -> None:
         lines = ",\n".join(json.dumps(asdict(event)) for event in self.events)
-        path.write_text(f'{{"about": {json.dumps(self.about)}, "events": [\n{lines}\n]}}\n')
+        text = f'{{"about": {json.dumps(self.about)}, "events": [\n{lines}\n]}}\n'.encode()
+        path.write_bytes(lzma.compress(text) if path.suffix == ".xz" else text)
 
     @classmethod
     def load(cls, path: Path) -> History:
-        found = json.loads(path.read_text())
+        kept = path.read_bytes()
+        found = json.loads(lzma.decompress(kept) if path.suffix == ".xz" else kept)
         return cls([Event(**event) for event in found["events"]], found["about"])
 
     @classmethod

@@ -23,6 +23,7 @@ from proof import LEASE
 from proof.history import History
 from proof.witness import Witness
 from tests.harness.fleet import Worker
+from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from proof.world import World
@@ -72,18 +73,25 @@ def _harmed(*workers: Worker, gone: bool = False) -> dict[str, Any]:
     return {"victims": victims, "nodes": [worker.name for worker in workers], "gone": gone}
 
 
-def _at_work(world: World) -> list[psutil.Process]:
-    """The processes of jobs and clients in which a body runs."""
+def _at_work(world: World, clients: bool = False) -> list[psutil.Process]:
+    """The processes, of nodes or of clients, in which a body runs."""
     runs = [run for run in History.heard(world.witness.lines(400), {}).runs if not run.ended]
-    pids = {int(run.begun.process.rpartition("/")[2]) for run in runs}
+    names = [run.begun.process.rpartition("/") for run in runs]
+    pids = {int(pid) for name, _, pid in names if (name in world.clients) == clients}
     return [psutil.Process(pid) for pid in sorted(pids) if psutil.pid_exists(pid)]
 
 
-def _pool_process(world: World, chance: random.Random) -> psutil.Process:
-    """Mostly one at work."""
-    busy = _at_work(world) if chance.random() < 0.8 else []
-    children = [child for worker in world.living() for child in worker.children() if child in busy]
-    return chance.choice(children or world.worker(chance).children())
+def _caught(world: World, chance: random.Random, clients: bool = False) -> psutil.Process:
+    """One that is stopped, surely in the midst of a body."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        if busy := _at_work(world, clients):
+            process = chance.choice(busy)
+            process.suspend()
+            if process in _at_work(world, clients):
+                return process
+            process.resume()
+    raise IndexError("nobody is at work")
 
 
 # Processes.
@@ -91,7 +99,9 @@ def _pool_process(world: World, chance: random.Random) -> psutil.Process:
 
 @fault("kill", "process", 6)
 def kill_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
-    _pool_process(world, chance).kill()
+    """Mostly one at work."""
+    busy = _at_work(world) if chance.random() < 0.8 else []
+    chance.choice(busy or world.worker(chance).children()).kill()
     yield {}
 
 
@@ -163,7 +173,7 @@ def restart_every_node(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("stop", "stopped", 6, LONG)
 def stop_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
-    process = _pool_process(world, chance)
+    process = _caught(world, chance)
     yield from _stopped([process], {"victims": [process.pid]})
 
 
@@ -198,9 +208,12 @@ def stop_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("stop", "client", 3, LONG)
 def stop_a_client(world: World, chance: random.Random) -> Iterator[Any]:
-    """Mostly one that holds a lock or a grab."""
-    clients = [psutil.Process(one.pid) for one in world.clients.values() if one.poll() is None]
-    process = chance.choice([one for one in _at_work(world) if one in clients] or clients)
+    """One that holds a lock, or any."""
+    with suppress(IndexError):
+        process = _caught(world, chance, clients=True)
+        yield from _stopped([process], {"victims": [process.pid]})
+        return
+    process = psutil.Process(chance.choice([one.pid for one in world.clients.values() if one.poll() is None]))
     yield from _stopped([process], {"victims": [process.pid]})
 
 
@@ -411,6 +424,7 @@ class Nemesis:
 
     def rage(self, seconds: float, least: int = 0) -> None:
         """For so long; where the machine is so busy that fewer faults fit than `least`, up to twice as long."""
+        self._stop_one_in_peace()
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end or (self._count < least and now < end + seconds):
             time.sleep(self._chance.uniform(0.2, 1.2))
@@ -420,6 +434,15 @@ class Nemesis:
             (kind,) = self._chance.choices(fit, [kind.often for kind in fit])
             self._begin(kind)
         self._mend(float("inf"))
+
+    def _stop_one_in_peace(self) -> None:
+        """Before all else: a lease ends while nothing else is wrong."""
+        wait_until(lambda: _at_work(self._world), 30)
+        (stop,) = [kind for kind in self._kinds if kind.act is stop_a_pool_process]
+        self._begin(stop)
+        for until, *_ in self._open:
+            time.sleep(max(0.0, until - time.monotonic()))
+        self._mend(time.monotonic())
 
     def _begin(self, kind: Kind) -> None:
         number = self._count = self._count + 1

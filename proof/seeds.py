@@ -7,52 +7,67 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from proof.checkers import judge
+from proof.checkers import NOTHING, judge, looks
 from proof.history import History
 from proof.page import page
 
-LIST = Path(__file__).with_name("seeds.txt")
+LIST, RED = Path(__file__).with_name("seeds.txt"), Path(__file__).with_name("red")
 
 
 @click.command("portion")
 @click.option("--minutes", default=30.0, show_default=True, help="As many seeds as fit.")
-@click.option("--first", default=1, show_default=True, help="The first seed.")
+@click.option("--first", type=int, help=f"The first seed; without it the one behind the last of {LIST.name}.")
 @click.option("--seeds", default=0, help="So many seeds, whatever it takes.")
-@click.option("--list", "kept", is_flag=True, help=f"Write each verdict into {LIST.name}.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="A folder for the histories.")
 @click.pass_context
-def portion(context: click.Context, minutes: float, first: int, seeds: int, kept: bool) -> None:
+def portion(context: click.Context, minutes: float, first: int | None, seeds: int, keep: Path | None) -> None:
     """Play seeds: a fleet under a nemesis, and the judges of its history. Status 1 where one of them is red.
 
-    Each line: seed, commit, what the world had, faults, jobs, runs, the verdict, and the history's checksum.
+    Each line: seed, commit, what the world had, what the nemesis did and how often, jobs, runs, late writes that were
+    refused, the verdict, and the history's checksum. It goes into proof/seeds.txt unless you name the first seed.
     """
     if context.invoked_subcommand:
         return
+    begun = listed()[-1].seed + 1 if first is None and listed() else first or 1
     end, red, longest = time.monotonic() + 60 * minutes, 0, 0.0
-    for seed in itertools.count(first):
-        if seed - first >= seeds if seeds else time.monotonic() + longest > end and seed > first:
+    for seed in itertools.count(begun):
+        if seed - begun >= seeds if seeds else time.monotonic() + longest > end and seed > begun:
             break
-        began = time.monotonic()
-        line, holds = _play(seed)
-        longest = max(longest, time.monotonic() - began)
-        red += not holds
-        click.echo(line)
-        if kept:
-            with LIST.open("a") as out:
-                out.write(line + "\n")
-    click.echo(f"{seed - first} seeds, {red} red")
+        since = time.monotonic()
+        red += not _play(seed, first is None, keep)
+        longest = max(longest, time.monotonic() - since)
+    click.echo(f"{seed - begun} seeds, {red} red")
     context.exit(int(red > 0))
+
+
+class Listed(NamedTuple):
+    """A line of the list. `why`: the explanation of a red one."""
+
+    seed: int
+    verdict: str
+    checksum: str
+    why: str
+
+
+def listed() -> list[Listed]:
+    found = []
+    for line in LIST.read_text().splitlines() if LIST.exists() else ():
+        said, _, why = line.partition(" # ")
+        seed, *_, verdict, checksum = said.split(" | ")
+        found.append(Listed(int(seed), verdict, checksum, why))
+    return found
 
 
 @click.command("run")
 @click.argument("seed", type=int)
-def play(seed: int) -> None:
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="A folder for the history.")
+def play(seed: int, keep: Path | None) -> None:
     """Play one seed."""
-    line, holds = _play(seed)
-    click.echo(line)
-    raise SystemExit(not holds)
+    raise SystemExit(not _play(seed, False, keep))
 
 
 @click.command("judge")
@@ -60,22 +75,31 @@ def play(seed: int) -> None:
 def judge_again(file: Path) -> None:
     """Judge a history that was kept."""
     history = History.load(file)
-    wrong = judge(history)
+    wrong, all_ = judge(history, all_look=True), looks(history)
     for name, places in wrong.items():
-        click.echo(f"{name}: {'holds' if not places else f'{len(places)} wrong'}")
+        click.echo(f"{name}: {f'{len(places)} wrong' if places else NOTHING}, of {all_[name].at}")
         for one in places[:10]:
             click.echo(f"  event {one.event}: {one.text}")
     raise SystemExit(any(wrong.values()))
 
 
-def _play(seed: int) -> tuple[str, bool]:
-    """A red run leaves its folder: history.json, page.html, the logs and the servers' data."""
+def _play(seed: int, is_listed: bool, keep: Path | None) -> bool:
+    """Whether it holds. A red run leaves its folder: history.json, page.html, the logs and the servers' data."""
     from proof.trial import run
 
     folder = Path(tempfile.mkdtemp(prefix=f"proof-{seed}-"))
     verdict = run(seed, folder)
+    line = verdict.line()
+    for at in filter(None, (keep, RED if is_listed and not verdict.holds else None)):
+        at.mkdir(parents=True, exist_ok=True)
+        verdict.history.save(at / f"{seed}.json.xz")
+    if is_listed:
+        with LIST.open("a") as out:
+            out.write(f"{line}\n")
     if verdict.holds:
         shutil.rmtree(folder)
-        return verdict.line(), True
-    (folder / "page.html").write_text(page(verdict.history, verdict.wrong))
-    return f"{verdict.line()} | {folder / 'page.html'}", False
+    else:
+        (folder / "page.html").write_text(page(verdict.history, verdict.wrong))
+        line += f" | {folder / 'page.html'}"
+    click.echo(line)
+    return verdict.holds

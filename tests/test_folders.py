@@ -10,13 +10,14 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
 # Tests below these folders start workers, beats, nodes or members of a replica set; `make test-quick` leaves them out.
-WITH_PROCESSES = ("fleet", "consistency", "soak")
+WITH_PROCESSES = ("fleet", "consistency")
 STARTS_PROCESSES = (
     "tests.harness.fleet",
-    "tests.harness.storm",
     "tests.harness.command.Command",
     "tests.fleet",
     "tests.consistency",
+    "proof.trial",
+    "proof.world",
     "bench.servers.worker",
 )
 

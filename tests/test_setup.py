@@ -30,7 +30,7 @@ TARGETS = (
     "docs",
     "pictures",
     "bench",
-    "soak",
+    "proof",
     "matrix",
     "system",
     "lock",

@@ -1,4 +1,4 @@
-"""Replica sets of processes: below this folder only, and in the soak."""
+"""Replica sets of processes: below this folder only."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The checker in a minute, and that it sees what it is for. The whole one: tests/soak/test_replicas.py."""
+"""The checker in a minute, and that it sees what it is for."""
 
 from pathlib import Path
 
@@ -8,14 +8,17 @@ from tasks.documents.library import text_of
 from tests.consistency.checker import Trial
 from tests.consistency.members import Members
 from tests.consistency.observers import without_pointer
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 
 HALF_ACKNOWLEDGED = ("versions", "if not acked[member] then return end", "")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(long(120, 600))
 def test_a_replica_set_goes_through_each_mishap(apart: Members, own_redis: RedisServer, tmp_path: Path) -> None:
-    seen = Trial(apart, own_redis, tmp_path / "redis", seed=1).run(["hang", "full", "die", "cut", "restart"], 200)
+    seen = Trial(apart, own_redis, tmp_path / "redis", seed=1).run(
+        ["hang", "full", "die", "cut", "restart"] * long(1, 6), long(200, 1_000)
+    )
     assert seen.marked < seen.reads
 
 

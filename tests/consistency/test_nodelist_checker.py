@@ -1,20 +1,23 @@
-"""The checker over the nodelist in half a minute, and that it sees what it is for. The whole one: tests/soak."""
+"""The checker over the nodelist in half a minute, and that it sees what it is for."""
 
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.consistency.author import FORGETS, FORGOTTEN, SKIPS
+from tests.consistency.author import FORGETS, FORGOTTEN, SKIPS, STEPS
 from tests.consistency.members import Members
 from tests.consistency.nodelist import NodelistTrial, listed
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, ldif_of
 from tests.tasks.conftest import RIVER, slapd
 
 __all__ = ["slapd"]
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(long(120, 600))
+BESIDE = ["refresher_dies", "refresher_pauses", "ldap_stops", "ldap_hangs", "cut", "die", "hang", "full", "restart"]
 Made = Callable[..., NodelistTrial]
 
 
@@ -32,8 +35,10 @@ def trial(
 
 
 def test_nodelist_and_ldap_end_equal_though_writers_die_and_pause_at_their_steps(trial: Made) -> None:
-    """At some of them: in tests/soak at each."""
-    trial(seed=1).run(["author_dies", "author_pauses", "author_dies", "ldap_stops", "refresher_dies", "die"], 60)
+    """At some of them, or at each."""
+    few = ["author_dies", "author_pauses", "author_dies", "ldap_stops", "refresher_dies", "die"]
+    mishaps, updates = long((few, 60), (["author_dies", "author_pauses"] * len(STEPS) + BESIDE * 3, 1_000))
+    trial(seed=1).run(random.Random(1).sample(mishaps, len(mishaps)), updates)
 
 
 def test_a_write_to_ldap_that_is_left_out_is_seen(trial: Made) -> None:

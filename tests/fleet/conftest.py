@@ -1,4 +1,4 @@
-"""Fleets of real workers: below this folder only, and in the soak. A test that is marked `broker` runs on both brokers:
+"""Fleets of real workers: below this folder only. A test that is marked `broker` runs on both brokers:
 its fleet has Redis first, then RabbitMQ.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.coordinator.scheduler.beats import Beats, instant_of, without_gap
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.harness.warm import start
@@ -75,7 +76,7 @@ class Processes:
 def test_beats_that_are_killed_while_a_schedule_changes_fire_each_tick_once(
     redis_server: RedisServer, prefix: str, tmp_path: Path
 ) -> None:
-    fire_each_tick_once(redis_server, prefix, tmp_path, seconds=14)
+    fire_each_tick_once(redis_server, prefix, tmp_path, seconds=long(14, 60))
 
 
 def fire_each_tick_once(server: RedisServer, prefix: str, directory: Path, seconds: int) -> None:

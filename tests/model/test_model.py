@@ -12,6 +12,7 @@ from coordinator.settings import Settings
 from coordinator.store.library import current
 from tasks.documents.library import text_of
 from tests.harness.functions import ALL, NAMES, tables_in
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 from tests.model.clock import Clocked, library
 from tests.model.grabbing import Grabbing
@@ -69,8 +70,8 @@ OF_MODEL = [
 ]  # fmt: skip
 
 BOUNDED = settings(
-    max_examples=70,  # tests/soak/test_model.py has more, and longer ones
-    stateful_step_count=60,
+    max_examples=long(70, 400),
+    stateful_step_count=long(60, 120),
     derandomize=True,
     database=None,
     deadline=None,

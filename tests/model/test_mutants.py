@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from coordinator.errors import CoordinatorError, InvalidJob
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 from tests.model.clock import library
 from tests.model.grabbing import Grabbing
@@ -19,7 +20,7 @@ from tests.model.wholes import Whole
 LANES = (lanes, takings, endings, sorters, wardens)
 SELDOM = [mutant for module in LANES for mutant in module.SELDOM]
 MACHINES = {
-    Whole: [mutant for module in LANES for mutant in module.MUTANTS],
+    Whole: [mutant for module in LANES for mutant in module.MUTANTS] + long([], SELDOM),
     Grabbing: grabs.MUTANTS,
     GrabbingJobs: grabs.OF_JOBS,
     Starts: starts.MUTANTS,
@@ -54,5 +55,5 @@ def test_each_mutant_has_its_place_and_no_two_are_the_same() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("machine", "mutant"), ALL, ids=[mutant.why for _, mutant in ALL])
 def test_the_model_sees_that(machine: type[Stepping], mutant: Mutant, redis_server: RedisServer) -> None:
-    others = (number for number in range(400) if number != mutant.course)
+    others = (number for number in range(long(400, 1600)) if number != mutant.course)
     assert is_seen(redis_server.url(9), mutant, machine, (mutant.course, *others))

@@ -1,4 +1,4 @@
-"""A refresh beside a sync, in the orders that their steps can have; `tests/soak` tries every one."""
+"""A refresh beside a sync, in the orders that their steps can have, or in every one."""
 
 import itertools
 from collections.abc import Iterator
@@ -7,11 +7,12 @@ from datetime import datetime
 import pytest
 
 from tasks import instants
+from tests.harness.long import long
 from tests.tasks.conftest import RIVER, day, river_with
 from tests.tasks.nodelist.lists import Lists, Turns, calls, synced
 
 A = RIVER.identifier
-EACH = 7
+EACH = long(7, 1)
 """Of so many orders one is tried."""
 
 

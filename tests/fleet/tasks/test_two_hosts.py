@@ -16,6 +16,7 @@ from tasks.member_node.member import Schedule
 from tasks.nodelist.xml_format import write_nodelist
 from tests.fleet.tasks.hosts import Cables, Host, in_reach, proxied
 from tests.fleet.tasks.service import Service, beat
+from tests.harness.long import long
 from tests.harness.postgres import PostgresServer
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -179,4 +180,4 @@ def cut_off(
 def test_a_host_that_is_cut_off_under_load_comes_back_and_nothing_is_lost_or_done_twice(
     own_redis: RedisServer, postgres_server: PostgresServer, members: list[MemberServer], tmp_path: Path
 ) -> None:
-    cut_off(own_redis, postgres_server, members, tmp_path, proxied, 6)
+    cut_off(own_redis, postgres_server, members, tmp_path, proxied, long(6, 60))

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tasks.batches import Failure, ItemLost, Items, Report, UnknownItem, Wanted
+from tests.harness.long import long
 from tests.tasks.batches.conftest import Store, finished_at_once, new_event
 from tests.tasks.conftest import IN_BOTH, at
 
-PAIRS = 40
+PAIRS = long(40, 1_000)
 
 
 @IN_BOTH
@@ -91,7 +92,7 @@ def test_of_two_jobs_that_believe_they_hold_an_item_one_stores_its_event(store: 
 
 @IN_BOTH
 def test_two_components_finish_an_item_at_once_and_nothing_is_lost(store: Store) -> None:
-    """So many pairs show in PostgreSQL where an append does not have its item alone; tests/soak has 1,000 of them."""
+    """So many pairs show in PostgreSQL where an append does not have its item alone."""
     names = [f"B{number}-RT1" for number in range(PAIRS)]
     store.fill(names)
     finished_at_once(store.items, names, "A", "B")

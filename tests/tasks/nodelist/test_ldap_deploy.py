@@ -10,6 +10,7 @@ from ldap.schema.models import AttributeType, ObjectClass
 
 from tasks.nodelist.ldap.directory import Directory, LdapRefused, LdapUnreachable, Record
 from tasks.nodelist.ldap.schema import CHANGEABLE, CLASSES
+from tests.harness.long import long
 from tests.harness.slapd import BASE, DEPLOY, SlapdServer, ldif_of
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import RIVER, SAMPLE, river_with
@@ -86,13 +87,10 @@ def test_the_sample_members_are_those_of_the_sample_nodelist(tmp_path: Path) -> 
         slapd.kill()
 
 
-def test_two_thousand_members_are_read_in_pages_in_bounded_time(tmp_path: Path) -> None:
-    are_read(tmp_path, MANY, 40)
-
-
-def are_read(folder: Path, number: int, seconds: float) -> None:
-    """So many members, within so many seconds; tests/soak has five times as many."""
-    slapd = SlapdServer(folder / "slapd")
+@pytest.mark.timeout(long(120, 600))
+def test_many_members_are_read_in_pages_in_bounded_time(tmp_path: Path) -> None:
+    number, seconds = long((MANY, 40), (5 * MANY, 60))
+    slapd = SlapdServer(tmp_path / "slapd")
     slapd.load((DEPLOY / "base.ldif").read_text())
     plain = {"services": RIVER.services[:2], "properties": RIVER.properties[:1]}
     slapd.load(ldif_of(river_with(identifier=f"urn:node:M{one}", **plain) for one in range(number)))
