@@ -211,15 +211,74 @@ def one_winner(history: History) -> Iterator[Wrong | None]:
 
 
 def sorted_in_batches(history: History) -> Iterator[Wrong | None]:
-    """Orders that came within a second of each other, sooner than any flush, ran in the order of their names."""
-    came = {(str(e.value["sorter"]), str(e.value["order"])): e for e in reversed([*history.of("add", "ok")])}
+    """Orders that came within a second, sooner than any flush, ran in the order of their names."""
+    asked: dict[tuple[str, str], Event] = {}
+    came: dict[tuple[str, str], Event] = {}
+    for event in history.of("add"):
+        (asked if event.type == "invoke" else came).setdefault((event.value["sorter"], event.value["order"]), event)
     accepted = _accepted(history)
     ran = sorted(pair for pair in came if "/".join(pair) in accepted)
     for place, one in enumerate(ran):
         for later in ran[place + 1 :]:
-            if one[0] == later[0] and abs(came[one].time - came[later].time) < SECOND:
+            since = min(asked[one].time, asked[later].time)
+            if one[0] == later[0] and max(came[one].time, came[later].time) - since < SECOND:
                 wrong = accepted["/".join(one)] > accepted["/".join(later)]
                 yield Wrong(came[one].index, f"{one[0]}: {later[1]} ran before {one[1]}") if wrong else None
+
+
+def documents_whole(history: History) -> Iterator[Wrong | None]:
+    """A version of a document is the same everywhere, and has updates as a whole; a read that is not marked as stale
+    gives what was known before it; what authors were told is there at the end, on all members."""
+    sums: dict[int, str] = {}
+    known: dict[str, int] = defaultdict(int)  # by member; of authors, of all members
+    floors: dict[tuple[str, str], int] = {}
+    last: dict[str, tuple[int, set[str]]] = {}
+    for event in history.events:
+        at, value = event.index, event.value
+        if event.f == "update" and event.type == "ok":
+            known[""] = max(known[""], value["version"])
+            for entry, text in value["changes"].items():
+                version, texts = last.get(entry, (0, set()))
+                if value["version"] >= version:
+                    last[entry] = value["version"], {text} | (texts if version == value["version"] else set())
+        elif event.f == "read" and event.type == "invoke":
+            floors[event.process, value["member"]] = max(known[""], known[value["member"]])
+        elif event.f == "document" or (event.f == "read" and event.type == "ok"):
+            yield None
+            member, version = str(value["member"]), int(value["version"])
+            if version and sums.setdefault(version, value["sha"]) != value["sha"]:
+                yield Wrong(at, f"version {version} is another on {member}")
+            if value["halves"]:
+                yield Wrong(at, f"half an update is in version {version} on {member}")
+            floor = floors.get((event.process, member), known[""])
+            if version < floor and not value["stale"] and not history.lost(event.time - 10 * SECOND, event.time):
+                yield Wrong(at, f"{member} has {version}, older than {floor}, which was known before")
+            if not value["stale"]:
+                known[member] = max(known[member], version)
+        if event.f == "document":
+            for entry, (_, texts) in last.items():
+                if value["state"].get(entry) not in texts:
+                    yield Wrong(at, f"{entry} is {value['state'].get(entry)}, and not {texts}")
+    ends = {(event.value["version"], event.value["sha"]) for event in history.of("document")}
+    if sums and len(ends) != 1:
+        yield Wrong(-1, f"the members end with {ends or 'nothing'}")
+
+
+def events_once(history: History) -> Iterator[Wrong | None]:
+    """Each item that was delivered has one event of its component, of a run that ended."""
+    ended = {(run.job, run.fence) for run in history.runs if run.ended}
+    events: dict[str, list[Event]] = defaultdict(list)
+    for event in history.of("event"):
+        if event.value["kind"] != "Data_Received":
+            events[str(event.value["item"])].append(event)
+    for event in history.of("deliver"):
+        yield None
+        item = str(event.value["item"])
+        if len(events[item]) != 1:
+            yield Wrong(event.index, f"{item} has {len(events[item])} events")
+        for one in events[item]:
+            if not one.value["success"] or (item, int(one.value["fence"])) not in ended:
+                yield Wrong(one.index, f"the event of {item} is of no run that ended well")
 
 
 def nobody_healthy_dies(history: History) -> Iterator[Wrong | None]:
@@ -246,8 +305,12 @@ def nothing_left(history: History) -> Iterator[Wrong | None]:
 
 CHECKERS: tuple[Checker, ...] = (
     one_at_a_time, in_order, at_least_once, effects_once, fences_grow, ticks_once, one_winner, sorted_in_batches,
-    nobody_healthy_dies, nothing_left,
+    documents_whole, events_once, nobody_healthy_dies, nothing_left,
 )  # fmt: skip
+
+
+# These look at what not every world has.
+OF_WORLD = {"documents_whole": "documents", "events_once": "items"}
 
 
 def looks(history: History) -> dict[str, Look]:
@@ -258,8 +321,11 @@ def looks(history: History) -> dict[str, Look]:
 
 def judge(history: History, all_look: bool = False) -> dict[str, list[Wrong]]:
     """What each checker finds wrong, by its name; `all_look`: also that it had nothing to look at."""
-    nothing = [Wrong(-1, "it had nothing to look at")]
-    return {name: look.wrong if look.at or not all_look else nothing for name, look in looks(history).items()}
+    found = {name: look.wrong for name, look in looks(history).items()}
+    for name, look in looks(history).items() if all_look else ():
+        if not look.at and OF_WORLD.get(name, "") in ("", *history.about["world"]):
+            found[name] = [Wrong(-1, "it had nothing to look at")]
+    return found
 
 
 def _by_key(history: History) -> dict[str, list[Run]]:

@@ -4,11 +4,13 @@ It asks for so many things, drawn from its seed: jobs of every kind, locks, grab
 answered it asks again, under the same id, also where another process had begun it: so it may be killed.
 """
 
+import os
 import random
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from celery import chain
@@ -25,6 +27,8 @@ KINDS = {
     "plain": 30, "wide": 10, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
     "keyed": 8, "lock": 8, "grab": 5, "orders": 5,
 }  # fmt: skip
+OF_WORLD = {"item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15)}
+KINDS |= {kind: often for kind, (variable, often) in OF_WORLD.items() if os.environ.get(variable)}
 
 
 def lasting(luck: float, most: float = 0.95) -> float:
@@ -84,6 +88,26 @@ class Client:
             self.witness.note("invoke", "add", sorter="orders", order=order)
             self._insist(partial(sorter.add, order, "sorted", work.s(0.01), token=order))
             self.witness.note("ok", "add", sorter="orders", order=order)
+
+    def ask_item(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        from proof.items import deliver
+
+        deliver(f"item-{job}", lasting(luck))
+        self.witness.note("ok", "deliver", item=f"item-{job}")
+
+    def ask_update(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        changes = self.author.changes(lane, other, job)
+        self.witness.note("invoke", "update", id=job, changes=changes)
+        self._insist(partial(self.author.update, changes, job))
+
+    def ask_read(self, *about: object) -> None:
+        self.author.read()
+
+    @cached_property
+    def author(self) -> Any:
+        from proof.documents import Author
+
+        return Author(os.environ["COORDINATOR_URL"], Path(os.environ["PROOF_DOCUMENTS"]), self.witness, self.name)
 
     def ask_lock(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         key = f"k{lane}"

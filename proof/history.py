@@ -153,12 +153,17 @@ def _fault(events: list[Event], last: int) -> Fault:
     about: dict[str, Any] = {}
     for event in events:
         about |= event.value
-    lost = [(int(one.time - one.value["loses"] * SECOND), one.time) for one in events if "loses" in one.value]
+    times = [int(event.value.get("at", event.time)) for event in events]
+    lost = [
+        (int(at - one.value["loses"] * SECOND), at)
+        for at, one in zip(times, events, strict=True)
+        if "loses" in one.value
+    ]
     return Fault(
         name=str(about["name"]),
         way=str(about.get("way", "")),
-        since=int(events[0].time - about.get("took", 0) * SECOND),
-        until=events[-1].time if events[-1].type == "ok" else last,
+        since=int(times[0] - about.get("took", 0) * SECOND),
+        until=times[-1] if events[-1].type == "ok" else last,
         halts=bool(about.get("halts")),
         victims=frozenset(map(str, about.get("victims", ()))),
         nodes=frozenset(about.get("nodes", ())),

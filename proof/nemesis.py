@@ -22,6 +22,7 @@ import psutil
 from proof import LEASE
 from proof.history import History
 from proof.witness import Witness
+from tests.consistency.checker import STEPS
 from tests.harness.fleet import Worker
 from tests.harness.waiting import wait_until
 
@@ -226,6 +227,40 @@ def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterato
             process.resume()
 
 
+# Members of a replica set of documents.
+
+
+@fault("kill", "member", 3, (0, 3), on=("documents",))
+def kill_a_member(world: World, chance: random.Random) -> Iterator[Any]:
+    """At once, or at a step of its next version."""
+    assert world.members
+    member = chance.choice(world.members.all)
+    member.kill()
+    if chance.random() < 0.7:
+        member.start(chance.choice(STEPS))
+    yield {}
+    member.kill()
+    member.start()
+
+
+@fault("stop", "member", 2, (0, 5), on=("documents",))
+def stop_a_member(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.members
+    member = chance.choice(world.members.all)
+    member.pause()
+    yield {}
+    member.resume()
+
+
+@fault("full", "member", 1, (0, 3), on=("documents",))
+def fill_the_disk_of_a_member(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.members
+    member = chance.choice(world.members.all)
+    member.fill()
+    yield {}
+    member.fill(False)
+
+
 @fault("kill", "beat", 3, (0, 3))
 def kill_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
     beat = world.beats.pop(chance.randrange(len(world.beats)))
@@ -265,7 +300,7 @@ def _cut(way: str, target: str, world: World, chance: random.Random) -> Iterator
 
 def _on(target: str, way: str) -> tuple[str, ...]:
     """Behind Sentinel, what keeps a master from answering is a failover."""
-    return ("single",) if target == "store" and way not in ("slow", "fill") else ()
+    return ("single",) if target == "store" else ()
 
 
 for _target, _often in {"store": 2.0, "broker": 0.8, "backend": 0.6}.items():
@@ -295,9 +330,10 @@ for _target, _often in {"store": 2.0, "broker": 2.0, "backend": 0.5}.items():
 
 
 def _full(target: str, world: World, chance: random.Random) -> Iterator[Any]:
-    world.fill(target, True)
+    server = getattr(world, target)
+    world.fill(server, True)
     yield {}
-    world.fill(target, False)
+    world.fill(server, False)
 
 
 for _target, _often in {"store": 2.0, "broker": 1.0, "backend": 0.5}.items():

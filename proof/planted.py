@@ -61,10 +61,24 @@ class Script:
         return self.write(f"{name}@{at}", fence, name, tick=name, at=at)
 
     def add(self, order: str) -> Self:
-        return self.note("ok", "add", sorter="orders", order=order)
+        return self.note("invoke", "add", sorter="orders", order=order).note("ok", "add", sorter="orders", order=order)
 
     def dead(self, node: str) -> Self:
         return self.note("info", "dead", node=node, at=int(self.now * SECOND))
+
+    def update(self, version: int, **changes: str) -> Self:
+        return self.note("ok", "update", version=version, changes=changes)
+
+    def read(self, version: int, sha: str = "s", member: str = "m", stale: bool = False, halves: bool = False) -> Self:
+        self.note("invoke", "read", member=member)
+        return self.note("ok", "read", member=member, version=version, sha=sha, stale=stale, halves=[0] * halves)
+
+    def document(self, version: int, sha: str = "s", member: str = "m", **state: str) -> Self:
+        about: dict[str, Any] = {"version": version, "sha": sha, "stale": False, "halves": []}
+        return self.note("info", "document", member=member, state=state, **about)
+
+    def checked(self, item: str, fence: int, success: bool = True) -> Self:
+        return self.note("info", "event", item=item, kind="Checked", success=success, fence=fence)
 
     def history(self, **left: list[str]) -> History:
         self.note("info", "left", **dict[str, Any](left))
@@ -114,6 +128,13 @@ RIGHT: dict[str, Callable[[], History]] = {
     ),
     "a node that is dead": lambda: (
         Script().note("info", "node", node="n1").fault("kill", 1, nodes=["n1"], gone=True).wait(60).dead("n1").history()
+    ),
+    "a document, and a member that is behind and says so": lambda: (
+        Script().update(1, a="x").update(2, a="y").read(1, "r", stale=True).read(2).document(2, a="y")
+        .document(2, member="n", a="y").history()
+    ),
+    "an item, and its event": lambda: (
+        Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1).history()
     ),
     "orders of two flushes": lambda: (
         Script().add("b").run("orders/b", 1, "k").wait(5).add("a").run("orders/a", 2, "k").history()
@@ -199,6 +220,39 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
     "sorted_in_batches": {
         "orders of one flush that ran as they came": lambda: (
             Script().add("b").add("a").run("orders/b", 1, "k").run("orders/a", 2, "k").history()
+        ),
+    },
+    "documents_whole": {
+        "a version that is another elsewhere": lambda: Script().read(1).read(1, "t", "n").document(1).history(),
+        "half an update": lambda: Script().read(1, halves=True).document(1).history(),
+        "a read that is older than what an author knows": lambda: (
+            Script().update(2, a="x").read(1, "r").document(2, a="x").history()
+        ),
+        "a read that is older than the one before": lambda: (
+            Script().read(2).read(1, "r").document(2).history()
+        ),
+        "an update that is gone": lambda: Script().update(1, a="x").document(1).history(),
+        "an update that an older one has replaced": lambda: (
+            Script().update(1, a="x").update(2, a="y").document(2, a="x").history()
+        ),
+        "members that end with different versions": lambda: (
+            Script().document(1, "r").document(2, member="n").history()
+        ),
+        "members that never agree": lambda: Script().read(1).history(),
+    },
+    "events_once": {
+        "an item without an event": lambda: Script().note("ok", "deliver", item="i").history(),
+        "an item with two": lambda: (
+            Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1).checked("i", 1).history()
+        ),
+        "an event of nobody": lambda: (
+            Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 2).history()
+        ),
+        "an event of a run that was killed": lambda: (
+            Script().note("ok", "deliver", item="i").begin("i", 1, "i").checked("i", 1).history()
+        ),
+        "a failure of what went well": lambda: (
+            Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1, success=False).history()
         ),
     },
     "nobody_healthy_dies": {

@@ -84,3 +84,7 @@ def parts(seconds: float) -> object:
 def keyed(number: int, seconds: float) -> str:
     """A keyed task: `delay` puts it in line."""
     return str(work(seconds))
+
+
+if os.environ.get("PROOF_ITEMS"):
+    import proof.items  # noqa: F401

@@ -17,13 +17,18 @@ from coordinator import StoreUnavailable, UnknownJob
 from coordinator.jobs.record import TERMINAL
 from proof import LEASE
 from proof.checkers import NOTHING, Wrong, judge
+from proof.documents import final
 from proof.history import History
 from proof.nemesis import Nemesis
 from proof.witness import Witness
 from proof.world import TICKS, World
+from tasks.batches import Items
+from tasks.settings import Settings
 from tests.harness.leftovers import leftovers
 from tests.harness.waiting import wait_until
 
+LONGEST_FAILOVER = 4.0  # s, from the last write of the old master, and until it is none any more
+EVENT = "Checked"  # that the component adds to each item
 T = TypeVar("T")
 REQUESTS, PAUSE = 120, 0.15  # of a client, and s between two
 RAGE, LEAST = 30.0, 20  # s, and faults
@@ -108,10 +113,13 @@ def _settle(world: World, witness: Witness) -> None:
         asked = sum(1 for line in witness.lines() if '"f":"asked"' in line)
         return -1 if all(process.poll() == 0 for process in world.clients.values()) else asked
 
-    _patiently(saying, world.logs)
+    stuck = [] if _patiently(saying) else [name for name, process in world.clients.items() if process.poll() is None]
+    with suppress(AssertionError):  # the checkers say so
+        _note_loads(world, witness)
     world.end_beats()
-    for key in world.limits:  # a lane with a limit of its own is shown for ever
-        _insist(partial(world.coordinator.set_limit, key, 1))
+    for lane in _insist(world.coordinator.lanes):  # one with a limit of its own is shown for ever
+        if lane.limit != 1:
+            _insist(partial(world.coordinator.set_limit, lane.key, 1))
     submitted = _submitted(History.heard(witness.lines(), {}))
     open_jobs = {*submitted}
 
@@ -119,8 +127,11 @@ def _settle(world: World, witness: Witness) -> None:
         open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
         return len(open_jobs) + len(_insist(world.coordinator.lanes)) or -1
 
-    with suppress(AssertionError):  # the checkers say so
-        _patiently(left, str)
+    _patiently(left)
+    for number, at in enumerate(world.failovers()):
+        about = {"number": f"failover {number}", "name": "failover", "way": "loss", "halts": True}
+        witness.note("invoke", "fault", at=at, loses=LONGEST_FAILOVER, **about)
+        witness.note("ok", "fault", at=at + round(LONGEST_FAILOVER * 1e6), loses=LONGEST_FAILOVER, **about)
     for job in submitted:
         witness.note("info", "job", job=job, **_end(world, job))
     for node, at in world.deaths():
@@ -129,17 +140,38 @@ def _settle(world: World, witness: Witness) -> None:
     with suppress(AssertionError):
         wait_until(lambda: not leftovers(store), 10)
     lanes = [lane.key for lane in _insist(world.coordinator.lanes)]
-    witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs))
+    witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs), clients=stuck)
 
 
-def _patiently(measure: Callable[[], int], what: Callable[[], str]) -> None:
-    """Until it says -1; fails where it has said the same for long: a busy machine takes its time, and gets on."""
+def _note_loads(world: World, witness: Witness) -> None:
+    """What became of the items and of the documents, once nothing of them is open."""
+    if world.members:
+        for about in final(world.members):
+            witness.note("info", "document", **about)
+    if "items" in world.has:
+        store = Items(Settings.model_validate({"data_dir": world.fleet.environ["TASKS_DATA_DIR"]}))
+        items = [str(event.value["item"]) for event in History.heard(witness.lines(), {}).of("deliver")]
+
+        def unchecked() -> int:
+            return sum(not any(one.type == EVENT for one in store.events(item)) for item in items) or -1
+
+        _patiently(unchecked)
+        for item in items:
+            for one in store.events(item):
+                witness.note("info", "event", item=item, kind=one.type, success=one.success, fence=one.fence)
+        store.engine.dispose()
+
+
+def _patiently(measure: Callable[[], int]) -> bool:
+    """Until it says -1; False where it has said the same for long: a busy machine takes its time, and gets on."""
     last, since = None, time.monotonic()
     while (now := measure()) >= 0:
         if now != last:
             last, since = now, time.monotonic()
-        assert time.monotonic() < since + PATIENCE, what()
+        if time.monotonic() > since + PATIENCE:
+            return False
         time.sleep(0.2)
+    return True
 
 
 def _submitted(history: History) -> list[str]:

@@ -18,7 +18,9 @@ from coordinator.broker.doorbells import OF_NODES
 from coordinator.local.redis import _programs
 from coordinator.scheduler.entries import Entry
 from proof import LEASE, LIMIT, WIDE
+from proof.documents import MEMBERS, PREFIX
 from proof.witness import Witness
+from tests.consistency.members import Members
 from tests.harness.failover import behind
 from tests.harness.fleet import ALONE, Fleet, Worker
 from tests.harness.proxy import Proxy
@@ -50,6 +52,7 @@ class World:
         self._requests = [str(requests), str(pause)]
         self._chance = random.Random(f"{seed} world")
         drawn = {"single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2)}
+        drawn |= {"documents -": (1, 2), "items -": (1, 2)}
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
         if "sentinel" in self.has:
             self.has -= {"clock", "ruin"}
@@ -57,6 +60,7 @@ class World:
         self.beats: list[subprocess.Popen[bytes]] = []
         self.clients: dict[str, Process] = {}
         self.sentinels: Sentinels | None = None
+        self.members: Members | None = None
         self._born = 0
 
     @property
@@ -98,9 +102,15 @@ class World:
                 )
             else:
                 self.broker = self._redis("broker", "TEST_BROKER")
+            if "items" in self.has:
+                self.fleet.environ["PROOF_ITEMS"] = "1"
             self.shop = self.fleet.app("shop")
             self.coordinator = self.shop.coordinator
             stack.callback(self._end)
+            if "documents" in self.has:
+                self.fleet.environ["PROOF_DOCUMENTS"] = str(self.folder("copies"))
+                url = self.fleet.environ["COORDINATOR_URL"]
+                self.members = stack.enter_context(Members(url, PREFIX, self.folder("copies")))
             self._stack = stack.pop_all()
         return self
 
@@ -126,6 +136,8 @@ class World:
         for name, every in TICKS.items():
             entry = Entry(name, every, "proof.shop.work", key=name, misfire="all", catch_up=10_000)
             self.coordinator.entries.put(entry)
+        if self.members:
+            self.members.ready(*MEMBERS)
         for _ in range(NODES):
             self.join(ready=True)
         for _ in range(BEATS):
@@ -189,6 +201,13 @@ class World:
         for stamp, ms, node in re.findall(said, self.logs(), re.M):
             yield node, int(time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S"))) * 1_000_000 + int(ms) * 1000
 
+    def failovers(self) -> Iterator[int]:
+        """When (µs) the sentinels named another master, also where nobody harmed the one before."""
+        for stamp, ms in re.findall(
+            r"^\d+:X (.*)\.(\d+) # \+switch-master", self.sentinels.logs() if self.sentinels else "", re.M
+        ):
+            yield int(time.mktime(time.strptime(stamp, "%d %b %Y %H:%M:%S"))) * 1_000_000 + int(ms) * 1000
+
     # What the faults do to servers.
 
     def keep_store(self) -> None:
@@ -212,8 +231,7 @@ class World:
         """Redis' clock is so far ahead of the machine's."""
         (self._folder / "clock").write_text(f"{seconds:+}\n")
 
-    def fill(self, target: str, full: bool) -> None:
-        server = getattr(self, target)
+    def fill(self, server: RedisServer | RabbitServer, full: bool) -> None:
         if isinstance(server, RabbitServer):
             server.alarm(full)
         else:

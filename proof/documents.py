@@ -1,0 +1,73 @@
+"""A replicated document as a load: three members, whom the nemesis harms, and clients that change it and read it."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from coordinator.errors import StoreUnavailable
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from proof.witness import Witness
+from tasks.documents.copies import Copies
+from tasks.documents.copy import Copy
+from tasks.documents.document import Document
+from tasks.documents.errors import StaleFence
+from tests.consistency.members import Members
+from tests.tasks.documents.replica_set import NAME
+
+PREFIX, MEMBERS = "documents", ("a", "b", "c")
+
+
+class Author:
+    """Of a client: it changes entries of its own, shared ones, and pairs that are always alike."""
+
+    def __init__(self, url: str, root: Path, witness: Witness, name: str) -> None:
+        self._store, self._root = Store(Settings.model_validate({"url": url, "prefix": PREFIX})), root
+        self._witness, self._name = witness, name
+        self._document = Document(self._store, NAME)
+
+    def changes(self, lane: int, other: int, value: str) -> dict[str, object]:
+        number = lane % 3
+        entries = ([f"own:{self._name}:{number}"], [f"shared:{number}"], [f"left:{number}", f"right:{number}"])
+        return dict.fromkeys(entries[other % 3], value)
+
+    def update(self, changes: dict[str, object], update_id: str) -> None:
+        """Raises StoreUnavailable: ask again."""
+        try:
+            fence = self._document.fence()
+            version = self._document.update(changes, fence=fence, who=self._name, update_id=update_id, timeout=10)
+        except StaleFence:
+            self._witness.note("fail", "update", id=update_id)
+        else:
+            self._witness.note("ok", "update", id=update_id, version=version, changes=changes)
+
+    def read(self) -> None:
+        """On each member, as other processes of its node do."""
+        for member in MEMBERS:
+            self._witness.note("invoke", "read", member=member)
+            try:
+                copy = self._readers[member].read()
+            except StoreUnavailable:
+                self._witness.note("fail", "read", member=member)
+            else:
+                self._witness.note("ok", "read", **told(member, copy))
+
+    @cached_property
+    def _readers(self) -> dict[str, Document]:
+        return {one: Document(self._store, NAME, Copies(self._root / one, NAME)) for one in MEMBERS}
+
+
+def told(member: str, copy: Copy) -> dict[str, Any]:
+    """`halves`: pairs of which only a part is there."""
+    halves = [number for number in range(3) if copy.value(f"left:{number}") != copy.value(f"right:{number}")]
+    return {"member": member, "version": copy.version, "sha": copy.sha, "stale": copy.stale, "halves": halves}
+
+
+def final(members: Members) -> Iterator[dict[str, Any]]:
+    """What each member has once all agree."""
+    members.agree(60)
+    for member in members.all:
+        copy = member.disk()
+        assert copy
+        yield {**told(member.name, copy), "state": {entry: copy.value(entry) for entry in copy.state}}
