@@ -115,10 +115,9 @@ class Ticks:
     def _take_args(self, plan: Plan, due: Due, word: str) -> tuple[Arg, ...]:
         """The arguments of the step tick_take, without the job's."""
         following = plan.schedule.next(due.instant)
-        return (
-            *(plan.entry.name, plan.hash, plan.other, to_ms(due.instant), 0 if following is None else to_ms(following)),
-            *(self.token, milliseconds(CLAIM), word, due.missed, to_ms(plan.fires(due.instant)), self._beat, self.most),
-        )
+        times = to_ms(due.instant), to_ms(plan.last or EPOCH), 0 if following is None else to_ms(following)
+        noted = due.missed, to_ms(plan.fires(due.instant)), self._beat, self.most
+        return plan.entry.name, plan.hash, plan.other, *times, self.token, milliseconds(CLAIM), word, *noted
 
     def _job(self, plan: Plan, job_id: OwnId, which: str, instance: datetime | str) -> tuple[Arg, ...]:
         """The arguments of the step job_submit. The ticks of an entry differ in id and instance alone."""

@@ -69,7 +69,7 @@ class Beats:
     def take(self, name: str, instant: datetime, claim: int, token: str = "dead") -> Any:
         """What a beat does before it dies: it takes a tick."""
         at = to_ms(instant)
-        given = name, self.tick(name)["hash"], self.tick(name).get("other", ""), at, 0, token, claim
+        given = name, self.tick(name)["hash"], self.tick(name).get("other", ""), at, 0, 0, token, claim
         return self.store.step("tick_take", *given, "", 0, at, "dead beat", 100)
 
     def now(self) -> datetime:

@@ -98,6 +98,21 @@ def test_a_beat_that_was_overtaken_strikes_out_nothing_of_its_successors(beats: 
     assert beats.store.step("tick_done", "n", to_ms(hour), "successor", "sent", 0, 0, "b", 100) == 1
 
 
+def test_ticks_that_redis_lost_are_sent_again_by_a_beat_that_lives(beats: Beats) -> None:
+    """As a failover loses the last moment."""
+    beat, keys = beats.beat(source(entry())), beats.store.prefix + "*"
+    run(beat, until=lambda: len(beats.ids()) >= 2)
+    before = {name: beats.client.dump(name) for name in beats.client.scan_iter(keys, 1000)}
+    run(beat, until=lambda: len(beats.ids()) >= 5)
+    for name in beats.client.scan_iter(keys, 1000):
+        beats.client.delete(name)
+    for name, value in before.items():
+        beats.client.restore(name, 0, value)
+    assert len(beats.ids()) < 5
+    run(beat, until=lambda: len(beats.ids()) >= 8)
+    assert without_gap(beats.ids())
+
+
 def test_a_script_asked_again_after_a_lost_reply_answers_the_same(beats: Beats) -> None:
     beat = beats.beat(source(entry(schedule=3600)))
     beat.tick()
@@ -109,11 +124,11 @@ def test_a_script_asked_again_after_a_lost_reply_answers_the_same(beats: Beats) 
     assert beats.take("n", hour, claim=60_000)[0] == b"over"
     assert beats.take("n", beats.now() + timedelta(seconds=5), claim=60_000)[0] == b"early"
     assert (
-        beats.store.step("tick_take", "n", "outdated", "", to_ms(beats.now()), 0, "t", 1, "", 0, 0, "b", 1)[0]
+        beats.store.step("tick_take", "n", "outdated", "", to_ms(beats.now()), 0, 0, "t", 1, "", 0, 0, "b", 1)[0]
         == b"stale"
     )
     assert (
-        beats.store.step("tick_take", "unknown", "hash", "", to_ms(beats.now()), 0, "t", 1, "", 0, 0, "b", 1)[0]
+        beats.store.step("tick_take", "unknown", "hash", "", to_ms(beats.now()), 0, 0, "t", 1, "", 0, 0, "b", 1)[0]
         == b"stale"
     )
 

@@ -59,9 +59,10 @@ end
 
 -- tick_take: takes an instant of an entry for a beat. A job is put in line by this step; the beat must send an ordinary
 -- task itself, and also an instant that another beat took and did not send.
--- args name hash other instant next token lease word missed due beat most job…
+-- args name hash other instant former next token lease word missed due beat most job…
 --   hash: of the entry as the caller knows it; other: the schedule that replaces its own, '' = none
---   instant, next: ms since the epoch, instant 0 = only an unsent one; token: the beat's; lease: ms in which it
+--   instant, former, next: ms since the epoch, instant 0 = only an unsent one; former: the last one that the caller
+--   knows of: one that Redis lost is over, and the caller counts from `last`; token: the beat's; lease: ms in which it
 --   must be sent; word: '' = send it, else skip it and log the word; missed: number of instants that nobody sends;
 --   due: when it was to be sent; beat: its name for people; most: number of ticks to log; job: the arguments of
 --   job_submit, none for an ordinary task
@@ -70,8 +71,8 @@ end
 --   verdict: sent | taken | passed | stale (another hash or schedule is current) | held (another beat sends) | over |
 --   early
 step.define('tick_take', {}, function(c, args)
-  local name, hash, other, instant, next, token, lease, word, missed, due, beat, most = unpack(args, 1, 12)
-  local tick, keyed = ticks.read(c, name) or {}, #args > 12
+  local name, hash, other, instant, former, next, token, lease, word, missed, due, beat, most = unpack(args, 1, 13)
+  local tick, keyed = ticks.read(c, name) or {}, #args > 13
   local wall = base.text_of(c.wall)
   local function answer(verdict, which, outcome) return {verdict, which, tick.last or '0', wall, outcome or ''} end
 
@@ -80,7 +81,7 @@ step.define('tick_take', {}, function(c, args)
     if tick.token ~= token and tonumber(tick.till) > c.now then return answer('held', tick.unsent) end
     keyed = keyed and instant == tick.unsent
     instant = tick.unsent
-  elseif tonumber(instant) <= tonumber(tick.last) then
+  elseif tonumber(instant) <= tonumber(tick.last) or tonumber(tick.last) < tonumber(former) then
     return answer('over', instant)
   elseif tonumber(instant) > c.wall then
     return answer('early', instant)
@@ -96,7 +97,7 @@ step.define('tick_take', {}, function(c, args)
     return answer('taken', instant)
   end
   local verdict = word == '' and 'sent' or 'passed'
-  if verdict == 'sent' then word = submit.asked(c, args, 13)[1] end
+  if verdict == 'sent' then word = submit.asked(c, args, 14)[1] end
   ticks.strike_out(c, tick, name)
   if word ~= 'paused' then ticks.note(c, name, instant, word, missed, due, beat, most) end
   return answer(verdict, instant, word)
