@@ -417,6 +417,25 @@ def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
     yield {"loses": time.monotonic() - back}
 
 
+@fault("server", "store", 2, (0, 6), on=("sentinel",))
+def kill_a_replica(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.sentinels
+    replica = chance.choice([one for one in world.sentinels.servers if world.sentinels.role(one) == "slave"])
+    replica.kill()
+    yield {}
+    replica.start()
+
+
+@fault("stop", "store", 1, (0, 9), on=("sentinel",))
+def stop_a_sentinel(world: World, chance: random.Random) -> Iterator[Any]:
+    """The two others agree without it."""
+    assert world.sentinels
+    number = chance.randrange(3)
+    world.sentinels.pause_sentinel(number)
+    yield {}
+    world.sentinels.resume_sentinel(number)
+
+
 # Messages.
 
 

@@ -185,6 +185,9 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
         "one that was lost before the store lost anything": lambda: (
             _one().wait(60).fault("lose", 1, loses=2).is_("a", "unknown").history()
         ),
+        "one that was lost after the store had lost what it lost": lambda: (
+            Script().fault("lose", 1, loses=2).submit("a", "k").is_("a", "unknown").history()
+        ),
         "one that succeeded and never ran": lambda: _one().is_("a").history(),
         "one that waited for a message which nobody lost": lambda: (
             Script().submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()

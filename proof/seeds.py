@@ -88,7 +88,12 @@ def _play(seed: int, is_listed: bool, keep: Path | None) -> bool:
     from proof.trial import run
 
     folder = Path(tempfile.mkdtemp(prefix=f"proof-{seed}-"))
-    verdict = run(seed, folder)
+    try:
+        verdict = run(seed, folder)
+    except AssertionError as error:  # of the harness: a server did not start in time, say
+        click.echo(f"{seed} | once more, since the laboratory itself failed: {str(error)[:200]}", err=True)
+        shutil.rmtree(folder)
+        verdict = run(seed, folder)
     line = verdict.line()
     for at in filter(None, (keep, RED if is_listed and not verdict.holds else None)):
         at.mkdir(parents=True, exist_ok=True)
