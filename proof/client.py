@@ -25,7 +25,7 @@ AGAIN: SubmitOptions = {"max_attempts": 1000, "retry_delay": 0.5, "time_limit": 
 IDLE = 3.0  # s after which the sorter flushes
 KINDS = {
     "plain": 30, "wide": 10, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
-    "keyed": 8, "lock": 8, "grab": 5, "orders": 5,
+    "keyed": 8, "lock": 8, "grab": 10, "orders": 5,
 }  # fmt: skip
 OF_WORLD = {"item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15)}
 KINDS |= {kind: often for kind, (variable, often) in OF_WORLD.items() if os.environ.get(variable)}
