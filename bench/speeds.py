@@ -24,7 +24,7 @@ from coordinator.jobs.options import Target, TaskDefault
 from coordinator.jobs.request import Requests
 from coordinator.lanes.client import Lanes
 from coordinator.settings import Settings
-from tests.model.clock import Clocked
+from proof.model.clock import Clocked
 
 NODES = [Slots(4), Slots(4), Slots(4), Slots(4, 0.2)]
 JOBS, LOAD, UNIT, BEAT = amount(4_000, 10), 0.6, 100, 500  # UNIT, BEAT: ms

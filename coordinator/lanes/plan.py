@@ -1,7 +1,7 @@
 """What an act on jobs would do, by reading alone: which jobs it hits, what becomes of each, and which start then.
 
 It follows the rules of the functions (`rules/cancel.lua`, `rules/admit.lua`, `steps/job.lua`), and is right as long as
-nothing comes between. tests/model/test_plans.py holds plans and acts together over random states.
+nothing comes between. tests/proof/test_plans.py holds plans and acts together over random states.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from coordinator import Action, Author, Coordinator, Entry, Forbidden, InvalidJo
 from coordinator.author import acting
 from coordinator.scheduler.timetable import Entries
 from coordinator.sorters.sorter import Sorter
+from proof.model.raw import Dump
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
-from tests.model.raw import Dump
 
 Here = Any  # a Coordinator, or one for asyncio
 WORK = {"task": "shop.work", "args": [], "kwargs": {}, "options": {}}

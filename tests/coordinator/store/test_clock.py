@@ -10,10 +10,10 @@ import pytest
 
 from coordinator.fleet.nodes import Nodes
 from coordinator.store.client import Store
+from proof.model.clock import Clocked, Settings
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
-from tests.model.clock import Clocked, Settings
 
 HOUR, TTL, GAP = 3_600_000, 15_000, 2_000
 

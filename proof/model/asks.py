@@ -1,0 +1,168 @@
+"""What the machine submits: the step's arguments by way of a real request, and the same job as the model knows it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
+from coordinator.jobs.request import JobRequest, Requests
+from coordinator.settings import Settings
+from proof.model import record
+
+KINDS = ("shop\ncelery", "shop\nother")
+LIFETIME, KEEP_SUCCESS, KEEP_FAILURE = 600_000, 1_200_000, 3_600_000
+STEPS = ("celery", "other", "celery")
+_SETTINGS = Settings(url="redis://-", keep_success=KEEP_SUCCESS / 1000, keep_failure=KEEP_FAILURE / 1000)
+
+# What a submit may ask for beside its keys; those of two are put together.
+FLAVOURS: dict[str, dict[str, Any]] = {
+    "bare": {},
+    "fragile": {"max_losses": 0},
+    "undo": {"undo": "shop.other"},
+    "elsewhere": {"undo": "shop.other", "back": "other"},
+    "undo in steps": {"undo": "shop.other", "back": STEPS},
+    "undo in steps and hold": {"undo": "shop.work", "back": STEPS, "hold": True, "limit": 20_000},
+    "hold": {"hold": True},
+    "undo and hold": {"hold": True, "undo": "shop.other"},
+    "order": {"steps": STEPS},
+    "limited": {"limit": 20_000},
+    "later": {"later": 30_000},
+    "in a while": {"later": 30_000, "span": True},
+    "hurried": {"within": 30_000},
+    "more hurried": {"within": 5_000},
+    "hurried from now": {"within": 30_000, "span": True},
+    "skip": {"when_busy": "skip"},
+    "defer": {"when_busy": "defer"},
+    "united": {"when_busy": "defer", "unite": ("x",)},
+    "united too": {"when_busy": "defer", "unite": ("y",)},
+    "all": {"when_busy": "defer", "unite": None},
+    "tell": {"tell": True},
+    "child": {"child": True},
+    "child that tells": {"child": True, "tell": True},
+    "conflicts": {"conflicts": 20},
+    "fewer conflicts": {"conflicts": 19},
+    "strange": {"task": "shop.other"},
+    "moved": {"queue": "other"},
+    "alone": {"weight": "all"},
+    "room": {"room": 1},
+    "replace": {"when_busy": "replace"},
+}
+
+
+class Ask:
+    """One submit: `args` of the step job_submit, `job` for the model."""
+
+    def __init__(self, name: str, keys: tuple[str, ...], priority: int, now: int, parent: str, **asked: Any) -> None:
+        self.busy, self.room = asked.get("when_busy", "queue"), asked.get("room")
+        if self.busy != "queue":
+            asked.pop("later", None)
+        steps = asked.get("steps", ())
+        if steps:
+            asked.pop("unite", None)
+        self.asked, self.name, self.keys, self.priority, self.now = asked, name, keys, priority, now
+        made = self._draft(steps)
+        extra: list[Any] = ["parent", parent] if asked.get("child") and parent else []
+        if "conflicts" in asked:
+            extra += ["conflicts", asked["conflicts"]]
+        if extra:
+            extra += ["seldom", 1]
+        self.args = (*made.step_args(), *extra)
+        fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
+        self.job = self._job(steps, str(fields.get("melt", "")), parent if extra[:1] == ["parent"] else "")
+
+    def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
+        """The same as a sorter's order: `args` of the step sorter_add."""
+        times = (idle, longest, asked, self.args[3], self.args[4])
+        return (*self.args[:2], sorter, sort_key, *times, *file, "", *self.args[6:])
+
+    def _draft(self, steps: tuple[str, ...]) -> JobRequest:
+        asked = self.asked
+        options = {"queue": asked.get("queue", "celery")}
+        if "within" in asked:
+            options["expires"] = self._asked_time("within")
+        span = asked.get("span", False)
+        if span and "later" in asked:
+            options["countdown"] = self._asked_time("later")
+        one: dict[str, Any] = {"task": asked.get("task", "shop.work"), "args": (), "kwargs": {}}
+        signature = one | {"options": options}
+        if steps:
+            tasks = [one | {"options": {"queue": queue}} for queue in steps]
+            options.pop("queue")
+            signature |= {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
+        wanted = SubmitOptions(
+            when_busy=self._when_busy(),
+            job_id=self.name,
+            priority=self.priority,
+            max_attempts=asked.get("max_attempts", 1),
+            max_losses=asked.get("max_losses"),
+            max_lifetime=LIFETIME / 1000,
+            time_limit=asked.get("limit", 0) / 1000 or None,
+            rollback=self._undo() if "undo" in asked else None,
+            on_failure="hold" if asked.get("hold") else "release",
+            not_before=None if span else self._asked_time("later") if "later" in asked else None,
+            exclusive=asked.get("weight") == "all",
+            max_waiting=asked.get("room"),
+            merge_args={"what": asked["unite"]} if "unite" in asked else {},
+        )
+        wanted |= asked.get("grab", {})
+        target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
+        return Requests(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
+
+    def _when_busy(self) -> Any:
+        """`skip last`: the job looks at its last key only."""
+        if self.busy != "skip last":
+            return self.busy
+        return {key: "skip" if key == self.keys[-1] else "queue" for key in self.keys}
+
+    def _undo(self) -> dict[str, Any]:
+        queues = self.asked.get("back", "celery")
+        if isinstance(queues, str):
+            return {"task": self.asked["undo"], "options": {"queue": queues}}
+        tasks = [{"task": self.asked["undo"], "options": {"queue": queue}} for queue in queues]
+        return {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
+
+    def _ms(self, what: str) -> int:
+        """As the model is told: a span, or an instant by the wall clock."""
+        return int(self.asked[what] + (0 if self.asked.get("span") else self.now))
+
+    def _asked_time(self, what: str) -> Any:
+        ms = self._ms(what)
+        return ms / 1000 if self.asked.get("span") else datetime.fromtimestamp(ms / 1000, UTC)
+
+    def _job(self, steps: tuple[str, ...], melt: str, parent: str) -> record.Job:
+        asked = self.asked
+        task, limit = asked.get("task", "shop.work"), asked.get("limit", 0)
+        places = [record.Place(f"shop\n{queue}", task, limit) for queue in steps or (asked.get("queue", "celery"),)]
+        united = asked.get("unite", ())
+        back = asked.get("back", ("celery",))
+        queues = ((back,) if isinstance(back, str) else back) if "undo" in asked else ()
+        undo = tuple(record.Place(f"shop\n{queue}", asked["undo"], limit) for queue in queues)
+        return record.Job(
+            id=self.name,
+            keys=self.keys,
+            priority=self.priority,
+            alone=asked.get("weight") == "all",
+            place=places[0],
+            steps=tuple(places) if steps else (),
+            max_attempts=asked.get("max_attempts", 1),
+            max_losses=asked.get("max_losses", 3),
+            lifetime=LIFETIME,
+            keep_success=KEEP_SUCCESS,
+            keep_failure=KEEP_FAILURE,
+            undo=undo,
+            hold=asked.get("hold", False),
+            tell=asked.get("tell", False),
+            parent=parent,
+            conflicts=asked.get("conflicts", 0),
+            span=asked.get("span", False),
+            expires=self._ms("within") if "within" in asked else None,
+            not_before=self._ms("later") if "later" in asked else 0,
+            melt=melt,
+            unite=(None if united is None else frozenset(united)) if "unite" in asked else frozenset(),
+        )
+
+
+def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
+    """A lock in plain code: arguments of lock_take after `when_busy`, and the model's job."""
+    token = f"of {name}"
+    job = record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl, lifetime=LIFETIME)
+    return (token, ttl, LIFETIME), job

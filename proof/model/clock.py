@@ -1,0 +1,99 @@
+"""The library on a clock of the test's own, its text changed in memory where a mutant asks for it.
+
+TIME, PTTL, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what
+ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
+"""
+
+from functools import cache
+from typing import Any
+
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from coordinator.store.library import Library, assemble, text_of
+from coordinator.store.wire import Arg
+from proof.model.mutants.mutant import Mutant
+from proof.model.record import BEGINNING
+
+_CLOCK = """
+local function server() return redis end -- while the library is loaded it is another than in a call
+local redis = (function()
+  local at, ends
+  local function call(command, ...)
+    if command == 'TIME' then return {string.format('%.0f', math.floor(at / 1000)), tostring(at % 1000 * 1000)} end
+    if command == 'PTTL' then
+      local till = server().call('EXISTS', (...)) == 1 and server().call('ZSCORE', ends, (...))
+      return till and till - at or -2
+    end
+    if command ~= 'SET' and command ~= 'PEXPIRE' then return server().call(command, ...) end
+    local words, number, ms, free = {...}, select('#', ...), nil, {}
+    local function later(i) ms, words[i] = words[i], words[i] + 86400000 end
+    if command == 'PEXPIRE' then later(2) end
+    for i = 3, number - 1 do
+      if words[i] == 'PX' then later(i + 1) end
+      free[words[i]] = true
+    end
+    local reply = server().call(command, unpack(words, 1, number))
+    local done = reply
+    if free.NX and free.GET then done = not reply end
+    if ms and done then server().call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
+    return reply
+  end
+  local function register(function_)
+    local callback = function_.callback
+    function_.callback = function(keys, args)
+      at, ends = tonumber(server().call('GET', keys[1] .. 'time')), keys[1] .. 'ends'
+      return callback(keys, args)
+    end
+    return server().register_function(function_)
+  end
+  return {
+    call = call,
+    pcall = function(...) return server().pcall(...) end,
+    register_function = register,
+    sha1hex = function(text) return server().sha1hex(text) end,
+  }
+end)()
+"""
+
+_JUMP = """
+local now = redis.call('INCRBY', KEYS[1] .. 'time', ARGV[1])
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1] .. 'ends', '-inf', now)) do
+  redis.call('ZREM', KEYS[1] .. 'ends', key)
+  if redis.call('PTTL', key) > 0 then redis.call('DEL', key) end
+end
+return now
+"""
+
+
+@cache
+def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
+    """As the store puts it together, behind the clock."""
+
+    def planted(file: str) -> str:
+        return mutant.plant(text_of(file)) if mutant and mutant.file == file else text_of(file)
+
+    return assemble(planted, before)
+
+
+class Clocked(Store):
+    """An installation whose time is the test's."""
+
+    def __init__(self, settings: Settings, mutant: Mutant | None = None) -> None:
+        super().__init__(settings, ringer=lambda node, bell: None)
+        self.library = library(mutant)
+        self.used: set[str] = set()
+        self._client.set(self.prefix + "time", BEGINNING)
+
+    def step(self, name: str, *args: Arg, job_id: str | None = None) -> Any:
+        self.used.add(name)
+        return super().step(name, *args, job_id=job_id)
+
+    def jump(self, ms: int) -> int:
+        """The new time."""
+        return int(self._client.eval(_JUMP, 1, self.prefix, ms))
+
+    def forget(self) -> None:
+        """Delete all that was written under this prefix."""
+        names = list(self._client.scan_iter(self.prefix + "*", 1000))
+        if names:
+            self._client.delete(*names)

@@ -1,0 +1,125 @@
+"""Grabs by jobs, beside those by processes: submits that win or lose, and jobs that are taken, end and are retried."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from proof.model import asks
+from proof.model.grabbing import ANY, INSTANCES, PICK, Grabbing, Instance, lane_of, told_alike
+from proof.model.harness import ACT, Taking
+from proof.model.record import Job
+from proof.model.steps import act
+
+AGES = 3_000_000_000_000
+KEEP = 2_000_000  # ms: longer than the records of jobs that succeeded
+FLAVOURS = ["bare", "bare", "undo", "hold", "tell", "later"]
+OUTCOMES = ["succeeded", "succeeded", "failed", "raised"]
+
+
+class GrabbingJobs(Grabbing):
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_jobs: dict[str, tuple[str, str]] = {}
+
+    def begin(self, chance: Random) -> None:
+        super().begin(chance)
+        for name in ("one", "two"):
+            self.on.beat(name, "first", False)
+
+    def look_at_all(self) -> None:
+        """What became of jobs stands in their instances."""
+        for names, one in self.instances.items():
+            job = self.model.jobs.get(one.job)
+            if job and one.state == "running" and not one.token and self.of_jobs.get(job.id) == names:
+                self._follow(one, job)
+        super().look_at_all()
+
+    def _follow(self, one: Instance, job: Job) -> None:
+        if job.attempt > one.taken:
+            one.taken = job.attempt
+            pid = int(job.runner) if job.runner.isdigit() else 0
+            one.fence, one.started = str(job.fence), str(self.model.wall)
+            one.about = f'{{"identifier": "{job.id}", "host": "{job.node}", "pid": {pid}, "node": "{job.node}"}}'
+        if job.over:
+            well = job.state == "succeeded"
+            one.state, one.value = ("complete", '"detail"') if well else ("failed", ANY)
+            one.ended, one.till = str(self.model.wall), self.model.wall + KEEP
+            one.failures += not well
+
+    def _new(self, job_id: str, before: Instance, state: str) -> Instance:
+        about = f'{{"identifier": "{job_id}", "host": "", "pid": 0, "node": ""}}'
+        till, job = self.model.wall + KEEP + AGES, self.model.jobs.get(job_id)
+        taken = job.attempt if job else 0
+        return Instance(
+            "running", job_id, "", "", before.attempt + 1, about, till=till, taken=taken, failures=before.failures,
+            earlier=before.earlier_of(state),
+        )  # fmt: skip
+
+    @act(8, names=INSTANCES[:2], flavour=FLAVOURS, known=range(4), pick=PICK)
+    def submit(self, names: tuple[str, str], flavour: str, known: int, pick: int) -> None:
+        """`known` 0: an id that was submitted before."""
+        job_id = list(self.of_jobs)[-1 - pick % min(len(self.of_jobs), 3)] if known == 0 and self.of_jobs else ""
+        if job_id:
+            names, flavour = self.of_jobs[job_id], "bare"
+        ask = asks.Ask(
+            job_id or self.on.new("j"), (lane_of(*names),), 0, self.model.wall, "", **asks.FLAVOURS[flavour],
+            max_attempts=2, key=names[0], grab={"instance": names[1], "keep_instance": KEEP / 1000},
+        )  # fmt: skip
+        one, state = self.read(*names)
+        again, self.again = self.again, False
+        if ask.name not in self.model.jobs and state in ("running", "complete"):
+            outcome = "duplicate" if one.job == ask.name else "lost"
+            expected: list[Any] = [outcome, -1, one.job, one.fence]
+        else:
+            new = ask.name not in self.model.jobs
+            expected = list(self.model.submit(ask.job, "queue"))
+            if new:
+                one = self.instances[names] = self._new(ask.name, one, state)
+                state = "running"
+                self.on.history.again(ask.name, 0, "back")
+                self.on.history.takings.pop(ask.name, None)
+                self.of_jobs[ask.name] = names
+        for _ in range(2 if again else 1):
+            answer = self.on.call("job_submit", *ask.args)
+            assert answer[:4] == expected, f"should be {expected}, is {answer}"
+            assert told_alike(answer[4], one.told(state)), f"should be {one.told(state)}, is {answer[4]}"
+            assert answer[5] == one.job
+            expected = list(self.model.submit(replace(ask.job), "queue")) if ask.name in self.model.jobs else expected
+
+    @act(8, node=["one", "one", "two"])
+    def take(self, node: str) -> None:
+        self.on.take(node, False)
+
+    @act(8, pick=PICK, outcome=OUTCOMES)
+    def finish(self, pick: int, outcome: str) -> None:
+        takings = self.on.takings or [Taking("nobody", "none", "one", "none")]
+        self.on.finish(takings[-1 - pick % min(len(takings), 3)], outcome, 0, None, False)
+
+    def _some_job(self, pick: int) -> str:
+        names = list(self.of_jobs) or ["no job"]
+        return names[-1 - pick % min(len(names), 3)]
+
+    @act(3, pick=PICK)
+    def retry(self, pick: int) -> None:
+        name = self._some_job(pick)
+        job = self.model.jobs.get(name)
+        if job and job.over and job.state != "succeeded":
+            names = self.of_jobs[name]
+            one, state = self.read(*names)
+            if state in ("running", "complete"):
+                assert self.on.call("job_retry", name, ACT, "back") == job.state
+                return
+            self.instances[names] = self._new(name, one, state)
+            self.on.history.again(name, 0, "back")
+        expected = self.model.retry(name, "back")
+        assert self.on.call("job_retry", name, ACT, "back") == expected
+
+    @act(2, pick=PICK)
+    def cancel_job(self, pick: int) -> None:
+        name = self._some_job(pick)
+        assert self.on.call("job_cancel", name, ACT) == self.model.cancel(name)
+
+    @act(2)
+    def sweep(self) -> None:
+        expected = self.model.sweep(0, 10**13)
+        assert self.on.call("sweep", 0, 10**13, then=[1, [], [], 0, 0]) == [*expected, 0, 0]

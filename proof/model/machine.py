@@ -1,0 +1,259 @@
+"""Everything that can be called, in any order: a state machine that drives the steps and the plain model alike.
+
+The steps of runners, wardens and operators are here, those of sorters in collecting.py, rows of steps in
+courses.py, the rest in wholes.py. Left out
+are what only reads (counts, read after each step), and steps that touch no lane and no job: those of the beats'
+schedules and of the inbox, which stands on the broker. test_model.py names each, and sees that no other is.
+"""
+
+from random import Random
+from typing import Any
+
+from proof.model import asks
+from proof.model.harness import ACT, TTL, Harness, Taking
+from proof.model.mutants.mutant import Mutant
+from proof.model.steps import Stepping, act
+
+A, B, C = "g/a", "g/b", "h/c"
+KEYS = [(A,), (A,), (B,), (C,), (A, B), (B, A), (B, C), (A, B, C)]
+PICK = range(1000)
+BOTH = [False, True]
+KEY = [A, B, C]
+NODE = ["one", "one", "two"]
+ENDS = ["succeeded", "succeeded", "step", "raised", "raised", "failed", "parked", "conflict", "ignored"]
+DELAY = [0, 5_000]
+ENDS_OF_LINE = ["back", "back", "front"]
+
+
+def queued(machine: "Machine") -> bool:
+    return bool(machine.model.queued())
+
+
+def at_work(machine: "Machine") -> bool:
+    return any(machine.counts(one) for one in machine.on.takings)
+
+
+def taken(machine: "Machine") -> bool:
+    return bool(machine.on.takings)
+
+
+def asked(machine: "Machine") -> bool:
+    return bool(machine.on.asked)
+
+
+def idle(machine: "Machine") -> bool:
+    return any(job.state in ("retrying", "held") or job.over for job in machine.model.jobs.values())
+
+
+def _flavours(chance: Random) -> list[str]:
+    return chance.sample(sorted(asks.FLAVOURS), chance.choice([1, 2, 3]))
+
+
+def _picks(chance: Random) -> list[int]:
+    return [chance.choice(PICK) for _ in range(chance.choice([1, 1, 2, 3]))]
+
+
+class Machine(Stepping):
+    url = ""
+    mutant: Mutant | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = Harness(self.url, self.mutant)
+        self.model = self.on.model
+
+    @property
+    def again(self) -> bool:  # type: ignore[override]
+        return self.on.again
+
+    @again.setter
+    def again(self, twice: bool) -> None:
+        self.on.again = twice
+
+    def teardown(self) -> None:
+        self.on.close()
+
+    def look_at_all(self) -> None:
+        """All is as the model says, and every invariant holds."""
+        self.on.check()
+
+    # Who is meant
+
+    def some(self, names: list[Any], pick: int) -> Any:
+        return names[-1 - pick % min(len(names), 5)]
+
+    def taking(self, pick: int) -> Taking:
+        """Mostly one that counts, sometimes one that was succeeded."""
+        current = [one for one in self.on.takings if self.counts(one)]
+        others = self.on.takings or [Taking("nobody", "none", "one", "none")]
+        return self.some(current if current and pick % 7 else others, pick)
+
+    def counts(self, taking: Taking) -> bool:
+        job = self.model.jobs.get(taking.id)
+        return bool(job and job.token == taking.token and not job.over)
+
+    def any_job(self, pick: int, *states: str) -> str:
+        fit = [name for name, job in self.model.jobs.items() if not states or job.state in states]
+        return self.some([*(self.model.alias if pick % 9 == 0 else ()), *fit] or ["nobody"], pick)
+
+    # Submitting
+
+    @act(14, keys=KEYS, priority=[0, 0, 0, 5, -5], attempts=[1, 1, 2, 3], flavours=_flavours, pick=PICK)
+    def submit(self, keys: tuple[str, ...], priority: int, attempts: int, flavours: list[str], pick: int) -> None:
+        asked: dict[str, Any] = {"max_attempts": attempts}
+        for flavour in flavours:
+            asked |= asks.FLAVOURS[flavour]
+        if asked.get("when_busy") == "skip" and len(keys) > 1 and pick % 3 == 0:
+            asked["when_busy"] = "skip last"
+        parent = self.any_job(pick, "running", "parked") if pick % 4 else self.any_job(pick)
+        ask = asks.Ask(self.on.new("j"), keys, priority, self.model.wall, parent, **asked)
+        self.on.submit(ask.job, ask.args, ask.busy, ask.room)
+
+    @act(pick=PICK, keys=KEYS)
+    def submit_a_known_id(self, pick: int, keys: tuple[str, ...]) -> None:
+        ask = asks.Ask(self.any_job(pick), keys, 0, self.model.wall, "")
+        self.on.submit(ask.job, ask.args, "queue")
+
+    # Runners
+
+    @act(24, queued, 1, node=NODE, another=range(12))
+    def take(self, node: str, another: int) -> None:
+        self.on.take(node, another == 0)
+
+    @act(4, asked, pick=PICK)
+    def take_late(self, pick: int) -> None:
+        self.on.take_late(pick)
+
+    @act(24, at_work, 1, pick=PICK, outcome=ENDS, delay=DELAY, bound=[None, None, 0, 3],
+         chain=BOTH)  # fmt: skip
+    def finish(self, pick: int, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
+        self.on.finish(self.taking(pick), outcome, delay, bound, chain)
+
+    @act(6, at_work, 1, pick=PICK, picks=_picks, chain=BOTH)
+    def park(self, pick: int, picks: list[int], chain: bool) -> None:
+        """On jobs, most of which wait."""
+        ids = tuple(self.any_job(one, *(("waiting", "parked") if one % 5 else ())) for one in picks)
+        self.on.finish(self.taking(pick), "parked", 0, None, chain, ids)
+
+    @act(when=taken, pick=PICK)
+    def progress(self, pick: int) -> None:
+        taking = self.taking(pick)
+        job = self.model.jobs.get(taking.id)
+        known = job and job.token == taking.token and not self.model.faded(job)
+        expected = int(bool(known))
+        assert self.on.call("job_progress", taking.id, taking.token, "1/2") == expected
+
+    # Wardens
+
+    @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "handed", "stopped", "timed_out"], delay=DELAY, condemned=BOTH)
+    def lose(self, pick: int, how: str, delay: int, condemned: bool) -> None:
+        self._lose(self.taking(pick), how, delay, condemned)
+
+    def _lose(self, one: Taking, how: str, delay: int, condemned: bool) -> None:
+        stopped = self._condemn(one) if condemned or how in ("handed", "stopped") else 0
+        if how in ("handed", "stopped") and not stopped:
+            return  # as a warden: only what it has stopped for sure
+        if not condemned or delay:
+            expected_state = self.model.lost(one.id, one.token, how, delay)
+            assert self.on.call("job_lose", one.id, one.token, how, '"gone"', delay, then="") == expected_state
+
+    def _condemn(self, one: Taking) -> int:
+        stopped = self.model.condemn(self.model.nodes[one.node], one.runner, one.token, one.id)
+        assert self.on.call("runner_condemn", one.node, one.runner, one.token, one.id) == stopped
+        return stopped
+
+    @act(3, at_work, picks=_picks)
+    def renew(self, picks: list[int]) -> None:
+        self._renew([self.taking(pick) for pick in picks])
+
+    def _renew(self, those: list[Taking]) -> None:
+        pairs, expected = [], []
+        for one in those:
+            pairs += [one.id, one.token]
+            expected.append(self.model.renew(one.id, one.token, TTL))
+        assert self.on.call("lease_renew", TTL, *pairs) == expected
+
+    @act(3, taken, pick=PICK)
+    def drop_work(self, pick: int) -> None:
+        one = self.taking(pick) if pick % 2 else self.some(self.on.takings, pick)
+        expected = self.model.drop(self.model.nodes[one.node], one.runner, one.token)
+        assert self.on.call("work_drop", one.node, one.runner, one.token, then=0) == expected
+
+    @act(2, steady=BOTH)
+    def sweep(self, steady: bool) -> None:
+        self._sweep(10**13 if steady else 2_000)
+
+    def _sweep(self, gap: int) -> None:
+        expected = self.model.sweep(0, gap)
+        self.again = self.again and not self.model.is_more_over()
+        due = len(self.model.due_sorters())
+        answer = self.on.call("sweep", 0, gap, then=[1, [], [], due, 0])
+        assert answer == [*expected, due, 0], f"should be {expected}, {due}, is {answer}"
+
+    @act(4, part="time", ms=[1, 1_000, 6_000, 31_000, 61_000, 61_000, 130_000, 610_000, 3_700_000],
+         beaten=range(5), swept=range(2))  # fmt: skip
+    def time(self, ms: int, beaten: int, swept: int) -> None:
+        self.on.pass_time(ms)
+        if beaten:
+            self.on.beat_all()
+        if swept:
+            self._sweep(10**13)
+
+    @act(2, part="time", ms=[-3_600_000, -3_600_000, -1_000, 3_600_000])
+    def set_the_servers_clock(self, ms: int) -> None:
+        self.on.pass_time(ms)
+
+    # Operators
+
+    @act(4, part="operators", pick=PICK, started=BOTH)
+    def cancel(self, pick: int, started: bool) -> None:
+        name = self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ()))
+        expected = self.model.cancel(name)
+        assert self.on.call("job_cancel", name, ACT) == expected
+
+    @act(5, idle, 1, part="operators", pick=PICK, ended=BOTH, to=ENDS_OF_LINE)
+    def retry(self, pick: int, ended: bool, to: str) -> None:
+        states = ("held", "retrying", "failed", "cancelled", "rolled_back", "double_fault", "expired") if ended else ()
+        self._retry(self.any_job(pick, *states), to)
+
+    def _retry(self, name: str, to: str) -> None:
+        job = self.model.job(name)
+        if job and job.over and job.state != "succeeded" and job.place:
+            self.on.history.again(job.id, job.priority, to)
+        expected = self.model.retry(name, to)
+        assert self.on.call("job_retry", name, ACT, to) == expected
+
+    @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE, late=range(4))
+    def move(self, pick: int, priority: int | None, to: str, late: int) -> None:
+        """`late`: who moved it last asks again, whatever came to pass since; the answer may have been lost."""
+        name = self.any_job(pick, *(("waiting", "scheduled") if pick % 4 else ()))
+        before = self.model.job(name)
+        asked = (before and not late and before.move) or self.on.new("m")
+        fresh = before and before.move != asked
+        expected = self.model.move(name, priority, to, asked)
+        if before and fresh and expected[1]:
+            self.on.history.came(before.id, before.priority, to)
+        answer = self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked)
+        assert answer == list(expected)
+
+    @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
+    def set_limit(self, key: str, limit: int) -> None:
+        expected = self.model.set_limit(key, limit)
+        assert self.on.call("lane_limit", key, limit, ACT, then=limit) == expected
+
+    @act(part="operators", key=KEY, named=BOTH, pick=PICK)
+    def release(self, key: str, named: bool, pick: int) -> None:
+        first = next((job.id for job in self.model.line(key)), "")
+        self._release(key, (first if pick % 3 else self.any_job(pick)) if named or self.again else "")
+
+    def _release(self, key: str, holder: str) -> None:
+        expected = self.model.release(key, holder)
+        assert self.on.call("lane_release", key, ACT, holder, then="" if holder else ...) == expected
+
+    @act(part="operators", key=KEY)
+    def pause(self, key: str) -> None:
+        assert self.on.call("lane_pause", key, ACT, then=0) == self.model.pause(key)
+
+    @act(part="operators", key=KEY)
+    def resume(self, key: str) -> None:
+        assert self.on.call("lane_resume", key, ACT, then=0) == self.model.resume(key)

@@ -1,0 +1,149 @@
+"""The model's state and the one in Redis, each as the same plain dicts, to be compared."""
+
+from collections import Counter
+from json import loads
+from typing import Any
+
+from proof.model.operators import Model
+from proof.model.raw import Dump
+from proof.model.record import Job
+
+PAUSED, LIMIT = "\1paused", "\1limit"
+_NUMBERS = ("attempt", "losses", "forgiven", "conflicts", "step", "fence")  # `back` begins with its number
+_TEXTS = ("state", "token", "last", "phase", "stop", "condemned", "rollback", "handles")
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    lines = {key: [LIMIT] for key, limit in model.limits.items() if limit != 1}
+    lines |= {key: [*lines.get(key, []), PAUSED] for key in model.paused}
+    for key in {key for job in model.jobs.values() for key in job.keys}:
+        if names := [job.id for job in model.line(key)]:
+            lines[key] = lines.get(key, []) + names
+    living = model.jobs.values()
+    return {
+        "jobs": {job.id: _job(job) | _faded(model, job) for job in living},
+        "melted": dict(model.melted),
+        "aliases": dict(model.alias),
+        "lines": lines,
+        "ready": {kind: list(groups) for kind, groups in model.queues.items() if groups},
+        "groups": {f"{group}\n{kind}": queue for kind in model.queues for group, queue in model.queues[kind].items()},
+        "locks": {f"{slot}:{key}": f"{token} {till}" for (key, slot), (token, till) in model.locks.items()},
+        "lanes": dict.fromkeys(lines, 0),
+        "leases": {job.id: job.lease for job in living if job.state == "running"},
+        "due": {job.id: job.due for job in living if _is_due(job) and not model.is_named(job)},
+        "starts": {job.id: job.due for job in living if _is_due(job) and model.is_named(job)},
+        "work": {node.name: _work(node.work) for node in model.nodes.values() if node.work},
+        "owed": dict(model.owed),
+        "looks": dict(model.looks),
+        "alive": {node.name: node.alive for node in model.nodes.values() if node.alive},
+        "sorters": model.flushes(),
+        **_of_sorters(model),
+        "counts": {name: number for name, number in model.counts.items() if number},
+    }
+
+
+def _of_sorters(model: Model) -> dict[str, Any]:
+    names = sorted(model.flushes())
+    batches = {name: _members(model.batch(name)) for name in names}
+    collected = {name: _members(model.collected(name)) for name in names}
+    return {
+        "batch": {name: members for name, members in batches.items() if members},
+        "collected": {name: members for name, members in collected.items() if members},
+        "times": {name: model.times[name] for name in names if collected[name]},
+        "seen": {name: files for name, files in model.seen.items() if files},
+    }
+
+
+def _members(jobs: list[Job]) -> list[str]:
+    return [f"{job.sort_key}\0{job.id}" for job in jobs]
+
+
+def _job(job: Job) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(job, name) for name in (*_NUMBERS, *_TEXTS)}
+    found |= {"back": job.back, "stale": job.stale}
+    found |= {"taken": job.taken, "melts": bool(job.melt), "keys": "\n".join(job.keys)}
+    found |= {"class": job.place.kind if job.place else None, "task": job.place.task if job.place else None}
+    found["unite"] = None if job.unite is None else sorted(job.unite)
+    return found
+
+
+def _faded(model: Model, job: Job) -> dict[str, Any]:
+    """A success that owes nothing keeps what tells about it, and a trace of its token."""
+    if not model.faded(job):
+        return {"faded": False}
+    gone = {"forgiven": 0, "conflicts": 0, "stop": "", "condemned": "", "class": None, "faded": True}
+    return gone | ({"token": job.token[:8] + job.token[-8:]} if len(job.token) > 16 else {})
+
+
+def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:
+    return {runner: " ".join(map(str, entry)) for runner, entry in work.items()}
+
+
+def _is_due(job: Job) -> bool:
+    return job.state in ("retrying", "scheduled")
+
+
+def counted(dump: Dump) -> Counter[str]:
+    """What was counted, of all tasks together."""
+    found: Counter[str] = Counter()
+    for name, number in dump.held.get("counts", {}).items():
+        found[name.partition("\n")[0]] += int(number)
+    return found
+
+
+def _locks(dump: Dump) -> dict[str, str]:
+    return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
+
+
+def of_redis(dump: Dump, now: int) -> dict[str, Any]:
+    """Redis may keep a lock longer than it counts."""
+    records = dump.under("job")
+    return {
+        "jobs": {name: _record(record) for name, record in records.items() if "state" in record},
+        "melted": dump.scores("melted"),
+        "aliases": {name: record["alias"] for name, record in records.items() if "alias" in record},
+        "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
+        "ready": dump.under("ready"),
+        "groups": {name: [one for one, _ in queue] for name, queue in dump.under("group").items()},
+        "locks": {name: value for name, value in _locks(dump).items() if int(value.split()[-1]) > now},
+        "lanes": dump.scores("lanes"),
+        "leases": {**dump.scores("leases"), **dump.scores("locks")},
+        "due": dump.scores("due"),
+        "starts": dump.scores("starts"),
+        "work": dump.under("work"),
+        "owed": dump.scores("unsent:shop"),
+        "looks": dump.scores("parked:shop"),
+        "alive": dump.scores("alive"),
+        "sorters": dump.scores("sorters"),
+        "batch": {name: [one for one, _ in members] for name, members in dump.under("batch").items()},
+        "collected": {name: [one for one, _ in members] for name, members in dump.under("collected").items()},
+        "times": {name: (int(at["first"]), int(at["due"])) for name, at in dump.under("sorter").items()},
+        "seen": dump.under("seen"),
+        "counts": {name: number for name, number in counted(dump).items() if number},
+    }
+
+
+def _record(record: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: int(record.get(name, 0)) for name in _NUMBERS}
+    found |= {name: record.get(name, "") for name in _TEXTS}
+    found |= {"back": int(record.get("back", "0 ").split()[0]), "stale": "stale" in record}
+    found["handles"] = "handles" if found["handles"] else ""
+    found |= {"taken": int(record["taken"]) if "taken" in record else None, "melts": "melt" in record}
+    found["unite"] = loads(record.get("unite", '{"what": []}'))["what"]
+    found["unite"] = sorted(found["unite"]) if found["unite"] is not None else None
+    found["faded"] = "faded" in record
+    return found | {"keys": record["keys"], "class": record.get("class"), "task": record.get("task")}
+
+
+def differences(model: Model, dump: Dump) -> list[str]:
+    ours, theirs = of_model(model), of_redis(dump, model.now)
+    found = []
+    for part in ours:
+        for name in sorted({*ours[part], *theirs[part]}):
+            want, got = ours[part].get(name), theirs[part].get(name)
+            if want != got:
+                if isinstance(want, dict) and isinstance(got, dict):
+                    want = {field: value for field, value in want.items() if value != got.get(field)}
+                    got = {field: got.get(field) for field in want}
+                found.append(f"{part} {name}: should be {want}, is {got}")
+    return found

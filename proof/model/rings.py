@@ -1,0 +1,67 @@
+"""The plain model: jobs that would wait for themselves."""
+
+from typing import NamedTuple
+
+from proof.model.lanes import Lanes
+from proof.model.record import Job
+
+
+class Wait(NamedTuple):
+    """So many of these must end before the job goes on."""
+
+    need: int
+    ids: list[str]
+
+
+def ring(lanes: Lanes, origin: str, about_to: tuple[str, ...] = ()) -> list[str]:
+    """The members of the shortest ring through this job, itself last; none: it can go on. `about_to`: park on these."""
+    waits: dict[str, list[Wait]] = {}
+    queue = [origin]
+    for name in queue:
+        if name not in waits:
+            waits[name] = _waits(lanes, lanes.jobs[name], about_to if name == origin else ())
+            queue += [other for wait in waits[name] for other in wait.ids]
+    stuck = set(waits)
+    while free := [name for name in stuck if all(_met(wait, stuck) for wait in waits[name])]:
+        stuck.difference_update(free)
+    before: dict[str, str] = {}
+    queue = [origin] if origin in stuck else []
+    for name in queue:
+        for other in [other for wait in waits[name] for other in wait.ids if other in stuck]:
+            if other not in before:
+                before[other] = name
+                queue.append(other)
+    found: list[str] = []
+    while origin in before and found[-1:] != [origin]:
+        found.append(before[found[-1] if found else origin])
+    return found
+
+
+def _met(wait: Wait, stuck: set[str]) -> bool:
+    return sum(one not in stuck for one in wait.ids) >= wait.need
+
+
+def _waits(lanes: Lanes, job: Job, about_to: tuple[str, ...]) -> list[Wait]:
+    if about_to or job.state == "parked":
+        names = [lanes.alias.get(name, name) for name in about_to or job.waits_for]
+        return [Wait(1, [name]) for name in names if name in lanes.jobs and not lanes.jobs[name].over]
+    if job.state == "running" and job.awaits[0] and job.awaits[0] == job.token:
+        return [Wait(1, [job.awaits[1]])] if job.awaits[1] in lanes.jobs else []
+    if job.state == "held":
+        return [Wait(1, [])]
+    if job.state not in ("waiting", "scheduled", "collected"):
+        return []
+    return [wait for key in job.keys for wait in _before(lanes, job, key)]
+
+
+def _before(lanes: Lanes, job: Job, key: str) -> list[Wait]:
+    line = lanes.line(key)
+    started = [other.id for other in line if other.state != "waiting"]
+    ahead = [other.id for other in line[: line.index(job)]] if job in line else started
+    limit = max(1, lanes.limit(key))
+    if limit == 1:
+        front = ahead[: max(1, len(started))]
+        return [Wait(1, [name]) for name in [*front, *ahead[len(front) :][-1:]]]
+    heavy = [] if job.alone else [name for name in ahead if lanes.jobs[name].alone]
+    need = len(ahead) if job.alone else len(ahead) - limit + 1
+    return [*([Wait(need, ahead)] if need > 0 else []), *(Wait(1, [name]) for name in heavy)]
