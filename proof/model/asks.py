@@ -11,7 +11,7 @@ from proof.model import record
 KINDS = ("shop\ncelery", "shop\nother")
 LIFETIME, KEEP_SUCCESS, KEEP_FAILURE = 600_000, 1_200_000, 3_600_000
 STEPS = ("celery", "other", "celery")
-_SETTINGS = Settings(url="redis://-", keep_success=KEEP_SUCCESS / 1000, keep_failure=KEEP_FAILURE / 1000)
+_SETTINGS = Settings(url="redis://-", keep_success=KEEP_SUCCESS / 1000, keep_failure=KEEP_FAILURE / 1000)  # type: ignore[call-arg]
 
 # What a submit may ask for beside its keys; those of two are put together.
 FLAVOURS: dict[str, dict[str, Any]] = {

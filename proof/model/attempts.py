@@ -45,7 +45,7 @@ class Attempts(Undoing):
                 return Submitted("full", self.waiting(key), key, "")
         if when_busy == "replace":
             job.replaces = True
-            self.replace(job.keys)
+            self.replace(job.keys)  # type: ignore[attr-defined]  # it is an operator's act
         return self._enter(job)
 
     def _enter(self, job: Job) -> Submitted:
@@ -70,7 +70,8 @@ class Attempts(Undoing):
         return any(place and place.kind in node.classes and place.task in node.tasks for node in self.nodes.values())
 
     def _melt(self, job: Job, other: Job) -> Submitted:
-        other.unite = None if None in (job.unite, other.unite) else (job.unite or set()) | (other.unite or set())
+        known, more = other.unite, job.unite
+        other.unite = None if known is None or more is None else known | more
         self.alias[job.id] = other.id
         other.aliases.append(job.id)
         return Submitted("coalesced", self.position(other, job.keys[0]), other.id, "")

@@ -43,7 +43,7 @@ def _orders(chance: Random) -> list[tuple[str, tuple[str, ...], int, str]]:
     flavours = ["bare", "bare", "later", "later", "hurried", *sorted(asks.FLAVOURS)]
     count = chance.choice([1, 2, 3, 4])
     choices: list[list[Any]] = [SORT_KEYS, KEYS, [0, 0, 0, 5, -5], flavours]
-    return [tuple(chance.choice(one) for one in choices) for _ in range(count)]  # type: ignore[misc]
+    return [tuple(chance.choice(one) for one in choices) for _ in range(count)]
 
 
 def _file(chance: Random) -> tuple[str, str]:

@@ -94,7 +94,7 @@ class Grabbing(Stepping):
         self.asked: list[Part] = []
 
     @property
-    def again(self) -> bool:  # type: ignore[override]
+    def again(self) -> bool:
         return self.on.again
 
     @again.setter

@@ -41,7 +41,7 @@ class Harness:
     """`again`: each call is made twice; `takings`: all there ever were."""
 
     def __init__(self, url: str, mutant: Mutant | None = None) -> None:
-        settings = Settings(url=url, prefix=f"m{uuid.uuid4().hex[:8]}", node_ttl=NODE_TTL / 1000, timeout=60)
+        settings = Settings(url=url, prefix=f"m{uuid.uuid4().hex[:8]}", node_ttl=NODE_TTL / 1000, timeout=60)  # type: ignore[call-arg]
         self.store = Clocked(settings, mutant)
         self.lanes = Lanes(self.store)
         self.model = Model()
@@ -123,8 +123,8 @@ class Harness:
         """What the model says to the answer of a taking."""
         model = self.model
         records, before = self.dump().records(), model.queued()
-        while late := [name for name in model.queued() if self._passed_over(name, records)]:
-            model.pass_over(late[0])
+        while dead := [name for name in model.queued() if self._passed_over(name, records)]:
+            model.pass_over(dead[0])
         name = given[0] if given else None
         late = {name for name in model.queued() if name not in before}
         job = model.take(model.nodes[node], runner, token, TTL, name, late)
@@ -171,7 +171,8 @@ class Harness:
         """`chain`: take the next with it. `ids`: the jobs for which it parks."""
         model, job = self.model, self.model.jobs.get(taking.id)
         self.again = self.again and not model.any_stale()
-        most, following = "" if bound is None else bound, ("", "", "")
+        most = "" if bound is None else bound
+        following: tuple[str, str, Any] = ("", "", "")
         if outcome in ("succeeded", "step"):
             left = job.left if job and job.token == taking.token else ()
             outcome = "step" if left else "succeeded"

@@ -7,12 +7,14 @@ schedules and of the inbox, which stands on the broker. test_model.py names each
 """
 
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from proof.model import asks
 from proof.model.harness import ACT, TTL, Harness, Taking
 from proof.model.mutants.mutant import Mutant
 from proof.model.steps import Stepping, act
+
+T = TypeVar("T")
 
 A, B, C = "g/a", "g/b", "h/c"
 KEYS = [(A,), (A,), (B,), (C,), (A, B), (B, A), (B, C), (A, B, C)]
@@ -63,7 +65,7 @@ class Machine(Stepping):
         self.model = self.on.model
 
     @property
-    def again(self) -> bool:  # type: ignore[override]
+    def again(self) -> bool:
         return self.on.again
 
     @again.setter
@@ -79,7 +81,7 @@ class Machine(Stepping):
 
     # Who is meant
 
-    def some(self, names: list[Any], pick: int) -> Any:
+    def some(self, names: list[T], pick: int) -> T:
         return names[-1 - pick % min(len(names), 5)]
 
     def taking(self, pick: int) -> Taking:
@@ -94,7 +96,8 @@ class Machine(Stepping):
 
     def any_job(self, pick: int, *states: str) -> str:
         fit = [name for name, job in self.model.jobs.items() if not states or job.state in states]
-        return self.some([*(self.model.alias if pick % 9 == 0 else ()), *fit] or ["nobody"], pick)
+        names: list[str] = [*(self.model.alias if pick % 9 == 0 else ()), *fit]
+        return self.some(names or ["nobody"], pick)
 
     # Submitting
 

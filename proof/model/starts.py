@@ -36,7 +36,7 @@ class Starts(Stepping):
 
     def __init__(self) -> None:
         super().__init__()
-        settings = Settings(url=self.url, prefix=f"m{uuid.uuid4().hex[:8]}")
+        settings = Settings(url=self.url, prefix=f"m{uuid.uuid4().hex[:8]}")  # type: ignore[call-arg]
         self.store = Clocked(settings, self.mutant)
         self.model = Lanes()
         self.greatest = 0

@@ -41,7 +41,7 @@ class Stepping(RuleBasedStateMachine):
     """`again`: the calls of this step are made twice; `without`: parts that this example does not have."""
 
     again: bool
-    parts = ("locks", "nodes", "time", "operators", "limits", "sorters")
+    parts: tuple[str, ...] = ("locks", "nodes", "time", "operators", "limits", "sorters")
 
     def __init__(self) -> None:
         super().__init__()
