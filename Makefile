@@ -65,6 +65,9 @@ bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.m
 proof: $(INSTALLED) system-ready ## 30 minutes of kills, stops and cuts, and what held (ARGS="--help")
 	@$(BIN)/python -m proof $(ARGS)
 
+proof-%: $(INSTALLED) system-ready $(LDAP)
+	@$(BIN)/python -m proof fault $*
+
 matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/python -m tests.matrix $(ARGS)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import click
 
+from proof.mutants import model, mutants
 from proof.planted import planted
+from proof.planting import fault
+from proof.sceptic import page
 from proof.seeds import judge_again, play, portion
 
 COMMANDS = (
     play,
     judge_again,
     planted,
+    model,
+    mutants,
+    fault,
+    page,
 )
 
 cli = click.Group(

@@ -6,7 +6,7 @@ MUTANTS = [
     Mutant("grab.grab_take", "a completed instance is grabbed again", "grab.state == 'complete' or ", ""),
     Mutant("held.grab", "an instance is abandoned while its winner lives", "not job or", "true or"),
     Mutant("held.grab", "the winner that is gone is not replaced", "job.state ~= 'running' or ", ""),
-    Mutant("held.grab", "a lapsed lease is not ended where somebody looks", "settle.end_lapsed", course=5),
+    Mutant("held.grab", "a lapsed lease is not ended where somebody looks", "settle.end_lapsed"),
     Mutant("grab.grab_take", "a lost reply makes the winner a loser", "if grab.state == 'running' and"),
     Mutant("grab.grab_end", "the completion of one that was replaced counts", "if grab.token"),
     Mutant(
@@ -15,20 +15,17 @@ MUTANTS = [
     Mutant("grab.grab_end", "a completion asked again is refused", "if grab.state ="),
     Mutant("grab.grab_end", "the lane of an instance stays held when it has ended", "held.drop"),
     Mutant("grabs.write", "attempts are not counted", "(tonumber(grab.attempt) or 0) + ", ""),
-    Mutant("grabs.write", "the next attempt shows the end of the one before", "'ended'", course=1),
-    Mutant("grabs.end_", "a finished record is dropped with its lease", "grab, keep", "grab, 60000", course=5),
+    Mutant("grabs.write", "the next attempt shows the end of the one before", "'ended'"),
+    Mutant("grabs.end_", "a finished record is dropped with its lease", "grab, keep", "grab, 60000"),
     Mutant("grabs.list_until", "a list is forgotten before its last entry", ") >= ms", ") > 0"),
-    Mutant(
-        "grab.grab_take", "work that failed for good is tried again", "or grabs.is_final(grab, attempts) ", "", course=4
-    ),
-    Mutant("grabs.end_", "failures are not counted", "'failed'", course=4),
-    Mutant("grab.grab_release", "a released instance stays its winner's", "held.drop", course=1),
+    Mutant("grab.grab_take", "work that failed for good is tried again", "or grabs.is_final(grab, attempts) ", ""),
+    Mutant("grabs.end_", "failures are not counted", "'failed'"),
+    Mutant("grab.grab_release", "a released instance stays its winner's", "held.drop"),
     Mutant(
         "grabs.release",
         "what failed for good stays so after a release",
         "redis.call('HDEL', grab.name, 'failures')\n  end_(c, grab.name, lane, 'abandoned'",
         "end_(c, grab.name, lane, 'failed'",
-        course=1,
     ),
     Mutant("grabs.write", "earlier winners are forgotten", "'earlier'"),
 ]
@@ -44,16 +41,12 @@ OF_JOBS = [
     Mutant(
         "settle.finish", "the end of a job does not end its instance", "grab then", "grab and state ~= 'cancelled' then"
     ),
-    Mutant(
-        "grabs.end_job", "a job that failed has completed its instance", "== 'succeeded'", "~= 'cancelled'", course=4
-    ),
+    Mutant("grabs.end_job", "a job that failed has completed its instance", "== 'succeeded'", "~= 'cancelled'"),
     Mutant("claim.start", "the record does not say which node has the job", "grabs.take_job"),
-    Mutant("job.revive", "an operator has an instance done twice", "regrab", course=1),
-    Mutant(
-        "job.regrab", "an operator's retry takes a completed instance", "or grab.state == 'complete' ", "", course=2
-    ),
+    Mutant("job.revive", "an operator has an instance done twice", "regrab"),
+    Mutant("job.regrab", "an operator's retry takes a completed instance", "or grab.state == 'complete' ", ""),
     Mutant("grabs.begin_job", "a record is forgotten while its job waits", "keep + AGES", "keep + 0"),
-    Mutant("grab.grab_release", "a release leaves a job its instance", "cancel.job", course=6),
+    Mutant("grab.grab_release", "a release leaves a job its instance", "cancel.job"),
     Mutant("record.fill_rare", "a job does not know that it grabs", ", 'grab'", ""),
-    Mutant("grab.grab_release", "a release that names another winner takes the instance", "if attempt ~", course=1),
+    Mutant("grab.grab_release", "a release that names another winner takes the instance", "if attempt ~"),
 ]

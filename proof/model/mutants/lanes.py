@@ -6,16 +6,16 @@ MUTANTS = [
     Mutant(
         "submit.stand", "a submit asked again is a second job", "revoked and redis.call('EXISTS', name) == 1", "false"
     ),
-    Mutant("coalesce.melt", "a submit that melted is not known when asked again", "'alias'", course=12),
+    Mutant("coalesce.melt", "a submit that melted is not known when asked again", "'alias'"),
     Mutant(
         "admit.take_in",
         "a job starts that is in front in one of its lines only",
         ", marked = in_front(c, id, keys, job.weight)",
         " = true",
     ),
-    Mutant("admit.take_in", "a job is made ready that is at work", "job.state ~= 'waiting' or ", "", course=3),
-    Mutant("admit.lane", "a free place of a lane with a limit is left empty", "line.limit(c, key)", "1", course=15),
-    Mutant("admit.take_in", "who was started in a lane with a limit is not counted", "line.pin", course=11),
+    Mutant("admit.take_in", "a job is made ready that is at work", "job.state ~= 'waiting' or ", ""),
+    Mutant("admit.lane", "a free place of a lane with a limit is left empty", "line.limit(c, key)", "1"),
+    Mutant("admit.take_in", "who was started in a lane with a limit is not counted", "line.pin"),
     Mutant("line.enter", "a job stands in the first of its lines only", "ipairs(keys", "ipairs({keys[1]}"),
     Mutant("line.enter", "who was started is overtaken by a greater priority", "line.pin"),
     Mutant(
@@ -25,11 +25,11 @@ MUTANTS = [
         "members, redis.call('ZCARD', members)",
     ),
     Mutant("line.new_score", "priority is forgotten", " - priority * 17592186044416", ""),
-    Mutant("admit.within_limit", "a job is admitted past a paused lane", "redis.call('ZSCORE'", course=5),
+    Mutant("admit.within_limit", "a job is admitted past a paused lane", "redis.call('ZSCORE'"),
     Mutant("admit.within_limit", "more run at once than the limit says", "place >= limit or ", ""),
-    Mutant("submit.waiting", "who runs is counted among those that wait", " - started", "", course=1),
-    Mutant("job.job_move", "a job is moved in one of its lines only", "id, keys", "id, {keys[1]}", course=3),
-    Mutant("job.job_move", "a move asked for again is made twice", "if asked ~= ", course=3),
+    Mutant("submit.waiting", "who runs is counted among those that wait", " - started", ""),
+    Mutant("job.job_move", "a job is moved in one of its lines only", "id, keys", "id, {keys[1]}"),
+    Mutant("job.job_move", "a move asked for again is made twice", "if asked ~= "),
 ]
 SELDOM = [
     Mutant("submit.busy_line", "one of weight `all` has a skip beside it", "line.first_alone"),

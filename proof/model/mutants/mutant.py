@@ -9,15 +9,13 @@ _FUNCTION = r"^(?:(?:local )?function (?:\w+\.)?{0}\(|step\.define\('{0}',)(?:[^
 
 class Mutant(NamedTuple):
     """`place`: a file of the library, or a function or step in it, as `settle.release`; `old`: a text of which there is
-    one in that place. `new` stands there instead; without it the line of `old` goes. `course`: one that meets it, to
-    begin with; the model's test looks for another where it does not any more.
+    one in that place. `new` stands there instead; without it the line of `old` goes.
     """
 
     place: str
     why: str
     old: str
     new: str | None = None
-    course: int = 0
 
     @property
     def file(self) -> str:

@@ -3,20 +3,13 @@
 from proof.model.mutants.mutant import Mutant
 
 MUTANTS = [
-    Mutant(
-        "sorter.sorter_add",
-        "an order asked for again is held twice",
-        "redis.call('EXISTS', name) == 1",
-        "false",
-        course=2,
-    ),
-    Mutant("sorter.sorter_add", "an equal id is taken for the same order", " == asked", "", course=6),
+    Mutant("sorter.sorter_add", "an order asked for again is held twice", "redis.call('EXISTS', name) == 1", "false"),
+    Mutant("sorter.sorter_add", "an equal id is taken for the same order", " == asked", ""),
     Mutant(
         "sorter.sorter_add",
         "orders stand by when they came",
         "sorter, 0",
         "sorter, redis.call('ZCARD', c.P .. 'collected:' .. sorter)",
-        course=2,
     ),
     Mutant(
         "sorter.sorter_add",
@@ -24,18 +17,10 @@ MUTANTS = [
         "'collected:' .. sorter",
         "'collected:' .. string.sub(sorter, 1, 1)",
     ),
-    Mutant(
-        "sorter.put_off",
-        "a flush that is due is put off by who comes",
-        "not due or tonumber(due) > c.now",
-        "true",
-        course=4,
-    ),
-    Mutant(
-        "sorter.put_off", "a trickle of orders is held for ever", "math.min(due, first + longest)", "due", course=10
-    ),
-    Mutant("sorter.sorter_flush", "who was put in line is left in the batch", "redis.call('ZREM'", course=4),
-    Mutant("sorter.sorter_flush", "a batch goes in line from its end", "'ZRANGE'", "'ZREVRANGE'", course=4),
+    Mutant("sorter.put_off", "a flush that is due is put off by who comes", "not due or tonumber(due) > c.now", "true"),
+    Mutant("sorter.put_off", "a trickle of orders is held for ever", "math.min(due, first + longest)", "due"),
+    Mutant("sorter.sorter_flush", "who was put in line is left in the batch", "redis.call('ZREM'"),
+    Mutant("sorter.sorter_flush", "a batch goes in line from its end", "'ZRANGE'", "'ZREVRANGE'"),
     Mutant("sorters.remove", "who was cancelled is flushed", "redis.call('ZREM', collected"),
 ]
 SELDOM = [

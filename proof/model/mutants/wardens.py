@@ -15,28 +15,13 @@ MUTANTS = [
         "base.read_clock", "a server whose clock goes back makes all that is due an hour late", "if passed < 0 then"
     ),
     Mutant(
-        "locks.set_free",
-        "a lock that Redis keeps too long keeps its lane",
-        "held and is_over(c, held)",
-        "false",
-        course=105,
+        "sweep.sweep", "a start that people named does not go by the wall clock", "'starts', c.wall", "'starts', c.now"
     ),
     Mutant(
-        "sweep.sweep",
-        "a start that people named does not go by the wall clock",
-        "'starts', c.wall",
-        "'starts', c.now",
-        course=3,
+        "sweep.sweep", "an end that people named does not go by the wall clock", "'latest', c.wall", "'latest', c.now"
     ),
-    Mutant(
-        "sweep.sweep",
-        "an end that people named does not go by the wall clock",
-        "'latest', c.wall",
-        "'latest', c.now",
-        course=6,
-    ),
-    Mutant("sweep.start_due", "a retry that is due is forgotten", "settle.put_back", course=6),
-    Mutant("sweep.expire", "what expired is still ready", "ready.drop", course=1),
+    Mutant("sweep.start_due", "a retry that is due is forgotten", "settle.put_back"),
+    Mutant("sweep.expire", "what expired is still ready", "ready.drop"),
     Mutant(
         "settle.undo",
         "a rollback that nobody can run holds its lane for ever",
@@ -48,16 +33,16 @@ MUTANTS = [
         "a stop meant for a released attempt hits the job that is wanted again",
         "redis.call('HGET', c.P .. 'job:' .. id, 'token') == token",
         "true",
-        course=14,
     ),
-    Mutant("admit.take_in", "a waiter for a lock that is dead is granted it", "pass_over", course=17),
-    Mutant("lock.lock_wait", "a waiter for a lock that asks is taken for dead", "base.text_of", course=105),
-    Mutant("runner.lease_renew", "a lock is held beyond its lifetime", "is_outlived", course=12),
-    Mutant("lock.lock_take", "nobody knows what the code that waits for a lock holds", "rings.await", course=29),
+    Mutant("admit.take_in", "a waiter for a lock that is dead is granted it", "pass_over"),
+    Mutant("runner.lease_renew", "a lock is held beyond its lifetime", "is_outlived"),
+    Mutant("lock.lock_take", "nobody knows what the code that waits for a lock holds", "rings.await"),
     Mutant("job.job_await", "nobody knows for which job code waits", "for i = 2, #"),
-    Mutant("node.node_leave", "an old worker signs its successor off", "'node:'", course=1),
+    Mutant("node.node_leave", "an old worker signs its successor off", "'node:'"),
 ]
 SELDOM = [
+    Mutant("locks.set_free", "a lock that Redis keeps too long keeps its lane", "held and is_over(c, held)", "false"),
+    Mutant("lock.lock_wait", "a waiter for a lock that asks is taken for dead", "base.text_of"),
     Mutant(
         "sweep.start_due",
         "a job with a start time loses its place",

@@ -1,0 +1,570 @@
+"""Faults that this project had, each with the guard that keeps it out now.
+
+`python -m proof fault NAME` takes that guard out of a copy of the tree, where the test must fail, and runs the test
+here, where it must pass. LEFT_OUT: commits that mended something too, and why they are no rows.
+"""
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """`commit`: the one that mended it. `place`: a file, in which `old` stands once; the fault has `new` there.
+    `story`: what happened; `found`: by what.
+    """
+
+    name: str
+    commit: str
+    place: str
+    old: str
+    new: str
+    test: str
+    story: str
+    found: str
+
+
+# fmt: off
+FAULTS = [
+    Fault(
+        "cold-shutdown-fails-jobs", "08d7eae", "coordinator/runner/attempt.py",
+        "            if is_signalled() > before or _is_stopped(error):\n                raise\n", "",
+        "tests/fleet/test_stopped_at_once.py::"
+        "test_jobs_at_work_go_on_at_another_node_and_neither_attempt_nor_loss_is_counted",
+        "SIGQUIT, a second Ctrl-C or SIGTERM to the whole group: 11 of 11 jobs at work ended as failed, and "
+        "were rolled back. The attempt took every SystemExit for an outcome.", "black-box trials",
+    ),
+    Fault(
+        "replace-ends-the-whole-line", "08d7eae", "coordinator/store/functions/rules/cancel.lua",
+        "others[#others + 1] = id end\n", "cancel.job(c, id, {why = 'replaced by ' .. by, by = 'the lane'}) end\n",
+        "tests/coordinator/lanes/test_replace.py::"
+        "test_those_that_only_wait_behind_a_head_without_a_process_keep_their_places",
+        "`when_busy=\"replace\"` cancelled all who only waited: each cancel admitted the next one, which then "
+        "looked like one at work.", "black-box trials",
+    ),
+    Fault(
+        "canvas-in-the-own-lane-hangs", "08d7eae", "coordinator/runner/runner.py",
+        "                check_lanes(job, ids)\n", "",
+        "tests/fleet/shared/test_keyed_steps.py::test_what_would_wait_for_its_own_lane_is_refused_at_once",
+        "A body that returned a task of its own lane, or waited for one, was parked for a day.", "black-box trials",
+    ),
+    Fault(
+        "forked-grandchild-keeps-a-dead-node", "08d7eae", "coordinator/warden/companion.py",
+        ' or processes.condition(self._parent) == "gone"', "",
+        "tests/coordinator/warden/clock/test_errands_process.py::"
+        "test_a_companion_ends_with_the_one_above_also_where_its_input_stays_open",
+        "A task that forks a daemon kept the input of the clock open. After SIGTERM the clock lived on, and "
+        "the restarted worker took no work.", "black-box trials",
+    ),
+    Fault(
+        "fence-goes-back-over-lost-starts", "08d7eae", "coordinator/store/functions/rules/locks.lua",
+        "math.max(clock + MARGIN, math.max(last, before or 0) + SPACE)", "math.max(clock, last + 1) + MARGIN",
+        "tests/coordinator/store/test_clock.py::"
+        "test_no_fence_goes_back_over_three_starts_that_are_lost_one_after_another",
+        "Two restarts of Redis without loss, then one that lost 0.8 s: the fence went back by 59 s, and 89 "
+        "rightful writes were refused.", "black-box trials",
+    ),
+    Fault(
+        "release-does-nothing-at-a-limit", "08d7eae", "coordinator/store/functions/steps/lane.lua",
+        "first = line.first_started(c, key) end", "first = line.holder(c, key) end",
+        "tests/coordinator/lanes/test_limits.py::"
+        "test_a_lane_shows_all_that_hold_it_and_is_released_from_the_one_that_was_started_first",
+        "`release KEY` did nothing where the first listed job was ready and another ran.", "black-box trials",
+    ),
+    Fault(
+        "skip-queues-beside-an-exclusive-job", "08d7eae", "coordinator/store/functions/rules/submit.lua",
+        "    if length > 0 and (weight or line.first_alone(c, key, limit)) then return key end\n", "",
+        "tests/coordinator/lanes/test_limits.py::test_a_skip_would_wait_beside_one_that_runs_alone",
+        "`skip` put a job in line beside one that runs alone.", "black-box trials",
+    ),
+    Fault(
+        "why-follows-a-job-not-in-the-way", "08d7eae", "coordinator/diagnosis/jobs.py",
+        "    if ahead < limit and not job.exclusive:", "    if ahead < 1 and not job.exclusive:",
+        "tests/proof/test_why.py::test_why_names_the_causes_of_the_model_and_no_other",
+        "`why` at limits above 1 followed a job that was not in the way, for 58 of 788 waiting jobs.",
+        "black-box trials",
+    ),
+    Fault(
+        "bells-pause-doubles-without-bound", "08d7eae", "coordinator/store/functions/steps/node.lua",
+        "c.now + 1000, bell)", "c.now + math.max(1000, c.now - tonumber(string.match(bell, '^%d+'))), bell)",
+        "tests/coordinator/fleet/test_nodes.py::"
+        "test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_once_it_arrives",
+        "RabbitMQ refused doorbells for 60 s. Idle slots stayed idle for 19 s afterwards: the pause between "
+        "two rings doubled without a bound.", "black-box trials",
+    ),
+    Fault(
+        "hung-clock-is-not-replaced", "08d7eae", "coordinator/warden/companion.py",
+        "        elif self._is_silent():", "        elif False:",
+        "tests/coordinator/warden/clock/test_errands_process.py::test_errands_that_are_silent_or_end_are_started_again",
+        "A clock under SIGSTOP was not replaced. Retries and time limits of a lone node stopped.", "black-box trials",
+    ),
+    Fault(
+        "clock-sweeps-before-it-renews", "225fd17", "coordinator/store/functions/steps/sweep.lua",
+        "  if args[3] and c.now > tonumber(args[3]) then return {0, {}, {}, 0, 0} end\n", "",
+        "tests/coordinator/warden/clock/test_clock.py::"
+        "test_a_clock_that_stood_still_between_its_look_and_its_sweep_loses_no_job",
+        "A clock that had been stopped ended, on its return, the leases of the living jobs of its own node.",
+        "black-box trials",
+    ),
+    Fault(
+        "retry-delay-0-waits-for-a-sweep", "08d7eae", "coordinator/store/functions/rules/settle.lua",
+        "  if tonumber(delay) <= 0 then", "  if false then",
+        "tests/proof/test_model.py::test_lanes_do_what_the_model_does_whatever_is_called",
+        "`retry_delay=0` cost 0.5 s a retry: 41 s for 40 jobs of 3 attempts, beside 0.4 s.", "black-box trials",
+    ),
+    Fault(
+        "max-memory-looked-at-once-a-slice", "08d7eae", "coordinator/worker/bootstep.py",
+        "bool(instance.max_tasks_per_child or instance.max_memory_per_child)", "False",
+        "tests/fleet/test_watched.py::test_the_limits_of_a_pool_process_are_looked_at_after_each_job",
+        "`--max-memory-per-child` was looked at once a slice, so that a process grew over many jobs.",
+        "black-box trials",
+    ),
+    Fault(
+        "restart-of-all-nodes-refuses-clients", "08d7eae", "coordinator/client/task_defaults.py",
+        "        if self._waits or not nodes or (former.app", "        if self._waits or (former.app",
+        "tests/coordinator/client/test_unknown.py::test_a_restart_of_all_nodes_refuses_no_client",
+        "A restart of all nodes refused web requests, because no living node had the task.", "black-box trials",
+    ),
+    Fault(
+        "client-remembers-a-queue-for-life", "08d7eae", "coordinator/client/task_defaults.py",
+        "kept[0] if kept and time.monotonic() < kept[1] else None", "kept[0] if kept else None",
+        "tests/coordinator/client/test_unknown.py::test_a_plain_client_follows_a_task_to_another_queue",
+        "A plain client remembered the queue of a task for the life of its process: jobs of a moved task "
+        "waited for ever.", "a reader's review",
+    ),
+    Fault(
+        "a-float-poisons-an-installation", "08d7eae", "coordinator/jobs/current.py",
+        "        done, total = index(done), index(total)\n", "",
+        "tests/coordinator/jobs/test_damaged.py::test_a_progress_that_is_no_whole_number_is_refused",
+        "`progress(0.5, 1.0)` made a record unreadable. `coordinator jobs` failed for everybody, and the "
+        "clock's look raised.", "a reader's review",
+    ),
+    Fault(
+        "a-damaged-record-ends-a-step", "08d7eae", "coordinator/store/functions/rules/base.lua",
+        "  local good, why = pcall(act)", "  local good, why = true, act()",
+        "tests/coordinator/jobs/test_damaged.py::test_a_sweep_and_a_renewal_go_on_behind_a_damaged_record",
+        "A sweep or a renewal ended at a damaged record, and with it those of all other jobs.", "black-box trials",
+    ),
+    Fault(
+        "nodes-block-the-loop", "08d7eae", "coordinator/fleet/nodes.py",
+        "        replies = self.store.read_many([command for name in names for command in self._commands(name)])\n",
+        "        with self.store._client.pipeline() as pipe:\n"
+        "            for name in names:\n"
+        "                for command in self._commands(name):\n"
+        "                    pipe.execute_command(*command)\n"
+        "            replies = pipe.execute()\n",
+        "tests/coordinator/aio/test_coordinator.py::test_no_verb_stops_the_loop_while_redis_is_silent",
+        "`nodes()` and `why()` of asyncio stopped the loop for 2 s while Redis was silent.", "a reader's review",
+    ),
+    Fault(
+        "soft-limit-shares-the-interval-timer", "08d7eae", "coordinator/runner/attempt.py",
+        "    timer = threading.Timer(limit, send)\n    timer.daemon = True\n    timer.start()\n",
+        "    timer = threading.Timer(limit, send)\n"
+        "    timer.daemon = True\n"
+        "    timer.start()\n"
+        "    alarm = signal.signal(signal.SIGALRM, lambda *_: send())\n"
+        "    signal.setitimer(signal.ITIMER_REAL, limit)\n"
+        "    timer.cancel()\n",
+        "tests/fleet/shared/test_usual_tasks.py::test_a_soft_limit_holds_where_the_body_uses_the_timer_of_its_process",
+        "The soft limit was the process's one interval timer. A library that uses SIGALRM ended it in silence.",
+        "a reader's review",
+    ),
+    Fault(
+        "schedule-of-another-zone-is-dropped", "08d7eae", "coordinator/scheduler/timetable.py",
+        "zone_name(other.tz) != zone:", "False:",
+        "tests/coordinator/scheduler/test_steering.py::test_a_schedule_of_another_zone_than_the_entrys_is_refused",
+        "An entry that was changed to a schedule in New York ran at 07:00 UTC.", "a reader's review",
+    ),
+    Fault(
+        "component-waits-for-all-its-items", "08d7eae", "tasks/components/declaration.py",
+        "self.run_lane: MAX_LIMIT}", "self.run_lane: 1}",
+        "tests/fleet/shared/test_components.py::"
+        "test_a_hung_child_holds_its_place_alone_and_a_new_item_begins_by_its_priority",
+        "A run waited for all of its 100 items: one of priority 1 began after 30 of 30, and a hung child "
+        "stalled the component for ten days.", "black-box trials",
+    ),
+    Fault(
+        "work-of-a-dead-winner-is-left", "08d7eae", "coordinator/grabs/grab.py",
+        'if seen.state in ("abandoned", "failed", "") and', 'if seen.state in ("failed", "") and',
+        "tests/coordinator/grabs/test_grab_losses.py::"
+        "test_one_of_five_that_wait_takes_over_from_a_winner_that_was_killed",
+        "With the default `on_losing` nobody did the work of a dead winner.", "black-box trials",
+    ),
+    Fault(
+        "work-of-a-failed-winner-is-left", "08d7eae", "coordinator/grabs/grab.py",
+        'if seen.state in ("abandoned", "failed", "") and', 'if seen.state in ("abandoned", "") and',
+        "tests/coordinator/grabs/test_grab_losses.py::"
+        "test_work_that_fails_is_tried_by_those_who_wait_up_to_the_attempts_and_then_left",
+        'With `on_losing="wait"` nobody did the work of a failed winner.', "black-box trials",
+    ),
+    Fault(
+        "a-new-version-counts-since-1970", "08d7eae", "coordinator/scheduler/sources.py",
+        "        return self.base != self.digest or any(plan.last is None for plan in self.plans.values())\n"
+        "\n"
+        "    def again(self, others: Mapping[str, str] = NONE) -> bool:\n"
+        "        \"\"\"Read the source; True when its version is new. An error changes nothing, and the beat logs "
+        "it once.\n"
+        "\n"
+        "        `others`: the schedules that operators gave entries instead of their own.\n"
+        "        \"\"\"\n"
+        "        try:\n"
+        "            version, entries = self.read()\n"
+        "            plans = {} if version == self.version else _planned(entries, others)\n"
+        "        except Exception as error:\n"
+        "            if self.trouble != repr(error):\n"
+        "                logger.exception(\"cannot read the schedule source %s; its %d entries stay\", "
+        "self.name, len(self.found))\n"
+        "            self.trouble = repr(error)\n"
+        "            return False\n"
+        "        self.trouble = \"\"\n"
+        "        if version == self.version:\n"
+        "            return False\n"
+        "        self.version, self.found = version, {name: plan.after(self.found.get(name)) for name, plan in "
+        "plans.items()}",
+        "        return self.base != self.digest\n"
+        "\n"
+        "    def again(self, others: Mapping[str, str] = NONE) -> bool:\n"
+        "        \"\"\"Read the source; True when its version is new. An error changes nothing, and the beat logs "
+        "it once.\n"
+        "\n"
+        "        `others`: the schedules that operators gave entries instead of their own.\n"
+        "        \"\"\"\n"
+        "        try:\n"
+        "            version, entries = self.read()\n"
+        "            plans = {} if version == self.version else _planned(entries, others)\n"
+        "        except Exception as error:\n"
+        "            if self.trouble != repr(error):\n"
+        "                logger.exception(\"cannot read the schedule source %s; its %d entries stay\", "
+        "self.name, len(self.found))\n"
+        "            self.trouble = repr(error)\n"
+        "            return False\n"
+        "        self.trouble = \"\"\n"
+        "        if version == self.version:\n"
+        "            return False\n"
+        "        self.version, self.found = version, plans",
+        "tests/coordinator/scheduler/test_schedule_versions.py::"
+        "test_a_new_version_with_the_same_entries_changes_nothing",
+        "A schedule source had a new version and the same entries. The beat counted each instant since 1970, "
+        "and the whole schedule stopped.", "black-box trials",
+    ),
+    Fault(
+        "editing-the-schedule-ends-all", "08d7eae", "tasks/app.py",
+        "    if _interval is not None and isinstance(_entry := _SCHEDULE.get(_name), dict):\n",
+        "    if (_entry := _SCHEDULE[_name]):\n",
+        "tests/fleet/tasks/test_schedule_file.py::test_a_user_edits_the_file",
+        "A user edited beat_schedule.py: every process ended with a KeyError, or nothing changed.", "black-box trials",
+    ),
+    Fault(
+        "unknown-pids-hold-a-lane", "08d7eae", "tasks/harvest/fetcher.py",
+        "                if error.status in NOT_THERE:\n                    raise\n", "",
+        "tests/tasks/harvest/test_failures.py::"
+        "test_many_old_failures_come_after_what_is_new_and_get_no_more_than_their_time",
+        "1,500 unknown pids held a member's lane for 25 minutes: each 404 was tried three times in a run.",
+        "black-box trials",
+    ),
+    Fault(
+        "one-500-ends-a-listing", "08d7eae", "tasks/harvest/patience.py",
+        "                if not tries or not isinstance(error, Failing) or error.status == 501:",
+        "                if True:",
+        "tests/tasks/harvest/test_listing.py::test_a_listing_that_fails_is_asked_for_again",
+        "One 500 at a listing ended a run until the next tick.", "black-box trials",
+    ),
+    Fault(
+        "one-unreadable-entry-stops-a-member", "08d7eae", "tasks/harvest/listing.py",
+        "                if error.total is None:\n                    raise\n", "                raise\n",
+        "tests/tasks/harvest/test_listing.py::test_entries_that_are_no_xml_hide_none_of_the_others",
+        "One unreadable entry of a listing stopped its member for good.", "black-box trials",
+    ),
+    Fault(
+        "a-page-that-times-out-stays-as-large", "08d7eae", "tasks/harvest/listing.py",
+        "            except (MemberTimedOut, TooLarge):", "            except TooLarge:",
+        "tests/tasks/harvest/test_listing.py::test_a_page_that_takes_too_long_is_asked_for_in_smaller_parts",
+        "A page that timed out was never made smaller.", "black-box trials",
+    ),
+    Fault(
+        "united-pids-are-forgotten", "08d7eae", "coordinator/store/functions/rules/coalesce.lua",
+        "      if #held[name] > TEXTS then return nil end",
+        "      if #held[name] > TEXTS then held[name] = cjson.null end",
+        "tests/coordinator/lanes/test_lanes.py::test_what_a_job_cannot_unite_any_more_waits_in_one_behind_it",
+        "Above 10,000 pids for one waiting run all of them were forgotten.", "black-box trials",
+    ),
+    Fault(
+        "redirects-lead-out-of-tls", "08d7eae", "tasks/member_node/client.py",
+        '            event_hooks={"response": [_check_redirect]},\n', "",
+        "tests/tasks/member_node/test_access.py::test_no_redirect_leads_out_of_tls_or_to_a_host_that_nobody_named",
+        "A redirect from https to http, or to another host, was followed with the client certificate.",
+        "black-box trials",
+    ),
+    Fault(
+        "rubbish-pushes-out-refused-requests", "08d7eae", "coordinator/warden/inbox/inbox.py",
+        "            self._refuse(received, error, UNREADABLE)", "            self._refuse(received, error, DEAD)",
+        "tests/coordinator/warden/inbox/test_refusals.py::"
+        "test_only_the_last_letters_are_kept_and_no_rubbish_drives_a_request_out",
+        "Garbage in the inbox pushed refused requests out of the letters that are kept.", "black-box trials",
+    ),
+    Fault(
+        "a-rollback-whose-end-redis-lost", "27580a1", "coordinator/store/functions/rules/settle.lua",
+        " and how ~= 'handed'", "",
+        "tests/coordinator/warden/clock/test_evidence.py::"
+        "test_a_rollback_is_begun_again_only_if_none_of_it_is_half_done",
+        "A rollback whose end Redis had lost was a double fault, though nothing of it was half done.",
+        "not noted",
+    ),
+    Fault(
+        "a-rollback-that-nobody-can-run", "d6dfe80", "coordinator/store/functions/rules/settle.lua",
+        "  redis.call('ZADD', c.P .. 'expiry', c.now + record.max_lifetime(job), id)\n"
+        "  redis.call('HDEL', job.name, 'stop')",
+        "  redis.call('ZREM', c.P .. 'expiry', id)\n  redis.call('HDEL', job.name, 'stop')",
+        "tests/coordinator/runner/test_rollback_steps.py::"
+        "test_a_rollback_that_nobody_can_run_is_a_double_fault_after_its_lifetime",
+        "A rollback that no living node can run held its lane for ever.", "not noted",
+    ),
+    Fault(
+        "a-sub-task-dies-with-its-node", "10dacac", "coordinator/store/functions/steps/parked.lua",
+        "      if gone or lives and lives ~= incarnation then", "      if false then",
+        "tests/coordinator/runner/test_rollback_steps.py::"
+        "test_a_sub_task_of_a_rollback_that_dies_with_its_node_is_a_double_fault",
+        "A job waited until its lifetime for a sub-task that had died with its node.", "not noted",
+    ),
+    Fault(
+        "a-hundred-broken-connections", "5ea242e", "coordinator/store/connections.py",
+        "            return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))",
+        "            made = client.__dict__['made'] = client.__dict__.get('made', 0) + 1\n"
+        "            if made > 100:\n"
+        "                raise redis.exceptions.ConnectionError('Too many connections') from None\n"
+        "            return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))",
+        "tests/coordinator/store/test_connections.py::test_redis_is_reached_again_however_many_connections_broke",
+        "A process that broke 100 connections never reached Redis again: redis-py's pool counts each one that "
+        "it ever made.", "not noted",
+    ),
+    Fault(
+        "a-connection-to-a-demoted-master", "5ea242e", "coordinator/store/client.py",
+        "            if _leads_elsewhere(error):\n"
+        "                self.connections.disconnect()\n"
+        "            if \"unknown",
+        '            if "unknown',
+        "tests/coordinator/store/test_connections.py::test_after_a_failover_behind_one_address_the_new_master_is_asked",
+        "A connection to a demoted master was used for ever.", "not noted",
+    ),
+    Fault(
+        "a-full-redis-keeps-jobs-from-ending", "07fc1cf", "coordinator/store/functions/steps/runner.lua",
+        "step.define('job_finish', {'allow-oom'},", "step.define('job_finish', {},",
+        "tests/coordinator/store/test_client.py::test_a_full_redis_refuses_by_name_and_frees_what_ends",
+        "In a full Redis no job could end, so that it stayed full.", "not noted",
+    ),
+    Fault(
+        "fences-again-after-two-failovers", "ecbe64b", "coordinator/store/functions/rules/locks.lua",
+        "  return not before or terms[c.P] ~= known", "  return not before",
+        "tests/coordinator/store/test_clock.py::test_a_server_that_becomes_the_master_again_begins_anew",
+        "A server that became the master again gave fences that another had given meanwhile.",
+        "sentinels with a short patience",
+    ),
+    Fault(
+        "a-server-that-begins-looks-idle", "ecbe64b", "coordinator/store/functions/rules/locks.lua",
+        "  if before == last and not rested then return false end", "  if before == last then return false end",
+        "tests/coordinator/store/test_clock.py::test_a_server_that_becomes_the_master_again_begins_anew",
+        "The master after the next began from the same number, and gave the same fences again.",
+        "sentinels with a short patience",
+    ),
+    Fault(
+        "a-condemned-attempt-counts", "649b464", "coordinator/store/functions/steps/runner.lua",
+        "  if job.condemned == token then return 'condemned', '' end\n", "",
+        "tests/coordinator/runner/test_losses.py::"
+        "test_a_condemned_attempt_may_not_finish_and_its_runner_gets_nothing_more",
+        "The outcome of a condemned attempt counted, and the kill hit the next work of its process.",
+        "servers harmed under load",
+    ),
+    Fault(
+        "a-late-renewal-has-no-lock", "57fa40b", "coordinator/store/functions/rules/locks.lua",
+        "    if not slot then set(c, name, token, ttl) end\n", "",
+        "tests/coordinator/runner/test_losses.py::test_a_holder_whose_lease_lapsed_may_renew_while_nobody_succeeded_it",
+        "A holder that asked after its lease had lapsed was given time without its lock.", "the plain model",
+    ),
+    Fault(
+        "a-renewal-takes-a-slot-of-another", "ada271b", "coordinator/store/functions/rules/locks.lua",
+        "    local taken = other and token_of(other) ~= token and not is_over(c, other)", "    local taken = nil",
+        "tests/coordinator/lanes/test_limits.py::test_who_renews_late_gets_another_slot_where_its_own_was_given_away",
+        "A renewal below a lowered limit took the slot of another holder.", "the plain model",
+    ),
+    Fault(
+        "the-clock-goes-back", "468e4f7", "coordinator/store/functions/rules/base.lua",
+        "  if passed < 0 then offset = offset - passed end\n", "",
+        "tests/coordinator/store/test_clock.py::test_the_installations_clock_goes_on_where_the_servers_went_back",
+        "Redis' clock went back by an hour: the dead lived, and leases lasted for an hour more.", "not noted",
+    ),
+    Fault(
+        "after-a-silence-all-are-lost", "468e4f7", "coordinator/store/functions/rules/base.lua",
+        "  if passed > c.gap then\n", "  if false then\n",
+        "tests/coordinator/store/test_clock.py::test_after_a_silence_nobody_is_lost_who_comes_back",
+        "After an absence of Redis all holders were lost who could not come back at once.", "not noted",
+    ),
+    Fault(
+        "a-ring-stands-still", "d6dfe80", "coordinator/store/functions/steps/runner.lua",
+        "    if ring then return 'deadlock', ring end\n", "",
+        "tests/coordinator/runner/test_rings.py::test_a_job_that_parks_on_one_behind_itself_is_refused_and_goes_on",
+        "Jobs that waited for each other over two parents or two lanes stood still until `max_lifetime`.",
+        "not noted",
+    ),
+    Fault(
+        "a-ring-that-closes-later", "d6dfe80", "coordinator/store/functions/steps/sweep.lua",
+        "    if why then break_ring(c, ring, why) end\n", "",
+        "tests/coordinator/runner/test_rings.py::"
+        "test_a_ring_that_a_move_closes_is_ended_by_the_sweep_which_fails_the_youngest",
+        "A move closed a ring of jobs that had parked before. They stood still until `max_lifetime`.",
+        "not noted",
+    ),
+    Fault(
+        "a-dead-waiter-is-granted-the-lock", "d6dfe80", "coordinator/store/functions/rules/admit.lua",
+        "    if pass_over(c, id, job, keys) then return true end\n", "",
+        "tests/coordinator/locks/test_leases.py::test_dead_waiters_are_passed_over_at_once",
+        "A dead waiter for a lock was granted it, and held up the lane for its ttl.", "not noted",
+    ),
+    Fault(
+        "ends-are-told-twice-by-a-slow-broker", "3502c55", "coordinator/runner/outbox.py",
+        "        for portion in (plain, *([item] for item in whole if _publishes(item.end))):",
+        "        for portion in (whole,):",
+        "tests/coordinator/runner/test_outbox.py::"
+        "test_an_end_with_links_is_told_at_once_and_what_the_errands_may_have_begun_is_left_to_them",
+        "With links that RabbitMQ confirms a round took longer than 5 s, and most links were published twice.",
+        "RabbitMQ under load",
+    ),
+    Fault(
+        "a-link-told-twice-is-two-jobs", "3502c55", "coordinator/runner/canvas.py",
+        '    return link.clone().set(task_id=str(uuid5(_LINKS, f"{request.id} {fence} {number}")))', "    return link",
+        "tests/coordinator/runner/test_canvas.py::test_a_link_of_an_end_that_is_told_twice_is_one_job",
+        "A link that was published twice had two ids, so that a keyed link ran twice.", "RabbitMQ under load",
+    ),
+    Fault(
+        "who-melted-waits-for-ever", "66585d8", "coordinator/runner/results.py",
+        "    for job_id in (end.job.id, *end.others):", "    for job_id in (end.job.id,):",
+        "tests/coordinator/runner/test_results.py::test_those_whose_submits_melted_into_a_job_have_its_result_too",
+        "`AsyncResult(id).get()` waited for ever where the submit had melted into another job.",
+        "not noted",
+    ),
+    Fault(
+        "a-revoke-before-its-call", "4533e8a", "coordinator/store/functions/rules/submit.lua",
+        "  if revoked and fields.class then return end_at_once(", "  if false then return end_at_once(",
+        "tests/coordinator/keyed_task/test_owed.py::"
+        "test_a_call_that_was_revoked_before_it_came_ends_as_such_and_is_told",
+        "The last step of a chain that was revoked while the first was at work ran all the same.",
+        "a table of canvases beside plain Celery",
+    ),
+    Fault(
+        "a-grab-waits-for-itself", "c1d49f9", "coordinator/grabs/grab.py",
+        '                if self.won:\n                    return before.state or "abandoned"\n', "",
+        "tests/coordinator/grabs/test_grab_losses.py::"
+        "test_a_process_that_takes_over_hears_of_it_also_where_the_next_reply_is_lost",
+        "A grab took over and lost the next reply. It saw that the instance was running, by itself, and waited "
+        "for its own end.", "not noted",
+    ),
+    Fault(
+        "a-bell-before-the-loop-ends-the-worker", "9fcfd24", "coordinator/worker/bootstep.py",
+        " or c.task_consumer.on_message is None", "",
+        "tests/coordinator/worker/test_bootstep.py::"
+        "test_the_own_queue_is_not_consumed_before_somebody_takes_its_messages",
+        "A doorbell that came before Celery's loop consumed ended the worker.", "RabbitMQ killed under load",
+    ),
+    Fault(
+        "a-half-open-connection-of-notices", "a4f0f2c", "coordinator/aio/notices.py",
+        "                if self._unanswered * _PING > self._timeout:", "                if False:",
+        "tests/coordinator/aio/test_connections.py::test_a_connection_for_notices_that_keeps_silent_is_replaced",
+        "A half-open connection was never left, so that waiters heard nothing.", "not noted",
+    ),
+    Fault(
+        "a-move-asked-again-moves-twice", "7944bb2", "coordinator/store/functions/steps/job.lua",
+        "  if asked ~= '' and redis.call('HGET', name, 'move') == asked then return {job.state, 1} end\n", "",
+        "tests/coordinator/lanes/test_places.py::test_a_move_asked_for_again_with_its_token_is_made_once",
+        "The caller lost a reply and asked again: the job moved a second time, behind those that came meanwhile.",
+        "the plain model",
+    ),
+    Fault(
+        "a-busy-clock-counts-as-dead", "564c29f", "coordinator/warden/clock/clock.py",
+        "        if self.registered and time.monotonic() - self._beaten > self.settings.node_ttl / 4:",
+        "        if False:",
+        "tests/coordinator/warden/clock/test_beats.py::"
+        "test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis",
+        "On a Redis that needs a second for each answer, a look took longer than a node may be silent: a "
+        "healthy node was declared dead.", "servers harmed under load",
+    ),
+    Fault(
+        "a-request-of-100-mb-stops-the-inbox", "51dcd54", "coordinator/warden/inbox/take.lua",
+        "string.sub(message, 1, longest)", "message",
+        "tests/coordinator/warden/inbox/test_refusals.py::"
+        "test_a_message_of_many_megabytes_is_cut_by_redis_and_holds_up_no_other",
+        "One message of 100 MB stopped the inbox for good: it stayed the oldest in hand of each node in turn.",
+        "not noted",
+    ),
+    Fault(
+        "a-lone-surrogate-ends-a-warden", "9d720ec", "coordinator/store/client.py",
+        "        except UnicodeEncodeError as error:\n            raise unwritable(error) from error\n", "",
+        "tests/coordinator/store/test_client.py::test_what_utf_8_cannot_say_is_refused_by_name",
+        "A text that UTF-8 cannot say ended a warden.", "not noted",
+    ),
+    Fault(
+        "a-forgotten-update-is-made-twice", "b158259", "tasks/documents/versions.lua",
+        "  return made and 'committed ' .. versions.pointer(c, doc) or refused", "  return refused",
+        "tests/consistency/test_redis_loss.py::test_an_update_that_redis_forgot_is_made_once",
+        "An author's update was made a second time, over a later one of the same fence, after Redis had lost its end.",
+        "the checker of documents",
+    ),
+    Fault(
+        "a-run-that-lost-its-lock", "9048ec6", "tasks/components/poll.py",
+        "    except LeaseLost as lost:  # another", "    except ZeroDivisionError as lost:  # another",
+        "tests/fleet/test_component_faults.py::test_a_run_that_loses_its_lock_waits_for_its_children_all_the_same",
+        "The run failed with LeaseLost, while its children went on and nobody waited for them.",
+        "not noted",
+    ),
+    Fault(
+        "a-request-kills-each-process", "8f2b4b8", "coordinator/warden/inbox/deaths.py",
+        '        if int(store.read("SCARD", key)) > MOST:', "        if False:",
+        "tests/fleet/test_inbox.py::test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_done",
+        "A request that ends its process went round for ever, from one process to the next.",
+        "not noted",
+    ),
+    Fault(
+        "lost-bells-wait-as-long-again", "8f2b4b8", "coordinator/warden/clock/clock.py",
+        '        if changes.pop("rung", None):\n            self._ring_again()\n',
+        '        changes.pop("rung", None)\n',
+        "tests/coordinator/warden/clock/test_clock.py::"
+        "test_a_worker_that_has_connected_anew_has_the_bells_on_their_way_rung_again",
+        "A bell that a killed RabbitMQ had lost waited for as long again as it had waited.",
+        "RabbitMQ killed under load",
+    ),
+    Fault(
+        "the-time-limit-counts-from-the-claim", "b31e36c", "coordinator/warden/clock/watch.py",
+        " and notice.is_overdue(entry.token)", "",
+        "tests/coordinator/warden/clock/test_evidence.py::test_the_time_limit_counts_from_the_beginning_of_the_body",
+        "A body that began late was stopped before its time limit.", "servers harmed under load",
+    ),
+    Fault(
+        "an-end-that-redis-lost", "b31e36c", "coordinator/warden/clock/watch.py",
+        "            elif notice.is_done(entry.token):", "            elif False:",
+        "tests/coordinator/warden/clock/test_evidence.py::"
+        "test_a_job_that_its_runner_ended_and_redis_lost_is_put_back_and_its_process_spared",
+        "The clock of a node renewed a job for ever whose end Redis had lost.", "servers harmed under load",
+    ),
+    Fault(
+        "a-node-that-comes-back-loses-its-jobs", "4b83495", "coordinator/warden/clock/clock.py",
+        "            self.watch.reclaim()\n", "",
+        "tests/coordinator/warden/clock/test_clock.py::"
+        "test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung",
+        "A node that came back lost what its processes had gone on with.", "not noted",
+    ),
+]
+# fmt: on
+
+LEFT_OUT = {
+    "8b67360": "a beat on RabbitMQ with Celery below 5.7: other versions are the matrix's (`make matrix`)",
+    "ae41f4c": "redis-py below 8: the same",
+    "d90541f": "a full Redis as broker: kombu 5.7 mends it, so the guard is not ours any more",
+    "6e7565d": "errbacks with confirms, of which a RabbitMQ killed six times lost 7 of 2,387: no test shows that",
+    "39a5a2e": "messages that a worker had not acknowledged: the code has gone since (also 09a24b1 and 1f50cbc)",
+    "a591ce7": "it cost time and changed no outcome (also 43951ba and bd21d01)",
+    "27a0a57": "the mend is spread over two files (also fc8cb67): no single guard to take out",
+    "5943966": "a late request took a job for nobody: a mutant of `claim.lua`, which the model sees",
+    "2af8714": "a stopped runner renewed its job to life: a mutant of `runner.lua`, which the model sees",
+    "dd83d0b": "who was overtaken was pinned in one line only: a mutant of `line.lua`, which the model sees",
+    "54ba4e2": "the links of what raised Ignore were sent: a mutant of `settle.lua`, which the model sees",
+    "9271785": "a read after a restart of Redis failed: with its guard out, a second one still asks again",
+    "31e85f1": "a sweep turned ready lists for nobody: no test fails without its guard",
+    "7dae8f2": "two pauses after two starts of Redis: the second one costs too little time for a test to tell",
+    "2c375e4": "a runner that failed left its job at work: the lease ends that, too, only later",
+}

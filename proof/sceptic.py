@@ -1,0 +1,158 @@
+"""The blocks of docs/proof.md that come from runs and tables: `python -m proof page` writes them anew."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from proof.checkers import CHECKERS
+from proof.faults import FAULTS, LEFT_OUT
+from proof.mutants import PAGE, SURVIVES, rows
+from proof.planted import RIGHT, WRONG
+
+DOCS = PAGE.parent
+SEEDS = Path(__file__).with_name("seeds.txt")
+
+
+class Seed(NamedTuple):
+    """A line of the list. `counts`: how often the nemesis harmed in each way, and the jobs and runs."""
+
+    number: int
+    commit: str
+    world: frozenset[str]
+    counts: dict[str, int]
+    verdict: str
+
+
+class Promise(NamedTuple):
+    """`way`: of the nemesis; a seed counts that harmed in this way, in such a world."""
+
+    promise: str
+    fault: str
+    way: str
+    world: str = ""
+
+
+PROMISES = [
+    Promise("a job goes on elsewhere, in its place, with a greater fence", "kill -9 of any process of a node", "kill"),
+    Promise("whoever stands still past its lease writes nothing more", "stopped for 1.2 to 3 leases", "stop"),
+    Promise("no job is lost, none overtakes", "a node restarts, or all of them in turn, or at once", "restart"),
+    Promise("all go on by themselves", "connections that are cut, slow, half-open or swallow", "cut"),
+    Promise("same lines, same order, same holders", "Redis, broker or backend restarts or hangs", "server"),
+    Promise("what was answered stays, what is refused is not done", "Redis, broker or backend full", "full"),
+    Promise("what Redis kept goes on", "Redis loses its last writes, its functions, or all", "loss", "single"),
+    Promise("same order in each lane, and greater fences", "Sentinel fails over, with lost writes", "loss", "sentinel"),
+    Promise("leases and retries keep their time, each tick comes once", "Redis' clock goes back or forward", "clock"),
+    Promise("latency only", "the broker loses, delays, doubles or refuses messages", "message"),
+    Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
+]  # fmt: skip
+OTHERS = (
+    ("each step does what a plain model says", "any calls in any order", "python -m proof model", "15"),
+    ("no guard is there for nothing", "each guard taken out", "python -m proof mutants", "60"),
+    ("a mended fault stays mended", "its guard taken out", "make proof-NAME", "1"),
+    ("the judges see what is wrong", "wrong histories", "python -m proof planted", "0.1"),
+)
+
+
+def seeds() -> list[Seed]:
+    lines = SEEDS.read_text().splitlines() if SEEDS.exists() else []
+    return [_seed(line) for line in lines if line[:1].isdigit()]
+
+
+def _seed(line: str) -> Seed:
+    number, commit, world, counts, _, verdict, *_ = line.split(" | ")
+    words = counts.split()
+    named = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    return Seed(int(number), commit, frozenset(world.split("+")), named, verdict)
+
+
+def explained() -> dict[int, str]:
+    """Why seeds are red: lines of the list as `# 17: …`."""
+    text = SEEDS.read_text() if SEEDS.exists() else ""
+    return {int(number): why for number, why in re.findall(r"^# (\d+): (.+)$", text, re.MULTILINE)}
+
+
+def promises() -> str:
+    lines = ["| promise | fault | command | minutes | seeds so far | result |", "|---|---|---|---|---|---|"]
+    listed = seeds()
+    for one in PROMISES:
+        of = [seed for seed in listed if seed.counts.get(one.way) and one.world in {"", *seed.world}]
+        red = sum(seed.verdict != "holds" for seed in of)
+        result = f"{red} red, [explained](#seeds-so-far)" if red else "holds" if of else "not run yet"
+        lines.append(f"| {one.promise} | {one.fault} | `make proof` | 30 | {len(of)} | {result} |")
+    wrong = f"{sum(map(len, WRONG.values()))} are called wrong, {len(RIGHT)} right ones are not"
+    for other, result in zip(OTHERS, ("in each run of the tests", *_killed(), wrong), strict=True):
+        promise, fault, command, minutes = other
+        lines.append(f"| {promise} | {fault} | `{command}` | {minutes} | | {result} |")
+    return "\n".join(lines)
+
+
+def _killed() -> Iterator[str]:
+    """Of the mutants and of the faults, as the table of docs/proof-mutants.md has them."""
+    table = rows()
+    names = {f"| `{fault.name}` |" for fault in FAULTS}
+    of_faults = [rest for cells, rest in table.items() if cells.partition(" | ")[0] + " |" in names]
+    for what, found in (("mutants", [rest for rest in table.values() if rest not in of_faults]), ("faults", of_faults)):
+        alive = sum(SURVIVES in rest for rest in found)
+        yield f"{len(found)} {what}, [{alive or 'none'} survive{'s' * (alive < 2)}](proof-mutants.md)"
+
+
+def so_far() -> str:
+    listed = seeds()
+    if not listed:
+        return "None is listed yet."
+    total = sum((Counter(seed.counts) for seed in listed), Counter[str]())
+    red = [seed for seed in listed if seed.verdict != "holds"]
+    worlds = Counter(name for seed in listed for name in seed.world)
+    lines = [
+        f"{len(listed)} seeds, {len(red)} of them red; "
+        + ", ".join(f"{name} {number:,}" for name, number in sorted(total.items())) + ". "
+        + "With " + ", ".join(f"{name} {number}" for name, number in sorted(worlds.items())) + "."
+    ]  # fmt: skip
+    lines += [
+        f"* Seed {seed.number} ({seed.commit}): {seed.verdict}. {explained().get(seed.number, '')}" for seed in red
+    ]
+    return "\n".join(lines)
+
+
+def checkers() -> str:
+    lines = ["| judge | says no to, among others |", "|---|---|"]
+    for checker in CHECKERS:
+        lines.append(f"| `{checker.__name__}` | {'; '.join(WRONG[checker.__name__])} |")
+    return "\n".join(lines)
+
+
+def faults() -> str:
+    lines = ["| `make proof-…` | what happened | found by | mended in |", "|---|---|---|---|"]
+    lines += [f"| `{one.name}` | {one.story} | {one.found} | {one.commit} |" for one in FAULTS]
+    return "\n".join(lines)
+
+
+def left_out() -> str:
+    return "\n".join(f"* {commit}: {why}." for commit, why in LEFT_OUT.items())
+
+
+BLOCKS = {"promises": promises, "seeds": so_far, "judges": checkers, "faults": faults, "left out": left_out}
+
+
+def filled(text: str) -> str:
+    """The page with its blocks as they are now; each stands between `<!-- NAME -->` and `<!-- end of NAME -->`."""
+    for name, block in BLOCKS.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        after = rest.partition(end)[2]
+        assert after, f"{begin} and {end} stand not in the page"
+        text = f"{before}{begin}\n\n{block()}\n\n{end}{after}"
+    return text
+
+
+@click.command("page")
+def page() -> None:
+    """Write the blocks of docs/proof.md that come from runs and tables."""
+    path = DOCS / "proof.md"
+    path.write_text(filled(path.read_text()))

@@ -1,0 +1,48 @@
+"""The track record: each fault has its guard and its test, and the pages say what runs have shown."""
+
+import pytest
+
+from proof.faults import FAULTS, LEFT_OUT, Fault
+from proof.mutants import SURVIVES, cases, rows
+from proof.planting import ROOT, without_its_guard
+from proof.sceptic import DOCS, explained, filled, seeds
+from tests.harness.each import each
+
+READING = "tests/proof/test_checkers.py::test_a_history_is_kept_and_read_as_it_was"
+
+
+@each(lambda: FAULTS, lambda fault: fault.name)
+def test_each_fault_has_its_place_and_its_test(fault: Fault) -> None:
+    assert (ROOT / fault.place).read_text().count(fault.old) == 1
+    file, _, name = fault.test.partition("::")
+    assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
+
+
+def test_no_two_faults_have_one_name_and_each_commit_is_shown_or_left_out() -> None:
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 36
+    assert not {fault.commit for fault in FAULTS} & LEFT_OUT.keys()
+
+
+@pytest.mark.parametrize(
+    ("new", "seen"),
+    [("def read(", True), ("def load(", False), ("def load((", False)],
+    ids=["a guard is gone", "nothing is gone", "nothing can be read"],
+)
+def test_a_fault_is_seen_where_its_test_fails_for_it_alone(new: str, seen: bool) -> None:
+    fault = Fault("unread", "", "proof/history.py", "def load(", new, READING, "", "")
+    assert without_its_guard(fault).failed is seen
+
+
+def test_the_table_has_no_row_of_what_is_gone_and_none_survives() -> None:
+    table = rows()
+    assert not table.keys() - {case.first_cells for case in cases()}, "run python -m proof mutants --new"
+    assert not [cells for cells, rest in table.items() if SURVIVES in rest]
+
+
+def test_the_page_says_what_the_tables_and_the_list_of_seeds_say() -> None:
+    page = (DOCS / "proof.md").read_text()
+    assert page == filled(page), "run python -m proof page"
+
+
+def test_each_red_seed_is_explained() -> None:
+    assert not {seed.number for seed in seeds() if seed.verdict != "holds"} - explained().keys()
