@@ -12,7 +12,7 @@ import click
 
 from proof.checkers import CHECKERS
 from proof.faults import FAULTS, LEFT_OUT
-from proof.mutants import PAGE, SURVIVES, rows
+from proof.mutants import PAGE, SURVIVES, cases, rows
 from proof.planted import RIGHT, WRONG
 
 DOCS = PAGE.parent
@@ -94,12 +94,11 @@ def promises() -> str:
 
 def _killed() -> Iterator[str]:
     """Of the mutants and of the faults, as the table of docs/proof-mutants.md has them."""
-    table = rows()
-    names = {f"| `{fault.name}` |" for fault in FAULTS}
-    of_faults = [rest for cells, rest in table.items() if cells.partition(" | ")[0] + " |" in names]
-    for what, found in (("mutants", [rest for rest in table.values() if rest not in of_faults]), ("faults", of_faults)):
-        alive = sum(SURVIVES in rest for rest in found)
-        yield f"{len(found)} {what}, [{alive or 'none'} survive{'s' * (alive < 2)}](proof-mutants.md)"
+    table, every = rows(), cases()
+    for what, some in (("mutants", every[: -len(FAULTS)]), ("faults", every[-len(FAULTS) :])):
+        ends = [table[case.first_cells] for case in some if case.first_cells in table]
+        dead = sum(SURVIVES not in end for end in ends)
+        yield f"of {len(some)} {what} [{len(ends)} were planted, {dead} killed](proof-mutants.md)"
 
 
 def so_far() -> str:
