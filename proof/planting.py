@@ -13,15 +13,21 @@ from typing import NamedTuple
 
 import click
 
+from proof.checkers import CHECKERS, NOTHING
 from proof.faults import FAULTS, Fault
 
 ROOT = Path(__file__).parent.parent
 APART = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
-PATIENCE = 300
+PATIENCE = 600
+_OF_TEST = re.compile(r"\d+ passed"), re.compile(r"\d+ failed")
+_OF_SEED = (
+    re.compile(rf" \| {NOTHING} \| "),
+    re.compile(rf" \| [^|]*\b({'|'.join(one.__name__ for one in CHECKERS)}) \d+"),
+)
 
 
 class Run(NamedTuple):
-    """`said`: the last line of pytest."""
+    """`said`: the last line of its output."""
 
     passed: bool
     failed: bool
@@ -30,19 +36,20 @@ class Run(NamedTuple):
 
 
 def run(tree: Path, test: str) -> Run:
-    """A test that another guard, a broken import or a skip kept from its question has neither passed nor failed."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", test]
+    """Of a test of the suite, or of `seed N`. One that an import or a skip stops has neither passed nor failed."""
+    of_seed = test.startswith("seed ")
+    pytest = ["pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", test]
+    argv = [sys.executable, "-m", *(["proof", "run", test.removeprefix("seed ")] if of_seed else pytest)]
     paths = os.pathsep.join([str(tree), str(tree / "tests" / "harness" / "lean")])
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(pytest, cwd=tree, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(argv, cwd=tree, env=environment, capture_output=True, text=True, timeout=PATIENCE)
         text, status = done.stdout + done.stderr, done.returncode
     except subprocess.TimeoutExpired:
         text, status = f"no end within {PATIENCE} s", -1
     said = text.strip().rpartition("\n")[2].strip("= ")
-    passed = status == 0 and bool(re.search(r"\d+ passed", said))
-    failed = status == 1 and bool(re.search(r"\d+ failed", said))
-    return Run(passed, failed, said, text)
+    passed, failed = _OF_SEED if of_seed else _OF_TEST
+    return Run(status == 0 and bool(passed.search(said)), status == 1 and bool(failed.search(said)), said, text)
 
 
 def without_its_guard(fault: Fault) -> Run:

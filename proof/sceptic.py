@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from proof.checkers import CHECKERS
+from proof.checkers import CHECKERS, NOTHING
 from proof.faults import FAULTS, LEFT_OUT
 from proof.mutants import PAGE, SURVIVES, cases, rows
 from proof.planted import RIGHT, WRONG
+from proof.seeds import listed
 
 DOCS = PAGE.parent
-SEEDS = Path(__file__).with_name("seeds.txt")
-
-
-class Seed(NamedTuple):
-    """A line of the list. `counts`: how often the nemesis harmed in each way, and the jobs and runs."""
-
-    number: int
-    commit: str
-    world: frozenset[str]
-    counts: dict[str, int]
-    verdict: str
 
 
 class Promise(NamedTuple):
@@ -59,31 +47,13 @@ OTHERS = (
 )
 
 
-def seeds() -> list[Seed]:
-    lines = SEEDS.read_text().splitlines() if SEEDS.exists() else []
-    return [_seed(line) for line in lines if line[:1].isdigit()]
-
-
-def _seed(line: str) -> Seed:
-    number, commit, world, counts, _, verdict, *_ = line.split(" | ")
-    words = counts.split()
-    named = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    return Seed(int(number), commit, frozenset(world.split("+")), named, verdict)
-
-
-def explained() -> dict[int, str]:
-    """Why seeds are red: lines of the list as `# 17: …`."""
-    text = SEEDS.read_text() if SEEDS.exists() else ""
-    return {int(number): why for number, why in re.findall(r"^# (\d+): (.+)$", text, re.MULTILINE)}
-
-
 def promises() -> str:
     lines = ["| promise | fault | command | minutes | seeds so far | result |", "|---|---|---|---|---|---|"]
-    listed = seeds()
+    known = listed()
     for one in PROMISES:
-        of = [seed for seed in listed if seed.counts.get(one.way) and one.world in {"", *seed.world}]
-        red = sum(seed.verdict != "holds" for seed in of)
-        result = f"{red} red, [explained](#seeds-so-far)" if red else "holds" if of else "not run yet"
+        of = [seed for seed in known if seed.counts.get(one.way) and one.world in {"", *seed.world}]
+        red = sum(seed.verdict != NOTHING for seed in of)
+        result = f"{red} red, [explained](#seeds-so-far)" if red else NOTHING if of else "not run yet"
         lines.append(f"| {one.promise} | {one.fault} | `make proof` | 30 | {len(of)} | {result} |")
     wrong = f"{sum(map(len, WRONG.values()))} are called wrong, {len(RIGHT)} right ones are not"
     for other, result in zip(OTHERS, ("in each run of the tests", *_killed(), wrong), strict=True):
@@ -102,21 +72,16 @@ def _killed() -> Iterator[str]:
 
 
 def so_far() -> str:
-    listed = seeds()
-    if not listed:
+    known = listed()
+    if not known:
         return "None is listed yet."
-    total = sum((Counter(seed.counts) for seed in listed), Counter[str]())
-    red = [seed for seed in listed if seed.verdict != "holds"]
-    worlds = Counter(name for seed in listed for name in seed.world)
-    lines = [
-        f"{len(listed)} seeds, {len(red)} of them red; "
-        + ", ".join(f"{name} {number:,}" for name, number in sorted(total.items())) + ". "
-        + "With " + ", ".join(f"{name} {number}" for name, number in sorted(worlds.items())) + "."
-    ]  # fmt: skip
-    lines += [
-        f"* Seed {seed.number} ({seed.commit}): {seed.verdict}. {explained().get(seed.number, '')}" for seed in red
-    ]
-    return "\n".join(lines)
+    total = sum((Counter(seed.counts) for seed in known), Counter[str]())
+    red = [seed for seed in known if seed.verdict != NOTHING]
+    worlds = Counter(name for seed in known for name in seed.world)
+    sums, of = (", ".join(f"{name} {number:,}" for name, number in sorted(one.items())) for one in (total, worlds))
+    lines = [f"{len(known)} seeds, {len(red)} of them red: {sums}. Worlds: {of}.", ""]
+    lines += [f"* Seed {one.seed} ({one.commit}): {one.verdict}. {one.why}" for one in red]
+    return "\n".join(lines).rstrip()
 
 
 def checkers() -> str:

@@ -45,9 +45,14 @@ def portion(context: click.Context, minutes: float, first: int | None, seeds: in
 
 
 class Listed(NamedTuple):
-    """A line of the list. `why`: the explanation of a red one."""
+    """A line of the list. `counts`: how often the nemesis harmed in each way, jobs, runs and refused writes; `why`: the
+    explanation of a red one.
+    """
 
     seed: int
+    commit: str
+    world: frozenset[str]
+    counts: dict[str, int]
     verdict: str
     checksum: str
     why: str
@@ -57,8 +62,10 @@ def listed() -> list[Listed]:
     found = []
     for line in LIST.read_text().splitlines() if LIST.exists() else ():
         said, _, why = line.partition(" # ")
-        seed, *_, verdict, checksum = said.split(" | ")
-        found.append(Listed(int(seed), verdict, checksum, why))
+        seed, commit, world, what, _, verdict, checksum = said.split(" | ")
+        words = what.split()
+        counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+        found.append(Listed(int(seed), commit, frozenset(world.split("+")), counts, verdict, checksum, why))
     return found
 
 

@@ -5,7 +5,7 @@ import pytest
 from proof.faults import FAULTS, LEFT_OUT, Fault
 from proof.mutants import SURVIVES, cases, rows
 from proof.planting import ROOT, without_its_guard
-from proof.sceptic import DOCS, explained, filled, seeds
+from proof.sceptic import DOCS, filled
 from tests.harness.each import each
 
 READING = "tests/proof/test_checkers.py::test_a_history_is_kept_and_read_as_it_was"
@@ -42,7 +42,3 @@ def test_the_table_has_no_row_of_what_is_gone_and_none_survives() -> None:
 def test_the_page_says_what_the_tables_and_the_list_of_seeds_say() -> None:
     page = (DOCS / "proof.md").read_text()
     assert page == filled(page), "run python -m proof page"
-
-
-def test_each_red_seed_is_explained() -> None:
-    assert not {seed.number for seed in seeds() if seed.verdict != "holds"} - explained().keys()
