@@ -38,6 +38,7 @@ PROMISES = [
     Promise("leases and retries keep their time, each tick comes once", "Redis' clock goes back or forward", "clock"),
     Promise("latency only", "the broker loses, delays, doubles or refuses messages", "message"),
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
+    Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),
 ]  # fmt: skip
 OTHERS = (
     ("each step does what a plain model says", "any calls in any order", "python -m proof model", "15"),
