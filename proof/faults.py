@@ -549,6 +549,21 @@ FAULTS = [
         "A node that came back lost what its processes had gone on with.", "not noted",
     ),
 ]
+
+# Defects that nobody had, for the judges of histories: in a seed that is played without the guard one of them says no.
+JUDGED = [
+    Fault(
+        "the-first-lane-decides", "", "coordinator/store/functions/rules/admit.lua",
+        "    elseif first ~= id then\n", "    elseif first ~= id and key == keys[1] then\n",
+        "seed 1", "a job of several lanes looks at the line of the first one only", "",
+    ),
+    Fault(
+        "no-lease-is-renewed", "", "coordinator/warden/clock/watch.py",
+        '            replies = self.store.step("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)\n',
+        "            replies = [1] * len(chunk)\n",
+        "seed 1", "no clock renews a lease", "",
+    ),
+]
 # fmt: on
 
 LEFT_OUT = {

@@ -19,7 +19,7 @@ import click
 import redis
 
 from coordinator.errors import CoordinatorError, InvalidJob
-from proof.faults import FAULTS, Fault
+from proof.faults import FAULTS, JUDGED, Fault
 from proof.model.clock import library
 from proof.model.grabbing import Grabbing
 from proof.model.grabbing_jobs import GrabbingJobs
@@ -28,7 +28,7 @@ from proof.model.mutants.mutant import Mutant
 from proof.model.starts import Starts
 from proof.model.steps import Stepping
 from proof.model.wholes import Whole
-from proof.planting import ROOT, show
+from proof.planting import ROOT, show, without_its_guard
 from tests.harness.redis import RedisServer
 
 LANES = (lanes, takings, endings, sorters, wardens)
@@ -78,14 +78,20 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """All mutants, then all faults."""
+    """All mutants, by machines and then by judges, and all faults."""
     machines = [(machine, mutant, FEW) for machine, mutant in OFTEN]
     machines += [(machine, mutant, MANY) for machine, mutant in SELDOM]
     planted = [
         Case(mutant.place, mutant.why, partial(killer, mutant=mutant, machine=machine, courses=range(most)))
         for machine, mutant, most in machines
     ]
+    planted += [Case(one.name, one.story, partial(_by_a_judge, one)) for one in JUDGED]
     return planted + [Case(fault.name, fault.story, partial(_by_its_test, fault)) for fault in FAULTS]
+
+
+def _by_a_judge(fault: Fault, url: str) -> str:
+    done = without_its_guard(fault)
+    return f"{fault.test}: `{done.said.split(' | ')[5]}`" if done.failed else ""
 
 
 def _by_its_test(fault: Fault, url: str) -> str:
