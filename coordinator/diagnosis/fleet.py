@@ -139,13 +139,13 @@ def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Findin
     jobs = [(kind, task) for *_, kind, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
     for task, count in sorted(Counter(task for _, task in jobs if task not in known).items()):
         said, way_out = f"{_waits(count)} for a task that no node has", f"start one, or coordinator retarget {task} NEW"
-        yield task, Finding("error", "task.unknown", f"task {task}", said, way_out)
+        yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})
     elsewhere = [(kind, task) for kind, task in jobs if task in known]
     astray = [(kind[1], task) for kind, task in elsewhere if nobody(task, *kind[:2])]
     for (queue, task), count in sorted(Counter(astray).items()):
         said = f"{_waits(count)} for {task} there, and no node with that task serves it"
         way_out = f"start a worker with -Q {queue}, or coordinator retarget {task} NEW"
-        yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
+        yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out, "retarget", {"old": task})
     lacking = [(",".join(kind[2:]), task) for kind, task in elsewhere if not nobody(task, *kind[:2])]
     for (labels, task), count in sorted(Counter(lacking).items()):
         said = f"{_waits(count)} for {task} on a node with it, and none that may run them has it"

@@ -59,7 +59,8 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
         if front.first and state == "waiting" and not weight and _is_first(store, front.first, lanes.split("\n")):
             said = f"job {front.first} waits in front of it, and nothing holds it"
             way_out = f"coordinator move {front.first} --to front --why 'it stands still'"
-            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, way_out)
+            values = {"id": front.first, "to": "front"}
+            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, way_out, "move", values)
 
 
 def _fronts(store: Store, keys: Sequence[str]) -> Iterator[_Front]:
