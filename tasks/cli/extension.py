@@ -1,5 +1,6 @@
 """What the service adds to the coordinator's commands, answers and pages; `batches` also serves an app of your own."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator import Extension
@@ -7,6 +8,7 @@ from tasks.cli.components import components_command
 from tasks.cli.items import items_command
 from tasks.components import look
 from tasks.components.registry import Registry
+from tasks.errors import plainly
 
 if TYPE_CHECKING:
     from coordinator.dashboard.extend import Pages
@@ -21,4 +23,4 @@ def batches(components: Registry) -> Extension:
         return made.pages(components)
 
     commands = (items_command(components), components_command(components))
-    return Extension("batches", commands=commands, why={"item": lambda item: look.why(components, item)}, pages=pages)
+    return Extension("batches", commands=commands, why={"item": plainly()(partial(look.why, components))}, pages=pages)

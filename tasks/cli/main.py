@@ -10,11 +10,11 @@ from coordinator.cli.format import as_json, table
 from coordinator.cli.session import json_option
 from tasks.app import coordinator, documents
 from tasks.catalog.sightings import Sightings
-from tasks.cli.errors import one_line
 from tasks.cli.extension import batches
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
 from tasks.cli.refresh import refresh
+from tasks.errors import plainly
 from tasks.members import UnknownMember, why
 from tasks.pipeline import components
 from tasks.service import service
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "--flower-port", metavar="PORT", type=click.IntRange(1, 65535), help="Flower's port  [5555, or a free one]."
 )
 @click.option("--no-flower", is_flag=True, help="Run no Flower.")
-@one_line()
+@plainly()
 def up(
     nodelist: Path | None,
     nodes: int,
@@ -67,7 +67,7 @@ def up(
     "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
 )
 @json_option
-@one_line()
+@plainly()
 def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_json_: bool) -> None:
     """Show the objects harvested from a member that it still has."""
     here = service()
@@ -100,7 +100,7 @@ coordinator.extend(
     Extension(
         "service",
         commands=(up, refresh, members, catalog, nodelist),
-        why={"member": why},
+        why={"member": plainly()(why)},
         findings=documents.findings,
         metrics=documents.metrics,
         pages=_pages,

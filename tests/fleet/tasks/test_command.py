@@ -35,7 +35,7 @@ def terminal(tmp_path: Path, server: MemberServer) -> Iterator[Run]:
 
 def test_a_refresh_is_watched_to_its_end_and_what_it_did_can_be_seen(terminal: Run, server: MemberServer) -> None:
     member_id = server.member.identifier
-    done = terminal("refresh", member_id, "--wait")
+    done = terminal("refresh", member_id, "--why", "a test", "--wait")
     assert told(done) == f"{member_id}: succeeded: 30 listed, 29 stored, 0 unchanged, 1 failed"
     assert done.stderr.splitlines()[-1].startswith("succeeded on cn1@")
 
@@ -54,4 +54,7 @@ def test_a_refresh_is_watched_to_its_end_and_what_it_did_can_be_seen(terminal: R
     assert told(terminal("members", "reset", member_id, "--why", "a test")).startswith(member_id)
     assert json.loads(told(terminal("members", "--json")))[0]["last_harvested"] is None
     pid = objects[0]["pid"]
-    assert told(terminal("refresh", member_id, "--pid", pid, "--wait")) == f"{member_id}: {pid} is stored"
+    assert (
+        told(terminal("refresh", member_id, "--why", "a test", "--pid", pid, "--wait"))
+        == f"{member_id}: {pid} is stored"
+    )

@@ -71,7 +71,7 @@ def test_a_tick_leaves_a_silent_member_alone_and_a_request_by_hand_does_not(
     until = datetime.fromisoformat(shown["left_alone_until"])
     assert until.isoformat(" ", "seconds") in reason
     assert "left alone until 20" in told(service.call("members"))
-    assert "3 stored" in told(service.call("refresh", A, "--wait"))
+    assert "3 stored" in told(service.call("refresh", A, "--why", "a test", "--wait"))
     (shown,) = json.loads(told(service.call("members", "--json")))
     assert shown["left_alone_until"] is None
     assert tick("third") == "succeeded succeeded"

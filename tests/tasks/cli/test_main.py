@@ -58,7 +58,7 @@ def test_a_number_that_no_database_can_hold_is_refused_in_one_line(run: Run, arg
 @pytest.mark.parametrize(
     "args",
     [
-        ("refresh", "urn:node:mnNobody"),
+        ("refresh", "urn:node:mnNobody", "--why", "a test"),
         ("members", "reset", "urn:node:mnNobody", "--why", "a test"),
         ("catalog", "urn:node:mnNobody"),
     ],
@@ -70,12 +70,14 @@ def test_an_unknown_member_is_named(run: Run, args: tuple[str, ...]) -> None:
 
 def test_a_member_that_is_not_to_be_synchronized_is_refused_with_the_reason(run: Run) -> None:
     told(run("nodelist", "import", str(SAMPLE)))
-    assert "it is of type cn" in refused(run("refresh", "urn:node:cnTestA"))
+    assert "it is of type cn" in refused(run("refresh", "urn:node:cnTestA", "--why", "a test"))
 
 
 def test_a_broker_that_is_away_is_named(run: Run) -> None:
     told(run("nodelist", "import", str(SAMPLE)))
-    line = refused(run("refresh", "urn:node:mnTestA", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0"))
+    line = refused(
+        run("refresh", "urn:node:mnTestA", "--why", "a test", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
+    )
     assert "the broker" in line
     assert "CELERY_BROKER_URL" in line
 
