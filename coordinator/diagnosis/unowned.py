@@ -149,7 +149,8 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
     for (node, token, _, job_id), (state, current) in zip(taken, jobs, strict=True):
         if state != "running" or token != current:
             said = f"a slot is taken for job {job_id} under the token {token}, which is not at work there"
-            yield Finding("warning", "slot.no-job", f"node {node}", said, f"start the worker {node} again")
+            way_out = f"coordinator nodes drain {node} --why 'a slot is lost' (then start its worker again)"
+            yield Finding("warning", "slot.no-job", f"node {node}", said, way_out)
 
 
 def _of_indexes(store: Store) -> Iterator[Finding]:

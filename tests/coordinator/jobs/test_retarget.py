@@ -55,7 +55,7 @@ def test_jobs_of_a_renamed_task_are_seen_and_given_the_new_one(
     renamed(node)
     assert warnings(node) == [
         "error [task.unknown] (task shop.work) 3 jobs wait for a task that no node has "
-        "start one, or coordinator retarget shop.work NEW"
+        "coordinator retarget shop.work NEW --why …"
     ]
     answer = told(call("retarget", OLD, NEW, "--why", "renamed", "--by", "ann"))
     assert answer == "7 jobs with shop.work name shop.send; 1 at work stay as they are: ask again later"
