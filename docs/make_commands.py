@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 import tasks.cli.main  # noqa: F401  adds its commands
+from coordinator.cli.later import whole
 from coordinator.cli.main import cli
 from tasks.app import coordinator
 
@@ -44,7 +45,7 @@ def main() -> None:
 
 def page() -> str:
     """The whole page."""
-    own = {command.name or "": command for one in coordinator.extensions for command in one.commands}
+    own = {command.name or "": whole(command) for one in coordinator.extensions for command in one.commands}
     return "\n".join([HEAD, *_part("The library", LIBRARY, cli.commands), *_part("The service", SERVICE, own)])
 
 

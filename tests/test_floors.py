@@ -45,7 +45,7 @@ nodelist_refresh schedules pipeline
 sync
 requests
 members errors
-aio
+aio ask
 pages
 local
 cli

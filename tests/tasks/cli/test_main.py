@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.batches import Items
 from tasks.member_node.member import Schedule
 from tasks.settings import Settings
-from tests.harness.command import Run, argv_of, environment, refused, told
+from tests.harness.command import ROOT, Run, argv_of, environment, refused, told
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 
@@ -123,3 +124,30 @@ def test_schedules_are_meant_in_the_zone_that_is_set(run: Run) -> None:
     for zone in ("Mars", "", "../x"):
         line = refused(run("nodelist", "show", TASKS_TIMEZONE=zone))
         assert f"TASKS_TIMEZONE: there is no time zone '{zone}'" in line
+
+
+NOT_OF_HELP = {"sqlalchemy", "httpx", "ldap3", "prometheus_client", "jinja2", "starlette", "alembic", "lxml"}
+NOT_OF_HELP |= {f"tasks.{folder}" for folder in ("batches", "catalog", "components", "database", "harvest", "nodelist")}
+
+
+def test_the_list_of_commands_loads_none_of_what_they_need() -> None:
+    """So it is there as fast as Celery's."""
+    code = (
+        "from coordinator.cli.main import cli; cli(['--help'], standalone_mode=False); import sys; print(*sys.modules)"
+    )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert "Synchronize MEMBER now." in done.stdout, done.stderr
+    assert NOT_OF_HELP & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+def test_each_command_of_the_list_says_there_what_it_says_itself() -> None:
+    code = """
+from tasks.app import coordinator
+from coordinator.cli.later import Later, whole
+for one in [command for part in coordinator.extensions for command in part.commands]:
+    assert isinstance(one, Later)
+    assert (one.name, one.get_short_help_str(200)) == (whole(one).name, whole(one).get_short_help_str(200))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
