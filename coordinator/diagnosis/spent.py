@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from coordinator.diagnosis.cause import Cause
-from coordinator.diagnosis.look import Look
+from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.trail import Action, newest_first
 from coordinator.lanes import view
@@ -24,7 +24,7 @@ _MARKS = ("waiting.paused", "waiting.closed")
 Since = tuple[float, str]
 
 
-def spent(look: Look, job: Job, causes: Sequence[Cause]) -> dict[str, float]:
+def spent(look: Snapshot, job: Job, causes: Sequence[Cause]) -> dict[str, float]:
     """The seconds since the submit, by code. The last span counts for the first cause, which holds now."""
     ms: Counter[str] = Counter()
     code, since, in_line = "", 0.0, list[tuple[float, float]]()
@@ -48,7 +48,7 @@ def spent(look: Look, job: Job, causes: Sequence[Cause]) -> dict[str, float]:
     return {name: spent / 1000 for name, spent in ms.items() if name and spent > 0}
 
 
-def _in_line(look: Look, job: Job, now: str) -> list[Since]:
+def _in_line(look: Snapshot, job: Job, now: str) -> list[Since]:
     """From when on which rule kept the job in line, the latest first: the lanes as they are, and back by the trail."""
     lanes = {lane.key: (lane.paused, lane.limit) for lane in view.look(look.store, job.keys, 1)}
     found, begin, ahead = list[Since](), float(to_ms(job.course[0].at)), float(look.clock.now - look.clock.wall)

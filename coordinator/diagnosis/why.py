@@ -15,8 +15,8 @@ from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.entries import of_entry
 from coordinator.diagnosis.fleet import Reasons
 from coordinator.diagnosis.jobs import of_job, of_lane
-from coordinator.diagnosis.look import Look
 from coordinator.diagnosis.nodes import of_node
+from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.diagnosis.spent import spent
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs import validation
@@ -45,8 +45,8 @@ def why_of(
     validation.text(kind, name)
     if kind in kinds:
         return kinds[kind](name)
-    look = Look(lanes, needed)
-    own: Mapping[str, Callable[[Look, str], Why]] = {
+    look = Snapshot(lanes, needed)
+    own: Mapping[str, Callable[[Snapshot, str], Why]] = {
         "job": why_job,
         "key": why_key,
         "node": why_node,
@@ -55,33 +55,33 @@ def why_of(
     return own[kind](look, name)
 
 
-def why_job(look: Look, job_id: str) -> Why:
+def why_job(look: Snapshot, job_id: str) -> Why:
     """Explain a job. Raises UnknownJob."""
     job = look.lanes.job(job_id)
     causes, complete = follow(look, of_job(look, job), f"job {job.id}")
     return answer(look, f"job {job.id}", causes, complete, job)
 
 
-def why_node(look: Look, name: str) -> Why:
+def why_node(look: Snapshot, name: str) -> Why:
     """Explain why a node does nothing."""
     causes, complete = follow(look, of_node(look, name), f"node {name}")
     return answer(look, f"node {name}", causes, complete)
 
 
-def why_entry(entries: Callable[[], Entries], look: Look, name: str) -> Why:
+def why_entry(entries: Callable[[], Entries], look: Snapshot, name: str) -> Why:
     """Explain why an entry of the schedule does not run. Raises UnknownEntry."""
     causes, complete = follow(look, of_entry(look, entries(), name), f"entry {name}")
     return answer(look, f"entry {name}", causes, complete)
 
 
-def why_key(look: Look, key: str) -> Why:
+def why_key(look: Snapshot, key: str) -> Why:
     """Explain a lane. Raises InvalidJob."""
     validation.check_key(key)
     causes, complete = follow(look, of_lane(look, key), f"lane {key}")
     return answer(look, f"lane {key}", causes, complete)
 
 
-def follow(look: Look, first: Sequence[Cause], thing: str) -> tuple[list[Cause], bool]:
+def follow(look: Snapshot, first: Sequence[Cause], thing: str) -> tuple[list[Cause], bool]:
     """Follow the causes to their roots; leaves out things that are gone. False: more follow than one answer reads."""
     kinds: Mapping[str, Callable[[str], list[Cause]]] = {
         "job": lambda name: of_job(look, look.lanes.job(name)),
@@ -105,7 +105,7 @@ def _key(cause: Cause) -> tuple[str, str, str]:
     return cause.code, cause.thing, cause.text
 
 
-def answer(look: Look, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
+def answer(look: Snapshot, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
     """Put the causes into one answer, with a sentence that names the first and its root."""
     so_far = {} if job is None or job.damaged else spent(look, job, causes)
     return Why(thing, sentence(thing, causes, so_far, job), tuple(causes), instant(look.clock.wall), so_far, complete)

@@ -2,7 +2,7 @@
 
 import click
 
-from coordinator.cli.format import as_json, table
+from coordinator.cli.format import listing, more, table
 from coordinator.cli.session import json_option
 from tasks.catalog.sightings import Sightings
 from tasks.errors import plainly
@@ -39,4 +39,8 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
         rows = [dict(row) for row in here.catalog.objects(member, after=after, limit=most)]
         heads = ("pid", "modified", "format_id", "size", "algorithm", "checksum")
     names = [head.replace("_", " ") for head in heads]
-    click.echo(as_json(rows) if as_json_ else table(names, ([row[head] for head in heads] for row in rows)))
+    after = "" if failed or len(rows) < most else str(rows[-1]["pid"])
+    more(after)
+    click.echo(
+        listing("objects", rows, after) if as_json_ else table(names, ([row[head] for head in heads] for row in rows))
+    )

@@ -15,7 +15,7 @@ from coordinator.diagnosis.doctor import examine
 from coordinator.diagnosis.finding import Finding
 from coordinator.extension import Extension
 from coordinator.local.redis import free_port
-from tests.harness.command import Call, loaded
+from tests.harness.command import Call, listed
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 
@@ -264,8 +264,8 @@ def test_the_exit_status_is_2_for_errors_1_for_warnings_and_0_without(
     assert (away.exit_code, away.stdout.startswith("error [redis.away]")) == (2, True)
     url = own_redis.url(0)
     (other := Puppet(Coordinator(url=url).store)).up()
-    listed = call("doctor", "--json", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord")
-    assert [one["code"] for one in loaded(listed)] == ["redis.listpack"]
+    found = call("doctor", "--json", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord")
+    assert [one["code"] for one in listed(found)] == ["redis.listpack"]
     with own_redis.client() as client:
         client.config_set("hash-max-listpack-value", 1024)
     assert call("doctor", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord").stdout == "nothing found\n"

@@ -21,7 +21,7 @@ from tasks.member_node.client import MemberUnreachable
 from tasks.nodelist.xml_format import parse_nodelist
 from tasks.schedules import SYNC, lane_of
 from tasks.settings import Settings
-from tests.harness.command import Done, Run, argv_of, environment, refused, told
+from tests.harness.command import Done, Run, argv_of, environment, listed, refused, told
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python, start
 from tests.tasks.catalog.test_catalog import failed, fetched
@@ -58,7 +58,7 @@ def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_ap
         one.identifier for one in parse_nodelist((tmp_path / "data/nodelist.xml").read_bytes()).members
     ]
 
-    (member,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == member_id)
+    (member,) = (one for one in listed(run("members", "--json")) if one["member"] == member_id)
     assert (member["approved"], member["state"], member["next_tick"]) == (False, "it is not approved", None)
     cannot = refused(run("refresh", member_id, "--why", "a test"))
     assert cannot == f"Error: {member_id} cannot be synchronized: it is not approved"
@@ -67,7 +67,7 @@ def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_ap
     assert told(run("members", "approve", member_id, "--why", "it is fine", "--by", "ann@desk")).startswith(
         f"{member_id} is approved; "
     )
-    changes = json.loads(told(run("nodelist", "history", "--json")))[:2]
+    changes = listed(run("nodelist", "history", "--json"))[:2]
     assert [change["why"] for change in changes] == ["approved: it is fine", "added: they asked for it"]
     assert (changes[0]["who"], changes[1]["who"]) == ("ann@desk", f"{getuser()}@{gethostname()}")
     assert all(f"member/{member_id}" in change["entries"] for change in changes)
@@ -96,7 +96,7 @@ def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberSer
         "Error: not added: description"
     )
     assert "must be an http or https address" in refused(run("members", "add", "ftp://nowhere", "--why", "a test"))
-    assert len(json.loads(told(run("members", "--json")))) == 3
+    assert len(listed(run("members", "--json"))) == 3
 
 
 @pytest.mark.usefixtures("listing")
@@ -198,14 +198,14 @@ def test_a_member_that_left_keeps_its_objects_in_the_catalog_until_they_are_purg
     assert json.loads(told(run("job", "waits", "--json")))["state"] == "cancelled"
     assert river not in (tmp_path / "data" / "nodelist.xml").read_text()
     assert told(run("members", "remove", river, "--why", "once more")).splitlines() == [said[0], said[2]]
-    (left,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == river)
+    (left,) = (one for one in listed(run("members", "--json")) if one["member"] == river)
     assert (left["state"], left["objects"], left["failed"], left["approved"]) == ("it left the list", 2, 1, False)
     assert "unknown member" in refused(run("refresh", river, "--why", "a test"))
 
     for objects in (2, 0):
         assert told(run(*purge)) == f"{river}: {objects} objects are deleted from the catalog"
-    assert [one["objects"] for one in json.loads(told(run("members", "--json")))] == [2, 0]
-    whys = [change["why"] for change in json.loads(told(run("nodelist", "history", "--json")))]
+    assert [one["objects"] for one in listed(run("members", "--json"))] == [2, 0]
+    whys = [change["why"] for change in listed(run("nodelist", "history", "--json"))]
     assert whys[:3] == ["purged: they asked for it", "purged: they asked for it", "removed: it closed"]
     catalog.engine.dispose()
 
@@ -215,7 +215,7 @@ def test_a_former_member_whose_lane_is_held_is_not_purged(run: Run, listing: str
     told(run("members", "remove", river, "--why", "it closed"))
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
     assert "waits" in refused(run("members", "purge", river, "--why", "a test"))
-    assert "removed: it closed" in json.loads(told(run("nodelist", "history", "--json")))[0]["why"]
+    assert "removed: it closed" in listed(run("nodelist", "history", "--json"))[0]["why"]
 
 
 @pytest.mark.usefixtures("listing")
@@ -267,8 +267,8 @@ def test_why_says_in_one_line_that_the_list_cannot_be_read(run: Run) -> None:
 
 
 def acts(run: Run, member: str) -> list[tuple[str, str, str, str]]:
-    listed = json.loads(told(run("actions", "--thing", f"member {member}", "--json")))
-    return [(one["act"], one["before"], one["after"], one["ticket"]) for one in listed[::-1]]
+    trail = listed(run("actions", "--thing", f"member {member}", "--json"))
+    return [(one["act"], one["before"], one["after"], one["ticket"]) for one in trail[::-1]]
 
 
 @pytest.mark.usefixtures("listing")
@@ -298,14 +298,14 @@ def test_a_killed_act_is_done_or_not_and_the_trail_agrees(
     wait_until(lambda: coordinator.store._client.exists(under_way))
     dying.kill()
     dying.wait(10)
-    assert (acts(run, river), listed(run, river)["approved"]) == (before, True)
+    assert (acts(run, river), shown(run, river)["approved"]) == (before, True)
     for _ in range(2):
         told(run("members", "suspend", river, *why))
-        assert (len(acts(run, river)), listed(run, river)["approved"]) == (len(before) + 1, False)
+        assert (len(acts(run, river)), shown(run, river)["approved"]) == (len(before) + 1, False)
 
 
-def listed(run: Run, member: str) -> dict[str, Any]:
-    return next(one for one in json.loads(told(run("members", "--json"))) if one["member"] == member)
+def shown(run: Run, member: str) -> dict[str, Any]:
+    return next(one for one in listed(run("members", "--json")) if one["member"] == member)
 
 
 BY_A_VIEWER = """
