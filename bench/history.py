@@ -1,4 +1,4 @@
-"""What does a look into the past cost beside a million kept jobs and 100,000 lanes, and a command that shows it?
+"""What does each look of an operator cost beside a million kept jobs and 100,000 lanes, and each command?
 
 The kept jobs are copies of a few that really ran; each lane has one job that waits for a queue that no node serves.
 """
@@ -18,6 +18,11 @@ from bench.servers import redis_server
 from bench.size import fill, register
 
 KEPT, LANES, TIMES = amount((1_000_000, 100_000, 9), (8, 4, 1))
+COMMANDS = (
+    ("jobs", "--state", "failed", "--since", "1d"), ("job", "copy 1"), ("lane", "customer/7/x"), ("lanes",),
+    ("why", "waits"), ("why", "--summary"), ("doctor",), ("nodes",), ("actions",), ("schedule",), ("grabs",),
+    ("sorters",), ("metrics",), ("status",),
+)  # fmt: skip
 KINDS = 8  # jobs that really ran, of which every eighth failed
 COPY = """
 local jobs = KEYS[1] .. 'job:'
@@ -41,10 +46,13 @@ def main() -> None:
         register(bench)
         keep(bench)
         fill(bench, LANES)
+        bench.coordinator.submit("lane/1", bench.keep.s("x"), job_id="waits")
+        store = bench.coordinator.store
+        store._client.hset(store.key("node", "bench"), "capacity", 1)  # a node without room has half a slot there
         print(f"beside {KEPT:,} kept jobs and {LANES:,} lanes, the median of {TIMES}")
         for name, query in queries(bench.coordinator).items():
             print(f"{name:46} {timed(query) * 1000:7.1f} ms", flush=True)
-        for command in (("jobs", "--state", "failed", "--since", "1d"), ("lane", "customer/7/x")):
+        for command in COMMANDS:
             print(f"coordinator {' '.join(command):34} {timed(partial(run, url, *command)) * 1000:7.0f} ms")
 
 
@@ -78,6 +86,16 @@ def queries(coordinator: Any) -> dict[str, Callable[[], Any]]:
         "a task that no waiting job has, in 10,000": lambda: coordinator.jobs(state="waiting", task="none"),
         "a lane with its last runs": lambda: coordinator.lane("customer/7/x"),
         "rates and counts": lambda: coordinator.rates(),
+        "why a job waits": lambda: coordinator.why("waits"),
+        "why a lane stands": lambda: coordinator.why(key="lane/1"),
+        "why a node does nothing": lambda: coordinator.why(node="bench"),
+        "why all waits that waits": lambda: coordinator.why_summary(),
+        "the first 1,000 lanes": lambda: coordinator.lanes(),
+        "the longest lines": lambda: coordinator.contended(),
+        "the nodes": lambda: coordinator.nodes(),
+        "the last 100 acts": lambda: coordinator.actions(),
+        "grabs, sorters and entries": lambda: (coordinator.grabs(), coordinator.sorters(), coordinator.entries.all()),
+        "a plan: cancel all that waits in 1,000 lanes": lambda: coordinator.act("cancel", key="lane/1*", dry_run=True),
     }
 
 
@@ -93,9 +111,8 @@ def timed(act: Callable[[], Any]) -> float:
 
 def run(url: str, *command: str) -> None:
     program = Path(sys.executable).with_name("coordinator")
-    subprocess.run(
-        [program, *command], env={**os.environ, "COORDINATOR_URL": f"{url}/0"}, check=True, capture_output=True
-    )
+    env, sound = {**os.environ, "COORDINATOR_URL": f"{url}/0"}, command != ("doctor",)  # which ends with 1 or 2
+    subprocess.run([program, *command], env=env, capture_output=True, check=sound)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 import tasks.cli.main  # noqa: F401  adds its commands
+from coordinator.cli.later import whole
 from coordinator.cli.main import cli
 from tasks.app import coordinator
 
@@ -30,6 +31,13 @@ lists what was done, with the `--ticket` where there is one. A command that look
 something in (`submit`, `refresh`, `nodelist import`), that has work done (`nodelist refresh`, `components run`), or
 that clears away what comes back by itself (`libraries remove`, `members forget`).
 
+The JSON of a list has one shape: `{"lanes": [...], "after": null}`. The rows stand under the noun: `jobs`, `lanes`,
+`nodes`, `actions`, `grabs`, `sorters`, `refused`, `entries` (of `schedule`), `findings` (of `doctor`), `libraries`,
+`members`, `items`, `objects` (of `catalog`), `components`, `orphans`, `history`. `after` is the cursor of the next
+page, for `--after`; null says that this was the last one, or that there are no pages. `jobs` adds `complete` and
+`searched`, `items` adds `broken`. The JSON of one thing is that thing's object, as Python gives it. Instants are texts
+in UTC.
+
 The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly or Redis
 does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete commands and options; zsh
 and fish have `zsh_source` and `fish_source`.
@@ -44,7 +52,7 @@ def main() -> None:
 
 def page() -> str:
     """The whole page."""
-    own = {command.name or "": command for one in coordinator.extensions for command in one.commands}
+    own = {command.name or "": whole(command) for one in coordinator.extensions for command in one.commands}
     return "\n".join([HEAD, *_part("The library", LIBRARY, cli.commands), *_part("The service", SERVICE, own)])
 
 

@@ -2,6 +2,6 @@
 
 from tasks import cli
 from tasks.app import app
-from tasks.requests import refresh
+from tasks.ask import refresh
 
 __all__ = ["app", "cli", "refresh"]

@@ -1,9 +1,13 @@
 """What an operator reads of an error: one sentence, which says what to mend."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
+from coordinator import CoordinatorError
 from tasks.batches import ItemConflict, UnknownItem
 from tasks.components import UnknownComponent
 from tasks.database import UnusableDatabase
@@ -38,3 +42,16 @@ def sentence(error: Exception) -> str | None:
     if isinstance(error, SQLAlchemyError):
         return f"the catalog: {str(error).splitlines()[0]}"
     return str(error) if isinstance(error, _PLAIN) else None
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Turn an error that is meant for people into a CoordinatorError, which the command prints in one line."""
+    try:
+        yield
+    except (CoordinatorError, BrokenPipeError):
+        raise
+    except Exception as error:
+        if (text := sentence(error)) is None:
+            raise
+        raise CoordinatorError(text) from error

@@ -12,21 +12,40 @@ from datetime import datetime
 from typing import NamedTuple
 
 from coordinator import CoordinatorError, UnknownEntry, UnknownJob
-from coordinator.author import refuses_viewers
+from coordinator.author import act_of, refuses_viewers
 from coordinator.diagnosis.cause import Cause, Why
+from coordinator.diagnosis.codes import Codes, cause
 from coordinator.scheduler.entries import next_tick
+from coordinator.store.values import Json
 from tasks import instants, requests
 from tasks.app import coordinator
 from tasks.catalog.former import former
 from tasks.catalog.former import purge as purge_catalog
+from tasks.database import UnusableDatabase
 from tasks.harvest.silence import silence
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import WRITTEN, Dates
+from tasks.nodelist.replicated import ActOf
 from tasks.nodelist.stores import Listed
+from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.schedules import lane_of, scheduled
 from tasks.service import Holdings, service
 
 _UNAPPROVED = "it is not approved"
+CODES: Codes = {
+    "member.obstacle": ("is not synchronized: {obstacle}", "member-approve id=waits"),
+    "member.unscheduled": ("has no ticks: {unscheduled}", ""),
+    "member.silent": ("did not answer, and is left alone until {until:at}", "member-refresh id"),
+    "member.failed": ("failed in its last run: {error}", ""),
+    "member.objects": (
+        "has {failed} objects that could not be harvested: {failures:counts}",
+        "coordinator catalog {id:sh} --failed",
+    ),
+    "member.unseen": (
+        "is seen by no beat since it came into the list",
+        "celery -A tasks beat -S coordinator.scheduler.Scheduler",
+    ),
+}
 
 
 class UnknownMember(CoordinatorError, LookupError):
@@ -122,39 +141,44 @@ def why(member: str) -> Why:
     if not _obstacle(listed):
         with suppress(UnknownEntry):  # no beat has read the list since the member came
             own += coordinator.why(entry=lane).causes
-    own = own or [Cause("member.unseen", f"member {member}", "no beat has read the list since it came: start a beat")]
-    return Why(f"member {member}", f"{member}: {own[0].text}", tuple(own), instants.now())
+    own = own or [cause("member.unseen", f"member {member}", (), CODES)]
+    return Why(f"member {member}", own[0].text, tuple(own), instants.now())
 
 
 def _own_causes(shown: Condition) -> Iterator[Cause]:
-    member, thing = shown.member, f"member {shown.member}"
-    if shown.obstacle:
-        frees = f"coordinator members approve {member} --why TEXT" if shown.obstacle == _UNAPPROVED else None
-        yield Cause("member.obstacle", thing, f"it is not synchronized: {shown.obstacle}", frees=frees)
-    if shown.unscheduled:
-        yield Cause("member.unscheduled", thing, f"it has no ticks: {shown.unscheduled}")
-    if shown.left_alone_until:
-        text = f"it did not answer, and is left alone until {instants.shown(shown.left_alone_until)}"
-        yield Cause("member.silent", thing, text, frees=f"coordinator refresh {member}")
-    if shown.error:
-        yield Cause("member.failed", thing, f"its last run failed: {shown.error}")
-    if shown.failed:
-        reasons = ", ".join(f"{count} × {reason}" for reason, count in list(shown.failures.items())[:3])
-        text = f"{shown.failed} of its objects could not be harvested: {reasons}"
-        yield Cause("member.objects", thing, text, {"failures": dict(shown.failures)}, "coordinator catalog " + member)
+    member, until = shown.member, shown.left_alone_until
+    about: dict[str, dict[str, Json]] = {
+        "member.obstacle": {"obstacle": shown.obstacle, "waits": member if shown.obstacle == _UNAPPROVED else None},
+        "member.unscheduled": {"unscheduled": shown.unscheduled},
+        "member.silent": {"until": until.isoformat() if until else None},
+        "member.failed": {"error": shown.error},
+        "member.objects": {"failed": shown.failed, "failures": dict(shown.failures)},
+    }
+    for code, facts in about.items():
+        if next(iter(facts.values())):
+            yield cause(code, f"member {member}", (), CODES, id=member, **facts)
 
 
 @refuses_viewers
 def refresh(
-    member: str, pid: str | None = None, *, complete: bool = False, why: str = "", by: str = "", ticket: str = ""
-) -> str:
-    """Ask for a sync of a member now; give the id of its job. Raises UnknownMember."""
-    if member not in service().nodelist.listed():
-        raise UnknownMember(member)
-    job_id = requests.refresh(member, pid, why, complete=complete)
+    member: str, pid: str | None = None, *, complete: bool = False, job_id: str = "", why: str, by: str = "",
+    ticket: str = "",
+) -> str:  # fmt: skip
+    """Ask for a sync of a member now; give the id of its job. Asked again with that id, it asks for one sync.
+
+    Raises UnknownMember, and ValueError for a member that cannot be synchronized. Where the list cannot be read, the
+    node decides that takes the request in.
+    """
+    with suppress(NodelistUnreadable, UnusableDatabase):
+        listed = service().nodelist.listed().get(member)
+        if listed is None:
+            raise UnknownMember(member)
+        if obstacle := _obstacle(listed):
+            raise ValueError(f"{member} cannot be synchronized: {obstacle}")
+    job_id = job_id or str(uuid.uuid4())
     what = f"object {pid}" if pid else "everything" if complete else "changes"
     coordinator.acted("refresh", "member", member, id=job_id, after=what, why=why, by=by or None, ticket=ticket)
-    return job_id
+    return requests.refresh(member, pid, why, complete=complete, job_id=job_id)
 
 
 @refuses_viewers
@@ -167,8 +191,8 @@ def add(described: Member, *, why: str, by: str, ticket: str = "") -> Done:
             raise ValueError(f"not added: {identifier} is already in the list, at {before.member.base_url}")
         return Listed(member=Dates().put_on(described), approved=False)
 
-    far = service().nodelist.change(identifier, to, why=f"added: {why}", by=by)
-    _note("add", identifier, why, by, ticket, after="not approved")
+    act = _act("add", identifier, why, by, ticket)
+    far = service().nodelist.change(identifier, to, why=f"added: {why}", by=by, act=act)
     done = _done(f"{identifier} is in the list", far, approved=False)
     done.lines.append(f"it is not synchronized yet; to approve it: coordinator members approve {identifier} --why TEXT")
     return done
@@ -177,8 +201,8 @@ def add(described: Member, *, why: str, by: str, ticket: str = "") -> Done:
 @refuses_viewers
 def approve(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Let the service synchronize a member."""
-    listed, far = _set_approved(member, True, f"approved: {why}", by)
-    _note("approve", member, why, by, ticket, after="approved")
+    act = _act("approve", member, why, by, ticket)
+    listed, far = _set_approved(member, True, f"approved: {why}", by, act)
     obstacle = listed.member.obstacle
     still = f"{member} still cannot be synchronized: {obstacle}" if obstacle else ""
     return _done(f"{member} is approved", far)._replace(remark=still)
@@ -187,12 +211,11 @@ def approve(member: str, *, why: str, by: str, ticket: str = "") -> Done:
 @refuses_viewers
 def suspend(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Stop synchronizing a member; it stays in the list."""
-    _, far = _set_approved(member, False, f"suspended: {why}", by)
-    _note("suspend", member, why, by, ticket, after="not approved")
+    _, far = _set_approved(member, False, f"suspended: {why}", by, _act("suspend", member, why, by, ticket))
     return _done(f"{member} is suspended", far, approved=False)
 
 
-def _set_approved(member: str, approved: bool, why: str, by: str) -> tuple[Listed, str]:
+def _set_approved(member: str, approved: bool, why: str, by: str, act: ActOf) -> tuple[Listed, str]:
     def to(before: Listed | None) -> Listed:
         if before is None:
             raise UnknownMember(member)
@@ -200,7 +223,7 @@ def _set_approved(member: str, approved: bool, why: str, by: str) -> tuple[Liste
         return changed[-1]
 
     changed: list[Listed] = []
-    far = service().nodelist.change(member, to, why=why, by=by)
+    far = service().nodelist.change(member, to, why=why, by=by, act=act)
     return changed[-1], far
 
 
@@ -208,10 +231,9 @@ def _set_approved(member: str, approved: bool, why: str, by: str) -> tuple[Liste
 def reset(member: str, *, why: str, by: str, ticket: str = "") -> Done:
     """Harvest a member from its beginning again, at its next synchronization."""
     try:
-        far = service().nodelist.reset(member, f"reset: {why}", by)
+        far = service().nodelist.reset(member, f"reset: {why}", by, _act("reset", member, why, by, ticket))
     except KeyError:
         raise UnknownMember(member) from None
-    _note("reset", member, why, by, ticket)
     return _done(f"{member} will be harvested from its beginning", far)
 
 
@@ -224,8 +246,8 @@ def remove(member: str, *, why: str, by: str, ticket: str = "") -> Done:
         if before is None:
             _check_former(member, here)
 
-    far = here.nodelist.change(member, to, why=f"removed: {why}", by=by)
-    _note("remove", member, why, by, ticket)
+    act = _act("remove", member, why, by, ticket)
+    far = here.nodelist.change(member, to, why=f"removed: {why}", by=by, act=act)
     cancelled = sum(_cancel(job_id, why, by) for job_id in coordinator.lane(lane_of(member)).jobs)
     done = _done(f"{member} is not in the list", far)
     if cancelled:
@@ -259,16 +281,31 @@ def purge(member: str, *, why: str, by: str, ticket: str = "") -> Done:
         raise ValueError(f"{member} is in the list; first: coordinator members remove {member} --why TEXT")
     _check_former(member, here)
     with coordinator.lock(lane_of(member)) as lease:  # so no sync writes meanwhile, and none that is late afterwards
-        here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by)
+        about = {"verb": "purge", "kind": "member", "name": member, "after": "no objects"}
+        about["before"] = f"{here.catalog.summary(member).objects} objects"
+        act = act_of(why, by, ticket, **about)
+        here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by, act=act)
         count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
-    _note("purge", member, why, by, ticket, before=f"{count} objects")
     return Done([f"{member}: {count} objects are deleted from the catalog"])
 
 
-def _note(verb: str, member: str, why: str, by: str, ticket: str, before: str = "", after: str = "") -> None:
-    """Write the act into the audit trail, once it is done; the history of the list has it, too."""
-    act = {"why": why, "by": by, "ticket": ticket}
-    coordinator.acted(verb, "member", member, id=uuid.uuid4().hex, before=before, after=after, **act)
+def _act(verb: str, member: str, why: str, by: str, ticket: str) -> ActOf:
+    """What the commit that does the act writes into the audit trail; the history of the list has it, too."""
+
+    def act(before: Listed | None, after: Listed | None) -> str:
+        about = {"verb": verb, "kind": "member", "name": member, "before": _condition(before)}
+        return act_of(why, by, ticket, **about, after=_condition(after))
+
+    return act
+
+
+def _condition(listed: Listed | None) -> str:
+    """The approval of a member, and from when on it is harvested."""
+    if listed is None:
+        return "not in the list"
+    since = listed.member.last_harvested
+    approved = "approved" if listed.approved else "not approved"
+    return f"{approved}, harvested until {instants.shown(since)}" if since and since > instants.NEVER else approved
 
 
 def _done(what: str, far: str, approved: bool = True) -> Done:

@@ -44,12 +44,14 @@ def handle(request: Request) -> None:
     synchronize(request.member, pids, complete=request.complete, job_id=request.id)
 
 
-def refresh(member_id: str, pid: str | None = None, reason: str | None = None, *, complete: bool = False) -> str:
+def refresh(
+    member_id: str, pid: str | None = None, reason: str | None = None, *, complete: bool = False, job_id: str = ""
+) -> str:
     """Send a request for a member's sync. Returns the id of its job, for `coordinator.wait(id)`.
 
     The job exists once a node has read the message.
     """
-    request = Request(member=member_id, pid=pid, complete=complete, id=str(uuid.uuid4()), reason=reason)
+    request = Request(member=member_id, pid=pid, complete=complete, id=job_id or str(uuid.uuid4()), reason=reason)
     with confirmed(app) as producer:
         producer.publish(
             request.model_dump(by_alias=True, exclude_defaults=True),

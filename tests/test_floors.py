@@ -45,6 +45,7 @@ nodelist_refresh schedules pipeline
 sync
 requests
 members errors
+aio ask
 pages
 local
 cli

@@ -16,8 +16,16 @@ import click
 
 from coordinator.author import Acting
 from coordinator.cli.filters import filtered
-from coordinator.cli.format import as_json, table
-from coordinator.cli.session import by_option, json_option, session_of, ticket_option, why_option, with_coordinator
+from coordinator.cli.format import as_json, fitted, listing, more, table
+from coordinator.cli.session import (
+    by_option,
+    json_option,
+    paged,
+    session_of,
+    ticket_option,
+    why_option,
+    with_coordinator,
+)
 from coordinator.cli.show import job_text, node_text
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.summary import Summary
@@ -210,7 +218,7 @@ def why(coordinator: Coordinator, /, job_id: str | None, summary: bool, as_json_
         click.echo(as_json(whole) if as_json_ else _summary_text(whole))
     else:
         answer = coordinator.why(job_id, **others)
-        click.echo(as_json(answer) if as_json_ else answer)
+        click.echo(as_json(answer) if as_json_ else fitted(str(answer)))
 
 
 def _summary_text(summary: Summary) -> str:
@@ -222,7 +230,7 @@ def _summary_text(summary: Summary) -> str:
     )
     part = "" if summary.complete else "; a part was looked at, so that the longest waits are the longest of that part"
     shown = table(("code", "jobs", "longest", "example", "they"), rows)
-    return f"{shown}\n{summary.waiting} wait, as of {moment(summary.as_of)}{part}"
+    return f"{shown}\n" + fitted(f"{summary.waiting} wait, as of {moment(summary.as_of)}{part}")
 
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be hit, and what starts then.")
@@ -433,8 +441,7 @@ def undrain(coordinator: Coordinator, node: str, **acting: Unpack[Acting]) -> Sh
 
 
 @click.command()
-@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many, the newest.")
-@click.option("--after", default="", metavar="ID", help="Show the page after this action.")
+@paged(50)
 @click.option("--by", metavar="NAME", help="Only acts of this author.")
 @click.option("--thing", metavar="THING", help="Only acts on this, such as 'job 7f3', or on a kind: lane.")
 @json_option
@@ -444,9 +451,9 @@ def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thi
     listed = coordinator.actions(most, after, by=by, thing=thing)
     heads = ("when", "by", "act", "thing", "before", "after", "ticket", "why")
     rows = ((one.at, one.by, one.act, shown_lane(one.thing), *_shown(one)) for one in listed)
-    click.echo(as_json(listed) if as_json_ else table(heads, rows))
-    if len(listed) == most:
-        click.echo(f"more: --after {listed[-1].id}", err=True)
+    after = listed[-1].id if len(listed) == most else ""
+    click.echo(listing("actions", listed, after) if as_json_ else table(heads, rows))
+    more(after)
 
 
 def _shown(action: Action) -> tuple[str, ...]:

@@ -6,13 +6,18 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from textwrap import wrap
+from typing import TypeVar
+
+import click
 
 from coordinator.store.times import moment
 
+T = TypeVar("T")
+_COMMANDS = ("fix: ", "frees it: ")
 _LEAST = 9  # characters of a column that is cut
 
 
@@ -24,8 +29,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | No
     the first; where even that is, the last ones are left out, and a line below the table names them.
     """
     cells = list(rows)
-    if most is None and sys.stdout.isatty():
-        most = shutil.get_terminal_size().columns
+    most = most or width()
     columns = [_Column(head.upper(), values) for head, *values in zip(heads, *cells, strict=True)]
     first, *others = columns
     shown = columns if most is None else _fitting(columns, most)
@@ -38,6 +42,26 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | No
     if left_out := [column.head for column in columns if column not in shown and not column.empty]:
         lines.append(f"(no room for {', '.join(left_out)}: --json has all)")
     return "\n".join(lines)
+
+
+def width() -> int | None:
+    """The characters of a line of the terminal; None where the output goes elsewhere, whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitted(text: str) -> str:
+    """The text, wrapped at the terminal's width. Commands stay in one line, so that they can be pasted."""
+    most = width()
+    return text if most is None else "\n".join(part for line in text.splitlines() for part in _wrapped(line, most))
+
+
+def _wrapped(line: str, most: int, indent: int | None = None) -> list[str]:
+    """`indent`: of the lines behind the first; two more than its own where it is not named."""
+    own = len(line) - len(line.lstrip())
+    if len(line) <= most or line.lstrip().startswith(_COMMANDS):
+        return [line]
+    further = " " * (own + 2 if indent is None else indent)
+    return wrap(line, most, subsequent_indent=further, break_on_hyphens=False, break_long_words=False)
 
 
 def _lines(columns: Sequence[_Column], number: int, indent: int = 0) -> list[str]:
@@ -100,8 +124,11 @@ def _span(widths: Sequence[int]) -> int:
 def pairs(values: Iterable[tuple[str, object]]) -> str:
     """Write each name and its value on a line, without empty values."""
     lines = [(name, text(value)) for name, value in values if value not in (None, "", (), [], {})]
-    width = max((len(name) for name, _ in lines), default=0)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
+    broad = max((len(name) for name, _ in lines), default=0)
+    whole = (f"{name.ljust(broad)}  {value}" for name, value in lines)
+    if (most := width()) is None:
+        return "\n".join(whole)
+    return "\n".join(part for one in whole for line in one.splitlines() for part in _wrapped(line, most, broad + 2))
 
 
 def text(value: object) -> str:
@@ -112,6 +139,23 @@ def text(value: object) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
         return ", ".join(value)
     return str(value) if isinstance(value, str | int | float | PurePath) else as_json(value, None)
+
+
+def listing(noun: str, rows: Iterable[object], after: str | None = "", **more: object) -> str:
+    """The JSON of a list, of one shape: the rows under their noun, and the cursor of the next page, null at the end."""
+    return as_json({noun: [*rows], **more, "after": after or None})
+
+
+def more(after: str | None) -> None:
+    """Say how the next page is asked for, beside the output."""
+    if after:
+        click.echo(f"more: --after {after}", err=True)
+
+
+def page(rows: Iterable[T], name: Callable[[T], str], most: int, after: str) -> tuple[list[T], str]:
+    """The first `most` rows behind the name `after`, of rows in the order of their names; and the next cursor."""
+    left = [row for row in rows if name(row) > after]
+    return left[:most], name(left[most - 1]) if len(left) > most else ""
 
 
 def as_json(value: object, indent: int | None = 2) -> str:

@@ -18,10 +18,10 @@ from coordinator.cli import actions
 from coordinator.cli.actions import Shown, acts
 from coordinator.cli.dashboard import dashboard
 from coordinator.cli.filters import filtered
-from coordinator.cli.format import as_json, pairs, table, text
+from coordinator.cli.format import as_json, fitted, listing, more, page, pairs, table, text
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
-from coordinator.cli.session import Commands, json_option, session_of, with_coordinator
+from coordinator.cli.session import Commands, json_option, paged, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client.coordinator import Coordinator
@@ -88,7 +88,7 @@ def _show_status(report: Status) -> None:
     )
     for finding in report.findings:
         if finding.level != "info":
-            click.secho(str(finding), fg=COLORS[finding.level], err=True)
+            click.secho(fitted(str(finding)), fg=COLORS[finding.level], err=True)
 
 
 def _span_text(span: Span) -> str:
@@ -111,9 +111,9 @@ def doctor(ctx: click.Context, as_json_: bool) -> None:
     """
     found = session_of(ctx.find_root()).coordinator.doctor()
     if as_json_:
-        click.echo(as_json(found))
+        click.echo(listing("findings", found))
     for finding in () if as_json_ else found:
-        click.secho(str(finding), fg=COLORS[finding.level])
+        click.secho(fitted(str(finding)), fg=COLORS[finding.level])
         if finding.fix:
             click.echo(f"  fix: {finding.fix}")
     if not (as_json_ or found):
@@ -133,6 +133,7 @@ def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
     except ImportError as error:
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[metrics]'") from error
     if port is None:
+        coordinator.store.read("PING")  # a person wants to know that it is away
         return click.echo(serve.text_of(coordinator).decode().rstrip())
     try:
         with serve.server_of(coordinator, host, port) as server:
@@ -146,8 +147,7 @@ def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
 
 @cli.command()
 @filtered
-@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many.")
-@click.option("--after", default="", metavar="CURSOR", help="The page behind this cursor, which the page before names.")
+@paged(50)
 @json_option
 @with_coordinator
 def jobs(coordinator: Coordinator, most: int, after: str, as_json_: bool, **wanted: Unpack[JobFilter]) -> None:
@@ -172,15 +172,13 @@ def jobs(coordinator: Coordinator, most: int, after: str, as_json_: bool, **want
     click.echo(table(heads, rows))
     if not found.complete:
         click.echo(f"looked at {found.searched} jobs, not at all", err=True)
-    if found.after:
-        click.echo(f"more: --after {found.after}", err=True)
+    more(found.after)
 
 
 @cli.command()
 @click.argument("prefix", default="")
 @click.option("--state", type=click.Choice((*IN_LINE, "empty")), help="Only lanes with a first job in this state.")
-@click.option("--most", type=click.IntRange(1), default=1000, show_default=True, help="At most so many.")
-@click.option("--after", default="", metavar="KEY", help="The last key of the page before.")
+@paged(1000)
 @json_option
 @with_coordinator
 def lanes(
@@ -201,7 +199,9 @@ def lanes(
         )
         for lane in listed
     )
-    click.echo(as_json(listed) if as_json_ else table(heads, rows))
+    after = listed[-1].key if len(listed) == most else ""
+    click.echo(listing("lanes", listed, after) if as_json_ else table(heads, rows))
+    more(after)
 
 
 @cli.command()
@@ -276,20 +276,22 @@ def _show_grabs(coordinator: Coordinator, key: str | None, most: int, history: b
         for last in instances
         for grab in ((last, *last.earlier) if history else (last,))
     )
-    click.echo(as_json([asdict(grab) for grab in instances]) if as_json_ else table(heads, rows))
+    click.echo(listing("grabs", map(asdict, instances)) if as_json_ else table(heads, rows))
 
 
 @cli.group(invoke_without_command=True)
+@paged(1000)
 @json_option
 @with_coordinator
-def nodes(coordinator: Coordinator, as_json_: bool) -> None:
+def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> None:
     """List the living nodes; show or drain one of them."""
     every = Nodes(coordinator.store).all()
-    living = [node for node in every if node.alive]
+    living, after = page((node for node in every if node.alive), lambda node: node.name, most, after)
     heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "version", "queues", "labels")
     fields = ("name", "capacity", *heads[2:])
     rows = ((*(_shortened(getattr(node, name)) for name in fields), drained(node)) for node in living)
-    click.echo(as_json(living) if as_json_ else table((*heads, "drained"), rows))
+    click.echo(listing("nodes", living, after) if as_json_ else table((*heads, "drained"), rows))
+    more(after)
     for node in every:
         if not node.alive:
             click.echo(f"gone: {node.name}; the next living node takes over its jobs", err=True)
@@ -297,7 +299,7 @@ def nodes(coordinator: Coordinator, as_json_: bool) -> None:
         for line in why(coordinator.store):
             click.echo(line, err=True)
     for name, act in Nodes(coordinator.store).drained().items():
-        if name not in [node.name for node in living]:
+        if name not in [node.name for node in every if node.alive]:
             click.echo(f"not alive, and drained when it comes: {name}, {act_text(act)}", err=True)
 
 
@@ -319,8 +321,8 @@ def libraries(coordinator: Coordinator, as_json_: bool) -> None:
         (library.name, library.digest or None, "yes" if library.digest else "no", "this" if library.current else None)
         for library in listed
     )
-    as_dicts = [library._asdict() for library in listed]
-    click.echo(as_json(as_dicts) if as_json_ else table(("library", "digest", "ours", "version"), rows))
+    as_dicts = (library._asdict() for library in listed)
+    click.echo(listing("libraries", as_dicts) if as_json_ else table(("library", "digest", "ours", "version"), rows))
 
 
 @libraries.command("remove")

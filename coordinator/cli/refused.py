@@ -8,26 +8,32 @@ import click
 
 from coordinator.author import Acting
 from coordinator.cli.actions import Shown, acts
-from coordinator.cli.format import as_json, pairs, table
+from coordinator.cli.format import as_json, listing, more, pairs, table
 from coordinator.cli.schedule import ShowByName
-from coordinator.cli.session import json_option, with_coordinator
+from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.client.coordinator import Coordinator
 from coordinator.warden.inbox.queue import LETTERS
 
 
 @click.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[ID | COMMAND]")
-@click.option("--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many, the newest.")
+@paged(50)
 @json_option
 @with_coordinator
-def refused(coordinator: Coordinator, most: int, as_json_: bool) -> None:
+def refused(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> None:
     """List the requests that inboxes refused, and why; put one into its queue again, or discard it.
 
     ID: show this one whole.
     """
-    listed = coordinator.refused(most)
+    found = coordinator.refused(2 * LETTERS if after else most + 1)
+    ids = [one.id for one in found]
+    if after and after not in ids:
+        raise click.ClickException(_gone(after))
+    first = ids.index(after) + 1 if after else 0
+    listed, after = found[first : first + most], ids[first + most - 1] if len(found) > first + most else ""
     rows = ((one.id, one.at, one.queue, one.node, one.reason, one.original) for one in listed)
     heads = ("request", "refused", "queue", "node", "reason", "original")
-    click.echo(as_json(listed) if as_json_ else table(heads, rows))
+    click.echo(listing("refused", listed, after) if as_json_ else table(heads, rows))
+    more(after)
 
 
 @refused.command("show")

@@ -10,8 +10,8 @@ import click
 
 from coordinator.author import Acting
 from coordinator.cli.actions import Shown, acts
-from coordinator.cli.format import as_json, pairs, table
-from coordinator.cli.session import json_option, with_coordinator
+from coordinator.cli.format import as_json, listing, more, pairs, table
+from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.cli.show import act_text
 from coordinator.client.coordinator import Coordinator
 from coordinator.scheduler.due import number
@@ -32,19 +32,21 @@ class ShowByName(click.Group):
 
 
 @click.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND]")
-@click.option("--most", default=1000, show_default=True, type=click.IntRange(1), help="At most so many entries.")
+@paged(1000)
 @click.option("--prefix", default="", help="Only entries whose names begin so.")
 @json_option
 @with_coordinator
-def schedule(coordinator: Coordinator, most: int, prefix: str, as_json_: bool) -> None:
+def schedule(coordinator: Coordinator, most: int, after: str, prefix: str, as_json_: bool) -> None:
     """List the entries of the schedule; show or steer one of them.
 
     NAME: show this entry, its next instants and what became of the last ones.
     """
-    entries = coordinator.entries.all(prefix, most)
+    entries = coordinator.entries.all(prefix, most, after)
+    after = entries[-1].name if len(entries) == most else ""
     heads = ("entry", "when", "next", "starts", "lane", "steered")
     rows = ((entry.name, entry.when, _next(entry), entry.task, entry.key, _steered(entry)) for entry in entries)
-    click.echo(as_json([_entry(entry) for entry in entries]) if as_json_ else table(heads, rows))
+    click.echo(listing("entries", map(_entry, entries), after) if as_json_ else table(heads, rows))
+    more(after)
 
 
 @schedule.command("show")

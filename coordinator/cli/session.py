@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeVar
 
 import click
 from celery import Celery
@@ -27,6 +27,7 @@ SERVICE = "tasks"
 WHICH_APP = "name the app with -A or COORDINATOR_APP"
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Session:
@@ -145,6 +146,19 @@ def _me() -> str:
 
 
 json_option = click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
+
+
+def paged(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """The options of a list that comes in pages of `most`."""
+
+    def add(command: Callable[P, T]) -> Callable[P, T]:
+        number, says = click.IntRange(1), "The page behind the one that names this cursor."
+        command = click.option("--after", default="", metavar="CURSOR", help=says)(command)
+        return click.option("--most", default=most, show_default=True, type=number, help="At most so many.")(command)
+
+    return add
+
+
 # Each act of a person has both, also those of an app's own commands.
 why_option = click.option("--why", help="The reason, for others to read.", required=True)
 by_option = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")

@@ -8,8 +8,8 @@ import click
 
 from coordinator.author import Acting
 from coordinator.cli.actions import Shown, acts, arguments_option, kwargs_option
-from coordinator.cli.format import as_json, table
-from coordinator.cli.session import json_option, with_coordinator
+from coordinator.cli.format import listing, more, page, table
+from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.client.coordinator import Coordinator
 from coordinator.jobs.states import Sorted
 from coordinator.sorters.sorter import ORDERS
@@ -17,16 +17,19 @@ from coordinator.store.values import Json
 
 
 @click.group(invoke_without_command=True)
+@paged(1000)
 @json_option
 @with_coordinator
-def sorters(coordinator: Coordinator, as_json_: bool) -> None:
+def sorters(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> None:
     """List the sorters that hold orders; flush one, or add an order to it.
 
     DUE: when a sorter puts its orders in line, unless more come.
     """
-    listed = coordinator.sorters()
+    listed, after = page(coordinator.sorters(), lambda sorter: sorter.name, most, after)
     rows = ((sorter.name, sorter.collected, sorter.flushing, sorter.first, sorter.due) for sorter in listed)
-    click.echo(as_json(listed) if as_json_ else table(("sorter", "collected", "flushing", "first", "due"), rows))
+    heads = ("sorter", "collected", "flushing", "first", "due")
+    click.echo(listing("sorters", listed, after) if as_json_ else table(heads, rows))
+    more(after)
 
 
 @acts("name", "NAME")

@@ -211,10 +211,10 @@ class Coordinator(OnCommit):
 
         It reads a bounded part of everything, and says whether that was all.
         """
-        from coordinator.diagnosis.look import Look
+        from coordinator.diagnosis.snapshot import Snapshot
         from coordinator.diagnosis.summary import why_summary
 
-        return why_summary(Look(self._core, self.needed_labels))
+        return why_summary(Snapshot(self._core, self.needed_labels))
 
     def doctor(self) -> list[Finding]:
         """Look for faults and dangers: of Redis, the nodes, what nobody owns, the extensions, and the app; errors
@@ -417,9 +417,9 @@ class Coordinator(OnCommit):
         call changes nothing. `dry_run`: give the Plan, and do nothing. Raises UnknownJob.
         """
         if dry_run:
-            from coordinator.lanes.plan import Look, of_cancel
+            from coordinator.lanes.plan import Projection, of_cancel
 
-            return of_cancel(look := Look(self._looked_at), [look.job(id_of(job_id))])
+            return of_cancel(look := Projection(self._looked_at), [look.job(id_of(job_id))])
         return self._core.cancel(id_of(job_id), **acting)
 
     @overload
@@ -441,10 +441,10 @@ class Coordinator(OnCommit):
         UnknownJob.
         """
         if dry_run:
-            from coordinator.lanes.plan import Look, of_retry
+            from coordinator.lanes.plan import Projection, of_retry
 
             check_end(to)
-            return of_retry(look := Look(self._looked_at), [look.job(id_of(job_id))], to)
+            return of_retry(look := Projection(self._looked_at), [look.job(id_of(job_id))], to)
         return self._core.retry(id_of(job_id), to=to, **acting)
 
     @overload
@@ -468,10 +468,10 @@ class Coordinator(OnCommit):
         Plan, and do nothing. Raises InvalidJob where the job was started or stands in no line, and UnknownJob.
         """
         if dry_run:
-            from coordinator.lanes.plan import Look, of_move
+            from coordinator.lanes.plan import Projection, of_move
 
             check_end(to)
-            return of_move(look := Look(self._looked_at), [look.job(id_of(job_id))], priority, to)
+            return of_move(look := Projection(self._looked_at), [look.job(id_of(job_id))], priority, to)
         return self._core.move(id_of(job_id), priority=priority, to=to, **acting, token=token)
 
     @refuses_viewers
@@ -499,9 +499,9 @@ class Coordinator(OnCommit):
         the Plan, and do nothing. Raises InvalidJob.
         """
         if dry_run:
-            from coordinator.lanes.plan import Look, of_release
+            from coordinator.lanes.plan import Projection, of_release
 
-            return of_release(Look(self._looked_at), check_key(key), holder)
+            return of_release(Projection(self._looked_at), check_key(key), holder)
         return self._core.release(key, **acting, holder=holder)
 
     @refuses_viewers

@@ -20,6 +20,7 @@ from coordinator.jobs.arguments import checked
 from coordinator.jobs.chain import inner, is_canvas
 from coordinator.jobs.options import Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
+from coordinator.jobs.validation import near
 from coordinator.lanes.client import Lanes
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ def target_of(app: Celery | None, lanes: Lanes, fair_by: Callable[[str], str] | 
 
 def place_of(app: Celery | None, lanes: Lanes, task: str) -> tuple[str, str]:
     """The app and the queue of a task. Raises InvalidJob where neither the app nor a living node has it."""
-    target = target_of(app, lanes, None)
+    target = target_of(app, lanes, None, waits=True)
     default = target.default_of({"task": task})
-    if (app is None or task not in app.tasks) and not any(task in node.tasks for node in lanes.nodes()):
-        raise InvalidJob(f"no living node has the task {task!r}: start one first")
+    known = {*(app.tasks if app else ()), *(task for node in lanes.nodes() for task in node.tasks)}
+    if task not in known:
+        raise InvalidJob(f"no living node has the task {task!r}{near(task, known)}: start one first")
     return target.app if default.app is None else default.app, default.queue
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -17,18 +17,6 @@ from coordinator.jobs.states import End
 from coordinator.lanes.bulk import Verb
 from coordinator.lanes.plan import Plan
 
-_COMMANDS = {
-    ("coordinator", "cancel"): ("cancel", "id"),
-    ("coordinator", "retry"): ("retry", "id"),
-    ("coordinator", "move"): ("move", "id"),
-    ("coordinator", "release"): ("release", "key"),
-    ("coordinator", "resume"): ("resume", "key"),
-    ("coordinator", "limit"): ("limit", "key"),
-    ("coordinator", "nodes", "undrain"): ("undrain", "name"),
-    ("coordinator", "schedule", "resume"): ("entry-resume", "name"),
-    ("coordinator", "schedule", "run"): ("entry-run", "name"),
-    ("coordinator", "sorters", "flush"): ("flush", "name"),
-}
 _SHOWN = 20  # things that a plan names
 _PORTION = 3.0  # seconds of an act on many jobs
 TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")))
@@ -38,20 +26,6 @@ def check_reason(asked: Asked) -> None:
     """Raise InvalidJob where no reason is given."""
     if not asked.text("why"):
         raise InvalidJob("say why: others will read it")
-
-
-def freeing(command: str | None) -> tuple[str, dict[str, str]] | None:
-    """The act, and its thing, of a command that `why` or `doctor` names; None where no page does that."""
-    try:
-        words = [word for word in shlex.split(command or "") if not word.startswith("--why")]
-    except ValueError:
-        return None
-    for begin, (act, name) in _COMMANDS.items():
-        if tuple(words[: len(begin)]) == begin and len(words) > len(begin) and words[len(begin)] != "…":
-            rest = words[len(begin) :]
-            more = {"holder": rest[rest.index("--holder") + 1]} if "--holder" in rest[:-1] else {}
-            return act, {name: rest[0], **more, **({"limit": rest[1]} if act == "limit" and len(rest) > 1 else {})}
-    return None
 
 
 def _of(name: str, verb: str) -> Callable[[Asked], str]:
@@ -164,6 +138,30 @@ def _flush(asked: Asked) -> str:
     return f"{asked.coordinator.sorter(asked.text('name')).flush(**_acting(asked))} orders were put in line."
 
 
+def _add_order(asked: Asked) -> str:
+    """An order whose arguments are JSON. Raises InvalidJob."""
+    try:
+        args = json.loads(asked.text("args") or "[]")
+    except ValueError as error:
+        raise InvalidJob(f"the arguments are a JSON list: {error}") from error
+    signature = {"task": asked.text("task"), "args": args, "kwargs": {}, "options": {}}
+    sorter = asked.coordinator.sorter(asked.text("name"))
+    added = sorter.add(asked.text("order"), asked.text("key"), signature, **_acting(asked))
+    return f"The sorter holds it as job {added.id}."
+
+
+def _retarget(asked: Asked) -> str:
+    done = asked.coordinator.retarget(asked.text("old"), asked.text("new"), **_acting(asked))
+    left = f" {done.at_work} at work stay as they are: do it again later." if done.at_work else ""
+    return f"{done.jobs:,} jobs have the new task.{left}"
+
+
+def _retarget_plan(asked: Asked) -> list[str]:
+    """Nothing before the new task is named."""
+    old, new = asked.text("old"), asked.text("new")
+    return _planned(lambda asked: asked.coordinator.retarget(old, new, dry_run=True))(asked) if new else []
+
+
 def _requeue(asked: Asked) -> str:
     done = asked.coordinator.requeue(asked.text("id"), asked.text("edited") or None, **_acting(asked))
     return "The request is in its queue again." if done else "It is there no more."
@@ -239,6 +237,12 @@ ACTS: Mapping[str, Act] = {
                          _entry("restore", "The entry has its own schedule.", "It has it already."), _ENTRY),
     "flush": Act("Flush", ["name"], _of("name", "Puts its orders in line now: sorter"), _flush,
                  lambda _: url("/sorters")),
+    "sorter-add": Act("Add an order", ["name"], _of("name", "Adds an order to sorter"), _add_order,
+                      lambda _: url("/sorters"), fields=[
+                          Field("order", "Order", hint="its id, by which it is sorted"), Field("key", "Key"),
+                          Field("task", "Task"), Field("args", "Arguments", default="[]", hint="a JSON list")]),
+    "retarget": Act("Retarget", ["old"], _of("old", "Gives another task to the jobs, not at work, of task"), _retarget,
+                    lambda _: url("/jobs"), _retarget_plan, [Field("new", "New task")]),
     "requeue": Act("Requeue", ["id"], _of("id", "Puts it into its queue again: request"), _requeue, _refused,
                    fields=[Field("edited", "In its place", hint="this JSON; empty: the request as it was")]),
     "discard": Act("Discard", ["id"], _of("id", "Forgets the request"), _discard, _refused, grave=True),

@@ -108,7 +108,7 @@ class Site:
         made.filters |= show.FILTERS
         made.globals |= show.GLOBALS
         made.globals["prefix"] = self.coordinator.settings.prefix
-        made.globals["acts"], made.globals["freeing"] = self._acts, acts.freeing
+        made.globals["acts"] = self._acts
         made.globals["ui"] = made.get_template("macros.html").module
         return made
 

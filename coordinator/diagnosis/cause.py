@@ -16,7 +16,8 @@ class Cause:
 
     `code`: stable, `waiting.lane`; `docs/why.md` has an anchor for each. `thing`: what it is said of, `job 7f3`.
     `text`: one sentence, made of `facts` (times in seconds, instants as ISO text). `frees`: the command that would free
-    it, where there is one. `of`: the things to which this cause leads next; none = a root.
+    it, where there is one; `act`: the name of what it does, with the `values` that it takes, for programs. `of`: the
+    things to which this cause leads next; none = a root.
     """
 
     code: str
@@ -25,6 +26,8 @@ class Cause:
     facts: Mapping[str, Json] = field(default_factory=dict)
     frees: str | None = None
     of: tuple[str, ...] = ()
+    act: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from string import Formatter
+from typing import TypeAlias
 
 from coordinator.diagnosis.cause import Cause
 from coordinator.jobs.instances import shown_lane
@@ -19,19 +20,39 @@ from coordinator.store.values import Json
 MOST_NAMES = 20  # names in one fact
 
 _BY = "[, by {by}][ since {since:at}][: {why}]"
-_WHY = "--why …"
 
-CODES: Mapping[str, tuple[str, str]] = {
+Codes: TypeAlias = Mapping[str, tuple[str, str]]
+"""What each code says; and what frees the thing: an act of COMMANDS with the facts that it takes, or a command."""
+
+COMMANDS = {
+    "cancel": "cancel {id:sh}",
+    "retry": "retry {id:sh}",
+    "resume": "resume {key:sh}",
+    "limit": "limit {key:sh} {limit}",
+    "release": "release {key:sh} --holder {holder:sh}",
+    "release-grab": "grabs release {key:sh} {instance:sh}",
+    "retarget": "retarget {old:sh} NEW",
+    "undrain": "nodes undrain {name:sh}",
+    "entry-resume": "schedule resume {name:sh}",
+    "entry-run": "schedule run {name:sh}",
+    "member-approve": "members approve {id:sh}",
+    "member-refresh": "refresh {id:sh}",
+    "item-restart": "items restart {id:sh}",
+    "item-remove": "items remove {id:sh} {event:sh}",
+}
+"""The command of each act, behind `coordinator`, before `--why`. The dashboard has acts of these names."""
+
+CODES: Codes = {
     # A job in line
     "waiting.lane": ("waits in lane {key:lane} behind {behind:jobs}[, with {ahead} ahead of it]", ""),
     "waiting.limit": (
         "waits in lane {key:lane}, whose limit of {limit} is used up by {behind:jobs}[, with {ahead} ahead of it]",
-        f"coordinator limit {{key:sh}} {{greater}} {_WHY}",
+        "limit key limit=greater",
     ),
     "waiting.alone": ("waits in lane {key:lane} to run alone (exclusive), behind {behind:jobs}", ""),
     "waiting.exclusive": ("waits in lane {key:lane} behind {behind:jobs}, which runs alone (exclusive)", ""),
-    "waiting.paused": ("is paused" + _BY, f"coordinator resume {{key:sh}} {_WHY}"),
-    "waiting.closed": ("has the limit 0" + _BY, f"coordinator limit {{key:sh}} 1 {_WHY}"),
+    "waiting.paused": ("is paused" + _BY, "resume key"),
+    "waiting.closed": ("has the limit 0" + _BY, "limit key limit=1"),
     "waiting.next": ("is in front of its lanes and starts next", ""),
     # A job that is ready for a node
     "waiting.fleet": ("{what}, and no node is alive", "celery -A APP worker"),
@@ -50,18 +71,18 @@ CODES: Mapping[str, tuple[str, str]] = {
     "rejected.lost": ("was lost by nodes: {says:names}", ""),
     "rejected.task": (
         "is rejected by {count} of {nodes} nodes, which do not have the task {lacks!r}: {who:names}",
-        f"coordinator retarget {{lacks:sh}} NEW {_WHY}",
+        "retarget old=lacks",
     ),
     "rejected.drains": (
         "is rejected by {count} of {nodes} nodes, which drain: {who:names}",
-        f"[coordinator nodes undrain {{drained:sh}} {_WHY}]",
+        "undrain name=drained",
     ),
     "rejected.full": ("is rejected by {count} of {nodes} nodes, whose slots are taken: {who:names}", ""),
     # A job at work
     "running.job": (
         "runs on node {node}[ (pid {pid})] for {for_:span}, attempt {attempt}[, step {step} of {steps}]"
         "[, {done} of {total} done ({percent} %)][; fence {fence}][, lease good for {lease:span}]",
-        f"coordinator cancel {{id:sh}} {_WHY}",
+        "cancel id",
     ),
     "running.rollback": (
         "is rolled back on node {node}[ (pid {pid})] for {for_:span}[; fence {fence}][, lease good for {lease:span}]",
@@ -74,17 +95,17 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "running.lock": (
         "is a lock in plain code, held for {for_:span}[; fence {fence}][, lease good for {lease:span}]",
-        f"coordinator release {{key:sh}} --holder {{id:sh}} {_WHY}",
+        "release key holder=id",
     ),
     "running.grab": (
         "is the grab of {instance} of {key} by {winner} ({place})[ since {since:at}]",
-        f"coordinator grabs release {{key:sh}} {{instance:sh}} {_WHY}",
+        "release-grab key instance",
     ),
     # A job whose time is to come
     "later.scheduled": ("is scheduled for later[: {due:at}][ (in {left:span})]", ""),
     "later.retry": (
         "is tried again[ at {due:at}][ (in {left:span})]: attempt {attempt} ended in {error}",
-        f"coordinator retry {{id:sh}} {_WHY}",
+        "retry id",
     ),
     "later.sorter": ("is held by the sorter {sorter!r} until no more come[: {due:at}][ (in {left:span})]", ""),
     "later.flush": ("is among the orders that the sorter {sorter!r} is putting in line", ""),
@@ -96,8 +117,8 @@ CODES: Mapping[str, tuple[str, str]] = {
         "",
     ),
     "parked.until": ("{what}: its {limit} ends the wait at the latest[: {due:at}][ (in {left:span})]", ""),
-    "held": ("is held for an operator, who retries or cancels it[: {error}]", f"coordinator retry {{id:sh}} {_WHY}"),
-    "over": ("is over, {state}[: {error}]", "[coordinator retry {again:sh} --why …]"),
+    "held": ("is held for an operator, who retries or cancels it[: {error}]", "retry id"),
+    "over": ("is over, {state}[: {error}]", "retry id=again"),
     "damaged": ("has a damaged record: {fields:names}", ""),
     # A lane, by its key
     "lane.free": ("is free: no job is in line", ""),
@@ -108,7 +129,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "node.silent": ("has missed its heartbeats: others take over its jobs", ""),
     "node.drains": (
         "drains" + _BY + "[, since its worker {stops}]: it gets no new jobs",
-        f"[coordinator nodes undrain {{drained:sh}} {_WHY}]",
+        "undrain name=drained",
     ),
     "node.full": ("has no free slot: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
     "node.busy": ("works: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
@@ -118,7 +139,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "node.offered": ("is rung for {count} ready jobs", ""),
     "node.idle": ("has nothing to do: no job is ready for it", ""),
     # An entry of the schedule
-    "entry.paused": ("is paused" + _BY, f"coordinator schedule resume {{name:sh}} {_WHY}"),
+    "entry.paused": ("is paused" + _BY, "entry-resume name"),
     "entry.omitted": ("leaves out {omitted:at}" + _BY, ""),
     "entry.beat": (
         "is sent by no beat: none has stood for the source {source!r}[ for {silent:span}]",
@@ -130,16 +151,29 @@ CODES: Mapping[str, tuple[str, str]] = {
     "entry.failed": ("could not be made into a job or task at {instant:at}", ""),
     "entry.missed": ("was missed at {instant:at}: no beat sent it in time", ""),
     "entry.job": ("sent {instant:at}: its job {job} is {state}", ""),
-    "entry.due": ("is due next at {due:at}[ (in {left:span})]", f"coordinator schedule run {{name:sh}} {_WHY}"),
+    "entry.due": ("is due next at {due:at}[ (in {left:span})]", "entry-run name"),
     "entry.over": ("has no instant to come", ""),
 }
 
 
-def cause(code: str, thing: str, of: Sequence[str] = (), /, **facts: Json) -> Cause:
-    """Make a cause of its facts. `of`: the things to which it leads."""
-    says, frees = CODES[code]
+def cause(code: str, thing: str, of: Sequence[str] = (), codes: Codes = CODES, /, **facts: Json) -> Cause:
+    """Make a cause of its facts. `of`: the things to which it leads; `codes`: those of an app."""
+    says, frees = codes[code]
     text = f"{shown_lane(thing)} {_written(says, facts)}"
-    return Cause(code, thing, text, facts, _written(frees, facts) or None, tuple(of))
+    act, *names = frees.split(" ")
+    if act not in COMMANDS:
+        return Cause(code, thing, text, facts, _written(frees, facts) or None, tuple(of))
+    pairs = [(name, fact or name) for name, _, fact in (text.partition("=") for text in names)]
+    known = {name: fact if fact.isdigit() else facts.get(fact) for name, fact in pairs}
+    if None in known.values():
+        return Cause(code, thing, text, facts, None, tuple(of))
+    values = {name: str(value) for name, value in known.items()}
+    return Cause(code, thing, text, facts, command(act, values), tuple(of), act, values)
+
+
+def command(act: str, values: Mapping[str, Json]) -> str:
+    """The command of an act, which wants a reason."""
+    return f"coordinator {_words.vformat(COMMANDS[act], (), values)} --why …"
 
 
 def names(all_: Sequence[str]) -> list[Json]:
@@ -163,7 +197,7 @@ class _Words(Formatter):
             more = ", …" * (len(value) == MOST_NAMES)
             return "job " * (spec == "jobs") + ", ".join(map(str, value)) + more
         if spec == "counts" and isinstance(value, dict):
-            return ", ".join(f"{number} {REJECTED[code]}" for code, number in value.items())
+            return ", ".join(f"{number} {REJECTED.get(what, what)}" for what, number in [*value.items()][:MOST_NAMES])
         return str(format(value, spec))
 
 

@@ -24,7 +24,7 @@ def examine(
     try:
         nodes = Nodes(store).all()
         found = [*of_server(store), *of_fleet(store, [node for node in nodes if node.alive], needed)]
-        found += _seen_twice(store)
+        found += _confirmed(store)
         found += more
     except SettingsError as error:
         found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]
@@ -36,8 +36,8 @@ def examine(
     return sorted_findings(found)
 
 
-def _seen_twice(store: Store) -> list[Finding]:
-    """What two looks agree on: between two reads of one look, steps go on."""
+def _confirmed(store: Store) -> list[Finding]:
+    """Reads twice, and keeps the findings present both times: steps go on between two reads of one snapshot."""
     found = list(of_owners(store, Nodes(store).all()))
     if any(finding.level != "info" for finding in found):
         store.pause(_BETWEEN)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.diagnosis.cause import Cause
 from coordinator.diagnosis.codes import cause
-from coordinator.diagnosis.look import Look, at, by
+from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
 from coordinator.store.times import to_ms
 
@@ -19,7 +19,7 @@ _LATE = 5_000  # ms
 _STORED = "entries"  # the source of the entries that code stores (steps/entry.lua)
 
 
-def of_entry(look: Look, entries: Entries, name: str) -> list[Cause]:
+def of_entry(look: Snapshot, entries: Entries, name: str) -> list[Cause]:
     """The causes of an entry, those first that keep it from running. Raises UnknownEntry."""
     entry, thing = entries.entry(name, 2), f"entry {name}"
     causes = []
@@ -43,7 +43,7 @@ def of_entry(look: Look, entries: Entries, name: str) -> list[Cause]:
     return causes
 
 
-def _silent(look: Look, source: str) -> int | None:
+def _silent(look: Snapshot, source: str) -> int | None:
     """The time (ms) since a beat stood for the source. All beats send the entries that code stored."""
     names = [source]
     if source == _STORED:
@@ -52,7 +52,7 @@ def _silent(look: Look, source: str) -> int | None:
     return min((look.clock.now - int(one) for one in seen if one), default=None)
 
 
-def _last(look: Look, entry: EntryStatus, events: list[EntryEvent]) -> list[Cause]:
+def _last(look: Snapshot, entry: EntryStatus, events: list[EntryEvent]) -> list[Cause]:
     """What became of its last tick or run."""
     for event in events:
         thing, instant = f"entry {entry.name}", at(to_ms(event.at))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Level = Literal["error", "warning", "info"]
@@ -18,7 +18,8 @@ class Finding:
     """A fault (`error`), a danger (`warning`) or a fact to know (`info`).
 
     `code`: stable, `slot.dead-owner`; `docs/doctor.md` has an anchor for each. `thing`: what it is about, `lane
-    sync/a`. `fix`: the command or the setting that mends it, "" where only people can.
+    sync/a`. `fix`: the command or the setting that mends it, "" where only people can; `act`: its name and `values`,
+    where it is an act, for programs.
     """
 
     level: Level
@@ -26,6 +27,8 @@ class Finding:
     thing: str
     message: str
     fix: str = ""
+    act: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.level} [{self.code}] ({self.thing}) {self.message}"

@@ -29,7 +29,7 @@ def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]
     for label in needed:
         if label not in labels:
             said = f"no node has the label {label}: the jobs that need it wait"
-            yield Finding("error", "label.lost", f"label {label}", said, "coordinator nodes, which says why")
+            yield Finding("error", "label.lost", f"label {label}", said, "coordinator nodes")
     if not living:
         yield _no_node(store)
         return
@@ -52,8 +52,9 @@ def _no_node(store: Store) -> Finding:
     prefix = f"prefix {store.settings.prefix}"
     if others:
         said = f"no node ever was under the prefix {store.settings.prefix!r}, but under {', '.join(others)}"
-        return Finding("error", "node.none", prefix, f"no node is alive: {said}", "set COORDINATOR_PREFIX")
-    return Finding("error", "node.none", prefix, "no node is alive: jobs wait", "start a worker")
+        way_out = f"COORDINATOR_PREFIX={others[0]} coordinator nodes"
+        return Finding("error", "node.none", prefix, f"no node is alive: {said}", way_out)
+    return Finding("error", "node.none", prefix, "no node is alive: jobs wait", "celery -A APP worker")
 
 
 def _other_prefixes(store: Store) -> list[str]:
@@ -73,7 +74,8 @@ def _of_sweep(store: Store) -> Iterator[Finding]:
     swept = since_sweep(store)
     if swept is not None and swept > store.settings.node_ttl:
         said = f"no node has swept for {span_text(swept)}: retries, time limits and lost jobs wait"
-        yield Finding("error", "sweep.old", "sweep", said, "look at the nodes' logs: their clocks sweep")
+        way_out = "celery -A APP worker (each node sweeps; the logs of those that live say why they do not)"
+        yield Finding("error", "sweep.old", "sweep", said, way_out)
 
 
 def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
@@ -85,7 +87,7 @@ def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
         late = [age for age in ages if age > _UNANSWERED]
         if late and node.running + node.ordinary < node.capacity:
             said = f"{len(late)} doorbells are not answered, the oldest for {span_text(max(late))}"
-            way_out = "look whether its worker reaches the broker, then start it again"
+            way_out = f"celery -A APP worker -n {node.name} (again, once it reaches the broker)"
             yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)
 
 
@@ -94,7 +96,7 @@ def _of_clocks(living: Sequence[Node]) -> Iterator[Finding]:
         if abs(node.skew) >= _SKEW:
             side = "ahead of" if node.skew > 0 else "behind"
             said = f"the clock of its host {node.host} is {abs(node.skew):.0f} s {side} the installation's"
-            way_out = "let NTP set it: dates in results, logs and eta go by it, leases do not"
+            way_out = f"timedatectl set-ntp true (on {node.host}; dates in results, logs and eta go by its clock)"
             yield Finding("warning", "node.clock", f"node {node.name}", said, way_out)
 
 
@@ -103,8 +105,9 @@ def _of_versions(living: Sequence[Node]) -> Iterator[Finding]:
     for node in living:
         versions[node.version or "unknown"].append(node.name)
     if len(versions) > 1:
-        said = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
-        yield Finding("warning", "version.mixed", "nodes", f"nodes run several versions: {said}", "end the upgrade")
+        each = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
+        said, way_out = f"nodes run several versions: {each}", "coordinator nodes (end the upgrade of the older ones)"
+        yield Finding("warning", "version.mixed", "nodes", said, way_out)
 
 
 def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
@@ -138,18 +141,19 @@ def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Findin
     behind = {job_id.decode() for line in lines for job_id in line}
     jobs = [(kind, task) for *_, kind, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
     for task, count in sorted(Counter(task for _, task in jobs if task not in known).items()):
-        said, way_out = f"{_waits(count)} for a task that no node has", f"start one, or coordinator retarget {task} NEW"
-        yield task, Finding("error", "task.unknown", f"task {task}", said, way_out)
+        said, way_out = f"{_waits(count)} for a task that no node has", f"coordinator retarget {task} NEW --why …"
+        yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})
     elsewhere = [(kind, task) for kind, task in jobs if task in known]
     astray = [(kind[1], task) for kind, task in elsewhere if nobody(task, *kind[:2])]
     for (queue, task), count in sorted(Counter(astray).items()):
         said = f"{_waits(count)} for {task} there, and no node with that task serves it"
-        way_out = f"start a worker with -Q {queue}, or coordinator retarget {task} NEW"
+        way_out = f"celery -A APP worker -Q {queue}"
         yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
     lacking = [(",".join(kind[2:]), task) for kind, task in elsewhere if not nobody(task, *kind[:2])]
     for (labels, task), count in sorted(Counter(lacking).items()):
         said = f"{_waits(count)} for {task} on a node with it, and none that may run them has it"
-        yield task, Finding("error", "label.unserved", f"label {labels}", said, f"COORDINATOR_LABELS={labels} celery …")
+        way_out = f"COORDINATOR_LABELS={labels} celery -A APP worker"
+        yield task, Finding("error", "label.unserved", f"label {labels}", said, way_out)
 
 
 def _waits(count: int) -> str:

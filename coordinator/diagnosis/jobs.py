@@ -10,7 +10,7 @@ from kombu.utils.json import loads
 from coordinator.diagnosis.cause import Cause
 from coordinator.diagnosis.codes import MOST_NAMES, cause, names
 from coordinator.diagnosis.fit import fit, slots
-from coordinator.diagnosis.look import Look, at, by
+from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
 from coordinator.grabs import records as grabs
 from coordinator.jobs import record
@@ -27,7 +27,7 @@ from coordinator.store.values import Json
 _GRAB = "grab\x1f"
 
 
-def of_lane(look: Look, key: str) -> list[Cause]:
+def of_lane(look: Snapshot, key: str) -> list[Cause]:
     """The causes of a lane: who holds it, who stands in it, what an operator did to it; and the grabs of the key."""
     [lane] = view.look(look.store, [key], 20)
     thing, causes = f"lane {key}", _marks(lane)
@@ -42,7 +42,7 @@ def of_lane(look: Look, key: str) -> list[Cause]:
     return causes or [cause("lane.free", thing)]
 
 
-def of_job(look: Look, job: Job) -> list[Cause]:
+def of_job(look: Snapshot, job: Job) -> list[Cause]:
     """The causes of a job, the nearest first."""
     damage = [cause("damaged", f"job {job.id}", fields=[*job.damaged])] if job.damaged else []
     if not {"state", "keys"}.isdisjoint(job.damaged):
@@ -68,12 +68,12 @@ def error_text(error: Error | None) -> str:
 # In line
 
 
-def _waiting(look: Look, job: Job) -> list[Cause]:
+def _waiting(look: Snapshot, job: Job) -> list[Cause]:
     causes = [one for key in job.keys for one in _in_lane(look, job, key)]
     return causes or [cause("waiting.next", f"job {job.id}")]
 
 
-def _in_lane(look: Look, job: Job, key: str) -> list[Cause]:
+def _in_lane(look: Snapshot, job: Job, key: str) -> list[Cause]:
     [lane] = view.look(look.store, [key], MAX_LIMIT + 1)
     ahead = lane.jobs.index(job.id) if job.id in lane.jobs else _rank(look, job, lane)
     code, before = _ahead(look, job, lane, ahead)
@@ -83,7 +83,7 @@ def _in_lane(look: Look, job: Job, key: str) -> list[Cause]:
     return behind + _marks(lane)
 
 
-def _rank(look: Look, job: Job, lane: Lane) -> int:
+def _rank(look: Snapshot, job: Job, lane: Lane) -> int:
     """The number of jobs before one that stands far behind."""
     rank = look.store.read("ZRANK", look.store.key("line", lane.key), job.id)
     return lane.length if rank is None else int(rank) - _marked(lane)
@@ -94,7 +94,7 @@ def _marked(lane: Lane) -> int:
     return lane.paused + (lane.limited is not None)
 
 
-def _ahead(look: Look, job: Job, lane: Lane, ahead: int) -> tuple[str, list[str]]:
+def _ahead(look: Snapshot, job: Job, lane: Lane, ahead: int) -> tuple[str, list[str]]:
     """The rule that makes the job wait in the lane, and the jobs that it waits for (rules/admit.lua)."""
     before, limit = list(lane.jobs[:ahead]), max(1, lane.limit)
     if ahead < limit and not job.exclusive:
@@ -115,7 +115,7 @@ def _marks(lane: Lane) -> list[Cause]:
 # Ready for a node
 
 
-def _ready(look: Look, job: Job, what: str = "is ready") -> list[Cause]:
+def _ready(look: Snapshot, job: Job, what: str = "is ready") -> list[Cause]:
     thing, [[kind]] = f"job {job.id}", look.fields([job.id], "class")
     kinds = kind.split("\n")
     found = fit(look.living, kinds, job.task)
@@ -136,7 +136,7 @@ def _ready(look: Look, job: Job, what: str = "is ready") -> list[Cause]:
 # At work
 
 
-def _running(look: Look, job: Job, code: str = "running.job") -> list[Cause]:
+def _running(look: Snapshot, job: Job, code: str = "running.job") -> list[Cause]:
     thing = f"job {job.id}"
     [[runner, stop, spec]] = look.fields([job.id], "runner", "stop", "spec")
     facts = _at_work(look, job, "leases" if job.task else "locks")
@@ -159,7 +159,7 @@ def _running(look: Look, job: Job, code: str = "running.job") -> list[Cause]:
     return causes
 
 
-def _at_work(look: Look, job: Job, leases: str) -> dict[str, Json]:
+def _at_work(look: Snapshot, job: Job, leases: str) -> dict[str, Json]:
     lease, since = look.score(leases, job.id), job.started
     return {
         "id": job.id,
@@ -185,21 +185,21 @@ def _grab(thing: str, grab: GrabRecord) -> Cause:
 # Later
 
 
-def _scheduled(look: Look, job: Job) -> list[Cause]:
+def _scheduled(look: Snapshot, job: Job) -> list[Cause]:
     return [cause("later.scheduled", f"job {job.id}", **_due(look, job))]
 
 
-def _retrying(look: Look, job: Job) -> list[Cause]:
+def _retrying(look: Snapshot, job: Job) -> list[Cause]:
     facts = {**_due(look, job), "attempt": job.attempt, "error": error_text(job.error), "id": job.id}
     return [cause("later.retry", f"job {job.id}", **facts)]
 
 
-def _due(look: Look, job: Job) -> dict[str, Json]:
+def _due(look: Snapshot, job: Job) -> dict[str, Json]:
     own = look.score("due", job.id)
     return look.due(look.score("starts", job.id) if own is None else look.by_wall(own))
 
 
-def _collected(look: Look, job: Job) -> list[Cause]:
+def _collected(look: Snapshot, job: Job) -> list[Cause]:
     thing, [[place]] = f"job {job.id}", look.fields([job.id], "sorter")
     name, _, sort_key = place.partition("\n")
     nobody = [] if look.living else [cause("waiting.fleet", thing, what="waits for a node to put it in line")]
@@ -210,7 +210,7 @@ def _collected(look: Look, job: Job) -> list[Cause]:
     return [cause("later.sorter", thing, sorter=name, **when), *nobody]
 
 
-def _parked(look: Look, job: Job, what: str = "is parked") -> list[Cause]:
+def _parked(look: Snapshot, job: Job, what: str = "is parked") -> list[Cause]:
     [values] = look.fields([job.id], "handles", "till")
     reader = record.FieldReader(dict(zip(("handles", "till"), values, strict=True)))
     ids: list[str] = reader.get("handles", lambda text: [task_id for task_id in loads(text)["ids"] if task_id], [])
@@ -220,7 +220,7 @@ def _parked(look: Look, job: Job, what: str = "is parked") -> list[Cause]:
     return [head, *([] if following else _parked_on_tasks(look, job, ids, reader.get("till", float, 0.0), what))]
 
 
-def _parked_on_tasks(look: Look, job: Job, ids: Sequence[str], till: float, what: str) -> list[Cause]:
+def _parked_on_tasks(look: Snapshot, job: Job, ids: Sequence[str], till: float, what: str) -> list[Cause]:
     """The nodes that began the sub-tasks, as far as Redis noted them, and the limit that ends the wait anyway."""
     notes: Mapping[bytes, bytes] = look.store.read("HGETALL", look.store.key("begun", job.id))
     lives = {task_id.decode(): note.decode().split(" ", 2)[2:] for task_id, note in notes.items()}
@@ -233,7 +233,7 @@ def _parked_on_tasks(look: Look, job: Job, ids: Sequence[str], till: float, what
     return [*causes, cause("parked.until", thing, what=what, limit=limit, **look.due(look.by_wall(end)))]
 
 
-def _open(look: Look, ids: Sequence[str]) -> Iterator[str]:
+def _open(look: Snapshot, ids: Sequence[str]) -> Iterator[str]:
     """Yield the jobs among these that are not over. Only the result backend knows about ordinary tasks."""
     for job_id in ids:
         try:
@@ -244,17 +244,17 @@ def _open(look: Look, ids: Sequence[str]) -> Iterator[str]:
             continue
 
 
-def _held(look: Look, job: Job) -> list[Cause]:
+def _held(look: Snapshot, job: Job) -> list[Cause]:
     return [cause("held", f"job {job.id}", id=job.id, error=error_text(job.error))]
 
 
-def _rolling_back(look: Look, job: Job) -> list[Cause]:
+def _rolling_back(look: Snapshot, job: Job) -> list[Cause]:
     if look.fields([job.id], "state") == [["parked"]]:
         return _parked(look, job, "is rolled back; its rollback is parked")
     at_work = look.score("leases", job.id)
     return _running(look, job, "running.rollback") if at_work else _ready(look, job, "is to be rolled back")
 
 
-def _over(look: Look, job: Job) -> list[Cause]:
+def _over(look: Snapshot, job: Job) -> list[Cause]:
     again = job.id if job.state not in ("succeeded", "expired") else None
     return [cause("over", f"job {job.id}", state=job.state, error=error_text(job.error), again=again)]

@@ -7,14 +7,14 @@ from collections import Counter
 from coordinator.diagnosis.cause import Cause
 from coordinator.diagnosis.codes import REJECTED, cause, names
 from coordinator.diagnosis.fit import fit, taken
-from coordinator.diagnosis.look import Look, by
+from coordinator.diagnosis.snapshot import Snapshot, by
 from coordinator.fleet.nodes import Node
 from coordinator.store.values import Json
 
 _READY = 1000  # ready jobs that are looked at
 
 
-def of_node(look: Look, name: str) -> list[Cause]:
+def of_node(look: Snapshot, name: str) -> list[Cause]:
     """The causes of a node, the gravest first. It leads to the jobs that it runs."""
     thing = f"node {name}"
     node = next((node for node in look.nodes if node.name == name), None)
@@ -33,7 +33,7 @@ def of_node(look: Look, name: str) -> list[Cause]:
     return causes + (_offers(look, node, idle) if node.alive else [])
 
 
-def _at_work(look: Look, node: Node) -> Cause:
+def _at_work(look: Snapshot, node: Node) -> Cause:
     claims: list[bytes] = look.store.read("HVALS", look.store.key("work", node.name))
     jobs = [f"job {job_id}" for claim in claims if (job_id := claim.decode().split(" ", 2)[2])]
     facts: dict[str, Json] = {"running": node.running, "ordinary": node.ordinary, "capacity": node.capacity}
@@ -41,7 +41,7 @@ def _at_work(look: Look, node: Node) -> Cause:
     return cause("node.full" if full else "node.busy", f"node {node.name}", jobs[:21], **facts)
 
 
-def _offers(look: Look, node: Node, idle: bool) -> list[Cause]:
+def _offers(look: Snapshot, node: Node, idle: bool) -> list[Cause]:
     """The ready jobs that the node may take, and the lacks for which others reject it."""
     offered, lacks = 0, Counter[tuple[str, str]]()
     for (kind, task), ids in look.ready(_READY).items():

@@ -45,7 +45,9 @@ def _of_disk(store: Store, info: Mapping[str, object], where: str) -> Iterator[F
     save = store.setting("save")
     if save is None:
         said = "durability cannot be read here: this service hides its settings"
-        yield Finding("info", "redis.hidden", where, said, "ask the service how it keeps data, and through which loss")
+        yield Finding(
+            "info", "redis.hidden", where, said, "redis-cli INFO persistence (and ask the service how it keeps data)"
+        )
         return
     lost = "nothing on disk, so a restart loses all jobs"
     if save:
@@ -69,7 +71,9 @@ def _of_clock(store: Store, where: str) -> Iterator[Finding]:
     clock = store.clock()
     if (ahead := (clock.now - clock.wall) / 1000) >= _DRIFT:
         said = f"its clock is {ahead:.0f} s behind the one that spans go by: it was set back, or a failover led to it"
-        yield Finding("info", "redis.clock", where, said, "let NTP set the clocks of all hosts that a Redis runs on")
+        yield Finding(
+            "info", "redis.clock", where, said, "timedatectl set-ntp true (on each host that a Redis runs on)"
+        )
 
 
 def _of_failovers(store: Store, info: Mapping[str, object]) -> Iterator[Finding]:
@@ -77,8 +81,8 @@ def _of_failovers(store: Store, info: Mapping[str, object]) -> Iterator[Finding]
     master = f"master {store.master}"
     if not info.get("connected_slaves"):
         said = "no replica follows the master: where it dies, all jobs are lost, or wait for its return"
-        yield Finding("warning", "redis.replicas", master, said, "start a replica of it")
+        yield Finding("warning", "redis.replicas", master, said, "redis-server --replicaof HOST PORT (of the master)")
     if store.setting("min-replicas-to-write") == "0":
         said = "a master that is cut off goes on to accept jobs, which a failover loses"
-        way_out = "set min-replicas-to-write 1 and min-replicas-max-lag 10 on all its servers"
+        way_out = "redis-cli CONFIG SET min-replicas-to-write 1 min-replicas-max-lag 10 (on all its servers)"
         yield Finding("warning", "redis.failover", master, said, way_out)

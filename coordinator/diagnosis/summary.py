@@ -12,7 +12,7 @@ from datetime import datetime
 
 from coordinator.diagnosis.codes import REJECTED
 from coordinator.diagnosis.fit import fit
-from coordinator.diagnosis.look import Look
+from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.jobs import record
 from coordinator.store.times import instant
 from coordinator.store.values import Json
@@ -75,7 +75,7 @@ class Summary:
 class _Rows:
     """Collects the counts by code."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Snapshot) -> None:
         self.look = look
         self.complete = True
         self.count: dict[str, int] = {}
@@ -101,7 +101,7 @@ class _Rows:
         return Waiting(code, self.count[code], longest, job_id, MEANS[code] + lacks, facts)
 
 
-def why_summary(look: Look) -> Summary:
+def why_summary(look: Snapshot) -> Summary:
     """Count all that waits."""
     rows = _Rows(look)
     for state, code in _OF_STATES.items():
@@ -115,16 +115,16 @@ def why_summary(look: Look) -> Summary:
     return Summary(found, sum(row.count for row in found), instant(look.clock.wall), rows.complete)
 
 
-def _sample(look: Look, command: str, key: str) -> list[str]:
+def _sample(look: Snapshot, command: str, key: str) -> list[str]:
     return [one.decode() for one in look.store.read(command, key, _MOST)]
 
 
-def _dated(look: Look, ids: Sequence[str]) -> list[tuple[str, str]]:
+def _dated(look: Snapshot, ids: Sequence[str]) -> list[tuple[str, str]]:
     """Id and `submitted` of each."""
     return [(job_id, at) for job_id, (at,) in zip(ids, look.fields(ids, "submitted"), strict=True)]
 
 
-def _ready(look: Look, rows: _Rows) -> None:
+def _ready(look: Snapshot, rows: _Rows) -> None:
     total: int = look.store.read("SCARD", look.store.key("state", "ready"))
     found = look.ready(5 * _MOST)
     seen = sum(map(len, found.values()))
@@ -139,7 +139,7 @@ def _ready(look: Look, rows: _Rows) -> None:
             rows.lacks[what] = rows.lacks.get(what, 0) + count
 
 
-def _in_line(look: Look, rows: _Rows, waiting: int) -> None:
+def _in_line(look: Snapshot, rows: _Rows, waiting: int) -> None:
     """Those that wait in lanes: first the lanes that operators paused or limited, then the others by chance."""
     key, left, known = look.store.key, waiting, set[str]()
     paused = _sample(look, "HRANDFIELD", key("paused"))
@@ -162,7 +162,7 @@ def _in_line(look: Look, rows: _Rows, waiting: int) -> None:
     rows.complete &= all(size <= _MOST for size in sizes)
 
 
-def _of_lines(look: Look, lanes: Sequence[str]) -> tuple[int, list[tuple[str, str]]]:
+def _of_lines(look: Snapshot, lanes: Sequence[str]) -> tuple[int, list[tuple[str, str]]]:
     """How many jobs wait in these lanes, and id and `submitted` of the first of each."""
     lines = [look.store.key("line", lane) for lane in lanes]
     behind = ("(-inf", "+inf")  # those that were started in a line with a mark stand at -inf, and so does the mark

@@ -59,7 +59,8 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
         if front.first and state == "waiting" and not weight and _is_first(store, front.first, lanes.split("\n")):
             said = f"job {front.first} waits in front of it, and nothing holds it"
             way_out = f"coordinator move {front.first} --to front --why 'it stands still'"
-            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, way_out)
+            values = {"id": front.first, "to": "front"}
+            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, way_out, "move", values)
 
 
 def _fronts(store: Store, keys: Sequence[str]) -> Iterator[_Front]:
@@ -148,7 +149,8 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
     for (node, token, _, job_id), (state, current) in zip(taken, jobs, strict=True):
         if state != "running" or token != current:
             said = f"a slot is taken for job {job_id} under the token {token}, which is not at work there"
-            yield Finding("warning", "slot.no-job", f"node {node}", said, f"start the worker {node} again")
+            way_out = f"coordinator nodes drain {node} --why 'a slot is lost' (then start its worker again)"
+            yield Finding("warning", "slot.no-job", f"node {node}", said, way_out)
 
 
 def _of_indexes(store: Store) -> Iterator[Finding]:

@@ -6,10 +6,8 @@ that waits leads to each job that is in its way. Jobs meet in the same order in 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,25 +15,20 @@ from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.entries import of_entry
 from coordinator.diagnosis.fleet import Reasons
 from coordinator.diagnosis.jobs import of_job, of_lane
-from coordinator.diagnosis.look import Look
 from coordinator.diagnosis.nodes import of_node
+from coordinator.diagnosis.snapshot import Snapshot
+from coordinator.diagnosis.spent import spent
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs import validation
 from coordinator.jobs.instances import shown_lane
-from coordinator.jobs.record import TERMINAL, Job
+from coordinator.jobs.record import Job
 from coordinator.lanes.client import Lanes
-from coordinator.store.times import instant, span_text, to_ms
+from coordinator.store.times import instant, span_text
 
 if TYPE_CHECKING:  # a job's causes need no schedule
     from coordinator.scheduler.timetable import Entries
 
 MOST = 20  # things that one answer follows
-# What a job waits for after an event of its course; an event that is not here changes nothing, an end ends it.
-_AFTER = {"submitted": "waiting.lane", "running": "running.job", "parked": "parked.results", "held": "held"}
-_AFTER |= dict.fromkeys(("raised", "conflict", "timed_out"), "later.retry")
-_AFTER |= dict.fromkeys(
-    ("ready", "lost", "stopped", "handed", "step", "replaced", "woken", "retried", "rolling_back"), "waiting.slot"
-)
 
 
 def why_of(
@@ -52,8 +45,8 @@ def why_of(
     validation.text(kind, name)
     if kind in kinds:
         return kinds[kind](name)
-    look = Look(lanes, needed)
-    own: Mapping[str, Callable[[Look, str], Why]] = {
+    look = Snapshot(lanes, needed)
+    own: Mapping[str, Callable[[Snapshot, str], Why]] = {
         "job": why_job,
         "key": why_key,
         "node": why_node,
@@ -62,33 +55,33 @@ def why_of(
     return own[kind](look, name)
 
 
-def why_job(look: Look, job_id: str) -> Why:
+def why_job(look: Snapshot, job_id: str) -> Why:
     """Explain a job. Raises UnknownJob."""
     job = look.lanes.job(job_id)
     causes, complete = follow(look, of_job(look, job), f"job {job.id}")
     return answer(look, f"job {job.id}", causes, complete, job)
 
 
-def why_node(look: Look, name: str) -> Why:
+def why_node(look: Snapshot, name: str) -> Why:
     """Explain why a node does nothing."""
     causes, complete = follow(look, of_node(look, name), f"node {name}")
     return answer(look, f"node {name}", causes, complete)
 
 
-def why_entry(entries: Callable[[], Entries], look: Look, name: str) -> Why:
+def why_entry(entries: Callable[[], Entries], look: Snapshot, name: str) -> Why:
     """Explain why an entry of the schedule does not run. Raises UnknownEntry."""
     causes, complete = follow(look, of_entry(look, entries(), name), f"entry {name}")
     return answer(look, f"entry {name}", causes, complete)
 
 
-def why_key(look: Look, key: str) -> Why:
+def why_key(look: Snapshot, key: str) -> Why:
     """Explain a lane. Raises InvalidJob."""
     validation.check_key(key)
     causes, complete = follow(look, of_lane(look, key), f"lane {key}")
     return answer(look, f"lane {key}", causes, complete)
 
 
-def follow(look: Look, first: Sequence[Cause], thing: str) -> tuple[list[Cause], bool]:
+def follow(look: Snapshot, first: Sequence[Cause], thing: str) -> tuple[list[Cause], bool]:
     """Follow the causes to their roots; leaves out things that are gone. False: more follow than one answer reads."""
     kinds: Mapping[str, Callable[[str], list[Cause]]] = {
         "job": lambda name: of_job(look, look.lanes.job(name)),
@@ -112,7 +105,7 @@ def _key(cause: Cause) -> tuple[str, str, str]:
     return cause.code, cause.thing, cause.text
 
 
-def answer(look: Look, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
+def answer(look: Snapshot, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
     """Put the causes into one answer, with a sentence that names the first and its root."""
     so_far = {} if job is None or job.damaged else spent(look, job, causes)
     return Why(thing, sentence(thing, causes, so_far, job), tuple(causes), instant(look.clock.wall), so_far, complete)
@@ -133,21 +126,3 @@ def sentence(thing: str, causes: Sequence[Cause], so_far: Mapping[str, float], j
         words[0] = f"job {job.id} of key {shown_lane(job.key)}, {waited} old: {it}{own}"
     others = len({one.thing for one in causes if not one.of}) - 1
     return "; ".join(words) + (f" (and {others} more roots)" if others > 0 else "")
-
-
-def spent(look: Look, job: Job, causes: Sequence[Cause]) -> dict[str, float]:
-    """The seconds since the submit, by what they were spent on: the job's course, and now its first cause."""
-    ms: Counter[str] = Counter()
-    code, since = "", 0
-    for event in job.course:
-        at = to_ms(event.at)
-        ms[code] += at - since
-        code, since = _AFTER.get(event.what, "" if event.what in TERMINAL else code), at
-    if not job.over and since:
-        own = [one for one in causes if one.code == "waiting.paused" and one.facts["key"] in job.keys]
-        for paused in own[:1] if job.state == "waiting" else ():
-            at = max(since, to_ms(datetime.fromisoformat(str(paused.facts["since"]))))
-            ms["waiting.lane"] += at - since
-            since = at
-        ms["waiting.paused" if job.state == "waiting" and own else causes[0].code] += max(0, look.clock.now - since)
-    return {name: spent / 1000 for name, spent in ms.items() if name and spent > 0}

@@ -70,9 +70,9 @@ def events_of(text: str, first: int) -> Iterator[Event]:
 
 def course_of(
     instants: Sequence[datetime | None], state: str, where: tuple[str | None, int], error: Cause | None,
-    told: Sequence[Event],
+    noted: Sequence[Event],
 ) -> tuple[Event, ...]:  # fmt: skip
-    """The course of a job in the order of time: what its record tells by instants, and the events `told`.
+    """The course of a job in the order of time: what its record tells by instants, and the events `noted`.
 
     `instants`: when it was submitted, became ready, began its last attempt, and ended. `where`: node and number of that
     attempt.
@@ -82,9 +82,9 @@ def course_of(
     if ended:
         node, attempt = where if started else (None, None)
         end.append(Event(ended, state, node, attempt, _short(error)))
-    known = {(event.at, event.what, event.attempt) for event in told}
+    known = {(event.at, event.what, event.attempt) for event in noted}
     events = [Event(submitted, "submitted")] if submitted else []
-    events += [*told, *(event for event in end if (event.at, event.what, event.attempt) not in known)]
+    events += [*noted, *(event for event in end if (event.at, event.what, event.attempt) not in known)]
     events.sort(key=attrgetter("at"))
     if readied:  # within one ms it comes after an act, and before an attempt
         later = (i for i, one in enumerate(events) if one.at > readied or (one.at == readied and one.what == "running"))

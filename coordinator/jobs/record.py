@@ -203,12 +203,12 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         readied=readied,
         steps=tuple(str(step.get("task") or "a canvas") for step in spec.get("steps", ())),
         awaits=_awaited(reader) if text.get("state") == "parked" else (),
-        course=course_of((submitted, readied, started, ended), state, (node, attempt), error, _told(reader, spec)),
+        course=course_of((submitted, readied, started, ended), state, (node, attempt), error, _noted(reader, spec)),
         damaged=tuple(dict.fromkeys([*reader.damaged, *(["past"] if "past" in text else [])])),
     )  # fmt: skip
 
 
-def _told(reader: FieldReader, spec: Spec) -> list[Event]:
+def _noted(reader: FieldReader, spec: Spec) -> list[Event]:
     return reader.get("course", lambda course: list(events_of(course, spec.get("first", 0))), list[Event]())
 
 

@@ -111,7 +111,7 @@ def search(store: Store, most: int = 50, after: str = "", **asked: Unpack[JobFil
     unknown = sorted(asked.keys() - set(FILTERS))
     if unknown:
         raise InvalidJob(f"no filter {unknown[0]!r}{validation.near(unknown[0], FILTERS)}: {', '.join(FILTERS)}")
-    look = _Look(store, _read(store, asked))
+    look = _Search(store, _read(store, asked))
     validation.count("most", most, 1)
     ids: list[str] = []
     searched = 0
@@ -127,7 +127,7 @@ def search(store: Store, most: int = 50, after: str = "", **asked: Unpack[JobFil
 
 def living(store: Store) -> Iterator[str]:
     """Yield the id of each job that is not over, as the walk comes to it. One that moves on may come twice."""
-    for _, job_id in _Look(store, _read(store, {"state": [*_APART, *_IN_LINE]})).candidates():
+    for _, job_id in _Search(store, _read(store, {"state": [*_APART, *_IN_LINE]})).candidates():
         if job_id:
             yield job_id
 
@@ -179,7 +179,7 @@ def _instant(store: Store, name: str, value: object) -> int | None:
         raise InvalidJob(f"{name} {validation.shown(value)}: give an instant, or a span such as 15m, 1h, 2d") from error
 
 
-class _Look:
+class _Search:
     """One search. `partial`: some jobs could not be looked at in an order, and were left out."""
 
     def __init__(self, store: Store, wanted: _Wanted) -> None:

@@ -41,7 +41,7 @@ class Action:
 def actions(store: Store, most: int, after: str, by: str | None, thing: str | None) -> list[Action]:
     """See `Coordinator.actions`."""
     found: list[Action] = []
-    for action in _newest_first(store, after):
+    for action in newest_first(store, after):
         if by in (None, action.by) and thing in (None, action.kind, action.thing):
             found.append(action)
             if len(found) == most:
@@ -63,7 +63,8 @@ def note(
     return bool(reply)
 
 
-def _newest_first(store: Store, after: str) -> Iterator[Action]:
+def newest_first(store: Store, after: str = "") -> Iterator[Action]:
+    """All acts; those behind `after`, the id of an action."""
     if after and not re.fullmatch(r"\d{1,18}-\d{1,18}", after):
         raise InvalidJob(f"after {after!r:.80}: give the id of an action, as `actions` lists it")
     last = f"({after}" if after else "+"

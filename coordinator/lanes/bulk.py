@@ -18,7 +18,7 @@ from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.search import STATES, JobFilter, pages, search
 from coordinator.jobs.states import End
 from coordinator.lanes.client import check_limit
-from coordinator.lanes.plan import MOST_SHOWN, Look, Plan, of_cancel, of_lanes, of_move, of_releases, of_retry
+from coordinator.lanes.plan import MOST_SHOWN, Plan, Projection, of_cancel, of_lanes, of_move, of_releases, of_retry
 from coordinator.lanes.view import Lane, look
 from coordinator.store.client import Store
 from coordinator.store.wire import Arg
@@ -77,7 +77,7 @@ class Bulk(Generic[T]):
         """Yield what the act can change, as the walk comes to it."""
         raise NotImplementedError
 
-    def planned(self, look: Look, things: list[T]) -> Plan:
+    def planned(self, look: Projection, things: list[T]) -> Plan:
         raise NotImplementedError
 
     def call(self, thing: T, act: str) -> Sequence[Arg]:
@@ -93,7 +93,7 @@ class Bulk(Generic[T]):
         for portion in self.portions(MOST_SHOWN):
             things += portion[: MOST_SHOWN - len(things)]
             count += len(portion)
-        found = self.planned(Look(self._store), things)
+        found = self.planned(Projection(self._store), things)
         return Plan(found.act, found.hits, found.starts, count - len(things) + len(found.hits), found.as_of)
 
     def run(self, acting: Acting) -> Iterator[Progress]:
@@ -146,8 +146,8 @@ class _Jobs(Bulk[str]):
             if not after:
                 return
 
-    def planned(self, look: Look, things: list[str]) -> Plan:
-        jobs = look.there(things)
+    def planned(self, look: Projection, things: list[str]) -> Plan:
+        jobs = look.existing(things)
         if self._verb == "move":
             return of_move(look, jobs, self._priority, self._to)
         return of_cancel(look, jobs) if self._verb == "cancel" else of_retry(look, jobs, self._to)
@@ -183,7 +183,7 @@ class _Lanes(Bulk[Lane]):
             return lane.limit != self._limit
         return lane.holder is not None if self._verb == "release" else lane.paused == (self._verb == "resume")
 
-    def planned(self, look: Look, things: list[Lane]) -> Plan:
+    def planned(self, look: Projection, things: list[Lane]) -> Plan:
         if self._verb == "release":
             return of_releases(look, [lane.holder for lane in things if lane.holder])
         return of_lanes(look, self._verb, things, self._limit)

@@ -75,7 +75,7 @@ class JobSeen:
         return self.fields["state"] == "ready" and self.fields["back"].partition(" ")[0] in ("", "0")
 
 
-class Look:
+class Projection:
     """The lines and records of one plan, each read once.
 
     `gone`: the jobs that leave their lines. `limits`: how many jobs may run in the lanes that an act opens or closes.
@@ -108,7 +108,7 @@ class Look:
             raise UnknownJob(job_id)
         return job
 
-    def there(self, ids: Iterable[str]) -> list[JobSeen]:
+    def existing(self, ids: Iterable[str]) -> list[JobSeen]:
         """Those of which there is a record."""
         return [job for job in self.jobs(ids) if job.state]
 
@@ -191,7 +191,7 @@ def _is_ahead(other: int, own: int, to: End) -> bool:
     return other > own or (other == own and to == "back")
 
 
-def of_cancel(look: Look, jobs: Iterable[JobSeen]) -> Plan:
+def of_cancel(look: Projection, jobs: Iterable[JobSeen]) -> Plan:
     """See `Coordinator.cancel`."""
     hits: list[Hit] = []
     for job in jobs:
@@ -218,7 +218,7 @@ def _cancelled(job: JobSeen) -> tuple[str, bool]:
     return "rolling_back" if stays else "cancelled", not stays
 
 
-def of_retry(look: Look, jobs: Iterable[JobSeen], to: End) -> Plan:
+def of_retry(look: Projection, jobs: Iterable[JobSeen], to: End) -> Plan:
     """See `Coordinator.retry`."""
     hits: list[Hit] = []
     for job in jobs:
@@ -238,13 +238,13 @@ def _is_won(store: Store, job: JobSeen) -> bool:
     return won in (b"running", b"complete")
 
 
-def of_release(look_: Look, key: str, holder: str) -> Plan:
+def of_release(look_: Projection, key: str, holder: str) -> Plan:
     """See `Coordinator.release`."""
     [lane] = look(look_.store, [key], 1)
     return of_releases(look_, [one.job_id for one in lane.holders if holder in ("", one.job_id)][:1])
 
 
-def of_releases(look_: Look, holders: Iterable[str]) -> Plan:
+def of_releases(look_: Projection, holders: Iterable[str]) -> Plan:
     hits = []
     for job in look_.jobs(holders):
         hits.append(Hit(f"job {job.id}", "rolling_back" if job.phase == "rollback" else job.state, "cancelled"))
@@ -252,7 +252,7 @@ def of_releases(look_: Look, holders: Iterable[str]) -> Plan:
     return look_.plan("release", hits, look_.starts())
 
 
-def of_move(look: Look, jobs: Iterable[JobSeen], priority: int | None, to: End) -> Plan:
+def of_move(look: Projection, jobs: Iterable[JobSeen], priority: int | None, to: End) -> Plan:
     """See `Coordinator.move`. A scheduled job gets its place for later."""
     hits: list[Hit] = []
     for job in jobs:
@@ -266,7 +266,7 @@ def of_move(look: Look, jobs: Iterable[JobSeen], priority: int | None, to: End) 
     return look.plan("move", hits, look.starts())
 
 
-def of_lanes(look: Look, act: str, lanes: Iterable[Lane], limit: int) -> Plan:
+def of_lanes(look: Projection, act: str, lanes: Iterable[Lane], limit: int) -> Plan:
     """See `Coordinator.pause`, `resume` and `set_limit`."""
     hits: list[Hit] = []
     for lane in lanes:
@@ -287,5 +287,5 @@ def of_retarget(store: Store, old: str, new: str, class_of: ClassOf) -> Plan:
     """See `Coordinator.retarget`."""
     named = dict(named_by(store, old, new, class_of))  # one that moves on meanwhile may come twice
     hits = [Hit(f"job {job_id}", state, f"{state}, {new}") for job_id, state in named.items() if state not in AT_WORK]
-    plan = Look(store).plan("retarget", hits[:MOST_SHOWN], (), len(hits))
+    plan = Projection(store).plan("retarget", hits[:MOST_SHOWN], (), len(hits))
     return replace(plan, at_work=len(named) - len(hits))

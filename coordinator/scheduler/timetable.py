@@ -187,12 +187,12 @@ class Entries:
             raise UnknownEntry(name)
         return entries[0]
 
-    def all(self, prefix: str = "", most: int = 1000) -> list[EntryStatus]:
-        """Read the entries whose names begin so, by name."""
+    def all(self, prefix: str = "", most: int = 1000, after: str = "") -> list[EntryStatus]:
+        """Read the entries whose names begin so, by name. `after`: the last name of the page before."""
         key, read = self._store.key, self._store.read
         sources = [name.decode() for name in read("SMEMBERS", key("schedule-sources"))]
         names = {name.decode() for source in sources for name in read("SMEMBERS", key("schedule-entries", source))}
-        chosen = sorted(name for name in names if name.startswith(prefix))[:most]
+        chosen = sorted(name for name in names if name.startswith(prefix) and name > after)[:most]
         pages = (chosen[start : start + _PAGE] for start in range(0, len(chosen), _PAGE))
         return [entry for page in pages for entry in self._read(page, 1)]
 

@@ -6,7 +6,7 @@ from types import ModuleType
 import click
 
 from coordinator import CoordinatorError
-from tasks.cli.errors import one_line
+from tasks.errors import plainly
 from tasks.local.machine import flower_port as port
 
 
@@ -26,7 +26,7 @@ def demo(
 ) -> None:
     """Show the service with three small members on this machine that keep changing, in one live table."""
     try:
-        with one_line():
+        with plainly():
             if batches:
                 arrived = _batches().run(data, port(flower_port, no_flower), seconds)
             else:

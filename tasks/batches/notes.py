@@ -4,7 +4,7 @@ Their transaction must end with `profiles.count` of the items that it changed.
 """
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, select, update
@@ -16,6 +16,12 @@ from tasks.database import insert
 from tasks.version import VERSION
 
 OPERATOR, DELIVERY = "operator", "delivery"
+Trail = Callable[[str, str, str, str, str], object]
+"""Takes an operator's act: verb, item, the version of its events, and what is before and after."""
+
+
+def no_trail(verb: str, item: str, version: str, before: str, after: str) -> None:
+    """Keep none."""
 
 
 def note(

@@ -9,11 +9,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from tasks import instants
 from tasks.batches import notes, profiles
 from tasks.batches.items import Items, events_of, lock, newest
+from tasks.batches.schema import items as rows
 from tasks.batches.values import STOPPED, Event, ItemConflict, checked_name
 
 REMOVE = "coordinator items remove"
@@ -24,44 +25,74 @@ ComesFrom = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """`at_work`: a sentence about the component that works on an item now, or None. `by`: the operator."""
+    """`at_work`: a sentence about the component that works on an item now, or None. `by`: the operator.
+
+    `trail` notes each repair before it is stored, while the item is locked. So a repair that a kill undoes may have a
+    line, and one that is done has one.
+    """
 
     items: Items
     comes_from: ComesFrom
     at_work: Callable[[str], str | None]
     by: str
     why: str = ""
+    trail: notes.Trail = notes.no_trail
 
     def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[Event]:
         """Remove the first failure, or the events of `kind`, and all events that depend on them: components work again.
 
-        Returns the removed events. `dry_run`: remove nothing. Raises ItemConflict, UnknownItem.
+        Returns the removed events, also where this author has removed them for this reason before. `dry_run`: remove
+        nothing. Raises ItemConflict, UnknownItem.
         """
         with self.items.engine.begin() as connection:
             lock(connection, item)
             events = events_of(connection, item)
-            kinds = self._dependent(self._first(item, events, kind))
+            try:
+                kinds = self._dependent(self._first(item, events, kind))
+            except ItemConflict:
+                if removed := self._removed(connection, item, kind):
+                    return removed
+                raise
+            hit = [event for event in events if event.type in kinds]
             if not dry_run:
-                self._remove(connection, item, kinds)
-        return [event for event in events if event.type in kinds]
+                self._remove(connection, "restart", item, hit)
+        return hit
 
     def remove(self, item: str, kind: str) -> list[Event]:
-        """Remove the events of one type. Raises ItemConflict, UnknownItem."""
+        """Remove the events of one type; see `restart`. Raises ItemConflict, UnknownItem."""
         with self.items.engine.begin() as connection:
             lock(connection, item)
             events = [event for event in events_of(connection, item) if event.type == kind]
-            if not events:
+            if not events and not (removed := self._removed(connection, item, kind)):
                 raise ItemConflict(f"{item} has no event {kind}")
-            self._remove(connection, item, {kind})
+            if not events:
+                return removed
+            self._remove(connection, "remove", item, events)
         return events
 
+    def _removed(self, connection: Connection, item: str, kind: str | None) -> list[Event]:
+        """What this author removed last, for this reason: the act is given again."""
+        gone = [one for one in events_of(connection, item, history=True) if one.removed]
+        last = max((str(one.removed) for one in gone), default="")
+        asked = (last, self.by, self.why)
+        hit = [one for one in gone if (str(one.removed), one.removed_by, one.removed_why) == asked]
+        return hit if kind is None or kind in [one.type for one in hit] else []
+
     def add(self, item: str, kind: str, *, success: bool = True) -> None:
-        """Append an event by hand. Raises ItemConflict, UnknownItem, ValueError."""
+        """Append an event by hand, unless this author did so before and nothing came since.
+
+        Raises ItemConflict, UnknownItem, ValueError.
+        """
         checked_name("event", kind)
         with self.items.engine.begin() as connection:
             lock(connection, item)
+            revision = connection.execute(select(rows.c.revision).where(rows.c.item == item)).scalar()
+            asked = (kind, success, f"{notes.OPERATOR}-{self.by}", self.why, revision)
+            last = events_of(connection, item)[-1:]
+            if [(one.type, one.success, one.agent, one.report.text, one.revision) for one in last] == [asked]:
+                return
             self._refuse_at_work(item)
-            self._note(connection, item, kind, success)
+            self._note(connection, "append", item, kind, success)
 
     def stop(self, item: str) -> bool:
         """No component begins work on the item any more; a job that runs goes on. False: it was stopped before."""
@@ -69,7 +100,7 @@ class Repair:
             lock(connection, item)
             if STOPPED in newest(events_of(connection, item)):
                 return False
-            self._note(connection, item, STOPPED, True)
+            self._note(connection, "stop", item, STOPPED, True)
         return True
 
     def failures(self, item: str) -> list[Event]:
@@ -108,8 +139,11 @@ class Repair:
             kinds |= more
         return kinds
 
-    def _remove(self, connection: Connection, item: str, kinds: set[str]) -> None:
+    def _remove(self, connection: Connection, verb: str, item: str, events: list[Event]) -> None:
         self._refuse_at_work(item)
+        before = ", ".join(event.type for event in events)
+        self.trail(verb, item, _version(connection, item), before, "removed")
+        kinds = {event.type for event in events}
         notes.remove(connection, item, kinds, by=self.by, why=self.why, now=instants.now())
         profiles.count(connection, [item])
 
@@ -117,6 +151,18 @@ class Repair:
         if working := self.at_work(item):
             raise ItemConflict(f"{item}: {working}; ask again when that is over")
 
-    def _note(self, connection: Connection, item: str, kind: str, success: bool) -> None:
+    def _note(self, connection: Connection, verb: str, item: str, kind: str, success: bool) -> None:
+        before = newest(events_of(connection, item)).get(kind)
+        self.trail(verb, item, _version(connection, item), _outcome(before), "succeeded" if success else "failed")
         notes.note(connection, item, kind, success, by=self.by, attempt=uuid.uuid4().hex, text=self.why)
         profiles.count(connection, [item])
+
+
+def _version(connection: Connection, item: str) -> str:
+    """How many events the item ever had, and how many of them were removed."""
+    history = events_of(connection, item, history=True)
+    return f"{len(history)}-{sum(event.removed is not None for event in history)}"
+
+
+def _outcome(event: Event | None) -> str:
+    return "" if event is None else "succeeded" if event.success else "failed"

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select, update
 
 from tasks import instants
 from tasks.batches.items import Items, register
-from tasks.batches.notes import DELIVERY, is_noted, lock_batch, note, outcomes
+from tasks.batches.notes import DELIVERY, Trail, is_noted, lock_batch, no_trail, note, outcomes
 from tasks.batches.profiles import count, lock_all
 from tasks.batches.schema import items as rows
 from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, ItemConflict, parts_of
@@ -56,10 +56,10 @@ def _receive(connection: Connection, item: str, number: int, trips: dict[str, in
     return "received and stopped" if approved else "received"
 
 
-def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
+def approve(items: Items, batch: str, *, by: str, why: str = "", trail: Trail = no_trail) -> Outcomes:
     """Approve the highest flagged round trip of a batch. The lower flagged ones fail; the higher ones fail, and stop.
 
-    Raises ItemConflict where none is flagged, or one is approved already.
+    `trail`: see `Repair`. Raises ItemConflict where none is flagged, or one is approved already.
     """
     with items.engine.begin() as connection:
         lock_batch(connection, batch)
@@ -77,6 +77,7 @@ def approve(items: Items, batch: str, *, by: str, why: str = "") -> Outcomes:
             higher = number > trips[best]
             if trip in flagged or higher:
                 changed[trip] = "approved" if trip == best else "failed and stopped" if higher else "failed"
+                trail("approve", trip, best, "flagged" if trip in flagged else "", changed[trip])
                 _note(connection, trip, APPROVED, trip == best, by, why or f"{best} is approved")
             if higher:
                 _note(connection, trip, STOPPED, True, by, f"{best} is approved")

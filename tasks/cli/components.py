@@ -2,7 +2,7 @@
 
 import click
 
-from coordinator.cli.format import as_json, pairs, table
+from coordinator.cli.format import as_json, listing, pairs, table
 from coordinator.cli.session import json_option
 from tasks.cli.errors import OneLine
 from tasks.components import by_hand, look
@@ -34,8 +34,7 @@ def components_command(here: Registry) -> click.Group:
             return
         conditions = [look.condition(here, component) for component in here.all()]
         if as_json_:
-            click.echo(as_json(conditions))
-            return
+            return click.echo(listing("components", conditions))
         heads = "component", "waits for", "limit", "works on", "waiting", "eligible", "last run", "next"
         click.echo(table(heads, [_row(condition) for condition in conditions]))
         for condition in conditions:
@@ -59,7 +58,9 @@ def _show(here: Registry) -> click.Command:
         if working:
             rows = [item._asdict() for item in items]
             heads = ("item", "node", "job", "since")
-            shown = as_json(rows) if as_json_ else table(heads, [[row[head] for head in heads] for row in rows])
+            shown = (
+                listing("working", rows) if as_json_ else table(heads, [[row[head] for head in heads] for row in rows])
+            )
             click.echo(shown)
             return
         condition = look.condition(here, component)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from coordinator.cli.format import as_json, pairs, table, text
+from coordinator.cli.format import as_json, listing, more, pairs, table, text
 from coordinator.cli.session import by_option, json_option, ticket_option, why_option
 from tasks.batches import Event, Report, Wanted
 from tasks.batches.deliveries import Deliveries
@@ -50,8 +50,7 @@ def items_command(here: Registry) -> click.Group:
         wanted = Wanted(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
         page = here.items.query(wanted, after, most)
         if as_json_:
-            click.echo(as_json({"items": page.items, "next": page.next, "broken": page.broken}))
-            return
+            return click.echo(listing("items", page.items, page.next, broken=page.broken))
         rows = []
         for item in page.items:
             marks = _marks(_worst_first(here.items.events(item.id)))
@@ -61,8 +60,7 @@ def items_command(here: Registry) -> click.Group:
             click.echo(
                 f"these rows cannot be read, and the log says why: {', '.join(map(ascii, page.broken))}", err=True
             )
-        if page.next:
-            click.echo(f"more: --after {page.next}", err=True)
+        more(page.next)
 
     for command in (*_looks(here), *_repairs(here), *_acts(here)):
         items.add_command(command)
@@ -108,8 +106,7 @@ def _looks(here: Registry) -> list[click.Command]:
         """Show finished work that had lost its item before it could store its event, the newest first."""
         lost = here.items.orphans(item)
         if as_json_:
-            click.echo(as_json(lost))
-            return
+            return click.echo(listing("orphans", lost))
         for orphan in lost:
             click.echo(f"{orphan['item']!s}: ", nl=False)
             _show_orphan(orphan)

@@ -7,8 +7,8 @@ from functools import update_wrapper
 import click
 
 import tasks.members as own
-from coordinator.cli.format import as_json, table
-from coordinator.cli.session import by_option, json_option, ticket_option, why_option
+from coordinator.cli.format import listing, more, table
+from coordinator.cli.session import by_option, json_option, paged, ticket_option, why_option
 from tasks import instants
 from tasks.catalog import one_object
 from tasks.cli.errors import OneLine
@@ -18,16 +18,18 @@ from tasks.service import service
 
 
 @click.group(cls=OneLine, invoke_without_command=True)
+@paged(1000)
 @json_option
 @click.pass_context
-def members(ctx: click.Context, as_json_: bool) -> None:
+def members(ctx: click.Context, most: int, after: str, as_json_: bool) -> None:
     """Show each member, and each that left: its state, objects, failures, last and next run."""
     if ctx.invoked_subcommand:
         return
-    conditions = own.conditions(service())
+    found = own.conditions(service(), after, most + 1)
+    conditions, after = found[:most], found[most - 1].member if len(found) > most else ""
+    more(after)
     if as_json_:
-        click.echo(as_json([asdict(condition) for condition in conditions]))
-        return
+        return click.echo(listing("members", map(asdict, conditions), after))
     heads = ("member", "state", "last harvested", "objects", "gone", "failed", "next tick", "last run", "what is wrong")
     fields = ("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick")
     rows = (

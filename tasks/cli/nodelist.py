@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from coordinator import WaitTimeout
-from coordinator.cli.format import as_json, pairs, table
+from coordinator.cli.format import as_json, listing, pairs, table
 from coordinator.cli.session import json_option
 from tasks import nodelist_refresh as job
 from tasks.app import app, coordinator
@@ -222,8 +222,7 @@ def history(as_json_: bool) -> None:
     rows = [(item.version, datetime.fromtimestamp(item.at, UTC), item.who, item.why, item.entries) for item in history]
     if as_json_:
         heads = ("version", "at", "who", "why", "entries")
-        click.echo(as_json([dict(zip(heads, row, strict=True)) for row in rows]))
-        return
+        return click.echo(listing("history", (dict(zip(heads, row, strict=True)) for row in rows)))
     shown = ((*row, _few(entries)) for *row, entries in rows)
     click.echo(table(("version", "when", "who", "why", "entries"), shown))
 

@@ -6,16 +6,14 @@ import time
 import click
 
 from coordinator import Job, UnknownJob
-from tasks import requests
+from coordinator.cli.session import by_option, ticket_option, why_option
+from tasks import members, requests
 from tasks.app import coordinator
 from tasks.catalog import one_object
-from tasks.cli.errors import one_line
 from tasks.cli.nodelist import still_lacking
-from tasks.database import UnusableDatabase
+from tasks.errors import plainly
 from tasks.harvest.outcome import STORED
-from tasks.members import UnknownMember
 from tasks.nodelist.protocol import WRITTEN
-from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.service import service
 
 TAKEN_IN = 10.0  # seconds to wait until a node takes the request in
@@ -26,13 +24,14 @@ LOOK = 0.1
 @click.argument("member")
 @click.option("--pid", metavar="PID", help="Only this object, whatever its date.")
 @click.option("--complete", is_flag=True, help="All objects from the member's beginning that the catalog lacks.")
-@click.option("--reason", help="The reason, kept with the request.")
 @click.option("--wait", is_flag=True, help="Wait and show the progress; exit status 0 if it succeeds.")
-@one_line()
-def refresh(member: str, pid: str | None, complete: bool, reason: str | None, wait: bool) -> None:
+@why_option
+@by_option
+@ticket_option
+@plainly()
+def refresh(member: str, pid: str | None, complete: bool, wait: bool, why: str, by: str, ticket: str) -> None:
     """Synchronize MEMBER now."""
-    _check_member(member)
-    job_id = requests.refresh(member, pid, reason, complete=complete)
+    job_id = members.refresh(member, pid, complete=complete, why=why, by=by, ticket=ticket)
     if not wait:
         click.echo(f"asked for {member}. To wait for it: coordinator wait {job_id}")
         if pid is not None:
@@ -83,18 +82,6 @@ def _in_catalog(member: str, pid: str, job: Job) -> str:
 def _words(job: Job) -> str:
     reason = (job.error or {}).get("message") or (job.result or {}).get("reason")
     return str(reason or f"its job {job.state}, and no reason was kept")
-
-
-def _check_member(member: str) -> None:
-    """Refuse at once, where the nodelist can be read. Otherwise the node that takes the request in decides."""
-    try:
-        listed = service().nodelist.listed().get(member)
-    except (NodelistUnreadable, UnusableDatabase):
-        return
-    if listed is None:
-        raise UnknownMember(member)
-    if obstacle := listed.member.obstacle if listed.approved else "it is not approved":
-        raise click.ClickException(f"{member} cannot be synchronized: {obstacle}")
 
 
 def _watch(job_id: str) -> Job:

@@ -1,16 +1,21 @@
 """Reads from the lanes which items components work on, and applies operators' acts to an item and its waiting jobs."""
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, TypedDict
 
 from coordinator import Job, Lane, UnknownEntry, UnknownJob
-from coordinator.author import refuses_viewers
+from coordinator.author import act_of, refuses_viewers
 from coordinator.diagnosis.cause import Cause, Why
+from coordinator.diagnosis.codes import Codes, cause
+from coordinator.jobs.trail import note
 from coordinator.jobs.validation import near
 from coordinator.lanes.view import closed
 from coordinator.scheduler.entries import next_tick
+from coordinator.store.values import Json
 from tasks import instants
 from tasks.batches import Event, ItemConflict, UnknownItem, runs
 from tasks.batches.profiles import Newest, Profile
@@ -23,6 +28,15 @@ from tasks.components.poll import priority_of
 from tasks.components.registry import POLL, Registry
 
 PAGE = 1000
+CODES: Codes = {
+    "item.stopped": ("is stopped for every component", "item-remove id event"),
+    "item.done": ("has all its events: {events:names}", ""),
+    "item.at-work": ("has the component {component}, which {does}: job {job}", ""),
+    "item.failed": ("failed in the component {component}, which made {event} of it", "item-restart id"),
+    "item.eligible": ("is not asked for yet by {component}: {reasons:names}", ""),
+    "item.lacks": ("keeps {component} waiting for {event}, {how}", ""),
+    "item.has": ("is left out by {component}, since it has {event}", ""),
+}
 WAITS = ("waiting", "ready")
 
 
@@ -146,47 +160,47 @@ def why(registry: Registry, item: str) -> Why:
     thing = f"item {item}"
     causes = [one for component in registry.all() for one in _causes(registry, component, item, profile)]
     if STOPPED in profile.events:
-        frees = f"coordinator items remove {item} {STOPPED} --why TEXT"
-        causes.insert(0, Cause("item.stopped", thing, f"{item} is stopped for every component", frees=frees))
-    done = [component.event for component in registry.all() if component.event in profile.events]
-    causes = causes or [Cause("item.done", thing, f"{item} has all its events: {', '.join(done) or 'none is made'}")]
+        causes.insert(0, cause("item.stopped", thing, (), CODES, id=item, event=STOPPED))
+    done: list[Json] = [component.event for component in registry.all() if component.event in profile.events]
+    causes = causes or [cause("item.done", thing, (), CODES, events=done or ["none is made"])]
     return Why(thing, causes[0].text, tuple(causes), instants.now())
 
 
 def _causes(registry: Registry, component: Component, item: str, profile: Profile) -> Iterator[Cause]:
-    thing, name, events = f"item {item}", component.name, profile.events
+    thing, events, facts = f"item {item}", profile.events, {"component": component.name, "event": component.event}
     lane = registry.coordinator.lane(component.lane_of(item), 1)
     if lane.jobs:
-        verb = "waits for its turn on it" if lane.state in WAITS else "works on it"
-        yield Cause("item.at-work", thing, f"{name} {verb}: job {lane.jobs[0]}", of=(f"job {lane.jobs[0]}",))
+        job_id = lane.jobs[0]
+        does = "waits for its turn" if lane.state in WAITS else "works on it"
+        yield cause("item.at-work", thing, [f"job {job_id}"], CODES, **facts, does=does, job=job_id)
+        with suppress(UnknownJob):  # it ends just now
+            yield from registry.coordinator.why(job_id).causes
         return
     made = events.get(component.event)
     if made is not None and not made.success:
-        frees = f"coordinator items restart {item} --why TEXT"
-        yield Cause("item.failed", thing, f"{component.event} of {name} failed", frees=frees)
+        yield cause("item.failed", thing, (), CODES, **facts, id=item)
     elif component.wanted.fits(profile):
-        reasons = "; ".join(idle(registry, component, 1))
-        yield Cause("item.eligible", thing, f"{name} has not asked for it yet: {reasons}")
+        yield cause("item.eligible", thing, (), CODES, **facts, reasons=[*idle(registry, component, 1)])
     elif made is None and (not component.types or profile.type in component.types):
         yield from _lacks(component, thing, events)
 
 
 def _lacks(component: Component, thing: str, events: Mapping[str, Newest]) -> Iterator[Cause]:
     """The events for which the component waits, or that keep it away."""
-    for kind in component.past:
-        if kind not in events or not events[kind].success:
-            what = "failed" if kind in events else "is not there"
-            yield Cause("item.lacks", thing, f"{component.name} waits for {kind}, which {what}")
-    for kind in component.past_failed:
-        if kind not in events or events[kind].success:
-            yield Cause("item.lacks", thing, f"{component.name} waits for a failed {kind}")
+    found = [(kind, "which failed") for kind in component.past if kind in events and not events[kind].success]
+    found += [(kind, "which is not there") for kind in component.past if kind not in events]
+    found += [(kind, "as a failure") for kind in component.past_failed if kind not in events or events[kind].success]
+    for kind, how in found:
+        yield cause("item.lacks", thing, (), CODES, component=component.name, event=kind, how=how)
     for kind in component.future:
         if kind in events:
-            yield Cause("item.has", thing, f"{component.name} leaves it out, since it has {kind}")
+            yield cause("item.has", thing, (), CODES, component=component.name, event=kind)
 
 
-def repair(registry: Registry, by: str, why: str = "") -> Repair:
-    return Repair(registry.items, registry.depends_on(), lambda item: at_work(registry, item), by, why)
+def repair(registry: Registry, by: str, why: str = "", ticket: str = "") -> Repair:
+    """The repairs of this operator, each with its line in the audit trail."""
+    working, trail = partial(at_work, registry), partial(_note, registry, by, why, ticket)
+    return Repair(registry.items, registry.depends_on(), working, by, why, trail)
 
 
 def register(registry: Registry, item: str, kind: str, directory: str | None, priority: int | None) -> None:
@@ -200,7 +214,7 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
         raise ItemConflict(f"{item} is registered already: coordinator items show {item}")
 
 
-# Acts of operators. The audit trail has each, once it is done; the history of the item has repairs, too.
+# Acts of operators. The audit trail has each, noted while the item is locked; the history of the item has repairs, too.
 
 
 @refuses_viewers
@@ -209,18 +223,13 @@ def restart(
     ticket: str = "",
 ) -> list[Event]:  # fmt: skip
     """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
-    removed = repair(registry, by, why).restart(item, kind, dry_run=dry_run)
-    if not dry_run:
-        _note(registry, "restart", item, by, why, ticket, before=_names(removed))
-    return removed
+    return repair(registry, by, why, ticket).restart(item, kind, dry_run=dry_run)
 
 
 @refuses_viewers
 def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[Event]:
     """Remove the events of one type; give them. See Repair."""
-    removed = repair(registry, by, why).remove(item, kind)
-    _note(registry, "remove", item, by, why, ticket, before=_names(removed))
-    return removed
+    return repair(registry, by, why, ticket).remove(item, kind)
 
 
 @refuses_viewers
@@ -228,16 +237,16 @@ def append(
     registry: Registry, item: str, kind: str, *, success: bool = True, by: str, why: str = "", ticket: str = ""
 ) -> None:
     """Append an event by hand. See Repair."""
-    repair(registry, by, why).add(item, kind, success=success)
-    _note(registry, "append", item, by, why, ticket, after=kind if success else f"{kind} failed")
+    repair(registry, by, why, ticket).add(item, kind, success=success)
 
 
 @refuses_viewers
 def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, why: str = "", ticket: str = "") -> int:
     """Change the priority of the item and of its waiting jobs. Returns how many jobs were moved."""
-    before = registry.items.item(item).priority
-    registry.items.prioritise(item, priority)
-    _note(registry, "prioritise", item, by, why, ticket, str(before or "none"), str(priority or "none"))
+    if (before := registry.items.item(item).priority) != priority:
+        noted = {"id": uuid.uuid4().hex, "before": str(before or "none"), "after": str(priority or "none")}
+        registry.coordinator.acted("prioritise", "item", item, **noted, by=by, why=why, ticket=ticket)
+        registry.items.prioritise(item, priority)
     moved = 0
     for job_id in _waiting(registry, item):
         try:
@@ -252,11 +261,9 @@ def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, 
 def stop(registry: Registry, item: str, *, by: str, why: str = "", ticket: str = "") -> int:
     """Stop the item for all components, and cancel its waiting jobs. Returns how many jobs were cancelled.
 
-    A running job goes on. Raises ItemConflict where the item was stopped before.
+    A running job goes on. Given again, it cancels what still waits.
     """
-    if not repair(registry, by, why).stop(item):
-        raise ItemConflict(f"{item} is stopped already")
-    _note(registry, "stop", item, by, why, ticket, after="stopped")
+    repair(registry, by, why, ticket).stop(item)
     waiting = list(_waiting(registry, item))
     for job_id in waiting:
         registry.coordinator.cancel(job_id, by=by, why=why or "its item was stopped")
@@ -266,21 +273,15 @@ def stop(registry: Registry, item: str, *, by: str, why: str = "", ticket: str =
 @refuses_viewers
 def approve(registry: Registry, batch: str, *, by: str, why: str = "", ticket: str = "") -> Outcomes:
     """Approve the highest flagged round trip of a batch."""
-    outcomes = approve_batch(registry.items, batch, by=by, why=why)
-    for item, outcome in outcomes.items():
-        _note(registry, "approve", item, by, why, ticket, after=outcome)
-    return outcomes
+    return approve_batch(registry.items, batch, by=by, why=why, trail=partial(_note, registry, by, why, ticket))
 
 
 def _note(
-    registry: Registry, verb: str, item: str, by: str, why: str, ticket: str, before: str = "", after: str = ""
+    registry: Registry, by: str, why: str, ticket: str, verb: str, item: str, version: str, before: str, after: str
 ) -> None:
-    act = {"by": by, "why": why, "ticket": ticket}
-    registry.coordinator.acted(verb, "item", item, id=uuid.uuid4().hex, before=before, after=after, **act)
-
-
-def _names(events: Iterable[Event]) -> str:
-    return ", ".join(event.type for event in events)
+    """Write the act on the item of this version into the trail. While one author's is noted, another's is refused."""
+    act, name = act_of(why, by, ticket), f"{verb} {item} {version}"
+    note(registry.coordinator.store, verb, "item", item, name, act, before, after, seconds=60)
 
 
 def _waiting(registry: Registry, item: str) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 -- document_ask: asks for an update of some entries of a document.
 -- args doc update
---   update: JSON {id, fence, changes: [[entry, JSON or 'null', checksum]…], follow, who, why}; fence: '' = each entry
---   keeps its own; checksum: SHA-1 of "<fence> <JSON>" as its author read it, '' = whatever it is
+--   update: JSON {id, fence, changes: [[entry, JSON or 'null', checksum]…], follow, who, why, act?}; fence: '' = each
+--   entry keeps its own; checksum: SHA-1 of "<fence> <JSON>" as its author read it, '' = whatever it is; act: an
+--   operator's, JSON {why, by, ticket?, verb, kind, name, before, after}, for the audit trail
 -- returns asked | committed <version> | stale <fence> <entry> | changed <fence> <entry>; asked again: what became of it
 step.define('document_ask', {}, function(c, args)
   local doc, update = unpack(args)

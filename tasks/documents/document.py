@@ -129,12 +129,14 @@ class Document:
         why: str = "",
         timeout: float = 10.0,
         update_id: str = "",
+        act: str = "",
     ) -> int:
         """Change entries (None removes one). Returns the version that has the update, once all members have it.
 
         `fence`: that of the author's lane; StaleFence where Redis saw a greater one. None: each entry keeps its own.
         `expect`: the copy that the author read; Changed where an entry differs from it by now.
         `follow` False: the permanent store has the changes already. `update_id`: unique in the installation.
+        `act`: an operator's (`author.act_of`), which the commit writes into the audit trail.
         UpdatePending(update_id), after `timeout` seconds, and StoreUnavailable leave the outcome unknown: call again
         with that id. Raises ValueError or TypeError where a value is not JSON.
         """
@@ -145,7 +147,7 @@ class Document:
             [entry, text_of(value), "" if expect is None else expect.digest(entry)] for entry, value in changes.items()
         ]
         about = {"id": update_id, "fence": str(fence or ""), "changes": rows, "follow": follow, "who": who, "why": why}
-        asked = text_of(about).encode()
+        asked = text_of(about | ({"act": act} if act else {})).encode()
         deadline = time.monotonic() + timeout
         while True:
             outcome = self.store.step("document_ask", self.name, asked).decode()

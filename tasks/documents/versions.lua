@@ -130,6 +130,10 @@ local function flip(c, doc, version, sha, updates)
     end
     redis.call('LPUSH', c.P .. 'history:' .. doc, cjson.encode({version = version, at = c.wall, entries = entries,
       fence = update.changes[1][4], who = update.who, why = update.why}))
+    if update.act then
+      local act = audit.act(c, update.act)
+      audit.note(c, act, act.verb, act.kind, act.name, act.before, act.after)
+    end
     answer(c, update.id, 'committed ' .. version)
   end
   redis.call('LTRIM', c.P .. 'history:' .. doc, 0, 99)

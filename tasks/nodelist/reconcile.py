@@ -66,10 +66,11 @@ class Reconciler:
 
     def commit(
         self, copy: Copy, changes: Changes, *, why: str, by: str | None = None, fence: int | None = None,
-        follow: bool = True,
+        follow: bool = True, act: str = "",
     ) -> None:  # fmt: skip
         """Raises Changed or StaleFence where an entry is no longer as `copy` has it."""
-        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=by or self._who, why=why)
+        who = by or self._who
+        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=who, why=why, act=act)
 
     def commit_all(self, copy: Copy, changes: Mapping[str, Changes], *, why: str, follow: bool = True) -> set[str]:
         """Commit the changes by member, in few updates. Returns the members that somebody else changed meanwhile."""

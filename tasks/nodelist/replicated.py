@@ -31,6 +31,12 @@ from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.reconcile import TRIES, Reconciler
 from tasks.nodelist.stores import Listed, NodelistStore
 
+ActOf = Callable[[Listed | None, Listed | None], str]
+
+
+def no_act(before: Listed | None, after: Listed | None) -> str:
+    return ""
+
 
 class ReplicatedNodelist:
     """`who`: the name under which this process changes the list."""
@@ -104,7 +110,7 @@ class ReplicatedNodelist:
         """Why the store lacks the member's newest version."""
         return str((self.document.stored_of(member_id) or {}).get("why") or SOON)
 
-    def reset(self, member_id: str, why: str = "reset", by: str | None = None) -> str:
+    def reset(self, member_id: str, why: str = "reset", by: str | None = None, act: ActOf = no_act) -> str:
         """Have the member harvested from its beginning. KeyError for an unknown member. Returns as `change` does."""
 
         def never(listed: Listed | None) -> Listed:
@@ -112,22 +118,23 @@ class ReplicatedNodelist:
                 raise KeyError(member_id)
             return listed.model_copy(update={"member": Dates.of(listed.member).begun_anew().put_on(listed.member)})
 
-        return self.change(member_id, never, why=why, by=by)
+        return self.change(member_id, never, why=why, by=by, act=act)
 
-    def purged(self, member_id: str, *, fence: int, why: str, by: str) -> None:
+    def purged(self, member_id: str, *, fence: int, why: str, by: str, act: str = "") -> None:
         """Have the history say that the objects of a former member go. Raises ValueError where it is in the list."""
         self.reconciler.begin()
         copy = self.reconciler.committed(member_id)
         if (listed := listed_in(copy, member_id)) is not None:
             raise ValueError(f"{member_id} is in the list, at {listed.member.base_url}: remove it first")
-        self.reconciler.commit(copy, {MEMBER + member_id: None}, fence=fence, follow=False, why=why, by=by)
+        self.reconciler.commit(copy, {MEMBER + member_id: None}, fence=fence, follow=False, why=why, by=by, act=act)
 
     def change(
-        self, member_id: str, to: Callable[[Listed | None], Listed | None], *, why: str, by: str | None = None
-    ) -> str:
+        self, member_id: str, to: Callable[[Listed | None], Listed | None], *, why: str, by: str | None = None,
+        act: ActOf = no_act,
+    ) -> str:  # fmt: skip
         """Commit what `to` makes of a member, for an operator; None stands for a member that is not listed.
 
-        `by`: the operator; this process's name where it is not named.
+        `by`: the operator; this process's name where it is not named. `act`: what the audit trail says of the change.
         Returns WRITTEN, or why the permanent store does not have the change yet.
         """
         self.reconciler.begin()
@@ -136,7 +143,8 @@ class ReplicatedNodelist:
             before = listed_in(copy, member_id)
             after = to(before)
             try:
-                self.reconciler.commit(copy, difference(member_id, before, after), why=why, by=by)
+                changes = difference(member_id, before, after)
+                self.reconciler.commit(copy, changes, why=why, by=by, act=act(before, after))
             except (Changed, StaleFence):
                 continue
             return self.reconciler.follow(member_id)

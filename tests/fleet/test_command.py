@@ -1,6 +1,6 @@
 """The command `coordinator` beside a real fleet."""
 
-from tests.harness.command import Call, loaded
+from tests.harness.command import Call, listed, loaded
 from tests.harness.fleet import Fleet
 
 
@@ -16,7 +16,7 @@ def test_nodes_and_finished_jobs_show_on_a_real_fleet(fleet: Fleet, call: Call) 
     fleet.worker()
     job_id = fleet.coordinator.submit("order/1", fleet.shop.add.s(1, 2)).id
     assert loaded(call("wait", job_id, "--json"))["result"] == 3
-    (node,) = loaded(call("nodes", "--json"))
+    (node,) = listed(call("nodes", "--json"))
     assert (node["name"], node["capacity"]) == ("one@test", 2)
     assert "one@test" in call("nodes").stdout
     assert "1 alive" in call("status").stdout

@@ -53,6 +53,14 @@ def loaded(done: Done | Result) -> Any:
     return json.loads(told(done))
 
 
+def listed(done: Done | Result) -> list[Any]:
+    """The rows of a list, `{noun: [...], "after": ...}`."""
+    found = loaded(done)
+    [rows] = [value for name, value in found.items() if isinstance(value, list) and name != "broken"]
+    assert "after" in found
+    return list(rows)
+
+
 def refused(done: Done | Result) -> str:
     """The one line on stderr of a command that failed; 2: Redis does not answer."""
     assert (_status(done) in (1, 2), done.stdout) == (True, ""), done.stdout

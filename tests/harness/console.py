@@ -18,6 +18,7 @@ from celery.bin.base import CLIContext
 from celery.bin.celery import celery
 from click.testing import CliRunner
 
+from coordinator.cli.later import whole
 from coordinator.cli.main import cli
 from coordinator.cli.session import Commands
 from tests.harness.snippets import ROOT
@@ -94,7 +95,7 @@ _KINDS = ("member", "item")  # what the service's own extensions explain
 def _service() -> dict[str, click.Command]:
     importlib.import_module("tasks.cli.main")
     extensions = importlib.import_module("tasks.app").coordinator.extensions
-    return {command.name: command for extension in extensions for command in extension.commands}
+    return {command.name: whole(command) for extension in extensions for command in extension.commands}
 
 
 CHECKS: dict[str, Callable[[Sequence[str]], str]] = {

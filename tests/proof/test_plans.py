@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from coordinator.jobs.record import fields
 from coordinator.jobs.retarget import retarget
 from coordinator.lanes.bulk import on_filter
-from coordinator.lanes.plan import STOPPING, Look, Plan, of_cancel, of_move, of_release, of_retarget, of_retry
+from coordinator.lanes.plan import STOPPING, Plan, Projection, of_cancel, of_move, of_release, of_retarget, of_retry
 from coordinator.lanes.view import look
 from proof.model.harness import ACT
 from proof.model.machine import ENDS_OF_LINE, KEY, PICK, A, B
@@ -35,10 +35,10 @@ class Planned(Whole):
         return {(what, state) for what, state, _ in cls.seen}
 
     def cancelling(self, name: str) -> Plan:
-        return of_cancel(look := Look(self.on.store), [look.job(name)])
+        return of_cancel(look := Projection(self.on.store), [look.job(name)])
 
     def retrying(self, name: str, to: Any) -> Plan:
-        return of_retry(look := Look(self.on.store), [look.job(name)], to)
+        return of_retry(look := Projection(self.on.store), [look.job(name)], to)
 
     def waiting(self) -> set[str]:
         return {job.id for job in self.model.jobs.values() if job.state == "waiting"}
@@ -113,7 +113,7 @@ class Planned(Whole):
         job = self.model.job(name)
         if job is None:
             return
-        plan, before = of_move(look_ := Look(self.on.store), [look_.job(job.id)], priority, to), self.waiting()
+        plan, before = of_move(look_ := Projection(self.on.store), [look_.job(job.id)], priority, to), self.waiting()
         state, self.again = job.state, False
         expected = self.model.move(name, priority, to, asked := self.on.new("m"))
         if expected[1]:
@@ -171,7 +171,7 @@ class Planned(Whole):
     @act(6, part="operators", key=KEY, named=[True, False], pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
         holder = next((job.id for job in self.model.line(key)), "") if named else ""
-        plan, before = of_release(Look(self.on.store), key, holder), self.waiting()
+        plan, before = of_release(Projection(self.on.store), key, holder), self.waiting()
         self.again = False
         self._release(key, holder)
         taken = [hit.thing.removeprefix("job ") for hit in plan.hits]

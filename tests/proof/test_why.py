@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from coordinator.diagnosis import cause
-from coordinator.diagnosis.look import Look
+from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.diagnosis.summary import Summary, why_summary
 from coordinator.diagnosis.why import why_job, why_key, why_node
 from proof.model.lanes import Node
@@ -234,13 +234,13 @@ class Asked(Whole):
     def look_at_all(self) -> None:
         super().look_at_all()
         for job in [job for job in self.model.jobs.values() if not job.over]:
-            self.compare(expected(self.model, job.id), why_job(Look(self.on.lanes), job.id))
+            self.compare(expected(self.model, job.id), why_job(Snapshot(self.on.lanes), job.id))
         for key in (A, B, C):
-            self.compare(expected_of_lane(self.model, key), why_key(Look(self.on.lanes), key))
+            self.compare(expected_of_lane(self.model, key), why_key(Snapshot(self.on.lanes), key))
         for node in self.model.nodes.values():
-            why = why_node(Look(self.on.lanes), node.name)
+            why = why_node(Snapshot(self.on.lanes), node.name)
             self.compare(expected_of_node(self.model, node), why, said_of_node)
-        assert said_counts(why_summary(Look(self.on.lanes))) == expected_counts(self.model)
+        assert said_counts(why_summary(Snapshot(self.on.lanes))) == expected_counts(self.model)
 
     def compare(self, must: set[Said], why: cause.Why, said: Callable[[cause.Why], set[Said]] = said) -> None:
         does = said(why)

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator import Author, Coordinator, Forbidden, InvalidJob
 from coordinator.lanes.bulk import Progress
-from tests.harness.command import Call, loaded, told
+from tests.harness.command import Call, listed, loaded, told
 from tests.harness.hand_node import Puppet, sketch
 
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -54,7 +54,7 @@ def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node
     node.submit("order/1", job_id="j")
     assert told(call("pause", "order/1", "--why", "disk still full")) == "order/1 was paused already"
     assert "disk still full" in told(call("lanes"))
-    (lane,) = loaded(call("lanes", "--json"))
+    (lane,) = listed(call("lanes", "--json"))
     assert (lane["pause"]["by"], lane["pause"]["why"]) == (ME, "disk still full")
     assert told(call("why", "j")).startswith(f"job j of key order/1, 0 s old: lane order/1 is paused, by {ME} since 20")
     assert node.take() is None
@@ -72,11 +72,11 @@ def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node
 
 def test_a_paused_lane_in_which_nobody_stands_is_not_forgotten(call: Call, coordinator: Coordinator) -> None:
     coordinator.pause("order/1", why="disk full", by="ann")
-    (lane,) = loaded(call("lanes", "--json"))
+    (lane,) = listed(call("lanes", "--json"))
     assert (lane["key"], lane["length"], lane["state"]) == ("order/1", 0, "empty")
     assert "by ann" in told(call("lanes"))
     coordinator.resume("order/1")
-    assert loaded(call("lanes", "--json")) == []
+    assert listed(call("lanes", "--json")) == []
 
 
 def test_release_takes_the_lane_from_its_holder_and_keeps_who_and_why(call: Call, node: Puppet) -> None:
@@ -242,7 +242,7 @@ def test_the_trail_tells_who_did_what_on_whose_word_page_by_page(call: Call, nod
     node.submit("order/1", job_id="next")
     call("cancel", "j", "--why", "not wanted", "--by", "ann", "--ticket", "OPS-7")
     call("pause", "order/1", "--why", "disk full", "--by", "bob")
-    newest, first = loaded(call("actions", "--json"))
+    newest, first = listed(call("actions", "--json"))
     assert (first["act"], first["kind"], first["name"], first["ticket"]) == ("cancel", "job", "j", "OPS-7")
     assert (first["before"], first["after"]) == ("ready", "cancelled")
     page = call("actions", "--most", "1")

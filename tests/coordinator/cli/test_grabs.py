@@ -1,10 +1,9 @@
 """`coordinator grabs`: the instances, the same from any server."""
 
-import json
 import threading
 
 from coordinator import Coordinator
-from tests.harness.command import Call, loaded, told
+from tests.harness.command import Call, listed, loaded, told
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
 
@@ -14,7 +13,7 @@ def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinat
     with coordinator.grab("nightly", "b", "server 2") as running, coordinator.grab("hourly", 1, "server 1"):
         lines = told(call("grabs", "nightly")).splitlines()
         assert lines[0].split() == ["KEY", "INSTANCE", "WINNER", "HOST", "STATE", "ATTEMPT", "STARTED", "ENDED", "WHY"]
-        found = json.loads(told(call("grabs", "nightly", "--json")))
+        found = listed(call("grabs", "nightly", "--json"))
         assert [(one["instance"], one["state"], one["winner"][0]) for one in found] == [
             ("b", "running", "server 2"),
             ("a", "complete", "server 1"),
@@ -53,7 +52,7 @@ def test_a_submit_with_an_instance_says_who_has_it_and_waits_for_the_end(
     assert "grab nightly a" in told(call("jobs"))
     assert node.order() == ["one"]
     assert call(*asked).stdout == "one (one, pid 0) has done it: nothing was submitted\n"
-    assert loaded(call("grabs", "nightly", "--json"))[0]["state"] == "complete"
+    assert listed(call("grabs", "nightly", "--json"))[0]["state"] == "complete"
     grab = coordinator.grab("nightly", "b", "server 1")
     client = coordinator.store._client
     before = client.pubsub_channels()

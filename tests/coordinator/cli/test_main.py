@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator, SettingsError
-from coordinator.cli.main import cli
 from coordinator.local.redis import free_port
-from tests.harness.command import Call, loaded, refused, told
+from tests.harness.command import Call, listed, loaded, refused, told
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 
@@ -58,17 +57,17 @@ def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, co
 
 
 def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[str]) -> None:
-    (lane,) = loaded(call("lanes", "order/", "--json"))
+    (lane,) = listed(call("lanes", "order/", "--json"))
     assert (lane["key"], lane["length"], lane["state"]) == ("order/1", 2, "ready")
     assert "stock/7" not in call("lanes", "order/").stdout
     assert "stock/7" in call("lanes").stdout
 
 
 def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
-    assert loaded(call("sorters", "--json")) == []
+    assert listed(call("sorters", "--json")) == []
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
     coordinator.sorter("stock", idle_timeout=60).add("7", "order/1", task, if_unknown="wait")
-    (held,) = loaded(call("sorters", "--json"))
+    (held,) = listed(call("sorters", "--json"))
     assert (held["name"], held["collected"], held["flushing"]) == ("stock", 1, 0)
     heads, row = call("sorters").stdout.splitlines()
     assert heads.split() == ["SORTER", "COLLECTED", "FLUSHING", "FIRST", "DUE"]
@@ -258,29 +257,6 @@ def test_a_wrong_address_is_told_in_one_line_with_the_way_out(
     call: Call, strangers: dict[str, int], url: str, says: str
 ) -> None:
     assert says in refused(call("status", COORDINATOR_URL=url.format(**strangers)))
-
-
-NEED_AN_APP = {"refused"}
-LAST = {"metrics", "dashboard"}  # these serve until Ctrl-C
-
-
-def every_look() -> Iterator[list[str]]:
-    """The commands that may be called without an argument, but those that last."""
-    for name, command in cli.commands.items():
-        if name not in NEED_AN_APP | LAST and not any(param.required for param in command.params):
-            yield [name, "--summary"] if name == "why" else [name]
-
-
-@pytest.mark.parametrize("args", list(every_look()), ids=" ".join)
-def test_each_command_says_in_one_line_that_redis_does_not_answer(call: Call, args: list[str]) -> None:
-    if args[0] == "settings":  # it shows what is set, whatever runs
-        return
-    done = call(*args, COORDINATOR_URL="redis://localhost:1")
-    assert done.exit_code == 2
-    if args == ["doctor"]:
-        assert done.output.startswith("error [redis.away] (redis redis://localhost:1) ")
-    else:
-        assert "Is it running? COORDINATOR_URL names it" in refused(done)
 
 
 class Stranger(BaseHTTPRequestHandler):

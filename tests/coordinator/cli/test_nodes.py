@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator import Coordinator
-from tests.harness.command import Call, loaded, told
+from tests.harness.command import Call, listed, loaded, told
 from tests.harness.hand_node import Puppet
 
 SIZES = ["NODE", "SLOTS", "RUNNING", "RUNG", "ORDINARY", "LOAD", "MEMORY"]
@@ -20,7 +20,7 @@ def test_each_node_is_a_line_with_room_load_and_score(call: Call, coordinator: C
     assert head.split() == [*SIZES, "SCORE", "VERSION", "QUEUES", "LABELS", "DRAINED"]
     assert first.split()[:8] == ["one", "3", "1", "1", "0", "0.123", "0.5", "0.668"]
     assert second.split()[0] == "two"
-    assert [node["name"] for node in loaded(call("nodes", "--json"))] == ["one", "two"]
+    assert [node["name"] for node in listed(call("nodes", "--json"))] == ["one", "two"]
     one.finish(taken)
 
 
@@ -66,7 +66,7 @@ def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
     result = call("nodes")
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr.strip() == "gone: one; the next living node takes over its jobs"
-    assert loaded(call("nodes", "--json")) == []
+    assert listed(call("nodes", "--json")) == []
     assert "no node one is alive" in call("nodes", "show", "one").stderr
     assert "no node is alive: " in call("status").stderr
     assert coordinator.why("j").codes == ["running.job", "running.orphan"]

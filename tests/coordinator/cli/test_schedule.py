@@ -4,7 +4,7 @@ import json
 
 from coordinator import Coordinator, Entry, SubmitOptions
 from tests.coordinator.scheduler.beats import Beats, look_again
-from tests.harness.command import Call, refused, told
+from tests.harness.command import Call, listed, refused, told
 from tests.harness.redis import RedisServer
 
 WAIT: SubmitOptions = {"if_unknown": "wait"}  # no node lives here
@@ -18,7 +18,7 @@ def test_schedule_lists_entries_and_shows_one_with_its_future_and_past(
     lines = told(call("schedule")).splitlines()
     assert lines[0].split() == ["ENTRY", "WHEN", "NEXT", "STARTS", "LANE", "STEERED"]
     assert "0 0 3 ? * 2-6 * (Europe/Berlin)" in lines[1]
-    assert [one["name"] for one in json.loads(told(call("schedule", "--json", "--prefix", "n")))] == ["nightly"]
+    assert [one["name"] for one in listed(call("schedule", "--json", "--prefix", "n"))] == ["nightly"]
     beat = Beats(redis_server, prefix).beat()
     told(call("schedule", "run", "often", "--why", "by hand", "--by", "ann"))
     look_again(beat)

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Author, Coordinator
 from coordinator.dashboard import Asked, Page, Pages, Tab
 from coordinator.dashboard.acts import ACTS
 from coordinator.dashboard.views import VIEWS
@@ -131,10 +131,29 @@ def test_each_act_has_a_form_that_names_its_thing(stage: Stage, visit: Visit) ->
     client = visit(stage.coordinator)
     for name, act in ACTS.items():
         planned = {"id": stage.jobs[0]} if "id" in act.thing else {"key": "stock", "holder": ""}
+        planned = {"old": "shop.work"} if "old" in act.thing else planned
         thing = planned if act.plan else dict.fromkeys(act.thing, "a-thing")
         text = client.get(f"/act/{name}?" + urlencode(thing)).text
         assert next(iter(thing.values())) in text
         assert 'name="why"' in text
+
+
+def test_an_order_is_added_and_jobs_get_another_task_on_a_page(coordinator: Coordinator, visit: Visit) -> None:
+    Puppet(coordinator.store).up(tasks=["shop.work", "shop.other"])
+    client, said = visit(coordinator), {"why": "so", "ticket": "OPS-7"}
+    order = {"name": "s", "order": "1", "key": "k", "task": "shop.work", "args": "[1]"} | said
+    assert "The sorter holds it as job s/1." in client.post("/act/sorter-add", data=order).text
+    assert "the arguments are a JSON list" in client.post("/act/sorter-add", data=order | {"args": "1 2"}).text
+    renamed = {"old": "shop.work", "new": "shop.other"} | said
+    planned = client.post("/api/act/retarget?dry_run=true", json=renamed).json()["plan"]
+    assert planned[0] == "job s/1, collected: becomes collected, shop.other"
+    assert "1 jobs have the new task." in client.post("/act/retarget", data=renamed).text
+    assert [(one.act, one.ticket) for one in coordinator.actions()] == [("retarget", "OPS-7"), ("add", "OPS-7")]
+    assert coordinator.job("s/1").task == "shop.other"
+    eve = visit(coordinator, Author("eve", "viewer"))
+    for name, values in (("sorter-add", order | {"order": "2"}), ("retarget", renamed)):
+        assert eve.post(f"/act/{name}", data=values).status_code == 403
+    coordinator.cancel("s/1")
 
 
 def test_all_jobs_that_a_filter_finds_are_counted_and_then_ended(coordinator: Coordinator, visit: Visit) -> None:

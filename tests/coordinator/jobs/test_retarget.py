@@ -55,7 +55,7 @@ def test_jobs_of_a_renamed_task_are_seen_and_given_the_new_one(
     renamed(node)
     assert warnings(node) == [
         "error [task.unknown] (task shop.work) 3 jobs wait for a task that no node has "
-        "start one, or coordinator retarget shop.work NEW"
+        "coordinator retarget shop.work NEW --why …"
     ]
     answer = told(call("retarget", OLD, NEW, "--why", "renamed", "--by", "ann"))
     assert answer == "7 jobs with shop.work name shop.send; 1 at work stay as they are: ask again later"
@@ -115,7 +115,7 @@ def test_a_job_that_begins_while_it_is_retargeted_is_left_to_its_node(coordinato
 
 def test_a_task_that_nobody_has_is_refused(coordinator: Coordinator, node: Puppet) -> None:
     renamed(node)
-    with pytest.raises(InvalidJob, match=r"no living node has the task 'shop\.sned'; did you mean"):
+    with pytest.raises(InvalidJob, match=r"the task 'shop\.sned' \(did you mean 'shop\.send'\?\): start one first$"):
         coordinator.retarget(OLD, "shop.sned")
     Nodes(node.store).leave("one", "b")
     with pytest.raises(InvalidJob, match="start one first"):

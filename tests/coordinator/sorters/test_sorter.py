@@ -6,7 +6,7 @@ from coordinator import Coordinator, Sorter
 from coordinator.sorters.sorter import natural
 from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import add, flush, names, overdue, signature
-from tests.harness.command import Call, loaded, told
+from tests.harness.command import Call, listed, loaded, told
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
 
@@ -119,6 +119,6 @@ def test_an_operator_adds_an_order_and_flushes_the_sorter_without_a_warden(call:
     assert loaded(call("sorters", "flush", "s", "--why", "now", "--json")) == {"sorter": "s", "orders": 2}
     assert told(call("sorters", "flush", "s", "--why", "now")) == "s holds no orders"
     assert node.order() == ["s/a", "s/b"]
-    assert [(one["act"], one["before"]) for one in loaded(call("actions", "--json"))] == [
+    assert [(one["act"], one["before"]) for one in listed(call("actions", "--json"))] == [
         ("flush", "2"), ("add", ""), ("add", ""),
     ]  # fmt: skip

@@ -188,7 +188,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     assert act("prioritise", names[0], "2").output.endswith("0 waiting jobs were moved\n")
     stopped = act("stop", names[1]).output
     assert "0 waiting jobs were cancelled\nChecker works on it" in stopped
-    working = json.loads(command("components", "Checker", "--working", "--json").output)
+    working = json.loads(command("components", "Checker", "--working", "--json").output)["working"]
     assert sorted(one["item"] for one in working) == names[:3]
     for name in names[:3]:
         fleet.go(name)

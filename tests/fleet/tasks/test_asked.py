@@ -67,8 +67,8 @@ def test_each_of_those_whose_requests_melted_hears_of_his_own(service: Service, 
     assert "404" in result["pids"]["nowhere"]
     assert "old" in service.pids(A)
     member.hook = lambda request: None
-    assert told(service.call("refresh", A, "--pid", "old", "--wait")) == f"{A}: old is stored"
-    done = service.call("refresh", A, "--pid", "nowhere", "--wait")
+    assert told(service.call("refresh", A, "--why", "a test", "--pid", "old", "--wait")) == f"{A}: old is stored"
+    done = service.call("refresh", A, "--why", "a test", "--pid", "nowhere", "--wait")
     assert (done.returncode, done.stdout) == (1, "")
     said = done.stderr.splitlines()[-1]
     assert said.startswith(f"Error: {A}: nowhere is not stored: ")
@@ -86,7 +86,7 @@ def test_who_asks_for_an_object_hears_that_it_is_stored_though_the_increment_bes
     with service.coordinator.lock(LANE):
         service.ask(json.dumps({"node": A, "id": "every"}))
         wait_until(lambda: service.known("every"))
-        done = pool.submit(service.call, "refresh", A, "--pid", "old", "--wait")
+        done = pool.submit(service.call, "refresh", A, "--why", "a test", "--pid", "old", "--wait")
         wait_until(lambda: "pid old" in service.coordinator.job("every").kwargs["asked"], 30)
         member.hook = no_listing
     assert service.ended("every").state == "failed"
@@ -94,16 +94,16 @@ def test_who_asks_for_an_object_hears_that_it_is_stored_though_the_increment_bes
 
 
 def test_a_complete_pass_can_be_asked_for_and_a_mistyped_pid_forgotten(service: Service, member: MemberServer) -> None:
-    assert told(service.call("refresh", A, "--complete", "--wait")) == (
+    assert told(service.call("refresh", A, "--why", "a test", "--complete", "--wait")) == (
         f"{A}: succeeded: 6 listed, 1 stored, 5 unchanged, 0 failed"
     )
     assert service.pids(A) == member.pids
-    assert service.call("refresh", A, "--pid", "mistyped", "--wait").returncode == 1
+    assert service.call("refresh", A, "--why", "a test", "--pid", "mistyped", "--wait").returncode == 1
     assert told(service.call("members", "forget", A, "mistyped")).startswith(f"{A}: mistyped is forgotten")
     assert service.catalog.failed(A) == []
     assert "mistyped is no failed object" in refused(service.call("members", "forget", A, "mistyped"))
     for pid in ("mistyped", "mistyped/2"):
-        assert service.call("refresh", A, "--pid", pid, "--wait").returncode == 1
+        assert service.call("refresh", A, "--why", "a test", "--pid", pid, "--wait").returncode == 1
     assert "2 failed objects are forgotten" in told(service.call("members", "forget", A, "--all"))
     assert service.catalog.failed(A) == []
     assert "give either PID or --all" in service.call("members", "forget", A).stderr

@@ -1,6 +1,5 @@
 """The service's commands beside a real node."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from examples.demo.member_server import EVERY_TEN_SECONDS, MemberServer, failure
-from tests.harness.command import Command, Done, Run, called, told
+from tests.harness.command import Command, Done, Run, called, listed, told
 from tests.tasks.conftest import document
 
 
@@ -35,23 +34,26 @@ def terminal(tmp_path: Path, server: MemberServer) -> Iterator[Run]:
 
 def test_a_refresh_is_watched_to_its_end_and_what_it_did_can_be_seen(terminal: Run, server: MemberServer) -> None:
     member_id = server.member.identifier
-    done = terminal("refresh", member_id, "--wait")
+    done = terminal("refresh", member_id, "--why", "a test", "--wait")
     assert told(done) == f"{member_id}: succeeded: 30 listed, 29 stored, 0 unchanged, 1 failed"
     assert done.stderr.splitlines()[-1].startswith("succeeded on cn1@")
 
-    (member,) = json.loads(told(terminal("members", "--json")))
+    (member,) = listed(terminal("members", "--json"))
     assert (member["objects"], member["failed"], member["state"], member["outcome"]) == (29, 1, "idle", "succeeded")
     assert member["next_tick"]
     ((reason, count),) = member["failures"].items()
     assert ("500" in reason, count) == (True, 1)
     assert "1 × " in told(terminal("members"))
 
-    objects: list[dict[str, Any]] = json.loads(told(terminal("catalog", member_id, "--json")))
+    objects: list[dict[str, Any]] = listed(terminal("catalog", member_id, "--json"))
     assert len(objects) == 29
     assert objects[0]["pid"] in told(terminal("catalog", member_id, "--most", "1"))
     assert "torn" in told(terminal("catalog", member_id, "--failed"))
 
     assert told(terminal("members", "reset", member_id, "--why", "a test")).startswith(member_id)
-    assert json.loads(told(terminal("members", "--json")))[0]["last_harvested"] is None
+    assert listed(terminal("members", "--json"))[0]["last_harvested"] is None
     pid = objects[0]["pid"]
-    assert told(terminal("refresh", member_id, "--pid", pid, "--wait")) == f"{member_id}: {pid} is stored"
+    assert (
+        told(terminal("refresh", member_id, "--why", "a test", "--pid", pid, "--wait"))
+        == f"{member_id}: {pid} is stored"
+    )

@@ -1,6 +1,5 @@
 """One bad member never delays another."""
 
-import json
 import socket
 import time
 from collections import defaultdict
@@ -16,7 +15,7 @@ from celery import signature
 from examples.demo.member_server import MemberServer, Request
 from tasks.member_node.member import Member, Schedule
 from tests.fleet.tasks.service import Service, beat
-from tests.harness.command import told
+from tests.harness.command import listed, told
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -67,12 +66,12 @@ def test_a_tick_leaves_a_silent_member_alone_and_a_request_by_hand_does_not(
     assert tick("second") == "succeeded left alone"
     reason = service.coordinator.job("second").result["reason"]
     assert "has not answered since" in reason
-    (shown,) = json.loads(told(service.call("members", "--json")))
+    (shown,) = listed(service.call("members", "--json"))
     until = datetime.fromisoformat(shown["left_alone_until"])
     assert until.isoformat(" ", "seconds") in reason
     assert "left alone until 20" in told(service.call("members"))
-    assert "3 stored" in told(service.call("refresh", A, "--wait"))
-    (shown,) = json.loads(told(service.call("members", "--json")))
+    assert "3 stored" in told(service.call("refresh", A, "--why", "a test", "--wait"))
+    (shown,) = listed(service.call("members", "--json"))
     assert shown["left_alone_until"] is None
     assert tick("third") == "succeeded succeeded"
 

@@ -12,7 +12,7 @@ from examples.demo.member_server import MemberServer, Request
 from tasks import instants
 from tasks.member_node.member import Schedule
 from tests.fleet.tasks.service import Service, beat
-from tests.harness.command import loaded, told
+from tests.harness.command import listed, told
 from tests.harness.postgres import PostgresServer
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -39,19 +39,19 @@ def test_nodes_of_two_hosts_and_a_beat_harvest_into_one_catalog(
             wait_until(lambda: service.pids(A) == member.pids, 60, lambda: service.log("beat")[-2000:])
             member.put("doi:10.5/new", instants.now() - timedelta(seconds=30))
             wait_until(lambda: "doi:10.5/new" in service.pids(A), 60, lambda: service.log("cn1")[-2000:])
-        [state] = loaded(service.call("members", "--json"))
+        [state] = listed(service.call("members", "--json"))
         assert (state["member"], state["objects"], state["failed"], state["outcome"]) == (A, 41, 0, "succeeded")
-        rows = loaded(service.call("catalog", A, "--json"))
+        rows = listed(service.call("catalog", A, "--json"))
         assert {row["pid"] for row in rows} == member.pids
         assert "doi:10.5/000007" in told(service.call("catalog", A))
         member.remove("doi:10.5/000007")
         job_id = service.shell(f"from tasks.sync import synchronize; print(synchronize({A!r}, complete=True).id)")
         assert service.ended(job_id).result["gone"] == 1
         assert "doi:10.5/000007" not in told(service.call("catalog", A))
-        [row] = loaded(service.call("catalog", A, "--gone", "--json"))
+        [row] = listed(service.call("catalog", A, "--gone", "--json"))
         assert (row["pid"], row["gone_since"] > row["modified"]) == ("doi:10.5/000007", True)
         assert "GONE SINCE" in told(service.call("catalog", A, "--gone"))
-        [state] = loaded(service.call("members", "--json"))
+        [state] = listed(service.call("members", "--json"))
         assert (state["objects"], state["gone"]) == (40, 1)
         assert not list(tmp_path.glob("catalog.sqlite*"))
 

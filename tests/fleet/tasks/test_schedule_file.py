@@ -65,5 +65,5 @@ def ticks(service: Service, name: str) -> set[str]:
 
 
 def whens(service: Service) -> dict[str, str]:
-    shown = json.loads(service.call("schedule", "--json").stdout)
+    shown = json.loads(service.call("schedule", "--json").stdout)["entries"]
     return {one["name"]: one["text"] for one in shown}

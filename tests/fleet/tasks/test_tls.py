@@ -12,7 +12,7 @@ import trustme
 
 from examples.demo.member_server import MemberServer
 from tests.fleet.tasks.service import Service
-from tests.harness.command import loaded
+from tests.harness.command import listed
 from tests.harness.redis import RedisServer
 
 LONG_AGO = {"not_before": datetime(2019, 1, 1), "not_after": datetime(2020, 1, 1)}
@@ -97,7 +97,7 @@ def test_members_are_harvested_with_a_client_certificate_and_each_refusal_says_w
             message = str((job.error or {})["message"])
             assert all(part in message for part in (id_of(name), *said)), message
             assert service.catalog.summary(id_of(name)).error
-        errors = {one["member"]: one["error"] for one in loaded(service.call("members", "--json"))}
+        errors = {one["member"]: one["error"] for one in listed(service.call("members", "--json"))}
         assert all(row[1] in errors[id_of(name)] for name, row in REFUSED.items())
 
         (certificates / "expired.pem").write_bytes((certificates / "mine.pem").read_bytes())

@@ -145,7 +145,7 @@ def test_what_the_directory_lacks_is_told_by_the_sync_and_by_those_who_look_and_
     here, slapd = service
     here.node("one")
     slapd.kill()
-    done = here.call("refresh", A, "--wait")
+    done = here.call("refresh", A, "--why", "a test", "--wait")
     assert "5 stored" in told(done)
     assert f"lacks the new dates yet: LDAP at {slapd.url}: Can't contact" in done.stderr.splitlines()[-1]
     assert f"LDAP at {slapd.url}: Can't contact" in refused(here.call("nodelist", "refresh"))
@@ -168,7 +168,9 @@ def test_a_broken_entry_that_is_known_ends_no_comparison_with_an_error(service: 
     sentence = f"{A}: its entry in {slapd.url} cannot be understood"
     done = here.call("nodelist", "verify")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, sentence)
-    assert "5 stored" in told(here.call("refresh", A, "--wait"))  # from now on it lacks a version, too
+    assert "5 stored" in told(
+        here.call("refresh", A, "--why", "a test", "--wait")
+    )  # from now on it lacks a version, too
     done = here.call("nodelist", "verify", "--known", str(known))
     assert "is the same on one@test" in told(done)
     said = done.stderr.splitlines()

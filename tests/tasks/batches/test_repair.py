@@ -121,5 +121,7 @@ def test_events_are_added_and_removed_by_hand_and_an_item_is_stopped(store: Stor
     assert not store.items.query(Wanted().unless_stopped()).items
     repair.remove("B1-RT1", "Manually_stopped")
     assert store.items.query(Wanted().unless_stopped()).items
+    assert [one.type for one in repair.remove("B1-RT1", "Manually_stopped")] == ["Manually_stopped"], "given again"
+    other = replace(repair, by="bob")
     with pytest.raises(ItemConflict, match="no event"):
-        repair.remove("B1-RT1", "Manually_stopped")
+        other.remove("B1-RT1", "Manually_stopped")

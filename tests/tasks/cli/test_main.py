@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.batches import Items
 from tasks.member_node.member import Schedule
 from tasks.settings import Settings
-from tests.harness.command import Run, argv_of, environment, refused, told
+from tests.harness.command import ROOT, Run, argv_of, environment, refused, told
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 
@@ -58,7 +59,7 @@ def test_a_number_that_no_database_can_hold_is_refused_in_one_line(run: Run, arg
 @pytest.mark.parametrize(
     "args",
     [
-        ("refresh", "urn:node:mnNobody"),
+        ("refresh", "urn:node:mnNobody", "--why", "a test"),
         ("members", "reset", "urn:node:mnNobody", "--why", "a test"),
         ("catalog", "urn:node:mnNobody"),
     ],
@@ -70,12 +71,14 @@ def test_an_unknown_member_is_named(run: Run, args: tuple[str, ...]) -> None:
 
 def test_a_member_that_is_not_to_be_synchronized_is_refused_with_the_reason(run: Run) -> None:
     told(run("nodelist", "import", str(SAMPLE)))
-    assert "it is of type cn" in refused(run("refresh", "urn:node:cnTestA"))
+    assert "it is of type cn" in refused(run("refresh", "urn:node:cnTestA", "--why", "a test"))
 
 
 def test_a_broker_that_is_away_is_named(run: Run) -> None:
     told(run("nodelist", "import", str(SAMPLE)))
-    line = refused(run("refresh", "urn:node:mnTestA", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0"))
+    line = refused(
+        run("refresh", "urn:node:mnTestA", "--why", "a test", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
+    )
     assert "the broker" in line
     assert "CELERY_BROKER_URL" in line
 
@@ -121,3 +124,30 @@ def test_schedules_are_meant_in_the_zone_that_is_set(run: Run) -> None:
     for zone in ("Mars", "", "../x"):
         line = refused(run("nodelist", "show", TASKS_TIMEZONE=zone))
         assert f"TASKS_TIMEZONE: there is no time zone '{zone}'" in line
+
+
+NOT_OF_HELP = {"sqlalchemy", "httpx", "ldap3", "prometheus_client", "jinja2", "starlette", "alembic", "lxml"}
+NOT_OF_HELP |= {f"tasks.{folder}" for folder in ("batches", "catalog", "components", "database", "harvest", "nodelist")}
+
+
+def test_the_list_of_commands_loads_none_of_what_they_need() -> None:
+    """So it is there as fast as Celery's."""
+    code = (
+        "from coordinator.cli.main import cli; cli(['--help'], standalone_mode=False); import sys; print(*sys.modules)"
+    )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert "Synchronize MEMBER now." in done.stdout, done.stderr
+    assert NOT_OF_HELP & set(done.stdout.splitlines()[-1].split()) == set()
+
+
+def test_each_command_of_the_list_says_there_what_it_says_itself() -> None:
+    code = """
+from tasks.app import coordinator
+from coordinator.cli.later import Later, whole
+for one in [command for part in coordinator.extensions for command in part.commands]:
+    assert isinstance(one, Later)
+    assert (one.name, one.get_short_help_str(200)) == (whole(one).name, whole(one).get_short_help_str(200))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

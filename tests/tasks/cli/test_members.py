@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import trustme
 
+from coordinator import Coordinator
 from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.catalog.catalog import Catalog
@@ -19,7 +21,9 @@ from tasks.member_node.client import MemberUnreachable
 from tasks.nodelist.xml_format import parse_nodelist
 from tasks.schedules import SYNC, lane_of
 from tasks.settings import Settings
-from tests.harness.command import Done, Run, refused, told
+from tests.harness.command import Done, Run, argv_of, environment, listed, refused, told
+from tests.harness.waiting import wait_until
+from tests.harness.warm import python, start
 from tests.tasks.catalog.test_catalog import failed, fetched
 from tests.tasks.conftest import SAMPLE, at, document
 
@@ -54,15 +58,16 @@ def test_a_member_is_added_as_it_describes_itself_and_synchronized_once_it_is_ap
         one.identifier for one in parse_nodelist((tmp_path / "data/nodelist.xml").read_bytes()).members
     ]
 
-    (member,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == member_id)
+    (member,) = (one for one in listed(run("members", "--json")) if one["member"] == member_id)
     assert (member["approved"], member["state"], member["next_tick"]) == (False, "it is not approved", None)
-    assert refused(run("refresh", member_id)) == f"Error: {member_id} cannot be synchronized: it is not approved"
+    cannot = refused(run("refresh", member_id, "--why", "a test"))
+    assert cannot == f"Error: {member_id} cannot be synchronized: it is not approved"
     assert "is already in the list, at http" in last(run("members", "add", server.member.base_url, "--why", "a test"))
 
     assert told(run("members", "approve", member_id, "--why", "it is fine", "--by", "ann@desk")).startswith(
         f"{member_id} is approved; "
     )
-    changes = json.loads(told(run("nodelist", "history", "--json")))[:2]
+    changes = listed(run("nodelist", "history", "--json"))[:2]
     assert [change["why"] for change in changes] == ["approved: it is fine", "added: they asked for it"]
     assert (changes[0]["who"], changes[1]["who"]) == ("ann@desk", f"{getuser()}@{gethostname()}")
     assert all(f"member/{member_id}" in change["entries"] for change in changes)
@@ -91,7 +96,7 @@ def test_what_could_not_be_synchronized_is_not_added(run: Run, server: MemberSer
         "Error: not added: description"
     )
     assert "must be an http or https address" in refused(run("members", "add", "ftp://nowhere", "--why", "a test"))
-    assert len(json.loads(told(run("members", "--json")))) == 3
+    assert len(listed(run("members", "--json"))) == 3
 
 
 @pytest.mark.usefixtures("listing")
@@ -193,14 +198,14 @@ def test_a_member_that_left_keeps_its_objects_in_the_catalog_until_they_are_purg
     assert json.loads(told(run("job", "waits", "--json")))["state"] == "cancelled"
     assert river not in (tmp_path / "data" / "nodelist.xml").read_text()
     assert told(run("members", "remove", river, "--why", "once more")).splitlines() == [said[0], said[2]]
-    (left,) = (one for one in json.loads(told(run("members", "--json"))) if one["member"] == river)
+    (left,) = (one for one in listed(run("members", "--json")) if one["member"] == river)
     assert (left["state"], left["objects"], left["failed"], left["approved"]) == ("it left the list", 2, 1, False)
-    assert "unknown member" in refused(run("refresh", river))
+    assert "unknown member" in refused(run("refresh", river, "--why", "a test"))
 
     for objects in (2, 0):
         assert told(run(*purge)) == f"{river}: {objects} objects are deleted from the catalog"
-    assert [one["objects"] for one in json.loads(told(run("members", "--json")))] == [2, 0]
-    whys = [change["why"] for change in json.loads(told(run("nodelist", "history", "--json")))]
+    assert [one["objects"] for one in listed(run("members", "--json"))] == [2, 0]
+    whys = [change["why"] for change in listed(run("nodelist", "history", "--json"))]
     assert whys[:3] == ["purged: they asked for it", "purged: they asked for it", "removed: it closed"]
     catalog.engine.dispose()
 
@@ -210,7 +215,7 @@ def test_a_former_member_whose_lane_is_held_is_not_purged(run: Run, listing: str
     told(run("members", "remove", river, "--why", "it closed"))
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
     assert "waits" in refused(run("members", "purge", river, "--why", "a test"))
-    assert "removed: it closed" in json.loads(told(run("nodelist", "history", "--json")))[0]["why"]
+    assert "removed: it closed" in listed(run("nodelist", "history", "--json"))[0]["why"]
 
 
 @pytest.mark.usefixtures("listing")
@@ -221,14 +226,16 @@ def test_why_a_member_is_not_synchronized(run: Run, server: MemberServer) -> Non
     told(run("members", "add", server.member.base_url, "--why", "they asked for it"))
     why = json.loads(told(run("why", "--member", member_id, "--json")))
     [cause] = why["causes"]
-    assert (cause["code"], cause["text"]) == ("member.obstacle", "it is not synchronized: it is not approved")
-    assert cause["frees"] == f"coordinator members approve {member_id} --why TEXT"
+    assert cause["code"] == "member.obstacle"
+    assert cause["text"] == f"member {member_id} is not synchronized: it is not approved"
+    assert (cause["act"], cause["values"]) == ("member-approve", {"id": member_id})
+    assert cause["frees"] == f"coordinator members approve {member_id} --why …"
     told(run("members", "approve", member_id, "--why", "checked"))
     assert [cause["code"] for cause in json.loads(told(run("why", "--member", member_id, "--json")))["causes"]] == [
         "member.unseen"
     ]
     told(run("members", "remove", member_id, "--why", "it left"))
-    assert "it is not synchronized: it left the list" in told(run("why", "--member", member_id))
+    assert f"member {member_id} is not synchronized: it left the list" in told(run("why", "--member", member_id))
 
 
 @pytest.mark.usefixtures("listing")
@@ -240,8 +247,8 @@ def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> No
     after(silent, False, catalog, river, fence=1, now=datetime.now(UTC), settings=settings)
     catalog.ran(river, fence=1, now=at(9), outcome="failed", error=str(silent))
     causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
-    assert causes["member.silent"]["frees"] == f"coordinator refresh {river}"
-    assert causes["member.failed"]["text"] == f"its last run failed: {silent}"
+    assert causes["member.silent"]["frees"] == f"coordinator refresh {river} --why …"
+    assert causes["member.failed"]["text"] == f"member {river} failed in its last run: {silent}"
     assert causes["member.objects"]["facts"]["failures"] == {failed("c").reason: 1}
 
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
@@ -253,3 +260,85 @@ def test_why_says_that_a_member_has_no_schedule_that_can_be_read(run: Run, tmp_p
     odd = SAMPLE[1].model_copy(update={"schedule": None})
     told(run("nodelist", "import", document(tmp_path, odd)))
     assert "[member.unscheduled]" in told(run("why", "--member", odd.identifier))
+
+
+def test_why_says_in_one_line_that_the_list_cannot_be_read(run: Run) -> None:
+    assert "nodelist.xml" in refused(run("why", "--member", "urn:node:any"))
+
+
+def acts(run: Run, member: str) -> list[tuple[str, str, str, str]]:
+    trail = listed(run("actions", "--thing", f"member {member}", "--json"))
+    return [(one["act"], one["before"], one["after"], one["ticket"]) for one in trail[::-1]]
+
+
+@pytest.mark.usefixtures("listing")
+def test_each_act_on_a_member_stands_in_the_trail_once(run: Run) -> None:
+    river, why = SAMPLE[1].identifier, ("--why", "it moves", "--by", "ann", "--ticket", "OPS-7")
+    since = "harvested until 2024-05-14 09:31:07Z"
+    for verb in ("suspend", "approve", "reset", "remove"):
+        for _ in range(1 if verb == "reset" else 2):  # a second reset begins anew
+            told(run("members", verb, river, *why))
+    assert acts(run, river) == [
+        ("suspend", f"approved, {since}", f"not approved, {since}", "OPS-7"),
+        ("approve", f"not approved, {since}", f"approved, {since}", "OPS-7"),
+        ("reset", f"approved, {since}", "approved", "OPS-7"),
+        ("remove", "approved", "not in the list", "OPS-7"),
+    ]
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_killed_act_is_done_or_not_and_the_trail_agrees(
+    run: Run, own: dict[str, str], coordinator: Coordinator, tmp_path: Path
+) -> None:
+    """Without nodes, a version is under way for a second. What was asked for goes on without its author."""
+    river, why = SAMPLE[1].identifier, ("--why", "it moves", "--by", "ann")
+    before = [*acts(run, river)]
+    dying = start(argv_of("members", "suspend", river, *why)[1:], tmp_path, environment(**own))
+    under_way = coordinator.store.key("prepare", "nodelist")
+    wait_until(lambda: coordinator.store._client.exists(under_way))
+    dying.kill()
+    dying.wait(10)
+    assert (acts(run, river), shown(run, river)["approved"]) == (before, True)
+    for _ in range(2):
+        told(run("members", "suspend", river, *why))
+        assert (len(acts(run, river)), shown(run, river)["approved"]) == (len(before) + 1, False)
+
+
+def shown(run: Run, member: str) -> dict[str, Any]:
+    return next(one for one in listed(run("members", "--json")) if one["member"] == member)
+
+
+BY_A_VIEWER = """
+import asyncio, sys
+from coordinator import Author, Forbidden
+from coordinator.author import acting
+from tasks import aio, members
+from tasks.app import coordinator
+
+def refused(call):
+    try:
+        call()
+    except Forbidden:
+        return True
+
+member, said = sys.argv[1], {"why": "so", "by": "ann"}
+for name in ("refresh", "approve", "suspend", "reset", "remove", "purge", "add"):
+    act, awaited = getattr(members, name), getattr(aio, name)
+    with acting(Author("eve", "viewer")):
+        assert refused(lambda: act(member, **said)), name
+        assert refused(lambda: asyncio.run(awaited(member, **said))), name
+    assert refused(lambda: act(member, why="so", by=Author("eve", "viewer"))), name
+assert coordinator.actions() == []
+for _ in range(2):
+    assert asyncio.run(aio.refresh(member, job_id="asked", **said)) == "asked"
+assert [(one.act, one.after) for one in coordinator.actions()] == [("refresh", "changes")]
+print("all were refused")
+"""
+
+
+@pytest.mark.usefixtures("listing")
+def test_a_viewer_does_nothing_to_a_member_and_a_sync_is_asked_for_under_its_id(
+    own: dict[str, str], tmp_path: Path
+) -> None:
+    done = python(["-c", BY_A_VIEWER, SAMPLE[1].identifier], tmp_path, environment(**own))
+    assert (done.stdout, done.returncode) == ("all were refused\n", 0), done.stderr

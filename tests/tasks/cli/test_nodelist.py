@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.local.redis import free_port
 from tasks.nodelist.xml_format import parse_nodelist
-from tests.harness.command import Run, refused, told
+from tests.harness.command import Run, listed, refused, told
 from tests.harness.slapd import SlapdServer
 from tests.tasks.conftest import SAMPLE, document
 
@@ -25,7 +25,7 @@ def test_what_is_committed_is_shown_and_exported_without_those_who_are_not_appro
     assert [one.identifier for one in written.members] == [one.identifier for one in IN_ORDER if one != SAMPLE[0]]
 
     shown = json.loads(told(run("nodelist", "show", "--json")))
-    changes = json.loads(told(run("nodelist", "history", "--json")))
+    changes = listed(run("nodelist", "history", "--json"))
     assert [change["why"].partition(" ")[0] for change in changes] == ["suspended:", "changed"]
     assert shown["version"] == changes[0]["version"]
     assert (shown["stale"], shown["kept_by"], shown["pending"]) == (False, [], {})
@@ -48,7 +48,7 @@ def test_a_member_that_no_beat_synchronizes_is_shown_with_the_reason(run: Run, t
     told(run("nodelist", "import", document(tmp_path, river)))
     (member,) = json.loads(told(run("nodelist", "show", "--json")))["members"]
     assert member["synchronized"] == "yes"
-    assert [one["unscheduled"] for one in json.loads(told(run("members", "--json")))] == [None]
+    assert [one["unscheduled"] for one in listed(run("members", "--json"))] == [None]
 
 
 def test_an_entry_that_cannot_be_understood_is_shown(run: Run, tmp_path: Path) -> None:

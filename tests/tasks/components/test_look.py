@@ -1,16 +1,25 @@
 """People see why a component works on nothing, and register items for it."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
 
-from coordinator import Coordinator, Entry
+from coordinator import Author, Coordinator, Entry, Forbidden, InvalidJob
+from coordinator.author import acting
+from tasks import aio
 from tasks.batches import ItemConflict, UnknownItem
 from tasks.components import Components, Work, by_hand, look
+from tests.harness.command import environment
 from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 TASKS = tuple(f"tasks.components.poll.{name}" for name in ("Checker", "Binder"))
 
@@ -114,28 +123,117 @@ def test_an_item_says_for_each_component_what_keeps_it_away(components: Componen
     with pytest.raises(UnknownItem, match="there is no item B1-RT1"):
         look.why(components, "B1-RT1")
     items.register("B1-RT1")
-    assert codes(components) == [("item.lacks", "Checker waits for Data_Received, which is not there")]
+    assert codes(components) == [
+        ("item.lacks", "item B1-RT1 keeps Checker waiting for Data_Received, which is not there")
+    ]
     repair = look.repair(components, "ann")
     repair.add("B1-RT1", "Data_Received", success=False)
-    assert codes(components) == [("item.lacks", "Checker waits for Data_Received, which failed")]
+    assert codes(components) == [("item.lacks", "item B1-RT1 keeps Checker waiting for Data_Received, which failed")]
     repair.add("B1-RT1", "Data_Received")
     [(code, text)] = codes(components)
-    assert (code, text[:50]) == ("item.eligible", "Checker has not asked for it yet: no node is alive")
+    assert (code, text[:61]) == ("item.eligible", "item B1-RT1 is not asked for yet by Checker: no node is alive")
     job = components.coordinator.submit(
         "Checker/B1-RT1", components.signature("tasks.components.work", "Checker", "B1-RT1")
     )
-    assert codes(components) == [("item.at-work", f"Checker waits for its turn on it: job {job.id}")]
+    assert codes(components) == [
+        ("item.at-work", f"item B1-RT1 has the component Checker, which waits for its turn: job {job.id}"),
+        ("waiting.fleet", f"job {job.id} is ready, and no node is alive"),
+    ]
     components.coordinator.cancel(job.id)
     repair.add("B1-RT1", "Checked", success=False)
     why = look.why(components, "B1-RT1")
-    assert (why.sentence, why.codes) == ("Checked of Checker failed", ["item.failed"])
-    assert why.causes[0].frees == "coordinator items restart B1-RT1 --why TEXT"
+    assert (why.sentence, why.codes) == (
+        "item B1-RT1 failed in the component Checker, which made Checked of it",
+        ["item.failed"],
+    )
+    assert why.causes[0].frees == "coordinator items restart B1-RT1 --why …"
     repair.add("B1-RT1", "Checked")
-    assert codes(components) == [("item.done", "B1-RT1 has all its events: Checked")]
+    assert codes(components) == [("item.done", "item B1-RT1 has all its events: Checked")]
     items.register("B2-RT1")
     repair.add("B2-RT1", "Data_Received")
     components.declare("Mender", "1.0", event="Mended", past=["Data_Received"], future=["Bound"])(lambda work: None)
     repair.add("B2-RT1", "Bound")
-    assert ("item.has", "Mender leaves it out, since it has Bound") in codes(components, "B2-RT1")
+    assert ("item.has", "item B2-RT1 is left out by Mender, since it has Bound") in codes(components, "B2-RT1")
     repair.stop("B1-RT1")
-    assert codes(components)[0] == ("item.stopped", "B1-RT1 is stopped for every component")
+    assert codes(components)[0] == ("item.stopped", "item B1-RT1 is stopped for every component")
+
+
+FLAG, ROUND = "Manual_QA_Flagged", ("B1-RT1",)
+ACTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[object, ...], tuple[str, str, str]]] = {
+    "restart": (look.restart, aio.restart_item, ROUND, ("restart", "Checked", "removed")),
+    "remove": (look.remove, aio.remove_event, (*ROUND, "Data_Received"), ("remove", "Data_Received", "removed")),
+    "append": (look.append, aio.append_event, (*ROUND, "Bound"), ("append", "", "succeeded")),
+    "prioritise": (look.prioritise, aio.prioritise_item, (*ROUND, 3), ("prioritise", "none", "3")),
+    "stop": (look.stop, aio.stop_item, ROUND, ("stop", "", "succeeded")),
+    "approve": (look.approve, aio.approve_batch, ("B1",), ("approve", "flagged", "approved")),
+}
+
+
+def state(components: Components) -> tuple[object, ...]:
+    item = components.items.item("B1-RT1")
+    return item.priority, [one.type for one in components.items.events("B1-RT1")]
+
+
+def lines(components: Components) -> list[tuple[str, str, str]]:
+    return [(one.act, one.before, one.after) for one in components.coordinator.actions(by="ann")]
+
+
+def failed(components: Components) -> None:
+    """An item on which every act can be done."""
+    components.items.register("B1-RT1")
+    for kind, good in (("Data_Received", True), (FLAG, True), ("Checked", False)):
+        look.repair(components, "setup").add("B1-RT1", kind, success=good)
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_an_act_on_an_item_is_refused_to_a_viewer_done_once_and_written_once(
+    components: Components, name: str, proxy: Proxy, prefix: str
+) -> None:
+    act, awaited, args, line = ACTS[name]
+    failed(components)
+    before, said = state(components), {"by": "ann", "why": "it burns"}
+    with acting(Author("eve", "viewer")):
+        with pytest.raises(Forbidden, match="eve may look"):
+            act(components, *args, **said)
+        with pytest.raises(Forbidden):
+            asyncio.run(awaited(components, *args, **said))
+    assert (state(components), lines(components)) == (before, [])
+    for _ in range(2):
+        with suppress(ItemConflict if name == "approve" else ()):  # which says that it is approved
+            asyncio.run(awaited(components, *args, **said))
+        assert (state(components) != before, lines(components)) == (True, [line])
+
+
+KILLED = """
+import sys
+import tasks
+from pathlib import Path
+from celery import Celery
+from coordinator import Coordinator
+from tasks.components import Components, look
+
+app = Celery("press", broker="memory://", set_as_current=False)
+here = Components(Coordinator(app, url=sys.argv[1], prefix=sys.argv[2], timeout=60))
+here.declare("Checker", "1.0", event="Checked", past=["Data_Received"], types=["batch"])(lambda work: None)
+getattr(look, sys.argv[3])(here, "B1-RT1", by="ann", why="it burns")
+"""
+
+
+@pytest.mark.parametrize("name", ["restart", "stop"])
+def test_an_act_that_is_killed_in_its_middle_is_done_once_when_it_is_given_again(
+    components: Components, name: str, proxy: Proxy, prefix: str, tmp_path: Path
+) -> None:
+    """It dies between the line of the trail and the change, while the item is locked."""
+    act, _, args, line = ACTS[name]
+    failed(components)
+    before, proxy.delay = state(components), 0.5
+    dying = start(["-c", KILLED, proxy.url(0), prefix, name], tmp_path, environment(TASKS_DATA_DIR=str(tmp_path)))
+    wait_until(lambda: lines(components), 30)
+    dying.kill()
+    dying.wait(10)
+    assert (state(components), lines(components)) == (before, [line])
+    with pytest.raises(InvalidJob, match="another act on it is under way"):
+        act(components, *args, by="bob", why="me too")
+    assert state(components) == before
+    act(components, *args, by="ann", why="it burns")
+    assert (state(components) != before, lines(components)) == (True, [line])

@@ -78,7 +78,7 @@ def test_an_item_is_restarted_after_a_look_at_what_that_removes(components: Comp
         look.repair(components, "ann").add("B1-RT1", kind, success=good)
     with visit(components) as client:
         page = client.get("/item?id=B1-RT1").text
-        assert "Checked of Checker failed" in page
+        assert "failed in the component Checker, which made Checked of it" in page
         form = client.get("/act/item-restart?id=B1-RT1").text
         assert "Checked of" in form
         assert "is removed, and made again" in form
@@ -90,7 +90,9 @@ def test_an_item_is_restarted_after_a_look_at_what_that_removes(components: Comp
         assert "B1-RT1 is stopped" in act(client, "item-stop", id="B1-RT1")
     assert components.items.item("B1-RT1").priority == 2
     trail = [(one.act, one.thing, one.by, one.why) for one in components.coordinator.actions()]
-    assert trail == [(name, "item B1-RT1", "ann", "the scan was dark") for name in ("stop", "prioritise", "restart")]
+    assert trail[:3] == [
+        (name, "item B1-RT1", "ann", "the scan was dark") for name in ("stop", "prioritise", "restart")
+    ]
 
 
 def test_a_viewer_sees_all_and_changes_nothing(components: Components) -> None:

@@ -16,7 +16,7 @@ from coordinator import Author, Coordinator, Forbidden, InvalidJob, RefusedReque
 from coordinator.author import acting
 from coordinator.warden.inbox.inbox import Inbox, Refused
 from coordinator.warden.inbox.message import MOST
-from tests.harness.command import Call, loaded, told
+from tests.harness.command import Call, listed, loaded, told
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -203,7 +203,7 @@ def test_the_command_shows_requeues_and_discards_what_status_counts(
     try:
         assert "2 requests: coordinator refused" in told(call(*app, "status"))
         assert loaded(call(*app, "status", "--json"))["refused"] == 2
-        assert {one["id"] for one in loaded(call(*app, "refused", "--json"))} == {first.id, second.id}
+        assert {one["id"] for one in listed(call(*app, "refused", "--json"))} == {first.id, second.id}
         for one in (first, second):
             assert one.reason in told(call(*app, "refused", one.id))
         by_name = {one.original: one.id for one in (first, second)}

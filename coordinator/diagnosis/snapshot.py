@@ -14,7 +14,7 @@ from coordinator.store.times import instant
 from coordinator.store.values import Act, Json
 
 
-class Look:
+class Snapshot:
     """`needed`: labels that jobs need; each function says which nodes lost the label, and why."""
 
     def __init__(self, lanes: Lanes, needed: Mapping[str, Reasons] = MappingProxyType({})) -> None:
