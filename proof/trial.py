@@ -1,4 +1,7 @@
-"""One run: a world, its load, a nemesis; then the history and the verdict, which a seed makes again."""
+"""One run: a world, its load, a nemesis; then the history and the verdict.
+
+A seed makes the same draws again, not the same course: that is up to the machine.
+"""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ from tests.harness.sentinel import Sentinels
 from tests.harness.warm import Process, start
 
 NODES, BEATS, CLIENTS = 3, 2, 2
-TIMES: dict[str, Any] = {"lock_ttl": LEASE, "node_ttl": 4, "heartbeat": 0.4, "sweep": 0.2, "slice": 1}
-TIMES |= {"max_losses": 10_000}
+TIMES: dict[str, Any] = {
+    "lock_ttl": LEASE, "node_ttl": 4, "heartbeat": 0.4, "sweep": 0.2, "slice": 1, "max_losses": 10_000,
+}  # fmt: skip
 TICKS = {"tick/one": 1, "tick/two": 2}  # seconds between two
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
@@ -45,14 +46,16 @@ class _Fleet(Fleet):
 
 class World:
     """`has`: what the faults may need: `single` or `sentinel`, `redis` or `rabbitmq`; of a single Redis, `clock`: its
-    clock may be set, `ruin`: it may be emptied."""
+    clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads."""
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
         self._folder, self._seed = folder, seed
         self._requests = [str(requests), str(pause)]
         self._chance = random.Random(f"{seed} world")
-        drawn = {"single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2)}
-        drawn |= {"documents -": (1, 2), "items -": (1, 2)}
+        drawn = {
+            "single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
+            "documents -": (1, 2), "items -": (1, 2),
+        }  # fmt: skip
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
         if "sentinel" in self.has:
             self.has -= {"clock", "ruin"}

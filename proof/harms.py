@@ -1,0 +1,465 @@
+"""What the nemesis can do to servers, processes, messages and clocks.
+
+A fault is a generator: it harms up to its `yield`, and mends behind it. It yields whom it harmed: `victims`, processes
+that may be late by more than a lease; `nodes` that may be taken for dead; `killed` clients; `loses`, so many of the
+last seconds the store may forget.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from proof import LEASE
+from proof.history import History
+from tests.consistency.checker import STEPS
+from tests.harness.fleet import Worker
+
+if TYPE_CHECKING:
+    from proof.world import World
+
+Act = Callable[["World", random.Random], Iterator[Any]]
+LONG = 1.2 * LEASE, 3 * LEASE  # s, of a stop
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`target`: of one target only one thing is harmed at a time. `seconds`: how long, from and to. `halts`: everybody
+    may be late."""
+
+    name: str
+    act: Act
+    way: str
+    target: str
+    often: float
+    seconds: tuple[float, float]
+    halts: bool
+    on: frozenset[str]
+
+
+KINDS: list[Kind] = []
+
+
+def fault(
+    way: str,
+    target: str,
+    often: float = 2,
+    seconds: tuple[float, float] = (0, 0),
+    halts: bool = False,
+    on: tuple[str, ...] = (),
+    name: str = "",
+) -> Callable[[Act], Act]:
+    def listed(act: Act) -> Act:
+        named = name or act.__name__.replace("_", " ")
+        KINDS.append(Kind(named, act, way, target, often, seconds, halts, frozenset(on)))
+        return act
+
+    return listed
+
+
+def _harmed(*workers: Worker, gone: bool = False) -> dict[str, Any]:
+    """Their processes may be late, and they may be taken for dead; `gone`: for good."""
+    victims = [] if gone else [child.pid for worker in workers for child in worker.children()]
+    return {"victims": victims, "nodes": [worker.name for worker in workers], "gone": gone}
+
+
+def at_work(world: World, clients: bool = False) -> list[psutil.Process]:
+    """The processes, of nodes or of clients, in which a body runs."""
+    runs = [run for run in History.heard(world.witness.lines(400), {}).runs if not run.ended]
+    names = [run.begun.process.rpartition("/") for run in runs]
+    pids = {int(pid) for name, _, pid in names if (name in world.clients) == clients}
+    return [psutil.Process(pid) for pid in sorted(pids) if psutil.pid_exists(pid)]
+
+
+def _caught(world: World, chance: random.Random, clients: bool = False) -> psutil.Process:
+    """One that is stopped, surely in the midst of a body."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        if busy := at_work(world, clients):
+            process = chance.choice(busy)
+            process.suspend()
+            if process in at_work(world, clients):
+                return process
+            process.resume()
+    raise IndexError("nobody is at work")
+
+
+# Processes.
+
+
+@fault("kill", "process", 6)
+def kill_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
+    """Mostly one at work."""
+    busy = at_work(world) if chance.random() < 0.8 else []
+    chance.choice(busy or world.worker(chance).children()).kill()
+    yield {}
+
+
+@fault("kill", "process", 3)
+def kill_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    harmed = _harmed(worker)
+    worker.warden().kill()
+    yield harmed
+
+
+@fault("kill", "process")
+def kill_errands(world: World, chance: random.Random) -> Iterator[Any]:
+    world.worker(chance).warden().children()[0].kill()
+    yield {}
+
+
+@fault("kill", "process")
+def kill_a_node(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    worker.end()
+    yield _harmed(worker, gone=True)
+    world.join()
+
+
+@fault("kill", "process")
+def kill_the_main_process_of_a_node(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    worker.kill()
+    worker.process.wait()
+    yield _harmed(worker, gone=True)
+    world.join()
+
+
+def _ended(signals: Callable[[Worker], object], world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    signals(worker)
+    world.join()
+    yield _harmed(worker, gone=True)
+
+
+def _twice(worker: Worker) -> None:
+    """A second Ctrl-C, once the first was heard."""
+    worker.kill(signal.SIGINT)
+    time.sleep(0.3)
+    worker.kill(signal.SIGINT)
+
+
+for _name, _act in {
+    "stop a node at once": lambda worker: worker.kill(signal.SIGQUIT),
+    "restart a node": lambda worker: worker.kill(signal.SIGTERM),
+    "end a whole group": lambda worker: os.killpg(worker.pid, signal.SIGTERM),
+    "press Ctrl-C twice": _twice,
+}.items():
+    fault("restart", "process", 1, name=_name)(partial(_ended, _act))
+
+
+@fault("restart", "process", 1)
+def restart_every_node(world: World, chance: random.Random) -> Iterator[Any]:
+    """One after the other, or all at once."""
+    rolling, workers = chance.random() < 0.5, world.living()
+    for worker in workers:
+        worker.kill(signal.SIGTERM)
+        world.join()
+        if rolling:
+            time.sleep(chance.uniform(0, 1))
+    yield _harmed(*workers, gone=True)
+
+
+@fault("stop", "stopped", 6, LONG)
+def stop_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
+    process = _caught(world, chance)
+    yield from _stopped([process], {"victims": [process.pid]})
+
+
+@fault("stop", "stopped", 2, LONG)
+def stop_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    yield from _stopped([worker.warden()], _harmed(worker))
+
+
+@fault("stop", "stopped", 1, LONG)
+def stop_errands(world: World, chance: random.Random) -> Iterator[Any]:
+    yield from _stopped([world.worker(chance).warden().children()[0]], {})
+
+
+@fault("stop", "stopped", 1, LONG)
+def stop_a_main_process(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    yield from _stopped([psutil.Process(worker.pid)], _harmed(worker))
+
+
+@fault("stop", "stopped", 2, LONG)
+def stop_a_whole_node(world: World, chance: random.Random) -> Iterator[Any]:
+    worker = world.worker(chance)
+    main = psutil.Process(worker.pid)
+    yield from _stopped([main, *main.children(recursive=True)], _harmed(worker))
+
+
+@fault("stop", "stopped", 1, (0, 6))
+def stop_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
+    yield from _stopped([psutil.Process(chance.choice(world.beats).pid)], {})
+
+
+@fault("stop", "client", 3, LONG)
+def stop_a_client(world: World, chance: random.Random) -> Iterator[Any]:
+    """One that holds a lock, or any."""
+    with suppress(IndexError):
+        process = _caught(world, chance, clients=True)
+        yield from _stopped([process], {"victims": [process.pid]})
+        return
+    process = psutil.Process(chance.choice([one.pid for one in world.clients.values() if one.poll() is None]))
+    yield from _stopped([process], {"victims": [process.pid]})
+
+
+def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterator[Any]:
+    for process in processes:
+        process.suspend()
+    yield harmed
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+# Members of a replica set of documents.
+
+
+@fault("kill", "member", 3, (0, 3), on=("documents",))
+def kill_a_member(world: World, chance: random.Random) -> Iterator[Any]:
+    """At once, or at a step of its next version."""
+    assert world.members
+    member = chance.choice(world.members.all)
+    member.kill()
+    if chance.random() < 0.7:
+        member.start(chance.choice(STEPS))
+    yield {}
+    member.kill()
+    member.start()
+
+
+@fault("stop", "member", 2, (0, 5), on=("documents",))
+def stop_a_member(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.members
+    member = chance.choice(world.members.all)
+    member.pause()
+    yield {}
+    member.resume()
+
+
+@fault("full", "member", 1, (0, 3), on=("documents",))
+def fill_the_disk_of_a_member(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.members
+    member = chance.choice(world.members.all)
+    member.fill()
+    yield {}
+    member.fill(False)
+
+
+@fault("kill", "beat", 3, (0, 3))
+def kill_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
+    beat = world.beats.pop(chance.randrange(len(world.beats)))
+    beat.kill()
+    beat.wait()
+    yield {}
+    world.beat()
+
+
+@fault("kill", "client", 3, (0, 1))
+def kill_a_client(world: World, chance: random.Random) -> Iterator[Any]:
+    name = chance.choice([*world.clients])
+    process = world.clients[name]
+    process.kill()
+    process.wait()
+    yield {"killed": [f"{name}/{process.pid}"]}
+    world.client(name)
+
+
+# Connections: to each server, in each way.
+
+
+def _cut(way: str, target: str, world: World, chance: random.Random) -> Iterator[Any]:
+    harmed = {}
+    if target == "node":
+        worker = world.worker(chance)
+        target, harmed = worker.name, _harmed(worker)
+    proxy = world.proxy(target)
+    if way == "slow":
+        proxy.delay = chance.uniform(0.1, 1.0)
+    else:
+        getattr(proxy, way)()
+    yield harmed
+    proxy.delay = 0.0
+    proxy.heal()
+
+
+def _on(target: str, way: str) -> tuple[str, ...]:
+    """Behind Sentinel, what keeps a master from answering is a failover."""
+    return ("single",) if target == "store" else ()
+
+
+for _target, _often in {"store": 2.0, "broker": 0.8, "backend": 0.6}.items():
+    for _way in ("cut", "swallow", "hold", "slow"):
+        fault("cut", _target, _often, (0, 5), _target == "store", _on(_target, _way), f"{_way} {_target}")(
+            partial(_cut, _way, _target)
+        )
+for _way in ("cut", "swallow", "hold"):
+    fault("cut", "stopped", 1, LONG, on=("single",), name=f"{_way} a node's way to Redis")(partial(_cut, _way, "node"))
+
+
+# Servers.
+
+
+def _down(target: str, how: str, world: World, chance: random.Random) -> Iterator[Any]:
+    server = getattr(world, target)
+    (server.kill if how == "restart" else server.pause)()
+    yield {}
+    (server.start if how == "restart" else server.resume)()
+
+
+for _target, _often in {"store": 2.0, "broker": 2.0, "backend": 0.5}.items():
+    for _way, _longest in {"restart": 2, "hang": 7}.items():
+        fault("server", _target, _often, (0, _longest), _target == "store", _on(_target, _way), f"{_way} {_target}")(
+            partial(_down, _target, _way)
+        )
+
+
+def _full(target: str, world: World, chance: random.Random) -> Iterator[Any]:
+    server = getattr(world, target)
+    world.fill(server, True)
+    yield {}
+    world.fill(server, False)
+
+
+for _target, _often in {"store": 2.0, "broker": 1.0, "backend": 0.5}.items():
+    fault("full", _target, _often, (0, 4), _target == "store", name=f"fill {_target}")(partial(_full, _target))
+
+
+@fault("full", "store", 1, (0, 2), True, ("single",))
+def fill_the_disk_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
+    """It dies as it writes: its append-only file may have grown to its present size and no further."""
+    assert world.store.process
+    size = max(path.stat().st_size for path in world.folder("store").rglob("*.aof"))
+    psutil.Process(world.store.process.pid).rlimit(psutil.RLIMIT_FSIZE, (size, size))
+    yield {}
+    world.store.kill()
+    world.store.start()
+
+
+@fault("loss", "store")
+def flush_functions(world: World, chance: random.Random) -> Iterator[Any]:
+    with world.store.client() as client:
+        client.function_flush("SYNC")
+    yield {}
+
+
+@fault("loss", "store", 2, (0, 2), True, ("single",))
+def lose_the_last_writes_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
+    """One to three restarts: at one of them, its file is an older one, or has a torn end."""
+    restarts = chance.randrange(1, 4)
+    loss = chance.randrange(restarts)
+    for number in range(restarts):
+        if number:
+            world.store.start()
+            time.sleep(chance.uniform(0, 0.5))
+        if number == loss:
+            since = time.monotonic()
+            world.keep_store()
+        time.sleep(chance.uniform(0.2, 1))
+        world.store.kill()
+        if number == loss:
+            world.put_back_store(chance if chance.random() < 0.5 else None)
+    yield {"loses": time.monotonic() - since + 0.2}
+    world.store.start()
+
+
+@fault("loss", "store", 1, on=("single", "ruin"), halts=True)
+def flush_redis(world: World, chance: random.Random) -> Iterator[Any]:
+    with world.store.client() as client:
+        client.flushdb()
+    yield {"loses": 1e6}
+
+
+@fault("clock", "clock", 4, (2, 12), on=("clock",))
+def set_the_clock_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
+    """Forward or back, and then to where it was."""
+    world.set_clock(chance.choice((-20, -5, 5, 20)))
+    yield {}
+    world.set_clock(0)
+
+
+@fault("loss", "store", 6, (0, 5), True, ("sentinel",))
+def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
+    """The master dies, hangs or is cut off, another takes over, and lacks what had not reached it. One that comes back
+    answers as a master until it is told."""
+    assert world.sentinels
+    master, since = world.store, time.monotonic()
+    proxy = world.proxy("store")
+    harm, mend = chance.choice(
+        (
+            (master.pause, master.resume),
+            (master.kill, master.start),
+            (proxy.cut, proxy.heal),
+            (proxy.swallow, proxy.heal),
+        )
+    )
+    harm()
+    world.sentinels.after(master)
+    yield {"loses": time.monotonic() - since + 1.0}
+    back = time.monotonic()
+    mend()
+    world.sentinels.settle()
+    yield {"loses": time.monotonic() - back}
+
+
+@fault("server", "store", 2, (0, 6), on=("sentinel",))
+def kill_a_replica(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.sentinels
+    replica = chance.choice([one for one in world.sentinels.servers if world.sentinels.role(one) == "slave"])
+    replica.kill()
+    yield {}
+    replica.start()
+
+
+@fault("stop", "store", 1, (0, 9), on=("sentinel",))
+def stop_a_sentinel(world: World, chance: random.Random) -> Iterator[Any]:
+    """The two others agree without it."""
+    assert world.sentinels
+    number = chance.randrange(3)
+    world.sentinels.pause_sentinel(number)
+    yield {}
+    world.sentinels.resume_sentinel(number)
+
+
+# Messages.
+
+
+@fault("message", "broker", 3)
+def lose_messages(world: World, chance: random.Random) -> Iterator[Any]:
+    """All doorbells that wait. Other messages are ordinary tasks, which nobody promises."""
+    world.doorbells()
+    yield {}
+
+
+@fault("message", "broker", 3, (0, 3))
+def delay_and_double_messages(world: World, chance: random.Random) -> Iterator[Any]:
+    taken = world.doorbells()
+    yield {}
+    world.put_doorbells(2 * taken)
+
+
+@fault("message", "broker", 1, on=("redis",))
+def send_rubbish(world: World, chance: random.Random) -> Iterator[Any]:
+    world.put_doorbells([(queue, b"{rubbish") for queue in world.queues()])
+    yield {}
+
+
+@fault("message", "broker", 2, (6, 7), on=("rabbitmq",))
+def refuse_messages(world: World, chance: random.Random) -> Iterator[Any]:
+    """The broker takes no doorbells for nodes, and nobody hears of it."""
+    assert world.fleet.rabbitmq
+    world.broker.refuse(world.fleet.rabbitmq.vhost, 6)
+    yield {}
