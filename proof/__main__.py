@@ -6,11 +6,13 @@ import click
 
 from proof.planted import planted
 from proof.seeds import judge_again, play, portion
+from proof.spec.check import spec
 
 COMMANDS = (
     play,
     judge_again,
     planted,
+    spec,
 )
 
 cli = click.Group(
