@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from proof.peers import peers
 from proof.planted import planted
 from proof.seeds import judge_again, play, portion
 from proof.spec.check import spec
@@ -12,6 +13,7 @@ COMMANDS = (
     play,
     judge_again,
     planted,
+    peers,
     spec,
 )
 
