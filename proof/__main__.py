@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from proof.mutants import model, mutants
+from proof.peers import peers
 from proof.planted import planted
 from proof.planting import fault
 from proof.sceptic import page
 from proof.seeds import judge_again, play, portion
+from proof.spec.check import spec
 
 COMMANDS = (
     play,
@@ -18,6 +20,8 @@ COMMANDS = (
     mutants,
     fault,
     page,
+    peers,
+    spec,
 )
 
 cli = click.Group(

@@ -113,7 +113,7 @@ def _settle(world: World, witness: Witness) -> None:
         ended = [process.poll() for process in world.clients.values()]
         return -1 if None not in ended else sum(1 for line in witness.lines() if '"f":"asked"' in line)
 
-    _patiently(saying)
+    patiently(saying)
     ends = {name: process.poll() for name, process in world.clients.items()}
     stuck = [f"{name}: {'stuck' if status is None else status}" for name, status in ends.items() if status != 0]
     with suppress(AssertionError):  # the checkers say so
@@ -129,7 +129,7 @@ def _settle(world: World, witness: Witness) -> None:
         open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
         return len(open_jobs) + len(_insist(world.coordinator.lanes)) or -1
 
-    _patiently(left)
+    patiently(left)
     wanted = [one for one in History.heard(witness.lines(), {}).faults if one.name == "fail over"]
     for number, at in enumerate(world.failovers()):
         if any(one.since <= at <= one.until for one in wanted):
@@ -160,20 +160,20 @@ def _note_loads(world: World, witness: Witness) -> None:
         def unchecked() -> int:
             return sum(not any(one.type == EVENT for one in store.events(item)) for item in items) or -1
 
-        _patiently(unchecked)
+        patiently(unchecked)
         for item in items:
             for one in store.events(item):
                 witness.note("info", "event", item=item, kind=one.type, success=one.success, fence=one.fence)
         store.engine.dispose()
 
 
-def _patiently(measure: Callable[[], int]) -> bool:
+def patiently(measure: Callable[[], int], patience: float = PATIENCE) -> bool:
     """Until it says -1; False where it has said the same for long: a busy machine takes its time, and gets on."""
     last, since = None, time.monotonic()
     while (now := measure()) >= 0:
         if now != last:
             last, since = now, time.monotonic()
-        if time.monotonic() > since + PATIENCE:
+        if time.monotonic() > since + patience:
             return False
         time.sleep(0.2)
     return True

@@ -1,0 +1,1 @@
+"""The specification of a lane in TLA+, and what TLC says of it."""

@@ -1,0 +1,29 @@
+"""The specification of a lane: TLC sees it hold in a small world, and break there without a guard."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proof.spec.check import GAPS, HERE, WHOLE, World, check
+
+SMALL = World("small", {"MaxClaims = 4": "MaxClaims = 2", "MaxStarts = 1": "MaxStarts = 0"})
+QUICK = [gap for gap in GAPS if gap.name in ("no AllLanes", "no StaysInLine", "no RefuseRing")]
+FUNCTIONS = HERE.parents[1] / "coordinator" / "store" / "functions"
+
+
+@pytest.mark.parametrize("world", [SMALL, *QUICK], ids=lambda world: world.name)
+def test_tlc_agrees(world: World, tmp_path: Path) -> None:
+    found = check(world, tmp_path)
+    assert found.good, found.said
+
+
+def test_each_guard_has_a_configuration_without_it() -> None:
+    guards = re.findall(r"(\w+) = TRUE", WHOLE[0].text())
+    assert guards == [guard for gap in GAPS for guard in re.findall(r"(\w+) = FALSE", gap.text())]
+
+
+def test_the_files_that_the_specification_names_are_there() -> None:
+    named = re.findall(r"(?:rules|steps)/\w+\.lua", (HERE / "Lane.tla").read_text())
+    assert named
+    assert not [name for name in named if not (FUNCTIONS / name).exists()]
