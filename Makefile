@@ -18,7 +18,7 @@ WITH_PROCESSES := tests/consistency tests/fleet
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
 SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
-	prometheus chromium $(HEADERS))
+	prometheus chromium systemd $(HEADERS))
 # Debian's programs are below these folders, elsewhere they are on the PATH.
 POSTGRES ?= /usr/lib/postgresql
 RABBITMQ ?= /usr/lib/rabbitmq
@@ -31,7 +31,7 @@ TYPED := $(wildcard coordinator tasks examples/batches examples/demo proof)
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick proof matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs pictures bench proof matrix system system-ready lock clean
+.PHONY: help run test test-quick check docs pictures bench proof matrix release system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer vers
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
+release: $(INSTALLED) ## the checklist of a release (ARGS=--rehearse leaves out version, changelog and tree)
+	@$(BIN)/python deploy/release.py $(ARGS)
+
 system: ## install the system packages the tests need (apt-get)
 	@command -v apt-get >/dev/null || { echo "No apt-get here. Please install: $(SYSTEM_PACKAGES)" >&2; exit 1; }
 	@as=; if [ "$$(id -u)" != 0 ]; then as=sudo; fi; set -ex; \
@@ -85,7 +88,7 @@ system-ready:
 	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && command -v promtool >/dev/null && \
 	compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && \
 	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
-	command -v chromium >/dev/null && \
+	command -v chromium >/dev/null && command -v systemd-analyze >/dev/null && \
 	{ command -v rabbitmq-server || compgen -G "$(RABBITMQ)/lib/*/sbin/rabbitmq-server"; } >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \

@@ -1,11 +1,15 @@
 """What docker-compose.yml says; tests/fleet/tasks/test_compose.py runs its commands."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from coordinator import Settings
 from tests.harness.slapd import DEPLOY
 
 ROOT = Path(__file__).parent.parent
@@ -78,3 +82,17 @@ def test_the_ldap_image_holds_what_its_command_reads() -> None:
     assert set(re.findall(r"/etc/ldap/dataone/([\w.]+)", image)) <= {path.name for path in DEPLOY.iterdir()}
     mounted = {volume.split(":")[1] for volume in SERVICES["openldap"]["volumes"]}
     assert all(place in (DEPLOY / "slapd.conf").read_text() for place in mounted)
+
+
+def test_compose_itself_takes_the_file_and_wants_a_login_for_flower() -> None:
+    def config(**environ: str) -> subprocess.CompletedProcess[str]:
+        argv = [Path(sys.executable).parent / "docker-compose", "-f", ROOT / "docker-compose.yml", "config", "-q"]
+        return subprocess.run(argv, env={"PATH": os.environ["PATH"], **environ}, capture_output=True, text=True)
+
+    assert config(FLOWER_BASIC_AUTH="ann:secret").returncode == 0
+    assert "set it to user:password" in config().stderr
+
+
+def test_a_node_has_more_time_to_end_than_its_jobs() -> None:
+    graces = [int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in ("cn1", "cn2")]
+    assert min(graces) > Settings().drain_timeout

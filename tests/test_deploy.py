@@ -1,15 +1,17 @@
-"""What `deploy/` has for Prometheus and Grafana: promtool runs each alert, and each figure that they name is there."""
+"""What `deploy/` has: promtool runs each alert, systemd and Kubernetes know what the units and manifests say."""
 
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Settings
 from coordinator.metrics.serve import text_of
 from tests.harness.hand_node import Puppet
 
@@ -114,3 +116,50 @@ def test_the_figures_that_alerts_and_panels_name_are_there_and_sound(coordinator
     figure = re.compile(r"coordinator_(\w+?)(?:_bucket|_count|_sum)?")
     assert {name for name in shown if (own := figure.fullmatch(name)) and f"`{own[1]}`" not in page} == set()
     coordinator.cancel(coordinator.lane("b").jobs[0])
+
+
+KUBERNETES: dict[tuple[str, str], dict[str, Any]] = {
+    (document["kind"], document["metadata"]["name"]): document
+    for document in yaml.safe_load_all((DEPLOY / "kubernetes" / "coordinator.yaml").read_text())
+}
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_finds_no_fault_with(unit: Path, tmp_path: Path) -> None:
+    """Its programs are those of this checkout; it tells faults in words alone, with status 0."""
+    copy = tmp_path / unit.name
+    copy.write_text(unit.read_text().replace("/opt/coordinator/.venv/bin", str(Path(sys.executable).parent)))
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_unit_stops_a_node_as_its_jobs_need() -> None:
+    unit = (DEPLOY / "systemd" / "coordinator-node@.service").read_text()
+    assert {"KillMode=mixed", "Restart=always", "StartLimitIntervalSec=0"} <= {*unit.splitlines()}
+    assert int(re.findall(r"TimeoutStopSec=(\d+)", unit)[0]) > Settings().drain_timeout
+
+
+@pytest.mark.parametrize("document", KUBERNETES.values(), ids=[" ".join(name) for name in KUBERNETES])
+def test_kubernetes_knows_each_word_of(document: dict[str, Any]) -> None:
+    kubernetes_validate.validate(document, "1.31", strict=True)
+
+
+def test_a_pod_of_a_node_has_the_time_that_its_jobs_need_and_goes_alone() -> None:
+    settings = Settings()
+    grace = KUBERNETES["StatefulSet", "cn"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace > settings.drain_timeout
+    assert grace > settings.slice + settings.lock_ttl
+    assert KUBERNETES["PodDisruptionBudget", "cn"]["spec"]["maxUnavailable"] == 1
+
+
+def test_no_probe_asks_redis_or_the_broker() -> None:
+    probes = [
+        " ".join(probe.get("exec", {}).get("command", []))
+        for document in KUBERNETES.values()
+        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+        for name, probe in container.items()
+        if name.endswith("Probe")
+    ]
+    assert len(probes) == 4
+    assert not [probe for probe in probes if re.search(r"celery .*(inspect|status)|coordinator |redis-cli", probe)]

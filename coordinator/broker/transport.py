@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from coordinator.address import through_sentinels
+from coordinator.errors import SettingsError
 from coordinator.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ def settings_of(app: Celery | None, arguments: Mapping[str, object]) -> Settings
     ours = {name: conf[name] for name in conf if name.startswith("coordinator_")}
     settings = Settings.load(arguments, ours, os.environ)
     broker = str(app.conf.broker_url or "") if app else ""
+    if "cluster" in broker.partition("://")[0]:  # kombu takes redis+cluster:// for a Redis on this machine
+        raise SettingsError(
+            "the broker's URL names a Redis Cluster, which Celery cannot use as a broker: name a single Redis or "
+            "Valkey, one behind Sentinel, or RabbitMQ"
+        )
     if app and not settings.url and (url := _url_from_broker(app, broker)):
         settings = Settings.load({**arguments, "url": url}, ours, os.environ)
         settings._sources["url"] = "broker"

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from coordinator.diagnosis.finding import Finding
 from coordinator.errors import SettingsError
 from coordinator.store.client import Store
+from coordinator.store.times import instant
 
 LISTPACK = 1024  # bytes of a field up to which a record stays one block of memory
 _DRIFT = 1.0  # seconds
+_SHORT = 60.0  # seconds that a restart may take
 
 
 def of_server(store: Store, info: Mapping[str, object] | None = None) -> list[Finding]:
@@ -22,6 +24,7 @@ def of_server(store: Store, info: Mapping[str, object] | None = None) -> list[Fi
     store.clock()
     where = f"redis {store.where}"
     found = [*_of_disk(store, info, where), *_of_memory(store, info, where), *_of_clock(store, where)]
+    found += _of_start(store, info, where)
     return [*found, *(_of_failovers(store, info) if store.master else ())]
 
 
@@ -74,6 +77,21 @@ def _of_clock(store: Store, where: str) -> Iterator[Finding]:
         yield Finding(
             "info", "redis.clock", where, said, "timedatectl set-ntp true (on each host that a Redis runs on)"
         )
+
+
+def _of_start(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
+    """A server that was started in the silence before its first step may come from a copy of the time before it."""
+    since, until = map(int, (store.read("GET", store.key("silence")) or b"0 0").split())
+    started = store.clock().wall - 1000 * int(str(info.get("uptime_in_seconds", 0)))
+    if not since < started <= until + 1000:
+        return
+    lost = (until - since) / 1000
+    said = (
+        f"it was started again and knows nothing of the {lost:.0f} s before {instant(until):%F %T} UTC: "
+        "if it comes from a copy, what was done in them is lost"
+    )
+    level = "info" if lost < _SHORT else "warning"
+    yield Finding(level, "redis.restarted", where, said, f"redis-cli DEL '{store.key('silence')}'")
 
 
 def _of_failovers(store: Store, info: Mapping[str, object]) -> Iterator[Finding]:

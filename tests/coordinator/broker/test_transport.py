@@ -5,6 +5,7 @@ from celery import Celery
 
 from coordinator import Coordinator
 from coordinator.broker.transport import is_amqp, is_redis, settings_of
+from coordinator.errors import SettingsError
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,11 @@ def test_celery_asks_a_sentinel_for_a_second_at_most_unless_the_app_says_otherwi
         "password": "secret", "socket_timeout": 9, "socket_connect_timeout": 1, "retry": None
     }  # fmt: skip
     assert app.conf.result_backend_transport_options["sentinel_kwargs"]["socket_timeout"] == 1
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://h:1/0", "rediss+cluster://h:1", "rediscluster://h:1/0"])
+def test_a_cluster_is_refused_as_a_broker(url: str) -> None:
+    """kombu would take it for a Redis on this machine."""
+    app = Celery("cluster", broker=url)
+    with pytest.raises(SettingsError, match="names a Redis Cluster"):
+        settings_of(app, {"url": "redis://127.0.0.1:1/0"})

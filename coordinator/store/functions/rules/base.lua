@@ -9,6 +9,7 @@ function base.text_of(number) return string.format('%d', number) end
 base.AGAIN = 2000 -- ms after which a node's warden rings an unanswered bell
 
 local RESOLUTION = 500 -- ms: the stored clock may be this old, and a silence counts as this long
+local SHOWN = 7 * 24 * 3600000 -- ms for which people can see the silence before a server's first step
 local FIRST = {offset = 0, uptime = 0, away = 0, gap = 2000} -- of an installation without a clock
 local clocks = {} -- prefix -> the stored clock: its text and its numbers, so that each text is parsed once
 local looked = {} -- prefix -> when this server last read its clock for a step
@@ -51,6 +52,9 @@ local function read_clock(c)
   if passed > c.gap then
     c.uptime = uptime + RESOLUTION
     c.away = now + c.gap - c.uptime
+    if not looked[c.P] then
+      redis.call('SET', c.P .. 'silence', string.format('%d %d', wall - passed, wall), 'PX', SHOWN)
+    end
   end
   if passed < 0 or passed >= RESOLUTION then write_clock(c) end
   if math.abs(wall - (looked[c.P] or 0)) >= RESOLUTION then rested[c.P] = true end
