@@ -279,7 +279,7 @@ def test_an_extension_s_findings_stand_beside_the_others(coordinator: Coordinato
     assert coordinator.doctor()[0] == own
 
 
-CODE = r'Finding\(\s*(?:"(?:error|warning|info)"|level|left\[0\]\.level), "([a-z.-]+)"'
+CODE = r'Finding\(\s*(?:"(?:error|warning|info)"(?: if [^,]+)?|level|left\[0\]\.level), "([a-z.-]+)"'
 
 
 def in_code() -> set[str]:
