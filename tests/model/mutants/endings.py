@@ -77,7 +77,7 @@ MUTANTS = [
         "cancel.replace",
         "who is admitted by a replacement is replaced, too",
         "others[#others + 1] = id",
-        "cancel.job(c, id, 'replaced by ' .. by, 'the lane')",
+        "cancel.job(c, id, {why = 'replaced by ' .. by, by = 'the lane'})",
         course=10,
     ),
 ]
