@@ -23,8 +23,8 @@ from kombu.messaging import Producer
 
 from coordinator.celery_patches.result_backend import asked_for
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
-from coordinator.jobs.arguments import checked, in_canvas
-from coordinator.jobs.options import Arguments, SubmitOptions
+from coordinator.jobs.arguments import checked_call, in_canvas
+from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import Call, Requests, check_signature
 from coordinator.jobs.spec import Message, Signature
 from coordinator.jobs.submission import Submission
@@ -163,11 +163,11 @@ class KeyedTasks:
         if chord := options.get("chord"):
             options["chord"] = in_canvas(chord, 1, self._checked_arguments)
 
-    def _checked_arguments(self, signature: Signature, before: int) -> Arguments | None:
+    def _checked_arguments(self, signature: Signature, before: int) -> Signature | None:
         task = self._app._tasks.get(signature["task"])
         if task is None or self.of(task) is None:
             return None
-        return checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), before)
+        return checked_call(task, signature, before)
 
     def _through_lane(
         self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: Sending

@@ -127,6 +127,22 @@ simple("ignore_result=False of a task that ignores", lambda run: run.s("add", 1,
 simple("headers", lambda run: run.s("seen", "tenant", "headers"), headers={"tenant": "seven"})
 simple("headers of a base class", lambda run: run.s("seen", "tenant", task="tenant"))
 simple("headers of a handler: published", lambda run: run.s("seen", "trace"))
+simple("headers of a base class in a chain",
+       lambda run: chain(run.s("echo", 1), run.s("seen_behind", "tenant", task="tenant")))  # fmt: skip
+simple("headers of a base class first in a chain",
+       lambda run: chain(run.s("seen", "tenant", task="tenant"), run.s("echo")))  # fmt: skip
+simple("headers of a base class in a group",
+       lambda run: group(run.s("seen", "tenant", task="tenant"), run.s("echo")))  # fmt: skip
+simple("headers of a base class in a chord",
+       lambda run: chord([run.s("seen", "tenant", task="tenant"), run.s("echo")], run.s("echo")))  # fmt: skip
+simple("headers of a handler: published in a chain",
+       lambda run: chain(run.s("seen", "trace"), run.s("seen_behind", "trace")))  # fmt: skip
+simple("headers of a handler of the caller: published here in a chain",
+       lambda run: chain(run.s("seen", "place"), run.s("echo")))  # fmt: skip
+simple("headers of a handler of the caller: published here in a group",
+       lambda run: group(run.s("seen", "place"), run.s("seen", "place")))  # fmt: skip
+simple("headers of a handler of the caller: published here in a chord",
+       lambda run: chord([run.s("seen", "place"), run.s("echo")], run.s("echo")))  # fmt: skip
 simple("retries", lambda run: run.s("seen", "retries"), retries=2)
 simple("serializer", lambda run: run.s("add", 1), serializer="json", compression="gzip")
 simple("retry of the publish", lambda run: run.s("add", 1), retry=True, retry_policy={"max_retries": 1})

@@ -84,6 +84,8 @@ class Handlers(Task):
 def _trace(headers: Any = None, body: Any = None, **_: Any) -> None:
     if isinstance(body, tuple) and "published" in str(body[1].get("run")):
         headers["trace"] = "forty-two"
+        if "published here" in body[1]["run"] and "worker" not in sys.argv:
+            headers["place"] = "the caller's"
 
 
 def _noted(name: str) -> Callable[..., None]:
