@@ -87,7 +87,7 @@ class Entries:
         try:
             text = entry.to_json()
             plan = Plan(Entry.from_json(text))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"entry {getattr(entry, 'name', entry)!r}: {error}") from error
         entry.check_job(self._requests_of())
         following = plan.schedule.next(self._now())

@@ -154,9 +154,9 @@ class Body:
         note(self.run, "reject")
         raise Reject("no", requeue=False)
 
-    def requeue(self) -> str:
+    def requeue(self, times: int = 3) -> str:
         note(self.run, "requeue")
-        if len(notes(self.run)) < 3:
+        if len(notes(self.run)) < times:
             raise Reject("again", requeue=True)
         return "done"
 
