@@ -39,6 +39,7 @@ _OPTIONS = {  # of `apply_async`, as far as an entry may name them
     "soft_time_limit", "countdown", "eta", "retry", "retry_policy", "ignore_result", "link", "link_error", "shadow",
     "needs", "reply_to", "argsrepr", "kwargsrepr", "delivery_mode", "stamped_headers", "task_id",
 }  # fmt: skip
+STORED = "entries"  # the source of the entries that code stores (steps/entry.lua)
 MISFIRES = ("once", "all", "skip")
 
 

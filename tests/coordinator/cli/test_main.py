@@ -273,7 +273,7 @@ def every_look() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("args", list(every_look()), ids=" ".join)
 def test_each_command_says_in_one_line_that_redis_does_not_answer(call: Call, args: list[str]) -> None:
-    if args[0] == "settings":  # it shows what is set, whatever runs
+    if args[0] in ("settings", "check"):  # they show what is set, and what an app is, whatever runs
         return
     done = call(*args, COORDINATOR_URL="redis://localhost:1")
     assert done.exit_code == 2
@@ -329,6 +329,11 @@ def test_doctor_reads_an_app_too(call: Call) -> None:
     try:
         result = call("-A", "checked", "doctor")
         assert (result.exit_code, "error [app.rate-limit] (task checked.work)" in result.stdout) == (2, True)
+        alone = call("-A", "checked", "check")
+        assert (alone.exit_code, {line.split("]")[0] for line in alone.stdout.splitlines() if "[" in line}) == (
+            2, {"error [app.rate-limit"},
+        )  # fmt: skip
+        assert "check reads an app: name the app" in call("check").stderr
     finally:
         sys.modules.pop("checked", None)
         sys.path.remove(str(Path.cwd()))
