@@ -51,6 +51,18 @@ def test_each_service_has_a_health_check_that_names_itself() -> None:
         assert f"{name}@{SERVICES[name]['hostname']}" in SERVICES[name]["healthcheck"]["test"]
 
 
+def test_a_node_has_longer_to_stop_than_it_may_drain_and_the_page_on_supervisors_says_so_of_each() -> None:
+    section = (ROOT / "docs" / "operations.md").read_text().partition("### What starts a node again?")[2]
+    rows = dict(re.findall(r"^\| (systemd|supervisord|Docker) \| (.*) \|$", section, re.MULTILINE))
+    said = [re.findall(r"(?:TimeoutStopSec=|stopwaitsecs=|stop_grace_period: )(\d+)", row) for row in rows.values()]
+    graces = {name: int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in ("cn1", "cn2")}
+    assert [len(found) for found in said] == [1, 1, 1]
+    assert min(*(int(found[0]) for found in said), *graces.values()) > Settings().drain_timeout
+    for name in graces:
+        written = {field: str(SERVICES[name][field]).lower() for field in ("restart", "stop_grace_period", "init")}
+        assert [field for field, value in written.items() if f"{field}: {value}" not in rows["Docker"]] == []
+
+
 def test_flower_has_a_login_that_nobody_knows_from_this_file() -> None:
     login = SERVICES["flower"]["environment"]["FLOWER_BASIC_AUTH"]
     assert re.fullmatch(r"\$\{FLOWER_BASIC_AUTH:\?[^}]+\}", login)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from contextvars import Context
 from functools import cached_property
-from typing import cast
 
 from celery import Celery
 from kombu.connection import Connection
@@ -17,7 +16,7 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Producer
 from kombu.pools import producers
 
-from coordinator.broker.transport import BRIEF, is_amqp, is_redis
+from coordinator.broker.transport import brief_connection, is_redis
 from coordinator.threads import SendingThread
 
 logger = logging.getLogger(__name__)
@@ -28,7 +27,6 @@ OF_NODES = "coordinator.node."
 GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
 _NO_LIMIT = 366 * 86400
 _WAITING = 1000  # bells in the queue; older ones are dropped, and the nodes' wardens ring those again
-ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 
 def queue_of(node: str, expires: float | None = None) -> Queue:
@@ -57,15 +55,7 @@ class Doorbells:
 
     @cached_property
     def _connection(self) -> Connection:
-        """A connection that gives up within a second; by default kombu tries to connect for six."""
-        if is_amqp(self._app.conf.broker_write_url):
-            return cast(Connection, self._app.connection_for_write(connect_timeout=1, transport_options=BRIEF))
-        options = ONE_TRY if self._on_redis else {"max_retries": 0}
-        return cast(Connection, self._app.connection_for_write(transport_options=options))
-
-    @property
-    def _on_redis(self) -> bool:
-        return is_redis(self._app.conf.broker_write_url)
+        return brief_connection(self._app)
 
     def ring(self, node: str, bell: str) -> None:
         """Ring a node. Never raises; the node's warden rings again if the doorbell does not arrive."""
@@ -83,7 +73,7 @@ class Doorbells:
             try:
                 publish_bell(self._app, producer, queue_of(node).name, bell, (bell,))
             except Exception:
-                if not self._on_redis:  # it may have sent half a message
+                if not is_redis(self._app.conf.broker_write_url):  # it may have sent half a message
                     producer.connection.collect()
                 raise
 

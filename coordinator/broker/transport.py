@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from coordinator.address import through_sentinels
 from coordinator.errors import SettingsError
@@ -27,7 +27,9 @@ BOUNDED = {
 }
 
 # On AMQP, a broker that accepts nothing blocks the publisher while the socket's buffers are full.
-BRIEF = {"max_retries": 0, "read_timeout": 1, "write_timeout": 1}
+_BRIEF = {"max_retries": 0, "read_timeout": 1, "write_timeout": 1}
+
+_ONE_TRY = {"max_retries": 0, "socket_timeout": 1, "socket_connect_timeout": 1}
 
 # With these, a publish returns once the broker has the message, on its disk where the queue is durable.
 CONFIRMED = {"max_retries": 0, "confirm_publish": True, "read_timeout": 5, "write_timeout": 5}
@@ -50,6 +52,15 @@ def is_amqp(broker: str | Sequence[str] | None) -> bool:
     """True if the broker at this URL (of several, the first) is RabbitMQ, or another one that speaks AMQP 0.9.1."""
     first = broker if isinstance(broker, str) else next(iter(broker or ()), "")
     return (first or "amqp://").startswith(AMQP_SCHEMES)
+
+
+def brief_connection(app: Celery) -> Connection:
+    """A connection that gives up within a second; by default kombu tries to connect for six."""
+    broker = app.conf.broker_write_url
+    if is_amqp(broker):
+        return cast("Connection", app.connection_for_write(connect_timeout=1, transport_options=_BRIEF))
+    options = _ONE_TRY if is_redis(broker) else {"max_retries": 0}
+    return cast("Connection", app.connection_for_write(transport_options=options))
 
 
 def settings_of(app: Celery | None, arguments: Mapping[str, object]) -> Settings:

@@ -1,30 +1,44 @@
-"""Wraps `get` and `join` of Celery's results in a check."""
+"""Wraps each call of Celery's results that waits for them in a check."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 
 from celery.result import AsyncResult, ResultSet
 
+Watch = Callable[[Sequence[str]], AbstractContextManager[object]]
 
-def watch_waits(watch: Callable[[Sequence[str]], AbstractContextManager[object]]) -> None:
+
+def watch_waits(watch: Watch) -> None:
     """Run each wait for results inside `watch(ids)`, which may raise. A repeated call changes nothing."""
-    for kind, names in ((AsyncResult, ("get",)), (ResultSet, ("join", "join_native"))):
+    for kind, names in ((AsyncResult, ("get", "wait")), (ResultSet, ("join", "join_native", "iter_native"))):
         for name in names:
             usual = getattr(kind, name)
             if not hasattr(usual, "coordinator_usual"):
-                setattr(kind, name, _watched(usual, watch))
+                setattr(kind, name, (_watched_iterator if name == "iter_native" else _watched)(usual, watch))
 
 
-def _watched(
-    usual: Callable[..., object], watch: Callable[[Sequence[str]], AbstractContextManager[object]]
-) -> Callable[..., object]:
+def _watched(usual: Callable[..., object], watch: Watch) -> Callable[..., object]:
     @wraps(usual)
     def wait(self: AsyncResult | ResultSet, *args: object, **kwargs: object) -> object:
-        with watch([result.id for result in (self.results if isinstance(self, ResultSet) else [self])]):
+        with watch(_ids(self)):
             return usual(self, *args, **kwargs)
 
     vars(wait)["coordinator_usual"] = usual
     return wait
+
+
+def _watched_iterator(usual: Callable[..., Iterable[object]], watch: Watch) -> Callable[..., Iterator[object]]:
+    @wraps(usual)
+    def iterate(self: ResultSet, *args: object, **kwargs: object) -> Iterator[object]:
+        with watch(_ids(self)):
+            yield from usual(self, *args, **kwargs)
+
+    vars(iterate)["coordinator_usual"] = usual
+    return iterate
+
+
+def _ids(waited: AsyncResult | ResultSet) -> list[str]:
+    return [result.id for result in (waited.results if isinstance(waited, ResultSet) else [waited])]

@@ -21,10 +21,11 @@ from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, fitted, listing, more, page, pairs, table, text
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
-from coordinator.cli.session import Commands, json_option, paged, session_of, with_coordinator
+from coordinator.cli.session import WHICH_APP, Commands, json_option, paged, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client.coordinator import Coordinator
+from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.status import Status, status_of
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs.instances import shown_lane
@@ -109,7 +110,26 @@ def doctor(ctx: click.Context, as_json_: bool) -> None:
     Reads Redis, the nodes, what nobody owns any more, and with an app its tasks, its schedule, and this host's systemd
     units. The exit status is 2 where there is an error, 1 where there are warnings only.
     """
-    found = session_of(ctx.find_root()).coordinator.doctor()
+    _show_findings(session_of(ctx.find_root()).coordinator.doctor(), as_json_)
+
+
+@cli.command()
+@json_option
+@click.pass_context
+def check(ctx: click.Context, as_json_: bool) -> None:
+    """Read an app before it is started: what of it will not work as jobs, or differs.
+
+    This is the part of `doctor` that reads the app; it asks Redis for nothing but the entries stored there.
+    """
+    from coordinator.client.app_check import of_app  # only this command needs it
+
+    app = session_of(ctx.find_root()).coordinator.app
+    if app is None:
+        raise click.UsageError(f"check reads an app: {WHICH_APP}")
+    _show_findings(sorted_findings(of_app(app)), as_json_)
+
+
+def _show_findings(found: list[Finding], as_json_: bool) -> None:
     if as_json_:
         click.echo(listing("findings", found))
     for finding in () if as_json_ else found:

@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -18,10 +19,23 @@ from celery import Celery
 from celery.app.task import Task
 
 from coordinator.diagnosis.finding import Finding, Level
-from coordinator.scheduler.entries import Entry
+from coordinator.errors import SettingsError, StoreUnavailable
+from coordinator.scheduler.entries import STORED, Entry
 
 UNITS = Path("/etc/systemd/system")
 _NOT_OWN = ("celery.", "coordinator.")
+_PUBLISHES = ("delay", "apply_async")
+_OTHER = "give it another key, do not wait for it, or replace the task by a chain of its next steps"
+_RISKS = (
+    Finding(
+        "info", "app.replace", "", "replace by a group or chord is refused where a part is in its own lane", _OTHER
+    ),
+    Finding("info", "app.return", "", "to return a group or chord is refused where a part is in its own lane", _OTHER),
+    Finding("info", "app.get", "", "to wait for a call is refused where that is in its own lane", _OTHER),
+    Finding(
+        "warning", "app.retry", "", "self.retry(throw=False) is refused: a job has not succeeded then", "let it raise"
+    ),
+)
 _WORKER = re.compile(r"^ExecStart=.*\bcelery\b.*\bworker\b", re.MULTILINE)
 
 
@@ -33,10 +47,13 @@ def of_app(app: Celery, units: Path = UNITS) -> Iterator[Finding]:
         wrong = f"{type(error).__name__}: {error}"
         yield Finding("error", "app.import", f"app {app.main}", f"a module cannot be imported: {wrong}", "mend it")
         return
+    with suppress(SettingsError):  # each option that is wrong has its finding
+        app.finalize()
     for name, task in sorted(app.tasks.items()):
         if not name.startswith(_NOT_OWN):
-            yield from (*_of_task(task), *_of_body(task))
+            yield from (*_of_option(app, task), *_of_task(task), *_of_body(task))
     yield from _of_table(app, app.conf.beat_schedule or {})
+    yield from _of_stored(app)
     yield from _of_units(units)
 
 
@@ -48,21 +65,50 @@ def _of_task(task: Task) -> Iterator[Finding]:
         yield Finding(level, "app.rate-limit", f"task {task.name}", said, way_out)
 
 
+def _of_option(app: Celery, task: Task) -> Iterator[Finding]:
+    try:
+        app.coordinator._keyed_tasks.of(task)
+    except SettingsError as error:
+        said, way_out = str(error).removeprefix(f"task {task.name}: "), "mend its option coordinate"
+        yield Finding("error", "app.coordinate", f"task {task.name}", said, way_out)
+
+
 def _of_body(task: Task) -> Iterator[Finding]:
-    """What the source of a task calls. A task whose source cannot be read has none."""
+    """What the source of a task does that a job in its own lane may not. One whose source cannot be read has none."""
+    if not getattr(task, "coordinate", None):
+        return
     with suppress(OSError, TypeError, SyntaxError):
-        for call in ast.walk(ast.parse(dedent(inspect.getsource(task.run)))):
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-                continue
-            if call.func.attr == "replace" and _makes_parts(call) and getattr(task, "coordinate", None):
-                said = "replace by a group or chord is refused where a part is in its own lane"
-                way_out = "give the parts another key, or replace it by a chain"
-                yield Finding("info", "app.replace", f"task {task.name}", said, way_out)
+        tree = ast.parse(dedent(inspect.getsource(task.run)))
+        named = {
+            target.id: node.value
+            for node in ast.walk(tree) if isinstance(node, ast.Assign)
+            for target in node.targets if isinstance(target, ast.Name)
+        }  # fmt: skip
+        codes = {_code(node, named) for node in ast.walk(tree)}
+        yield from (replace(risk, thing=f"task {task.name}") for risk in _RISKS if risk.code in codes)
 
 
-def _makes_parts(call: ast.Call) -> bool:
-    made = [part.func for part in ast.walk(call) if isinstance(part, ast.Call)]
-    return any(isinstance(name, ast.Name) and name.id in ("group", "chord") for name in made)
+def _code(node: ast.AST, named: Mapping[str, ast.expr]) -> str | None:
+    """The code of what a part of a source does; `named`: what its variables were made of."""
+
+    def calls(value: ast.AST | None, *names: str) -> bool:
+        """True if the value, or what its names were made of, calls one of these."""
+        parts = list(ast.walk(value)) if value else []
+        parts += [part for name in parts if isinstance(name, ast.Name) and name.id in named
+                  for part in ast.walk(named[name.id])]  # fmt: skip
+        made = [part.func for part in parts if isinstance(part, ast.Call)]
+        return any(getattr(func, "attr", getattr(func, "id", "")) in names for func in made)
+
+    if isinstance(node, ast.Return) and calls(node.value, "group", "chord") and calls(node.value, *_PUBLISHES):
+        return "app.return"
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    if node.func.attr == "replace" and any(calls(arg, "group", "chord") for arg in node.args):
+        return "app.replace"
+    if node.func.attr in ("get", "wait", "join") and calls(node.func.value, *_PUBLISHES):
+        return "app.get"
+    quiet = [word for word in node.keywords if word.arg == "throw" and getattr(word.value, "value", True) is False]
+    return "app.retry" if node.func.attr == "retry" and quiet else None
 
 
 def _of_table(app: Celery, entries: object) -> Iterator[Finding]:
@@ -95,6 +141,18 @@ def _of_entry(app: Celery, name: str, row: object) -> Iterator[Finding]:
         level: Level = "warning" if entry.key is None else "error"
         way_out = "import its module (imports, include), or mend the name"
         yield Finding(level, "app.schedule", thing, f"this app has no task {entry.task!r}", way_out)
+
+
+def _of_stored(app: Celery) -> Iterator[Finding]:
+    """The entries that code stored in Redis, while that answers."""
+    with suppress(StoreUnavailable):
+        entries = [entry for entry in app.coordinator.entries.all() if entry.source == STORED]
+        having = set(app.tasks).union(*(node.tasks for node in app.coordinator.nodes()))
+        for entry in entries:
+            if entry.task not in having:
+                said = f"neither this app nor a living node has its task {entry.task!r}"
+                way_out = "coordinator.entries.put it with the right name, or remove it"
+                yield Finding("warning", "app.schedule", f"entry {entry.name}", said, way_out)
 
 
 def _of_units(units: Path) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from coordinator.errors import StoreRefused
 from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
 from coordinator.store.client import Store
+from coordinator.store.reading import number_in
 from coordinator.store.times import span_text
 
 Reasons = Callable[[Store], list[str]]
@@ -43,8 +44,8 @@ def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]
 
 def since_sweep(store: Store) -> float | None:
     """Seconds since the last sweep of any node."""
-    last = store.read("HGET", store.key("swept"), "last")
-    return None if last is None else max(0.0, (store.now() - int(last)) / 1000)
+    last = number_in(store.read("HGET", store.key("swept"), "last"))
+    return None if last is None else max(0.0, (store.now() - last) / 1000)
 
 
 def _no_node(store: Store) -> Finding:

@@ -21,6 +21,7 @@ from coordinator.lanes import view
 from coordinator.lanes.client import MAX_LIMIT
 from coordinator.lanes.view import Lane
 from coordinator.sorters.sorter import Sorters
+from coordinator.store.reading import FieldReader
 from coordinator.store.times import to_ms
 from coordinator.store.values import Json
 
@@ -144,7 +145,7 @@ def _running(look: Snapshot, job: Job, code: str = "running.job") -> list[Cause]
         if job.key.startswith(_GRAB):
             return [_grab(thing, grabs.look(look.store, *names_in(job.key)))]
         return [cause("running.lock", thing, **facts)]
-    steps = len(record.FieldReader({"spec": spec}).spec().get("steps", ()))
+    steps = len(record.spec_of(FieldReader({"spec": spec})).get("steps", ()))
     facts |= {"node": job.node, "pid": runner.partition(".")[0], "attempt": job.attempt}
     if steps > 1:
         facts |= {"step": job.step + 1, "steps": steps}
@@ -212,7 +213,7 @@ def _collected(look: Snapshot, job: Job) -> list[Cause]:
 
 def _parked(look: Snapshot, job: Job, what: str = "is parked") -> list[Cause]:
     [values] = look.fields([job.id], "handles", "till")
-    reader = record.FieldReader(dict(zip(("handles", "till"), values, strict=True)))
+    reader = FieldReader(dict(zip(("handles", "till"), values, strict=True)))
     ids: list[str] = reader.get("handles", lambda text: [task_id for task_id in loads(text)["ids"] if task_id], [])
     following = list(islice(_open(look, ids), 1))
     facts: dict[str, Json] = {"what": what, "count": len(ids), "ids": names(ids)}

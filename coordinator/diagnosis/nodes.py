@@ -9,6 +9,7 @@ from coordinator.diagnosis.codes import REJECTED, cause, names
 from coordinator.diagnosis.fit import fit, taken
 from coordinator.diagnosis.snapshot import Snapshot, by
 from coordinator.fleet.nodes import Node
+from coordinator.store.reading import text_in
 from coordinator.store.values import Json
 
 _READY = 1000  # ready jobs that are looked at
@@ -35,7 +36,7 @@ def of_node(look: Snapshot, name: str) -> list[Cause]:
 
 def _at_work(look: Snapshot, node: Node) -> Cause:
     claims: list[bytes] = look.store.read("HVALS", look.store.key("work", node.name))
-    jobs = [f"job {job_id}" for claim in claims if (job_id := claim.decode().split(" ", 2)[2])]
+    jobs = [f"job {job_id}" for claim in claims if (job_id := text_in(claim.partition(b" ")[2].partition(b" ")[2]))]
     facts: dict[str, Json] = {"running": node.running, "ordinary": node.ordinary, "capacity": node.capacity}
     full = taken(node) >= node.capacity
     return cause("node.full" if full else "node.busy", f"node {node.name}", jobs[:21], **facts)

@@ -16,8 +16,9 @@ from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
-from coordinator.lanes.view import MARKS, PAUSED
+from coordinator.lanes.view import MARKS, PAUSED, limit_in
 from coordinator.store.client import Store
+from coordinator.store.reading import text_in
 from coordinator.store.wire import Arg
 
 MOST = 1000  # lanes, leases and jobs of a state that are looked at
@@ -73,7 +74,7 @@ def _fronts(store: Store, keys: Sequence[str]) -> Iterator[_Front]:
         asked += [("HGET", store.key("limits"), key), ("ZRANGEBYSCORE", line, "(-inf", "+inf", "LIMIT", 0, 1)]
     replies = store.read_many(asked)
     rows = [replies[at : at + 4] for at in range(0, len(replies), 4)]
-    limits = [int(limit.partition(b"{")[0]) if limit else 1 for _, _, limit, _ in rows]
+    limits = [limit_in(limit)[0] for _, _, limit, _ in rows]
     names = [_names(store, key, min(limit, _SLOTS)) for key, limit in zip(keys, limits, strict=True)]
     locks = _locks(store, [name for several in names for name in several])
     for key, (pinned, head, _, following), limit, own in zip(keys, rows, limits, names, strict=True):
@@ -142,7 +143,7 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
     """Slots of nodes that are noted as taken, though their jobs are over or went elsewhere."""
     work = store.read_many([("HGETALL", store.key("work", node.name)) for node in living]) if living else []
     taken = [
-        (node.name, *entry.decode().split(" ", 2)) for node, entries in zip(living, work, strict=True)
+        (node.name, *text_in(entry).split(" ", 2)) for node, entries in zip(living, work, strict=True)
         for entry in entries.values() if entry.count(b" ") == 2
     ]  # fmt: skip
     jobs = record.fields_of_many(store, [job_id for *_, job_id in taken], "state", "token") if taken else []

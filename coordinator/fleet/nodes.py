@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
 
 from coordinator.errors import SettingsError
 from coordinator.store.client import Store
-from coordinator.store.times import instant, milliseconds
+from coordinator.store.reading import act_in, reader_of
+from coordinator.store.times import milliseconds
 from coordinator.store.values import Act
 from coordinator.store.wire import Arg
 from coordinator.version import VERSION
@@ -126,7 +127,7 @@ class Nodes:
     def drained(self) -> dict[str, Act]:
         """The acts of operators who drain nodes, by node. Such a node may be dead."""
         acts = self.store.read("HGETALL", self.store.key("drained"))
-        return {name.decode(): loads(act) for name, act in sorted(acts.items())}
+        return {name.decode(): act for name, text in sorted(acts.items()) if (act := act_in(text))}
 
     def all(self) -> list[Node]:
         """All nodes that no sweep has removed, sorted by name."""
@@ -168,9 +169,10 @@ class Nodes:
 def _node(name: str, now: float, replies: Sequence[Any]) -> Node | None:
     """Build a node from the replies to `_commands`; None: it is gone."""
     till, fields, serving, tasks, running, rung, score, drained = replies
-    about = {field.decode(): value.decode() for field, value in fields.items()}
-    if not about:
+    if not fields:
         return None
+    reader = reader_of(fields)
+    about = reader.record
     serves = sorted(entry.decode().partition(" ")[::2] for entry in serving)
     return Node(
         name=name,
@@ -179,21 +181,21 @@ def _node(name: str, now: float, replies: Sequence[Any]) -> Node | None:
         queues=tuple(value for kind, value in serves if kind == "queue"),
         labels=tuple(value for kind, value in serves if kind == "label"),
         tasks=tuple(sorted(task.decode() for task in tasks)),
-        capacity=int(about["capacity"]),
+        capacity=reader.get("capacity", int, 0),
         running=running,
         rung=rung,
-        ordinary=int(about.get("ordinary", 0)),
-        load=float(about.get("load", 0)),
-        memory=float(about.get("memory", 0)),
-        pace=float(about.get("pace", 1)),
+        ordinary=reader.get("ordinary", int, 0),
+        load=reader.get("load", float, 0.0),
+        memory=reader.get("memory", float, 0.0),
+        pace=reader.get("pace", float, 1.0),
         score=score,
         draining=about.get("closed") == "1",
-        drained=loads(drained) if drained else None,
+        drained=act_in(drained),
         pool=about.get("pool", ""),
         host=about.get("host", ""),
         version=about.get("version", ""),
-        since=instant(about.get("since")),
+        since=reader.instant("since"),
         queue=about.get("queue", ""),
-        routes=loads(about.get("routes", "{}")),
-        skew=float(about.get("skew", 0)),
+        routes=reader.json("routes", dict) or {},
+        skew=reader.get("skew", float, 0.0),
     )

@@ -9,7 +9,7 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs.options import Arguments
 from coordinator.jobs.spec import InCanvas, Signature
 
-Check = Callable[[Signature, int], Arguments | None]
+Check = Callable[[Signature, int], Signature | None]
 
 
 class CheckedTask(Protocol):
@@ -35,12 +35,20 @@ def checked(task: CheckedTask, arguments: Arguments, before: int) -> Arguments:
     return list(args)[before:], dict(kwargs)
 
 
+def checked_call(task: CheckedTask, signature: Signature, before: int) -> Signature:
+    """Do the same with the arguments of a signature."""
+    args, kwargs = checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), before)
+    return {**signature, "args": args, "kwargs": kwargs}
+
+
 def in_canvas(signature: Signature, before: int, check: Check) -> Signature:
-    """Return the signature with the arguments that `check` returns for each task in it; None leaves them as they are.
+    """Return the signature with what `check` returns for each task in it; None leaves a task as it is.
 
     `before`: the number of arguments that its first tasks get in front. A later step and the body of a chord get one,
     the result before it.
     """
+    if not hasattr(signature, "get"):
+        return signature  # whoever makes a job of it refuses it by name
     kind, kwargs = signature.get("subtask_type"), cast(InCanvas, dict(signature.get("kwargs") or {}))
     if kind == "chain":
         kwargs["tasks"] = chained(kwargs.get("tasks") or (), before, check)
@@ -55,10 +63,7 @@ def in_canvas(signature: Signature, before: int, check: Check) -> Signature:
         if body := kwargs.get("body"):
             kwargs["body"] = in_canvas(body, 1, check)
     elif kind is None and isinstance(signature.get("task"), str):
-        arguments = check(signature, 0 if signature.get("immutable") else before)
-        return cast(
-            Signature, signature if arguments is None else {**signature, "args": arguments[0], "kwargs": arguments[1]}
-        )
+        return check(signature, 0 if signature.get("immutable") else before) or signature
     return cast(Signature, {**signature, "kwargs": kwargs})
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast
 
 from kombu.utils.json import dumps, loads
@@ -168,7 +169,7 @@ def _step(
     kind = "\n".join((app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
     if is_canvas(signature):
-        whole = in_canvas(signature, before, lambda part, ahead: _arguments_of(part, target.default_of(part), ahead))
+        whole = in_canvas(signature, before, partial(_checked_part, target))
         return Step(kind, CANVAS, limit, {"canvas": whole}, default.result, {})
     args, kwargs = _checked(signature, default, before, united)
     laid: StepSpec = {"task": task, "args": args, "kwargs": kwargs}
@@ -187,6 +188,11 @@ def _checked(signature: Signature, default: TaskDefault, before: int, united: ob
     if isinstance(united, Mapping) and default.checked is not None:
         signature = {**signature, "kwargs": {**(signature.get("kwargs") or {}), **dict.fromkeys(united)}}
     return _arguments_of(signature, default, 0 if signature.get("immutable") else before)
+
+
+def _checked_part(target: Target, part: Signature, before: int) -> Signature:
+    args, kwargs = _arguments_of(part, target.default_of(part), before)
+    return {**part, "args": args, "kwargs": kwargs}
 
 
 def _arguments_of(signature: Signature, default: TaskDefault, before: int) -> Arguments:

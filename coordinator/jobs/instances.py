@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs.validation import limit, printable
-from coordinator.store.times import instant, milliseconds
+from coordinator.store.reading import FieldReader, text_in
+from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
 
 LONGEST = 200
+_FIELDS = ("state", "fence", "attempt", "about", "started", "ended", "value")
 Instance = str | int | datetime
 State = Literal["", "running", "complete", "incomplete", "waiting", "failed", "abandoned", "stopped"]
 
@@ -100,17 +102,15 @@ def checked_submit(keys: str | Sequence[str], instance: object, keep: object) ->
 
 def parse_instance(key: str, name: str, reply: Sequence[bytes]) -> GrabRecord:
     """Read an instance from a step's reply."""
-    state, fence, attempt, about, started, ended, value, *earlier = (part.decode() for part in reply)
-    known = {"state": state, "fence": fence, "attempt": attempt, "about": about}
-    last = _grabbed(key, name, known | {"started": started, "ended": ended, "value": value})
-    lines = "".join(earlier).splitlines()
-    return replace(last, earlier=tuple(_grabbed(key, name, loads(line)) for line in lines))
+    known = dict(zip((*_FIELDS, "earlier"), map(text_in, reply), strict=False))
+    lines = [FieldReader({"line": line}).json("line", dict) or {} for line in known.get("earlier", "").splitlines()]
+    now, *before = (_grabbed(key, name, has) for has in (known, *lines))
+    return replace(now, earlier=tuple(before))
 
 
 def _grabbed(key: str, name: str, has: Mapping[str, str]) -> GrabRecord:
-    about, started, ended, value = (has.get(field) for field in ("about", "started", "ended", "value"))
-    winner = Winner(**loads(about)) if about else None
-    times = instant(float(started)) if started else None, instant(float(ended)) if ended else None
-    state: State = has["state"]  # type: ignore[assignment]
-    numbers = int(has.get("attempt") or 0), int(has.get("fence") or 0)
-    return GrabRecord(key, name, state, winner, *numbers, *times, loads(value) if value else None)
+    reader = FieldReader(has)
+    winner = reader.get("about", lambda about: Winner(**loads(about)), None)
+    numbers = reader.get("attempt", int, 0), reader.get("fence", int, 0)
+    times = reader.instant("started"), reader.instant("ended")
+    return GrabRecord(key, name, cast(State, has.get("state", "")), winner, *numbers, *times, reader.json("value"))

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from typing import Any, TypeVar, cast, get_args
-
-from kombu.utils.json import loads
+from typing import Any, cast, get_args
 
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
@@ -21,7 +18,8 @@ from coordinator.jobs.spec import Cause, Spec, StepSpec
 from coordinator.jobs.states import Over, State
 from coordinator.jobs.validation import printable
 from coordinator.store.client import Store
-from coordinator.store.times import instant, milliseconds
+from coordinator.store.reading import FieldReader, json_in, number_in, reader_of, text_in
+from coordinator.store.times import milliseconds
 from coordinator.store.values import Act
 
 _PAGE = 500
@@ -29,9 +27,7 @@ _ACTS = ("retried", "paused", "resumed", "moved", "retargeted")
 _INSTANTS = ("submitted", "readied", "taken", "started", "ended")
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
 
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 StepArguments = tuple[tuple[object, ...], dict[str, object]]
-T = TypeVar("T")
 
 TERMINAL = frozenset(get_args(Over))
 
@@ -103,7 +99,7 @@ def totals(store: Store) -> dict[tuple[str, str], int]:
 
 def totals_in(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
     """The numbers in the hash `counts`, by what and task."""
-    pairs = ((name.decode(errors="replace").partition("\n"), int(number)) for name, number in counted.items())
+    pairs = ((text_in(name).partition("\n"), number_in(number) or 0) for name, number in counted.items())
     return {(what, task): number for (what, _, task), number in pairs}
 
 
@@ -113,40 +109,8 @@ def counts(store: Store) -> dict[str, int]:
     return {name.decode(): number for name, number in zip(pairs[::2], pairs[1::2], strict=True)}
 
 
-class FieldReader:
-    """Reads the fields of a record. `damaged`: fields that cannot be read, and `needed` fields that are missing."""
-
-    def __init__(self, record: Mapping[str, str], *needed: str) -> None:
-        self.record = record
-        self.damaged = [name for name in needed if not record.get(name)]
-
-    def get(self, name: str, read: Callable[[str], T], default: T) -> T:
-        if not (text := self.record.get(name)):
-            return default
-        try:
-            return read(text)
-        except _UNREADABLE:
-            self.damaged.append(name)
-            return default
-
-    def json(self, name: str, *kinds: type) -> Any:
-        """The JSON value of a field; None where it is of none of these types."""
-        return self.get(name, partial(_json, kinds), None)
-
-    def spec(self) -> Spec:
-        return self.json("spec", dict) or Spec()
-
-
-def number_in(text: str) -> int | None:
-    """The whole number in a field; None where it is missing or damaged."""
-    return FieldReader({"number": text}).get("number", int, None)
-
-
-def _json(kinds: tuple[type, ...], text: str) -> Any:
-    value = loads(text)
-    if kinds and not isinstance(value, kinds):
-        raise TypeError(f"it is {value!r}")
-    return value
+def spec_of(reader: FieldReader) -> Spec:
+    return reader.json("spec", dict) or Spec()
 
 
 def _known(state: State) -> State:
@@ -169,13 +133,13 @@ def _progress(text: str) -> tuple[int, int]:
 
 def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
     """Make a Job of its hash. A damaged record raises nothing: `Job.damaged` names the fields."""
-    text = unfaded({_text(name): _text(value) for name, value in record.items()})
+    text = unfaded(dict(reader_of(record).record))
     reader = FieldReader(text, "keys", "state")
     number = reader.get("step", int, 0)
-    spec = chain.detoured(reader.spec(), number, reader.json("instead", list) or [])
+    spec = chain.detoured(spec_of(reader), number, reader.json("instead", list) or [])
     args, kwargs = _arguments(reader, spec, number)
     state = reader.get("state", lambda _: _known(state_of(text)), cast(State, text.get("state", "")))
-    submitted, readied, taken, started, ended = (reader.get(name, instant, None) for name in _INSTANTS)
+    submitted, readied, taken, started, ended = (reader.instant(name) for name in _INSTANTS)
     readied = readied or (submitted if taken or state == "ready" else None)
     node, attempt = text.get("node"), tries(reader.get("attempt", int, 0), number, spec)
     error = reader.get("error", cause_of, None) if state != "succeeded" else None
@@ -226,10 +190,6 @@ def _arguments(reader: FieldReader, spec: Spec, number: int) -> StepArguments:
     return args, kwargs | ({} if "rest" in spec else reader.json("unite", dict) or {})
 
 
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode(errors="replace")
-
-
 def tries(claims: int, number: int, spec: Spec) -> int:
     """The number of attempts of a job at its `number`th step: a claim that ended a step well does not count."""
     return claims - number + spec.get("first", 0)
@@ -265,7 +225,7 @@ def unfaded(record: dict[str, str]) -> dict[str, str]:
 
 def cause_of(text: str | None) -> Cause | None:
     """Read an error; that of a lost run is a mere sentence."""
-    error = _json((str, dict), text) if text else None
+    error = cast("str | Cause", json_in((str, dict), text)) if text else None
     return {"type": "Lost", "message": error} if isinstance(error, str) else error
 
 
@@ -293,14 +253,14 @@ def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
 def fields(store: Store, job_id: str, *names: str) -> list[str]:
     """Read these fields of one record; a missing field is empty."""
     values = store.read("HMGET", store.key("job", job_id), *names)
-    return [_text(value) for value in values]
+    return [text_in(value) for value in values]
 
 
 def fields_of_many(store: Store, ids: Sequence[str], *names: str) -> list[list[str]]:
     """Read these fields of each record; a missing field is empty. One round trip reads 500 records."""
     pages = (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
     records = [values for page in pages for values in store.look("jobs_read", "\n".join(names), *page)]
-    return [[_text(value) for value in values or [None] * len(names)] for values in records]
+    return [[text_in(value) for value in values or [None] * len(names)] for values in records]
 
 
 def owned(store: Store, job_id: str, token: str) -> bool:
@@ -339,7 +299,7 @@ def standing(store: Store, job_id: str) -> Standing:
     reader = FieldReader(dict(zip(names, values, strict=True)))
     step, attempt, losses, forgiven = (reader.get(name, int, 0) for name in _NUMBERS)
     key, task, phase = values[0].partition("\n")[0], values[1], values[2]
-    spec = chain.detoured(reader.spec(), step, reader.json("instead", list) or [])
+    spec = chain.detoured(spec_of(reader), step, reader.json("instead", list) or [])
     place = reader.get("back", chain.number_of, 0) if phase == "rollback" else None
     tries = max(0, attempt - losses - forgiven - 1)
     return Standing(key, task, spec, step, tries, place, reader.get("error", cause_of, None))
@@ -348,4 +308,4 @@ def standing(store: Store, job_id: str) -> Standing:
 def callers(store: Store, ids: Sequence[str]) -> list[tuple[str, str, Spec]]:
     """Read id, task and spec of each of these calls; of a coalesced submit, task and spec are empty."""
     calls = zip(ids, fields_of_many(store, ids, "task", "spec"), strict=True) if ids else ()
-    return [(job_id, task, FieldReader({"spec": spec}).spec()) for job_id, (task, spec) in calls]
+    return [(job_id, task, spec_of(FieldReader({"spec": spec}))) for job_id, (task, spec) in calls]

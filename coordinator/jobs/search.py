@@ -18,9 +18,10 @@ from typing import NamedTuple, TypedDict, Unpack, get_args
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import record, validation
-from coordinator.jobs.record import TERMINAL, FieldReader, Job
+from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.states import State
 from coordinator.store.client import Store
+from coordinator.store.reading import FieldReader, number_in
 from coordinator.store.times import milliseconds, to_ms
 from coordinator.store.wire import Arg
 
@@ -335,7 +336,7 @@ class _Search:
         named = [key for key in keys if self.wanted.names(key)]
         if (candidate.lane in keys[1:] and named[0] != candidate.lane) or not (named or candidate.lane):
             return False
-        at = record.number_in(fields.get("submitted" if candidate.ended is None else "ended", ""))
+        at = number_in(fields.get("submitted" if candidate.ended is None else "ended", ""))
         if candidate.ended is not None and at not in (None, candidate.ended):
             return False  # it was tried again since
         timely = self.wanted.since <= (at or candidate.ended or 0) <= self.wanted.until
@@ -379,7 +380,7 @@ def _has_error(fields: dict[str, str], text: str) -> bool:
 
 def _has_argument(fields: dict[str, str], text: str) -> bool:
     reader = FieldReader(fields)
-    spec = reader.spec()
+    spec = record.spec_of(reader)
     steps = spec.get("steps") or [spec]
     values = [step.get(name) for step in steps for name in ("args", "kwargs")]
     return any(text in leaf.casefold() for leaf in _leaves([*values, reader.json("unite")]))

@@ -21,10 +21,10 @@ from celery.result import AsyncResult
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.celery_patches.result_redis import asked_for
+from coordinator.celery_patches.result_backend import asked_for
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
-from coordinator.jobs.arguments import checked, in_canvas
-from coordinator.jobs.options import Arguments, SubmitOptions
+from coordinator.jobs.arguments import checked_call, in_canvas
+from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import Call, Requests, check_signature
 from coordinator.jobs.spec import Message, Signature
 from coordinator.jobs.submission import Submission
@@ -163,11 +163,11 @@ class KeyedTasks:
         if chord := options.get("chord"):
             options["chord"] = in_canvas(chord, 1, self._checked_arguments)
 
-    def _checked_arguments(self, signature: Signature, before: int) -> Arguments | None:
+    def _checked_arguments(self, signature: Signature, before: int) -> Signature | None:
         task = self._app._tasks.get(signature["task"])
         if task is None or self.of(task) is None:
             return None
-        return checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), before)
+        return checked_call(task, signature, before)
 
     def _through_lane(
         self, send: Callable[..., AsyncResult], name: str, keyed: KeyedTask, options: Sending
@@ -185,7 +185,7 @@ class KeyedTasks:
             Message, {name: options[name] for name in ("argsrepr", "kwargsrepr") if options.get(name)}
         )
         try:
-            with producer, asked_for(self._app.backend, self._host.settings.timeout):
+            with producer, asked_for(self._app, self._host.settings.timeout):
                 return send(name, **options, producer=producer, result_cls=result)
         except StoreUnavailable as error:
             if isinstance(error, LaneUnavailable):

@@ -124,11 +124,12 @@ def _filled(text: str, named: Mapping[str, object]) -> str:
             continue
         try:
             value = Formatter().get_field(field, (), named)[0]
+            shown = repr(value)
         except Exception as error:
             raise InvalidJob(f"key {text!r}: {{{field}}} cannot be read: {error!r}") from error
         if value is None or value == "":
             raise InvalidJob(f"key {text!r}: {{{field}}} is {value!r}: it names nothing")
-        if not isinstance(value, str | int | float) and repr(value) == object.__repr__(value):
+        if not isinstance(value, str | int | float) and shown == object.__repr__(value):
             raise InvalidJob(f"key {text!r}: {{{field}}} is {validation.shown(value)}, which has no text of its own")
     try:
         return text.format(**named)

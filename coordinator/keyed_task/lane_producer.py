@@ -87,11 +87,6 @@ class LaneProducer:
     def serializer(self) -> None:
         return None
 
-    @property
-    def channel(self) -> object:
-        """For the backend `rpc://`, which declares its queue."""
-        return self._own_producer().channel
-
     def revive(self, _: object) -> None:
         """Do nothing; Celery calls it before it repeats a publish."""
 

@@ -7,17 +7,21 @@ makes the message only where a task has either, or the signature is stamped: it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from celery import Celery, signals
 from celery.app.task import Task
 
-from coordinator.jobs.arguments import checked
+from coordinator.jobs.arguments import checked_call, in_canvas
+from coordinator.jobs.chain import inner
 from coordinator.jobs.request import check_signature
 from coordinator.jobs.spec import TRACE, Message, Signature, SignatureOptions
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer
 from coordinator.keyed_task.message import Received
+
+_CANVAS = ("celery.chain", "celery.group", "celery.chord")
 
 
 class _Reader(LaneProducer):
@@ -33,10 +37,13 @@ class _Reader(LaneProducer):
 
 
 def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) -> tuple[Mapping[str, object], Message]:
-    """The signature with the arguments, headers and queue that its message would have, and its stamps."""
+    """The signature with the arguments, headers and queue that its message would have, and its stamps. The tasks of a
+    canvas get the headers only.
+    """
     name = str(unchecked.get("task")) if isinstance(unchecked, Mapping) else ""
-    if name == "celery.chain":
-        return _traced(app, unchecked, job_id), {}
+    if name in _CANVAS:
+        made = in_canvas(cast(Signature, unchecked), 0, partial(_with_headers, app))
+        return _traced(made) if name == _CANVAS[0] else made, {}
     task = None if name.startswith("celery.") else app._tasks.get(name)
     options = dict(cast(Signature, unchecked).get("options") or {}) if task is not None else {}
     names = cast(list[str], options.pop("stamped_headers", None) or [])
@@ -44,34 +51,46 @@ def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) 
         return unchecked, {}
     stamps = {stamp: options.pop(stamp) for stamp in {*names} & options.keys()}
     signature, own = check_signature({**unchecked, "options": options})
-    with _Reader(app) as reader:
-        call = {**own, **stamps, "producer": reader, "coordinate": False}
-        if names:
-            call["stamped_headers"] = names
-        args, kwargs = checked(task, (list(signature.get("args") or ()), dict(signature.get("kwargs") or {})), 0)
-        task.apply_async(args, kwargs, **{"task_id": job_id, **call, "ignore_result": True})  # asks no backend
-    if reader.received is None:  # an `apply_async` that publishes nothing
+    more = {**stamps, "stamped_headers": names} if names else {}
+    received = _received(app, task, signature, 0, {"task_id": job_id, **own, **more})
+    if received is None:
         return unchecked, {}
-    made, message = reader.received
+    made, message = received
     more = {option: value for option, value in made["options"].items() if option in ("headers", "queue", "task_id")}
     kept = {field: value for field, value in message.items() if field in ("stamps", "stamped_headers")}
     return {**made, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
 
 
-def _traced(app: Celery, chain: Mapping[str, object], job_id: str | None) -> Mapping[str, object]:
-    """The chain, with the headers of tracing that its first message would have: they count for each of its steps."""
-    kwargs = chain.get("kwargs")
-    tasks = kwargs.get("tasks") if isinstance(kwargs, Mapping) else None
-    first = tasks[0] if isinstance(tasks, list | tuple) and tasks else None
-    if not isinstance(first, Mapping):
-        return chain
-    made, _ = published(app, {name: first[name] for name in ("task", "args", "kwargs") if name in first}, job_id)
-    headers = cast(Signature, made).get("options", {}).get("headers") or {}
-    options: SignatureOptions = cast(Signature, chain).get("options") or {}
+def _received(
+    app: Celery, task: Task, signature: Signature, before: int, options: Mapping[str, object]
+) -> Received | None:
+    """The message of a call that gets `before` more arguments in front; None: its `apply_async` publishes none."""
+    called = checked_call(task, signature, before)
+    with _Reader(app) as reader:  # who ignores the result asks no backend
+        task.apply_async(
+            [*(None,) * before, *called["args"]], called["kwargs"],
+            **{**options, "producer": reader, "coordinate": False, "ignore_result": True},
+        )  # fmt: skip
+    return reader.received
+
+
+def _with_headers(app: Celery, part: Signature, before: int) -> Signature | None:
+    task = app._tasks.get(part["task"])
+    if task is None or not _is_hooked(task):
+        return None
+    options = part.get("options") or {}
+    received = _received(app, task, part, before, {"headers": dict(options.get("headers") or {})})
+    headers = received.signature["options"].get("headers") if received else None
+    return cast(Signature, {**part, "options": {**options, "headers": headers}}) if headers else None
+
+
+def _traced(chain: Signature) -> Signature:
+    """The chain with the headers of tracing of its first step: they count for its rollback, too."""
+    options, first = chain.get("options") or {}, next(inner(chain), chain)
+    headers = (first.get("options") or {}).get("headers") or {}
     trace = {name: headers[name] for name in TRACE if name in headers}
-    if not trace:
-        return chain
-    return {**chain, "options": {**options, "headers": {**trace, **(options.get("headers") or {})}}}
+    made = {**chain, "options": {**options, "headers": {**trace, **(options.get("headers") or {})}}}
+    return cast(Signature, made) if trace else chain
 
 
 def _is_hooked(task: Task) -> bool:

@@ -8,13 +8,12 @@ from datetime import datetime
 from operator import attrgetter
 from typing import cast
 
-from kombu.utils.json import loads
-
-from coordinator.jobs.record import TERMINAL, FieldReader, Job, fields_of_many, number_in
+from coordinator.jobs.record import TERMINAL, Job, fields_of_many
 from coordinator.jobs.search import pages, search
 from coordinator.jobs.states import LaneState
 from coordinator.store.client import Store
-from coordinator.store.times import EPOCH, instant
+from coordinator.store.reading import FieldReader, act_in, number_in
+from coordinator.store.times import EPOCH
 from coordinator.store.values import Act
 from coordinator.store.wire import Arg
 
@@ -163,22 +162,29 @@ def _lane(
     started = [holder for _, holder in front.values() if holder]
     holders = tuple(sorted(started, key=attrgetter("since", "job_id")))
     jobs = tuple(dict.fromkeys([*(holder.job_id for holder in holders), *front, *_jobs(ids)]))
-    number, brace, who = (limits or b"1").decode().partition("{")
+    limit, limited = limit_in(limits)
     return Lane(
         key=key,
         jobs=jobs[:most],
         length=length - sum(member in MARKS for member in ids),
         state=cast(LaneState, front[jobs[0]][0]) if jobs else "empty",
         holders=holders,
-        pause=loads(pause) if pause else None,
-        limit=int(number),
-        limited=loads(brace + who) if who else None,
+        pause=act_in(pause),
+        limit=limit,
+        limited=limited,
     )
+
+
+def limit_in(text: bytes | None) -> tuple[int, Act | None]:
+    """How many jobs of a lane may run at once, and who set that. A damaged limit counts as 1, as in rules/line.lua."""
+    number, _, who = (text or b"").partition(b"{")
+    limit = number_in(number)
+    return 1 if limit is None else limit, act_in(b"{" + who) if text else None
 
 
 def _since(taken: str) -> datetime:
     """The time of the first claim; in a damaged record, one before all others."""
-    return FieldReader({"taken": taken}).get("taken", instant, None) or EPOCH
+    return FieldReader({"taken": taken}).instant("taken") or EPOCH
 
 
 def _there(lane: Lane) -> bool:

@@ -24,6 +24,7 @@ from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
 from coordinator.jobs.record import TERMINAL
 from coordinator.store.client import Store
+from coordinator.store.reading import number_in, text_in
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
@@ -84,7 +85,7 @@ def _counters(store: Store) -> Iterator[Metric]:
     """An operator's retry takes an end back from `counts`; a counter never goes back."""
     commands = [("HGETALL", store.key("counts")), ("HGETALL", store.key("tallies"))]
     counted, tallied = store.read_many(commands, atomic=True)
-    fleet = {name.decode(): int(number) for name, number in tallied.items()}
+    fleet = {text_in(name): number_in(number) or 0 for name, number in tallied.items()}
     ends, totals = defaultdict[str, int](int), defaultdict[str, dict[str, int]](dict)
     for (what, task), number in record.totals_in(counted).items():
         if what in TERMINAL:
@@ -108,7 +109,7 @@ def _histograms(store: Store) -> Iterator[Metric]:
     measures: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for field, number in store.read("HGETALL", store.key("measures")).items():
         kind, task, bucket = field.decode().split("\n")
-        measures[kind, task][bucket] = int(number)
+        measures[kind, task][bucket] = number_in(number) or 0
     run = HistogramMetricFamily("coordinator_job_run_seconds", "How long attempts ran.", labels=["name"])
     said = "How long jobs waited for their first claim: for their lanes, then for a slot."
     wait = HistogramMetricFamily("coordinator_job_wait_seconds", said, labels=["name", "reason"])

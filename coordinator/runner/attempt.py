@@ -272,7 +272,7 @@ def failed(claim: Claim, error: BaseException, runtime: float, retry_delay: floa
     if isinstance(error, NoRetry):
         kind = "failed"
     elif _is_conflict(cause, claim.spec.get("retry_on", ())) or (isinstance(cause, Reject) and cause.requeue):
-        kind, delay = "conflict", random.uniform(0, 0.05 * 2 ** min(claim.forgiven - claim.step, 4))
+        kind, delay = "conflict", random.uniform(0, 0.05 * (2 ** min(claim.forgiven - claim.step, 4) - 1))
     elif isinstance(error, Retry) and "free" in claim.spec:
         most = 4 if error.sig is None else 2**31  # past the task's own bound, Celery raises the cause itself
     text, retry = dumps({**detail, "traceback": frames}), isinstance(error, Retry)

@@ -28,6 +28,7 @@ from coordinator.jobs.submission import Submission
 from coordinator.lanes.client import Lanes
 from coordinator.locks.leases import Lease
 from coordinator.runner.attempt import Outcome, Tracers
+from coordinator.runner.canvas import raisable
 from coordinator.runner.claim import Claim
 from coordinator.runner.results import JobEnd, recorded_error, send
 from coordinator.runner.runner import undoing_of
@@ -134,7 +135,7 @@ class _Run:
         own = outcome.error or recorded_error(self._app, job)
         if outcome.kind != "ignored":
             send(self._app, JobEnd(job, cast(Spec, {**self._spec, "ignore_result": True}), own, outcome.traceback))
-        return job, own
+        return job, raisable(own, job)
 
     def _steps(self) -> tuple[Outcome, Claim]:
         number = self._spec.get("first", 0)

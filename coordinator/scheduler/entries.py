@@ -34,6 +34,12 @@ from coordinator.store.times import instant
 from coordinator.store.values import Json
 
 Misfire = Literal["once", "all", "skip"]
+_OPTIONS = {  # of `apply_async`, as far as an entry may name them
+    "queue", "exchange", "routing_key", "priority", "expires", "headers", "serializer", "compression", "time_limit",
+    "soft_time_limit", "countdown", "eta", "retry", "retry_policy", "ignore_result", "link", "link_error", "shadow",
+    "needs", "reply_to", "argsrepr", "kwargsrepr", "delivery_mode", "stamped_headers", "task_id",
+}  # fmt: skip
+STORED = "entries"  # the source of the entries that code stores (steps/entry.lua)
 MISFIRES = ("once", "all", "skip")
 
 
@@ -99,6 +105,9 @@ class Entry:
         for name in ("kwargs", "options", "submit"):
             if not isinstance(getattr(self, name) or {}, Mapping):
                 raise TypeError(f"{name} is a table by names, not {getattr(self, name)!r}")
+        for wrong in set(self.options or {}) - _OPTIONS:  # one unlike all of them may be a property of the message
+            if near := get_close_matches(str(wrong), _OPTIONS, 1, 0.75):
+                raise TypeError(f"there is no option {wrong!r}; did you mean {near[0]!r}?")
 
     @property
     def asked(self) -> SubmitOptions:

@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Unpack, cast
-
-from kombu.utils.json import loads
+from functools import partial
+from typing import Unpack
 
 from coordinator.author import Acting, act_of, refuses_viewers
 from coordinator.errors import InvalidJob, UnknownEntry
@@ -21,6 +20,7 @@ from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Given, Schedule, schedule_of, text_of, zone_name
 from coordinator.store.client import Store
+from coordinator.store.reading import FieldReader, reader_of, text_in
 from coordinator.store.times import instant, moment, to_ms
 from coordinator.store.values import Act, Json
 
@@ -87,7 +87,7 @@ class Entries:
         try:
             text = entry.to_json()
             plan = Plan(Entry.from_json(text))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"entry {getattr(entry, 'name', entry)!r}: {error}") from error
         entry.check_job(self._requests_of())
         following = plan.schedule.next(self._now())
@@ -215,7 +215,7 @@ class Entries:
         about = self._store.read("HGET", self._store.key("tick", name), "about")
         if about is None:
             raise UnknownEntry(name)
-        return cast("dict[str, Json]", loads(about))
+        return _about_in(FieldReader({"about": text_in(about)}))
 
     def _now(self) -> datetime:
         return instant(self._store.clock().wall)
@@ -232,18 +232,18 @@ class Entries:
 
 
 def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: int) -> EntryStatus:
-    text = {field.decode(): value.decode() for field, value in tick.items()}
-    about: dict[str, Json] = loads(text["about"]) if "about" in text else {"task": "", "schedule": "", "opaque": True}
-    other, jitter = text.get("other", ""), float(str(about.get("jitter", 0)))
-    schedule, last = schedule_from(about, other), instant(int(text["last"]))
+    reader = reader_of(tick)
+    about = _about_in(reader)
+    other, jitter = reader.record.get("other", ""), float(str(about.get("jitter", 0)))
+    schedule = reader.get("other", partial(schedule_from, about), None) or schedule_from(about)
+    last = reader.instant("last") or now
     if schedule is None:
-        coming = [at] if (at := instant(int(text.get("next", 0)))) > last else []
+        coming = [at] if (at := reader.instant("next")) and at > last else []
     else:
         coming = _upcoming(name, schedule, last, now, jitter, upcoming)
-    acts: dict[str, Act] = {field: loads(text[field]) for field in ("paused", "changed") if field in text}
     return EntryStatus(
         name=name,
-        source=text["source"],
+        source=reader.record["source"],
         task=str(about["task"]),
         key=about.get("key"),
         when=_when(other or str(about["schedule"]), about),
@@ -251,12 +251,18 @@ def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: 
         since=last,
         upcoming=tuple(coming),
         other=other,
-        omitted=instant(int(text["omit"])) if "omit" in text else None,
-        omitted_by=loads(text["omitted"]) if "omitted" in text else None,
+        omitted=reader.instant("omit"),
+        omitted_by=reader.act("omitted"),
         when_busy=str(about.get("when_busy", "queue")),
         misfire=str(about.get("misfire", "once")),
-        **acts,
+        paused=reader.act("paused"),
+        changed=reader.act("changed"),
     )
+
+
+def _about_in(reader: FieldReader) -> dict[str, Json]:
+    """What a beat says of the entry; of a damaged entry, nothing but that nobody knows its schedule."""
+    return reader.json("about", dict) or {"task": "", "schedule": "", "opaque": True}
 
 
 def _when(text: str, about: Mapping[str, Json]) -> str:

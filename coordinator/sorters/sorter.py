@@ -33,7 +33,8 @@ from coordinator.jobs.states import Sorted
 from coordinator.jobs.submission import Submission
 from coordinator.sorters.directory import DirectoryWatch, File
 from coordinator.store.client import Store
-from coordinator.store.times import instant, milliseconds
+from coordinator.store.reading import FieldReader, text_in
+from coordinator.store.times import milliseconds
 
 ORDERS = ("alphabetical", "natural")
 STEP = 300  # orders that one step of a flush puts in line
@@ -127,7 +128,8 @@ class Sorters:
         counted = [("ZCARD", self.store.key(kind, name)) for kind in ("collected", "batch")]
         times = ("HMGET", self.store.key("sorter", name), "first", "due")
         collected, flushing, (first, due) = self.store.read_many([*counted, times], atomic=True)
-        return SorterStatus(name, collected, flushing, instant(first), instant(due))
+        reader = FieldReader({"first": text_in(first), "due": text_in(due)})
+        return SorterStatus(name, collected, flushing, reader.instant("first"), reader.instant("due"))
 
     def orders(self, name: str, most: int) -> list[str]:
         asked = [("ZRANGE", self.store.key(kind, name), 0, most - 1) for kind in ("batch", "collected")]

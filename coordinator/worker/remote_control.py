@@ -17,8 +17,9 @@ from celery.worker.state import REVOKE_EXPIRES
 from coordinator.broker.doorbells import TASK
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
-from coordinator.jobs.record import FieldReader, fields_of_many
+from coordinator.jobs.record import fields_of_many, spec_of
 from coordinator.jobs.search import living
+from coordinator.store.reading import FieldReader
 from coordinator.store.times import milliseconds
 from coordinator.worker.inspected import Info, InspectedJobs, Planned
 
@@ -113,7 +114,7 @@ def stamped_jobs(app: Celery, wanted: Mapping[str, object]) -> list[str]:
             ids = list(dict.fromkeys(living(store)))
             for job_id, (spec,) in zip(ids, fields_of_many(store, ids, "spec"), strict=True):
                 if '"stamps"' in spec:
-                    stamps = FieldReader({"spec": spec}).spec().get("message", {}).get("stamps", {})
+                    stamps = spec_of(FieldReader({"spec": spec})).get("message", {}).get("stamps", {})
                     if any(_meet(stamps.get(name), values) for name, values in wanted.items()):
                         found.append(job_id)
     except CoordinatorError as error:

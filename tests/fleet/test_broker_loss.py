@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.redis import RedisServer
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count, wait_until
 
 SECONDS = 2.0
 
@@ -67,7 +67,7 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
         assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
     tasks = ["running task", "first waiting task", "second waiting task", "later task"]
     jobs = ["running job", "waiting job", "job without a broker"]
-    wait_until(lambda: len(fleet.stamps(what="end")) >= len(tasks + jobs), 30, fleet.logs)
+    wait_for_count(lambda: len(fleet.stamps(what="end")), len(tasks + jobs), 30, fleet.logs)
     for what in ("begin", "end"):
         assert sorted(stamp.name for stamp in fleet.stamps(what=what)) == sorted(tasks + jobs)
     wait_until(lambda: unacked(fleet, broker) == 0, 20, fleet.logs)

@@ -14,7 +14,7 @@ from tasks.settings import Settings
 from tests.fleet.shared.components import POLL, deliver
 from tests.harness.fleet import ALONE, Fleet, kill_all
 from tests.harness.redis import RedisServer
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count, wait_until
 
 QUICK = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.3, "node_ttl": 2}
 
@@ -89,7 +89,7 @@ def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhe
         three.go(name)
     for run in runs:
         press.coordinator.wait(run, 60)
-    wait_until(lambda: len(checked(items, [*quick, *slow])) == 50)
+    wait_for_count(lambda: len(checked(items, [*quick, *slow])), 50)
     assert checked(items, [*quick, *slow]) == [[]] * 50, "one event of each item"
     begun = Counter(stamp.name for stamp in three.stamps(what="begin"))
     twice = {name for name, count in begun.items() if count > 1}

@@ -25,7 +25,7 @@ from tests.coordinator.warden.inbox.senders import (
 )
 from tests.harness.fleet import ROOT, Fleet, Worker
 from tests.harness.proxy import Proxy
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count, wait_until
 from tests.harness.warm import python
 
 # The errands of a node, as far as they matter here.
@@ -85,7 +85,7 @@ def test_no_message_on_the_queue_is_noticed_by_the_worker_or_its_other_queues(fl
     for number in range(len(SENDERS)):
         wait_until(lambda number=number: f"good {number}:*" in runs(fleet))  # type: ignore[misc]
         assert fleet.coordinator.wait(f"id {number}", 20).state == "succeeded"
-    wait_until(lambda: len(fleet.stamps(what="end")) == len(RUBBISH))
+    wait_for_count(lambda: len(fleet.stamps(what="end")), len(RUBBISH))
     assert processes(worker) == before
     assert "Traceback" not in worker.log.read_text()
 
@@ -100,6 +100,7 @@ def test_a_flood_of_rubbish_delays_neither_jobs_nor_requests_for_long(fleet: Fle
     assert fleet.coordinator.wait(job.id, 20).state == "succeeded"
     with broker(fleet) as client:
         assert client.llen(key(fleet)), "much rubbish waits still"
+        wait_for_count(lambda: -client.llen(key(fleet)), 0, 30)
     wait_until(lambda: "behind:*" in runs(fleet), 60)
     assert letters(fleet) == 1000, "the last ones are kept"
     assert processes(worker) == before

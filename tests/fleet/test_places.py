@@ -4,7 +4,7 @@ import random
 
 from coordinator import InvalidJob
 from tests.harness.fleet import Fleet
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count
 
 
 def test_a_thousand_jobs_over_several_of_ten_keys_all_end_and_never_two_on_one(fleet: Fleet) -> None:
@@ -20,7 +20,7 @@ def test_a_thousand_jobs_over_several_of_ten_keys_all_end_and_never_two_on_one(f
             coordinator.move(name, priority=chance.choice([None, -5, 5]), to=chance.choice(["back", "front"]))
         except InvalidJob:
             assert coordinator.job(name).state != "waiting"
-    wait_until(lambda: coordinator.counts()["succeeded"] == 1000, 90, lambda: str(coordinator.counts()))
+    wait_for_count(lambda: coordinator.counts()["succeeded"], 1000, 30, lambda: str(coordinator.counts()))
     busy: dict[str, str] = {}
     for stamp in fleet.stamps():
         for key in wanted[stamp.name]:

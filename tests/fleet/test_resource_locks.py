@@ -6,7 +6,7 @@ from typing import Any
 from celery import chain
 
 from tests.harness.fleet import Fleet
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count, wait_until
 
 FAST = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2}
 
@@ -73,7 +73,7 @@ def test_with_one_process_and_a_thousand_waiting_the_holder_finishes_first(fleet
     depot.coordinator.submit_many([(f"other/{i}", depot.work.s(f"o{i}")) for i in range(500)])
     fleet.go("h.1")
     assert depot.coordinator.wait(holder.id, 20).state == "succeeded"
-    wait_until(lambda: len(fleet.stamps(what="end")) == 1003)
+    wait_for_count(lambda: len(fleet.stamps(what="end")), 1003)
     ends = [stamp.name for stamp in fleet.stamps(what="end")]
     assert ends[:3] == ["h.1", "h.2", "h.3"]
     assert [name for name in ends if name.startswith("w")] == [f"w{i}" for i in range(500)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench.schedules import Slots, at_random, best, end_of, heavy_tail, in_turns
 from bench.servers import slowed
 from tests.harness.fleet import Fleet
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count, wait_until
 
 LOADED = 1.2  # of the best there is, beside five other tests; alone it is 1.03: bench/routing.py
 CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
@@ -29,7 +29,7 @@ def work_off(fleet: Fleet, sizes: Sequence[int], name: str, slow: str = "") -> R
     began = fleet.coordinator.store._client.time()
     toil, submit_many = fleet.shop.toil, fleet.coordinator.submit_many
     asked = submit_many((f"{name}{i}", toil.s(f"{name}{i}", size)) for i, size in enumerate(sizes))
-    wait_until(lambda: len(fleet.stamps(what="end")) >= len(sizes), 60, fleet.logs)
+    wait_for_count(lambda: len(fleet.stamps(what="end")), len(sizes), 30, fleet.logs)
     starts = {stamp.name: stamp.at for stamp in fleet.stamps(what="begin")}
     ends = {stamp.name: stamp.at for stamp in fleet.stamps(what="end")}
     jobs = [fleet.coordinator.wait(one.id, 20) for one in asked]

@@ -12,7 +12,7 @@ from tests.coordinator.sorters.batches import names
 from tests.harness.fleet import Fleet
 from tests.harness.leftovers import leftovers
 from tests.harness.redis import RedisServer
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count, wait_until
 from tests.harness.warm import start
 
 WATCH = """
@@ -49,7 +49,7 @@ def now(fleet: Fleet) -> float:
 
 
 def ran(fleet: Fleet, count: int, timeout: float = 60) -> list[str]:
-    wait_until(lambda: fleet.coordinator.counts()["succeeded"] >= count, timeout, fleet.logs)
+    wait_for_count(lambda: fleet.coordinator.counts()["succeeded"], count, timeout, fleet.logs)
     return begun(fleet)
 
 

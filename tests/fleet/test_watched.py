@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.harness.fleet import Fleet
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count
 
 
 def test_what_wraps_tracers_and_what_all_tasks_inherit_sees_jobs_and_no_runner(fleet: Fleet) -> None:
@@ -14,7 +14,7 @@ def test_what_wraps_tracers_and_what_all_tasks_inherit_sees_jobs_and_no_runner(f
     last = [submit("k", add.s(number, 1)) for number in range(3)][-1]
     assert fleet.coordinator.wait(last.id, 30).state == "succeeded"
     assert add.delay(1, 2).get(20) == 3
-    wait_until(lambda: len(list(fleet.stamps())) >= 20, 20, "on_success of the last one is not seen")
+    wait_for_count(lambda: len(list(fleet.stamps())), 20, 20, "on_success of the last one is not seen")
     seen = [(stamp.name, stamp.what) for stamp in fleet.stamps()]
     assert {name for name, _ in seen} == {add.name}
     assert [what for _, what in seen] == ["traced", "prerun-False", "before_start", "ran", "on_success"] * 4

@@ -24,6 +24,20 @@ def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Cal
         asked = time.monotonic()
 
 
+def wait_for_count(
+    count: Callable[[], int], number: int, still: float = 20.0, what: Callable[[], str] | str = ""
+) -> None:
+    """Until `count()` is at least `number`; fails, saying `what`, when it has not grown for `still` seconds. So a slow
+    machine fails no test that gets on.
+    """
+
+    def told() -> str:
+        return f"{count()} of {number}: {what() if callable(what) else what}"
+
+    while (seen := count()) < number:
+        wait_until(lambda seen=seen: count() > seen, still, told)  # type: ignore[misc]
+
+
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
     """The body takes less."""

@@ -39,6 +39,7 @@ from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import fields
 from coordinator.jobs.spec import Cause
 from coordinator.lanes.client import Lanes
+from coordinator.store.reading import number_in, text_in
 from coordinator.store.times import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -82,12 +83,15 @@ class RunnerWatch:
         self._signalled: dict[str, int] = {}  # token whose process a signal ended: the worker's looks then
 
     def entries(self) -> list[WorkEntry]:
-        """Read from Redis what the runners of this node hold."""
-        entries = []
-        for runner, value in self.store.read("HGETALL", self.store.key("work", self.node)).items():
-            token, till, job_id = value.decode().split(" ", 2)
-            entries.append(WorkEntry(runner.decode(), token, int(till), job_id))
-        return entries
+        """Read from Redis what the runners of this node hold. The lease of one that cannot be read lapses."""
+        held = self.store.read("HGETALL", self.store.key("work", self.node))
+        parts = [(runner.decode(), *text_in(value).partition(" ")[::2]) for runner, value in held.items()]
+        return [
+            WorkEntry(runner, token, limit, job_id)
+            for runner, token, rest in parts
+            for till, _, job_id in [rest.partition(" ")]
+            if (limit := number_in(till)) is not None
+        ]
 
     def step(self, now: int, hands_over: bool = False, busy: bool = True) -> None:
         """Look at each runner's process; then renew the leases that are due. `now`: ms, as `Store.now`. `hands_over`:

@@ -11,8 +11,8 @@ import logging
 
 from celery import Celery
 
-from coordinator.broker.doorbells import GONE, ONE_TRY, queue_of
-from coordinator.broker.transport import is_redis
+from coordinator.broker.doorbells import GONE, queue_of
+from coordinator.broker.transport import brief_connection, is_redis
 from coordinator.fleet.nodes import Nodes
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def remove_queues_of_gone_nodes(app: Celery, node: str) -> None:
     patience = GONE + float(options.get("visibility_timeout", _VISIBLE))
     for name in [raw.decode() for raw in store.read("ZRANGEBYSCORE", key, "-inf", now - patience * 1000)]:
         if not nodes.is_alive(name):
-            with app.connection_for_write(transport_options=ONE_TRY) as connection:
+            with brief_connection(app) as connection:
                 removed = queue_of(name).bind(connection.default_channel).purge()
             logger.info("%s is gone: removed its queue, and %d messages in it", name, removed)
         store.read("ZREM", key, name)

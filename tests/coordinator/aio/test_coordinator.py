@@ -22,6 +22,7 @@ from coordinator import (
     WaitTimeout,
     aio,
 )
+from coordinator.aio.bridge import run
 from coordinator.aio.requests import MOST
 from coordinator.author import act_of
 from coordinator.errors import CoordinatorError
@@ -133,6 +134,18 @@ def test_a_task_at_work_submits_also_where_its_process_ends(press: Any) -> None:
     press.coordinator.stop_submitting()
     assert task.apply().get() == "started"
     press.finish_all()
+
+
+def test_code_that_asks_redis_past_the_loop_is_refused_inside_a_call(press: Any) -> None:
+    """It would block the loop: a body of ours that keeps the store of the plain coordinator."""
+
+    async def body(jobs: aio.Coordinator) -> None:
+        for ask in (press.coordinator.nodes, press.coordinator.counts):
+            with pytest.raises(CoordinatorError, match="would block the loop"):
+                await run(ask)
+
+    awaiting(press, body)
+    assert press.coordinator.nodes()
 
 
 def test_a_plain_client_has_its_own_settings(press: Any) -> None:

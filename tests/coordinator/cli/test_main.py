@@ -63,6 +63,23 @@ def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[
     assert "stock/7" in call("lanes").stdout
 
 
+def test_lanes_shows_who_holds_one_that_is_parked_retrying_or_held(call: Call, node: Puppet) -> None:
+    node.submit("r", job_id="retries", max_attempts=2)
+    node.finish(node.must_take(), "raised", delay=10**6)
+    node.submit("h", job_id="is held", on_failure="hold")
+    node.finish(node.must_take(), "failed")
+    node.submit("p", job_id="is parked")
+    taken = node.must_take()
+    parked = ("parked", '{"ids": ["other"], "one": true}', 0, *[""] * 4, "one", taken.runner, "", 60000)
+    node.store.step("job_finish", taken.id, taken.token, *parked)
+    holds = {"r": ("retrying", "retries"), "h": ("held", "is held"), "p": ("parked", "is parked")}
+    rows = {row.split()[0]: row for row in call("lanes").stdout.splitlines()}
+    assert {key: tuple(text for text in holds[key] if text in rows[key]) for key in holds} == holds, rows
+    for _, job_id in holds.values():
+        node.lanes.cancel(job_id)
+    node.store.step("parked_take", "shop", 10)
+
+
 def test_sorters_lists_those_that_hold_orders(call: Call, coordinator: Coordinator) -> None:
     assert listed(call("sorters", "--json")) == []
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
@@ -305,6 +322,11 @@ def test_doctor_reads_an_app_too(call: Call) -> None:
     try:
         result = call("-A", "checked", "doctor")
         assert (result.exit_code, "error [app.rate-limit] (task checked.work)" in result.stdout) == (2, True)
+        alone = call("-A", "checked", "check")
+        assert (alone.exit_code, {line.split("]")[0] for line in alone.stdout.splitlines() if "[" in line}) == (
+            2, {"error [app.rate-limit"},
+        )  # fmt: skip
+        assert "check reads an app: name the app" in call("check").stderr
     finally:
         sys.modules.pop("checked", None)
         sys.path.remove(str(Path.cwd()))

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery, group
+from celery import Celery, chord, group
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Entry
 from coordinator.client.app_check import of_app
 from coordinator.diagnosis.finding import Level
 from tests.harness.redis import RedisServer
@@ -20,6 +20,9 @@ def app(redis_server: RedisServer, prefix: str) -> Iterator[Any]:
     yield app
     app.coordinator.close()
     app.close()
+
+
+def slow_body() -> None: ...
 
 
 def found(app: Any, units: Path) -> dict[str, Level]:
@@ -42,6 +45,47 @@ def test_tasks_that_a_job_cannot_run_are_named(app: Any, tmp_path: Path) -> None
     assert told["[app.rate-limit] (task shop.plain) its rate limit 1/m is kept by no job"] == "info"
     replaces = "replace by a group or chord is refused where a part is in its own lane"
     assert told[f"[app.replace] (task shop.parts) {replaces}"] == "info"
+
+
+def test_what_a_task_does_that_its_own_lane_forbids_is_named_and_a_wrong_option(app: Any, tmp_path: Path) -> None:
+    slow = app.task(slow_body, name="shop.slow", shared=False)
+
+    @app.task(name="shop.named", shared=False, bind=True, coordinate={"key": "k"})
+    def named(self: Any) -> None:
+        parts = group(slow.s(), slow.s())
+        self.replace(parts)
+
+    @app.task(name="shop.returned", shared=False, coordinate={"key": "k"})
+    def returned() -> Any:
+        parts = chord([slow.s()], slow.s())
+        return parts.apply_async()
+
+    @app.task(name="shop.waits", shared=False, coordinate={"key": "k"})
+    def waits() -> Any:
+        handle = slow.delay()
+        return handle.get()
+
+    @app.task(name="shop.quiet", shared=False, bind=True, coordinate={"key": "k"})
+    def quiet(self: Any) -> None:
+        self.retry(throw=False)
+
+    @app.task(name="shop.fine", shared=False, bind=True, coordinate={"key": "k"})
+    def fine(self: Any, settings: dict[str, Any]) -> Any:
+        group(slow.s()).delay()
+        self.retry(countdown=settings.get("delay"))
+        return settings.get("result")
+
+    @app.task(name="shop.mistyped", shared=False, coordinate={"kye": "k"})
+    def mistyped() -> None: ...
+
+    told = found(app, tmp_path)
+    (wrong,) = [what for what in told if "app.coordinate" in what]
+    assert "(task shop.mistyped) coordinate: unknown option 'kye' (did you mean 'key'?)" in wrong
+    for task, code in (
+        ("named", "app.replace"), ("returned", "app.return"), ("waits", "app.get"), ("quiet", "app.retry"),
+    ):  # fmt: skip
+        assert [what for what in told if what.startswith(f"[{code}] (task shop.{task}) ")], told
+    assert not [what for what in told if "shop.fine" in what]
 
 
 def test_entries_that_cannot_be_sent_are_named(app: Any, tmp_path: Path) -> None:
@@ -71,6 +115,11 @@ def test_entries_that_cannot_be_sent_are_named(app: Any, tmp_path: Path) -> None
     ):
         assert [what for what in told if f"(entry {name}) " in what and said in what], (name, told)
     assert not [what for what in told if "(entry right)" in what]
+    for name, task in (("stored", "shop.nope"), ("good", "shop.ship")):
+        app.coordinator.entries.put(Entry(name, 60, task, args=[1]))
+    told = found(app, tmp_path)
+    gone = "[app.schedule] (entry stored) neither this app nor a living node has its task 'shop.nope'"
+    assert (told[gone], [what for what in told if "(entry good)" in what]) == ("warning", [])
     app.conf.beat_schedule = ["a list"]
     assert found(app, tmp_path)["[app.schedule] (beat_schedule) it is no table by names: ['a list']"] == "error"
 

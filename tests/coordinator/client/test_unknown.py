@@ -45,6 +45,10 @@ def ended(coordinator: Coordinator, made: Submission) -> str:
 def test_a_typo_of_a_plain_client_is_refused_and_blocks_no_lane(coordinator: Coordinator, shop_node: Nodes) -> None:
     with pytest.raises(InvalidJob, match=r"no living node has the task 'shop\.shp'; did you mean 'shop\.ship'\?"):
         coordinator.submit("order/1", signature("shop.shp"))
+    parts = [signature("shop.ship"), signature("shop.shp")]
+    for canvas in (group(parts), signature("celery.chain") | {"subtask_type": "chain", "kwargs": {"tasks": parts}}):
+        with pytest.raises(InvalidJob, match=r"no living node has the task 'shop\.shp'"):
+            coordinator.submit("order/1", canvas)
     assert coordinator.lane("order/1").state == "empty"
     with pytest.raises(InvalidJob, match="one of refuse, wait"):
         coordinator.submit("order/1", signature("shop.ship"), if_unknown="perhaps")  # type: ignore[typeddict-item]

@@ -1,18 +1,21 @@
 """A record that cannot be read is shown as damaged, and stops nobody."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
 
-from coordinator import Coordinator, StoreRefused, UnknownJob
+from coordinator import Coordinator, Entry, StoreRefused, UnknownJob
 from coordinator.cli.format import as_json
 from coordinator.diagnosis.status import status_of
+from coordinator.fleet.board import Board
 from coordinator.jobs.backoff import delay_of_job
 from coordinator.jobs.current import CurrentJob
 from coordinator.jobs.record import fields
-from coordinator.warden.clock.watch import look_for_fault
+from coordinator.metrics.collector import Collector
+from coordinator.warden.clock.watch import RunnerWatch, look_for_fault
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
 from tests.harness.command import Call, loaded
@@ -92,6 +95,71 @@ def test_a_damaged_field_whichever_it_is_stops_nobody(shop: Puppet, coordinator:
                 error.add_note(f"{job_id}: {name}")
                 raise
             client.hset(shop.store.key("job", job_id), name, value)
+
+
+def looks(node: Puppet, coordinator: Coordinator, board: Board) -> None:
+    """What people and clocks read of all that is no job."""
+    assert [one.name for one in coordinator.nodes()] == ["one"]
+    assert as_json(coordinator.nodes())
+    assert {lane.key for lane in coordinator.lanes()} > {"limited", "paused"}
+    assert as_json([coordinator.lane("limited"), coordinator.contended(), coordinator.locks()])
+    assert status_of(node.store).nodes
+    assert coordinator.doctor() is not None
+    assert coordinator.why(node="one")
+    assert [coordinator.why(key=key) for key in ("limited", "paused")]
+    assert coordinator.why("behind-running")
+    assert [entry.name for entry in coordinator.entries.all()] == ["entry"]
+    assert coordinator.entries.history("entry") is not None
+    assert [as_json(found) for found in (coordinator.grabs(), coordinator.grabs("event"))]
+    assert [sorter.name for sorter in coordinator.sorters()] == ["sorter"]
+    assert coordinator.counts().keys() > {"created", "succeeded"}
+    assert coordinator.rates() is not None
+    assert len(list(Collector(coordinator).collect())) > 10
+    RunnerWatch(node.lanes, "one", "", board).entries()
+
+
+def steps(node: Puppet, coordinator: Coordinator, word: str) -> None:
+    """What goes on meanwhile: every step that reads such a hash in Redis."""
+    assert node.nodes.beat("one", node.incarnation, {"load": 0.1}, {"shop.work": (5, 0.2)})
+    assert node.store.step("sweep", 0, 2000)[0] == 1
+    job_id = node.submit("free", job_id=f"free {word}").id
+    node.submit("limited", job_id=f"limited {word}")
+    while (taken := node.must_take()).id != job_id:
+        node.finish(taken)
+    assert node.renew(taken) == [True]
+    assert node.finish(taken).state == "succeeded"
+    coordinator.grab("event", word, "me")
+    coordinator.sorter("sorter", 60).add(word, "k", {"task": "shop.work"})
+    coordinator.entries.pause("entry")
+    coordinator.entries.resume("entry")
+    coordinator.pause("paused", why="again")
+    coordinator.set_limit("limited", 5, why="again")
+
+
+def test_a_damaged_field_of_any_other_hash_stops_nobody(shop: Puppet, coordinator: Coordinator, tmp_path: Path) -> None:
+    client: Any = shop.store._client
+    board = Board(tmp_path)
+    coordinator.set_limit("limited", 5, why="w")
+    coordinator.pause("paused", why="w")
+    coordinator.entries.put(Entry("entry", 3600, "shop.work", key="entry"))
+    coordinator.entries.skip_next("entry")
+    coordinator.drain("two", why="w")
+    steps(shop, coordinator, "before")
+    looks(shop, coordinator, board)
+    for number, hash_ in enumerate(sorted(shop.names()), 1):
+        if client.type(hash_) != b"hash" or ":job:" in hash_:
+            continue
+        for name, value in client.hgetall(hash_).items():
+            if name == b"incarnation":
+                continue  # of another worker: this one registers anew
+            try:
+                client.hset(hash_, name, JUNK)
+                looks(shop, coordinator, board)
+                steps(shop, coordinator, f"{number} {name!r}")
+            except Exception as error:
+                error.add_note(f"{hash_}: {name!r}")
+                raise
+            client.hset(hash_, name, value)
 
 
 @pytest.mark.parametrize("name", ["keys", "limits", "class"])

@@ -10,6 +10,10 @@ from celery.app.task import Task
 from coordinator import Coordinator, InvalidJob, SettingsError
 from coordinator.keyed_task.option import read
 
+DEEP: list[object] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
 
 @pytest.fixture
 def app() -> Iterator[Celery]:
@@ -173,6 +177,7 @@ def test_when_busy_is_told_for_each_part_of_the_key_and_skip_wins(app: Celery) -
         ("order/{order_id}", ("",), r"\{order_id\} is ''"),
         ("order/{order_id}", (object(),), "no text of its own"),
         ("order/{order_id[id]}", ({},), r"\{order_id\[id\]\} cannot be read: KeyError"),
+        ("order/{order_id}", (DEEP,), "cannot be read: RecursionError"),
         ("order/{order_id:d}", ("x",), "cannot be made"),
         (lambda order_id, fast: None, (1,), "a key is text"),
         (lambda order_id, fast: [], (1,), "1 to 16 keys"),

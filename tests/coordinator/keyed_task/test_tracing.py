@@ -160,10 +160,10 @@ def test_one_trace_leads_from_the_submit_over_a_lost_run_to_the_last_retry_of_ea
         publish = f"apply_async/{name}"
         expected.append([publish, "request", None])
         expected += [[f"run/{name}", publish, state] for state in ("RETRY", "RETRY", "SUCCESS")]
-    publish = "apply_async/keyed.plain"
-    expected += [[publish, "request", None]]
-    runs = (("keyed.plain", "SUCCESS"), ("keyed.fail", "FAILURE"), ("keyed.tell", "SUCCESS"))
-    expected += [[f"run/{name}", publish, state] for name, state in runs]
+    expected += [[f"apply_async/{name}", "request", None] for name in ("keyed.plain", "keyed.fail")]
+    runs = (("keyed.plain", "keyed.plain", "SUCCESS"), ("keyed.fail", "keyed.fail", "FAILURE"))
+    runs += (("keyed.tell", "keyed.plain", "SUCCESS"),)  # the rollback
+    expected += [[f"run/{name}", f"apply_async/{publish}", state] for name, publish, state in runs]
     assert sorted(found["spans"], key=str) == sorted(expected, key=str)
     assert found["all"] == len(expected), "no span is left without its trace"
     assert found["tenants"] == {"traced.keyed": ["7"] * 3, "traced.submitted": ["7"] * 3}

@@ -1,12 +1,13 @@
 """An app that calls its tasks eagerly has its jobs run at submit, without Redis."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
 from celery import Celery, chain
 from celery.app.task import Task
 
-from coordinator import Conflict, Coordinator, SettingsError, StoreUnavailable, current_job
+from coordinator import Conflict, Coordinator, JobFailed, SettingsError, StoreUnavailable, current_job
 from coordinator.local.redis import free_port
 
 app = Celery("yard", broker=f"redis://127.0.0.1:{free_port()}/0", set_as_current=False)
@@ -67,6 +68,11 @@ def parts() -> object:
     return [double.delay(number) for number in (1, 2)]
 
 
+@app.task(name="yard.leave", shared=False)
+def leave() -> None:
+    sys.exit(3)
+
+
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     diary.clear()
@@ -110,6 +116,16 @@ def test_the_error_of_a_job_is_raised_at_submit_where_eager_errors_propagate() -
     app.conf.task_eager_propagates = True
     with pytest.raises(ValueError, match="no"):
         coordinator.submit("k", fail.s())
+
+
+def test_a_task_that_ends_its_process_does_not_end_its_callers() -> None:
+    made = coordinator.submit("k", leave.s())
+    assert isinstance(made.result, JobFailed)
+    with pytest.raises(JobFailed, match="SystemExit: 3"):
+        made.get()
+    app.conf.task_eager_propagates = True
+    with pytest.raises(JobFailed, match="SystemExit: 3"):
+        coordinator.submit("k", leave.s())
 
 
 @pytest.mark.parametrize(

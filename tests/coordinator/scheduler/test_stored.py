@@ -202,6 +202,18 @@ def test_an_entry_whose_instant_never_comes_is_refused(beats: Beats, schedule: A
         beats.coordinator.entries.change("mine", "0 0 0 30 2 ? *")
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_an_entry_that_is_nested_too_deep_or_mistyped_is_refused(beats: Beats, key: str | None) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidJob, match=r"entry 'mine': .*recursion"):
+        beats.coordinator.entries.put(Entry("mine", 60, "shop.work", args=(deep,), key=key))
+    with pytest.raises(InvalidJob, match=r"entry 'mine': there is no option 'qeue'; did you mean 'queue'\?"):
+        beats.coordinator.entries.put(Entry("mine", 60, "shop.work", options={"qeue": "q"}, key=key))
+    assert beats.coordinator.entries.all() == []
+
+
 def test_what_is_no_entry_is_refused(beats: Beats) -> None:
     with pytest.raises(InvalidJob, match=r"put takes an Entry\(name, schedule, task, …\), not {"):
         beats.coordinator.entries.put({"name": "mine"})  # type: ignore[arg-type]

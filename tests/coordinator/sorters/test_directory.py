@@ -11,7 +11,7 @@ import pytest
 from coordinator import Coordinator, InvalidJob, ShuttingDown, Sorter, StoreUnavailable
 from coordinator.sorters.directory import DirectoryWatch
 from coordinator.sorters.sorter import Sorters
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_for_count
 
 
 def signature(path: Path | str = "") -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_several_threads_that_watch_and_write_make_one_order_of_each(orders: Sor
     for number in range(40):
         (inbox / f".{number:02}").write_text("x")
         (inbox / f".{number:02}").rename(inbox / f"{number:02}")
-    wait_until(lambda: len(names(orders)) == 40, 20)
+    wait_for_count(lambda: len(names(orders)), 40)
     stop.set()
     for thread in threads:
         thread.join(10)

@@ -8,11 +8,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from celery import chain, chord, group
+from celery import Celery, chain, chord, group
 from celery.canvas import StampingVisitor
 from celery.exceptions import TimeLimitExceeded
 from celery.result import AsyncResult, GroupResult, allow_join_result
 
+from coordinator import Coordinator
 from tests.harness.waiting import wait_until
 
 CASES: dict[str, Callable[[Run], Any]] = {}
@@ -127,6 +128,22 @@ simple("ignore_result=False of a task that ignores", lambda run: run.s("add", 1,
 simple("headers", lambda run: run.s("seen", "tenant", "headers"), headers={"tenant": "seven"})
 simple("headers of a base class", lambda run: run.s("seen", "tenant", task="tenant"))
 simple("headers of a handler: published", lambda run: run.s("seen", "trace"))
+simple("headers of a base class in a chain",
+       lambda run: chain(run.s("echo", 1), run.s("seen_behind", "tenant", task="tenant")))  # fmt: skip
+simple("headers of a base class first in a chain",
+       lambda run: chain(run.s("seen", "tenant", task="tenant"), run.s("echo")))  # fmt: skip
+simple("headers of a base class in a group",
+       lambda run: group(run.s("seen", "tenant", task="tenant"), run.s("echo")))  # fmt: skip
+simple("headers of a base class in a chord",
+       lambda run: chord([run.s("seen", "tenant", task="tenant"), run.s("echo")], run.s("echo")))  # fmt: skip
+simple("headers of a handler: published in a chain",
+       lambda run: chain(run.s("seen", "trace"), run.s("seen_behind", "trace")))  # fmt: skip
+simple("headers of a handler of the caller: published here in a chain",
+       lambda run: chain(run.s("seen", "place"), run.s("echo")))  # fmt: skip
+simple("headers of a handler of the caller: published here in a group",
+       lambda run: group(run.s("seen", "place"), run.s("seen", "place")))  # fmt: skip
+simple("headers of a handler of the caller: published here in a chord",
+       lambda run: chord([run.s("seen", "place"), run.s("echo")], run.s("echo")))  # fmt: skip
 simple("retries", lambda run: run.s("seen", "retries"), retries=2)
 simple("serializer", lambda run: run.s("add", 1), serializer="json", compression="gzip")
 simple("retry of the publish", lambda run: run.s("add", 1), retry=True, retry_policy={"max_retries": 1})
@@ -240,6 +257,7 @@ simple("Ignore in a chord", lambda run: chord([run.s("ignore"), run.s("add", 1)]
 simple("Reject", lambda run: run.s("reject"))
 simple("Reject in a chain", lambda run: chain(run.s("reject"), run.s("add", 10)))
 simple("Reject and requeue", lambda run: run.s("requeue", task="late"))
+simple("Reject and requeue, 25 times", lambda run: run.s("requeue", 25, task="late"))
 simple("retry", lambda run: run.s("retry", 2))
 simple("retry in a chain", lambda run: chain(run.s("retry", 1), run.s("add", 10)))
 simple("retry in a chord", lambda run: chord([run.s("retry", 1), run.s("add", 10)], run.s("add")))
@@ -395,3 +413,30 @@ def _(run: Run) -> Any:
     run.noted("sleeps")
     run.app.control.revoke_by_stamped_headers({"case": [run.id]}, terminate=True)
     return made
+
+
+@case("revoke by a stamp, before the call")
+def _(run: Run) -> Any:
+    run.app.control.revoke_by_stamped_headers({"case": [run.id]})
+    time.sleep(0.5)
+    return run.call(run.s("add", 1), stamped_headers=["case"], case=run.id)
+
+
+@case("a backend that is away")
+def _(run: Run) -> Any:
+    app: Any = Celery("away", broker="memory://", backend="redis://127.0.0.1:1/0", set_as_current=False)
+    app.conf.result_backend_transport_options = {"retry_policy": {"timeout": 0.5}}
+    if run.kind != "plain":
+        settings = run.module.coordinator.settings
+        Coordinator(app, url=settings.url, prefix=settings.prefix)
+    own = {"coordinate": {"key": "k"}} if run.kind == "keyed" else {}
+
+    @app.task(name="away.ship", shared=False, **own)
+    def ship() -> None: ...
+
+    try:
+        if run.kind == "submitted":
+            return app.coordinator.cancel(app.coordinator.submit("away", ship.s()))
+        return ship.delay().state
+    finally:
+        app.close()

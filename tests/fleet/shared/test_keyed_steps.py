@@ -58,7 +58,7 @@ def test_the_steps_of_a_chain_that_replaces_a_task_are_steps_as_any_and_its_chai
 @pytest.mark.parametrize(
     "how",
     ["replace group", "replace chord", "replace mixed", "return call", "return chain", "return group", "get call",
-     "get chain", "get group"],
+     "get chain", "get group", "wait call", "iterate group"],
 )  # fmt: skip
 def test_what_would_wait_for_its_own_lane_is_refused_at_once(fleet: Fleet, keyed: Any, how: str) -> None:
     with within(8):

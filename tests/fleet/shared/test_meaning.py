@@ -26,7 +26,11 @@ BOTH, KEYED, SUBMITTED = {"keyed", "submitted"}, {"keyed"}, {"submitted"}
 # A line of the page: the cases for which it stands, and for which kinds.
 DIFFERS = {
     "A killed task runs again.": {"killed": BOTH, "an unhandled SystemExit": BOTH},
-    "Retries keep the lane.": {"retry, with a call behind it in its lane": BOTH, "retry without raising": BOTH},
+    "Retries keep the lane.": {
+        "retry, with a call behind it in its lane": BOTH,
+        "retry without raising": BOTH,
+        "Reject and requeue, 25 times": BOTH,
+    },
     "`self.replace`": {"replace by a task that ignores": KEYED},
     "A task with a `rate_limit`": {"a rate limit": BOTH},
     "A task that waits for a call in its own lane": {"a group in the own lane": KEYED},
@@ -38,6 +42,7 @@ DIFFERS = {
         "request.properties": BOTH,
         "request.reply_to": SUBMITTED,
         "what a result says": BOTH,
+        "revoke by a stamp, before the call": BOTH,
     },
     "A call that could never work": {
         "sets as arguments": BOTH,
@@ -67,6 +72,7 @@ DIFFERS = {
         ),
         SUBMITTED,
     ),
+    "A backend of results that is away": {"a backend that is away": BOTH},
 }
 
 

@@ -105,6 +105,9 @@ def test_optimistic_conflicts_are_tried_again_and_not_counted(fleet: Fleet) -> N
     for error in ("Conflict", "Stale", "ValueError"):
         found = fleet.coordinator.wait(error, 30)
         assert (found.state, found.attempt, found.losses) == ("succeeded", 5, 0)
+        first, *later = [event for event in found.course if event.what == "conflict"]
+        assert first.due == first.at, "the first one waits for nothing"
+        assert all(event.due >= event.at for event in later)
 
 
 def test_optimistic_conflicts_have_a_bound_of_their_own(fleet: Fleet) -> None:

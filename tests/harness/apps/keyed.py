@@ -254,4 +254,6 @@ def goes_on(self: Task, how: str, lane: str = "own") -> Any:
     if how.startswith("return"):
         return result
     with allow_join_result():
-        return result.get(timeout=60)
+        if how.startswith("iterate"):
+            return [part["result"] for _, part in result.iter_native(timeout=60)]
+        return (result.wait if how.startswith("wait") else result.get)(timeout=60)

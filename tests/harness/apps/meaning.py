@@ -84,6 +84,8 @@ class Handlers(Task):
 def _trace(headers: Any = None, body: Any = None, **_: Any) -> None:
     if isinstance(body, tuple) and "published" in str(body[1].get("run")):
         headers["trace"] = "forty-two"
+        if "published here" in body[1]["run"] and "worker" not in sys.argv:
+            headers["place"] = "the caller's"
 
 
 def _noted(name: str) -> Callable[..., None]:
@@ -152,9 +154,9 @@ class Body:
         note(self.run, "reject")
         raise Reject("no", requeue=False)
 
-    def requeue(self) -> str:
+    def requeue(self, times: int = 3) -> str:
         note(self.run, "requeue")
-        if len(notes(self.run)) < 3:
+        if len(notes(self.run)) < times:
             raise Reject("again", requeue=True)
         return "done"
 

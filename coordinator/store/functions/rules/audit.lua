@@ -18,8 +18,8 @@ function audit.kept(act) return cjson.encode({why = act.why, by = act.by, ticket
 
 -- True if the kept text of an act says the same, whenever that was.
 function audit.is_same(text, act)
-  local kept = text and cjson.decode(text)
-  return kept and kept.why == act.why and kept.by == act.by and kept.ticket == act.ticket
+  local good, kept = pcall(cjson.decode, text)
+  return good and type(kept) == 'table' and kept.why == act.why and kept.by == act.by and kept.ticket == act.ticket
 end
 
 -- Notes an id for so many ms; returns what was noted under it before, or false.

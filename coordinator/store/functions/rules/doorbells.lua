@@ -10,15 +10,16 @@ local TURNS = 2 ^ 36 -- rings after which the count of turns restarts
 function doorbells.rescore(c, node)
   local about = redis.call('HMGET', c.P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked', 'deaf',
     'pace', 'turn')
-  if not about[1] or about[4] == '1' then return redis.call('ZREM', c.P .. 'room', node) end
-  local occupied = redis.call('HLEN', c.P .. 'work:' .. node) + redis.call('ZCARD', c.P .. 'rung:' .. node) + about[2]
-  local score = occupied / about[1]
+  local capacity, ordinary, load = tonumber(about[1]), tonumber(about[2]) or 0, tonumber(about[3]) or 0
+  if not capacity or about[4] == '1' then return redis.call('ZREM', c.P .. 'room', node) end
+  local occupied = redis.call('HLEN', c.P .. 'work:' .. node) + redis.call('ZCARD', c.P .. 'rung:' .. node) + ordinary
+  local score = occupied / capacity
   if score < 1 then
-    score = 1 - (1 - score) / (about[7] or 1)
+    score = 1 - (1 - score) / (tonumber(about[7]) or 1)
     if about[5] == '1' then score = 0.5 + math.max(score, 0) / 2 end
     if about[6] == '1' then score = 0.98 + math.max(score, 0) / 100 end
-    local turn = (about[8] or 0) % TURNS / TURNS / 10000
-    score = math.min(score + math.min(tonumber(about[3]), 1) / 100 + turn, 0.9999)
+    local turn = (tonumber(about[8]) or 0) % TURNS / TURNS / 10000
+    score = math.min(score + math.min(load, 1) / 100 + turn, 0.9999)
   end
   redis.call('ZADD', c.P .. 'room', score, node)
 end

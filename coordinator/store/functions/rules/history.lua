@@ -26,9 +26,14 @@ local function explain(event, detail)
   end
 end
 
+-- Adds to a number of a hash, which begins anew where it is damaged.
+local function add(name, field, number)
+  if type(redis.pcall('HINCRBY', name, field, number)) == 'table' then redis.call('HSET', name, field, number) end
+end
+
 -- Counts one more for this task of `what`: created, an outcome, retries, losses or faults.
 function history.count(c, what, task, number)
-  redis.call('HINCRBY', c.P .. 'counts', what .. '\n' .. (task or ''), number or '1')
+  add(c.P .. 'counts', what .. '\n' .. (task or ''), number or '1')
 end
 
 -- Lists a job that has ended.
@@ -55,7 +60,7 @@ function history.counts(c)
   local count = {created = 0, retries = 0, losses = 0, faults = 0}
   for i = 1, #all, 2 do
     local what = string.match(all[i], '^[^\n]*')
-    count[what] = (count[what] or 0) + all[i + 1]
+    count[what] = (count[what] or 0) + (tonumber(all[i + 1]) or 0)
   end
   local live = count.created
   for ending in pairs(states.TERMINAL) do
@@ -88,7 +93,7 @@ end
 
 -- Counts one more of what befalls the fleet rather than a job: leases_lost, fences_refused, rescues and their
 -- kind, or revived, the outcome that an operator took back, and the task.
-function history.tally(c, what) redis.call('HINCRBY', c.P .. 'tallies', what, '1') end
+function history.tally(c, what) add(c.P .. 'tallies', what, '1') end
 
 -- Notes a trouble for the errands of the job's app, who tell of it. kind: held, failed or double_fault.
 function history.trouble(c, id, job, kind)

@@ -7,7 +7,8 @@ local DOUBT = 0.22 -- log(1.25): medians of equally fast nodes differ by this mu
 -- Updates a node's pace. run_times: JSON {task: [runs, median]}, '' = the node is gone.
 function pace.measure(c, node, run_times)
   local name = c.P .. 'node:' .. node
-  for task in pairs(cjson.decode(redis.call('HGET', name, 'times') or '{}')) do
+  local good, before = pcall(cjson.decode, redis.call('HGET', name, 'times') or '{}')
+  for task in pairs(good and type(before) == 'table' and before or {}) do
     redis.call('ZREM', c.P .. 'times:' .. task, node)
   end
   if run_times == '' then return end

@@ -7,7 +7,7 @@ function sorters.schedule(c, name)
   local due = redis.call('HGET', c.P .. 'sorter:' .. name, 'due')
   if redis.call('EXISTS', c.P .. 'batch:' .. name) == 1 then due = 0 end
   if due then
-    redis.call('ZADD', c.P .. 'sorters', due, name)
+    redis.call('ZADD', c.P .. 'sorters', tonumber(due) or 0, name)
   else
     redis.call('ZREM', c.P .. 'sorters', name)
   end

@@ -14,6 +14,9 @@ local FIELDS = {'source', 'hash', 'last', 'unsent', 'token', 'till', 'paused', '
 function ticks.read(c, name)
   local tick = {name = c.P .. 'tick:' .. name}
   for i, value in ipairs(redis.call('HMGET', tick.name, unpack(FIELDS))) do tick[FIELDS[i]] = value or nil end
+  for _, field in ipairs({'last', 'till', 'omit'}) do
+    if tick[field] and not tonumber(tick[field]) then tick[field] = '0' end -- it is damaged
+  end
   return tick.source and tick
 end
 
@@ -61,7 +64,7 @@ end
 function ticks.follow(c, source, name, hash, next, about)
   local tick = c.P .. 'tick:' .. name
   local known, last, shown = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))
-  if known ~= hash then
+  if known ~= hash or not tonumber(last) then
     last = base.text_of(c.wall)
     redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
   end

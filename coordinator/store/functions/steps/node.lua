@@ -49,7 +49,8 @@ local function bells_to_ring(c, node)
   if not due[1] then return due end
   if not has_work(c, node) then return redis.call('ZREM', rung, unpack(due)) and {} end
   local capacity, ordinary, probe = unpack(redis.call('HMGET', name, 'capacity', 'ordinary', 'probe'))
-  if redis.call('HLEN', c.P .. 'work:' .. node) + ordinary >= tonumber(capacity) then return {} end
+  local occupied = redis.call('HLEN', c.P .. 'work:' .. node) + (tonumber(ordinary) or 0)
+  if occupied >= (tonumber(capacity) or 0) then return {} end
   local at = probe and redis.call('ZSCORE', rung, probe)
   if at then return tonumber(at) <= c.now and {probe} or {} end
   redis.call('HSET', name, 'probe', due[1])
@@ -108,9 +109,9 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   doorbells.rescore(c, node)
   local closing = redis.call('HGET', name, 'closing')
   local due = are_errands_due(c, redis.call('HGET', name, 'app') or '')
-  local swept = c.now - (redis.call('HGET', c.P .. 'swept', 'last') or 0)
+  local swept = c.now - (tonumber(redis.call('HGET', c.P .. 'swept', 'last')) or 0)
   local busy = redis.call('HLEN', c.P .. 'work:' .. node)
-  return {'alive', overdue, closing and c.now - closing or -1, due, busy, swept, c.now}
+  return {'alive', overdue, closing and c.now - (tonumber(closing) or c.now) or -1, due, busy, swept, c.now}
 end)
 
 -- node_drain: gives this node nothing new until it is undone, also a later worker of the same name.

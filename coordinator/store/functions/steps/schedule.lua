@@ -34,7 +34,7 @@ step.define('schedule_follow', {}, function(c, args)
   local name = c.P .. 'schedule:' .. source
   local now, wall = base.text_of(c.now), base.text_of(c.wall)
   local current, seen = unpack(redis.call('HMGET', name, 'version', 'seen'))
-  local free = not current or current == before or c.now - seen > tonumber(lapse)
+  local free = not current or current == before or c.now - (tonumber(seen) or 0) > tonumber(lapse)
   if current ~= version and (entries == 'none' or not free) then return {'behind', wall, {}, {}, news(c)} end
 
   local lasts, kept = {}, {}
@@ -127,7 +127,8 @@ step.define('run_take', {}, function(c, args)
   local runs, field, wall = c.P .. 'schedule-asked', name .. '\n' .. asked, base.text_of(c.wall)
   local found = redis.call('HGET', runs, field)
   if not found then return {'over', ''} end
-  local act = cjson.decode(found)
+  local good, act = pcall(cjson.decode, found)
+  if not good or type(act) ~= 'table' then act = {} end
   if act.token ~= token and (act.till or 0) > c.now then return {'held', ''} end
   local verdict = word == '' and 'sent' or 'noted'
   if verdict == 'sent' and #args == 7 then

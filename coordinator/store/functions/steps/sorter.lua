@@ -6,9 +6,9 @@ local function put_off(c, sorter, idle, longest)
   local about = c.P .. 'sorter:' .. sorter
   redis.call('HSETNX', about, 'first', c.now)
   local first, due = unpack(redis.call('HMGET', about, 'first', 'due'))
-  if not due or tonumber(due) > c.now then
+  if not tonumber(due) or tonumber(due) > c.now then
     due = c.now + idle
-    if longest ~= '0' then due = math.min(due, first + longest) end
+    if longest ~= '0' then due = math.min(due, (tonumber(first) or c.now) + longest) end
     redis.call('HSET', about, 'due', base.text_of(due))
   end
   sorters.schedule(c, sorter)
@@ -66,7 +66,7 @@ end
 step.define('sorter_hasten', {'allow-oom'}, function(c, args)
   local sorter, act = unpack(args)
   local about, count = c.P .. 'sorter:' .. sorter, redis.call('ZCARD', c.P .. 'collected:' .. sorter)
-  local due = tonumber(redis.call('HGET', about, 'due') or '0')
+  local due = tonumber(redis.call('HGET', about, 'due')) or 0
   if count == 0 or due <= c.now then return count end
   redis.call('HSET', about, 'due', c.now_text)
   sorters.schedule(c, sorter)

@@ -102,7 +102,7 @@ end
 --   asked again: what is due then
 step.define('sweep', {'allow-oom'}, function(c, args)
   local interval, gap = tonumber(args[1]), tonumber(args[2])
-  local last = tonumber(redis.call('HGET', c.P .. 'swept', 'last') or '0')
+  local last = tonumber(redis.call('HGET', c.P .. 'swept', 'last')) or 0
   if last <= c.now and c.now - last < interval then return {0, {}, {}, 0, 0} end
   if args[3] and c.now > tonumber(args[3]) then return {0, {}, {}, 0, 0} end
   redis.call('HSET', c.P .. 'swept', 'last', c.now_text)
@@ -115,7 +115,7 @@ step.define('sweep', {'allow-oom'}, function(c, args)
   expire(c, 'expiry', c.now)
   expire(c, 'latest', c.wall)
   retention.forget_melted(c)
-  local cursor = redis.call('HGET', c.P .. 'swept', 'classes') or '0'
+  local cursor = string.match(redis.call('HGET', c.P .. 'swept', 'classes') or '', '^%d+$') or '0'
   redis.call('HSET', c.P .. 'swept', 'classes', classes.forget_some(c, cursor))
   if c.more == 0 then
     history.bound(c)
