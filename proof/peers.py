@@ -19,8 +19,9 @@ from kombu.exceptions import OperationalError
 from coordinator import StoreUnavailable
 from proof import LANES, LEASE
 from proof.checkers import Checker, at_least_once, effects_once, in_order, one_at_a_time
+from proof.harms import KINDS
 from proof.history import History
-from proof.nemesis import KINDS, Nemesis
+from proof.nemesis import Nemesis
 from proof.trial import patiently
 from proof.world import NODES, World
 from tests.harness.fleet import ALONE, Worker

@@ -103,8 +103,3 @@ def test_compose_itself_takes_the_file_and_wants_a_login_for_flower() -> None:
 
     assert config(FLOWER_BASIC_AUTH="ann:secret").returncode == 0
     assert "set it to user:password" in config().stderr
-
-
-def test_a_node_has_more_time_to_end_than_its_jobs() -> None:
-    graces = [int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in ("cn1", "cn2")]
-    assert min(graces) > Settings().drain_timeout
