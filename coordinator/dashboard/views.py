@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from coordinator.dashboard.acts import filter_of
+from coordinator.dashboard import hide
+from coordinator.dashboard.acts import filter_of, on_jobs
 from coordinator.dashboard.extend import Asked, Page, Tab, View
-from coordinator.dashboard.hide import without_hidden
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.record import Job
@@ -66,7 +66,11 @@ def lane(asked: Asked) -> Page:
 def jobs(asked: Asked) -> Page:
     wanted = filter_of(asked)
     found = asked.coordinator.jobs(most=ROWS, after=asked.text("after"), **wanted)
-    return Page("jobs.html", "Jobs", {"rows": found.jobs, "found": found, "states": JOB_STATES, "wanted": wanted})
+    return Page(
+        "jobs.html",
+        "Jobs",
+        {"rows": found.jobs, "found": found, "states": JOB_STATES, "wanted": wanted, "may": on_jobs(wanted)},
+    )
 
 
 def _lasted(run: Job) -> float:
@@ -75,7 +79,7 @@ def _lasted(run: Job) -> float:
 
 def job(asked: Asked) -> Page:
     job_id, c = asked.text("id"), asked.coordinator
-    found = without_hidden(c, c.job(job_id))
+    found = hide.job(c, c.job(job_id))
     why = None if found.over else c.why(found.id)
     parts = [_part(c, one) for one in found.awaits]
     return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "parts": parts})
@@ -91,7 +95,8 @@ def _part(c: Coordinator, job_id: str) -> tuple[str, str]:
 
 def refused(asked: Asked) -> Page:
     c = asked.coordinator
-    return Page("refused.html", "Refused requests", {"rows": c.refused(ROWS * 2) if c.app else (), "app": c.app})
+    rows = [hide.refused(c, one) for one in c.refused(ROWS * 2)] if c.app else ()
+    return Page("refused.html", "Refused requests", {"rows": rows, "app": c.app})
 
 
 def nodes(asked: Asked) -> Page:

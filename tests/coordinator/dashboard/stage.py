@@ -1,5 +1,6 @@
 """An installation in which each page of the dashboard has something to show, and a server for it."""
 
+import json
 import threading
 import warnings
 from collections.abc import Iterator
@@ -34,6 +35,11 @@ class Stage:
         other = Puppet(c.store, "n2@beta", DAY)
         other.up(capacity=2)
         about = {"password": "hunter2", "order": {"token": "sesame", "number": 7}}
+        self.run = self.node.submit("till", args=("receipt",), kwargs=about, max_attempts=2, job_id="run").id
+        self.node.finish(self.node.must_take(), "raised", delay=60_000)
+        c.retry(self.run, why="the printer has paper", by="ulla")
+        self.node.finish(self.node.must_take())
+        self._park()
         self.jobs = [self.node.submit("customer/7", args=(n,), kwargs=about).id for n in range(3)]
         self.evil = self.node.submit([EVIL, "ledger"]).id
         self.node.submit("stock", on_failure="hold")
@@ -49,6 +55,14 @@ class Stage:
         c.grab("backup", "monday", "host-a", ttl=600)
         self._stack.enter_context(c.lock("door", 600))
 
+    def _park(self) -> None:
+        """A job that waits for one of its own, which waits for a task."""
+        for job_id, awaited in (("parent", "child"), ("child", "a-task")):
+            self.node.submit(job_id, job_id=job_id)
+            taken, handles = self.node.must_take(), json.dumps({"ids": [awaited], "one": True})
+            about = (0, "", "", "", "", self.node.name, taken.runner, "", DAY)
+            self.node.store.step("job_finish", taken.id, taken.token, "parked", handles, *about)
+
     def end(self) -> None:
         self._stack.close()
         store = self.coordinator.store
@@ -61,6 +75,9 @@ PAGES = {
     "/": "Overview",
     "/lanes": "customer/7",
     "/lane?key=customer/7": "Waiting in line",
+    "/lane?key=till": "2 attempts",
+    "/job?id=run": "the printer has paper",
+    "/job?id=parent": "a-task",
     "/jobs": "customer/7",
     "/jobs?state=held": "stock",
     "/nodes": "n1@alpha",

@@ -99,10 +99,31 @@ def test_an_act_opens_above_the_page_and_others_see_it(page: Page, chromium: Bro
     page.locator("dialog .done").wait_for()
     assert stage.coordinator.lane("door").paused
     other.get_by_text("two of us").wait_for()
-    page.locator("dialog .button").click()
+    page.locator("dialog [data-close]").click()
     assert not page.locator("dialog[open]").count()
     other.close()
     stage.coordinator.resume("door")
+
+
+def test_what_is_wrong_with_an_act_is_said_where_it_was_begun(chromium: Browser, url: str, stage: Stage) -> None:
+    page = chromium.new_page(base_url=url)  # a browser writes each answer of 400 to the console
+    page.goto(f"/lane?key=ledger&token={TOKEN}")
+    page.get_by_text("Limit", exact=True).click()
+    page.locator("dialog[open] #f-limit").fill("many")
+    page.locator("dialog[open] #f-why").fill("so")
+    page.locator("dialog button:has-text('Limit')").click()
+    page.locator("dialog[open] [role=alert]:has-text('whole number')").wait_for()
+    assert page.locator("dialog #f-why").input_value() == "so"
+    page.locator("dialog #f-limit").fill("3")
+    page.locator("dialog button:has-text('Limit')").click()
+    page.locator("dialog .done").wait_for()
+    page.locator("dialog [data-close]").click()
+    page.evaluate("document.querySelector('[href*=\"act/limit\"]').setAttribute('hx-get', '/act/cancel?id=nobody')")
+    page.locator("main a:has-text('Limit')").click()
+    page.locator("dialog[open]:has-text('Not there')").wait_for()
+    page.locator("dialog [data-close]").click()
+    assert not page.locator("dialog[open]").count()
+    page.close()
 
 
 def test_all_of_it_works_without_javascript(chromium: Browser, url: str, stage: Stage) -> None:
