@@ -99,7 +99,8 @@ def _planned(call: Callable[[Asked], Plan]) -> Callable[[Asked], list[str]]:
         if not found.count:
             return ["Nothing would change."]
         kind = found.hits[0].thing.partition(" ")[0] if found.hits else "job"
-        lines = [f"{many(found.count, MOST_COUNTED)} {kind}s; the first:"] if found.count > 1 else []
+        first = f"; the first {_SHOWN}:" if found.count > _SHOWN else ":"
+        lines = [f"{many(found.count, MOST_COUNTED)} {kind}s{first}"] if found.count > 1 else []
         lines += [_words(asked, found.act, hit) for hit in found.hits[:_SHOWN]]
         if found.count > _SHOWN:
             lines.append(f"and {many(found.count - _SHOWN, MOST_COUNTED - _SHOWN)} more")

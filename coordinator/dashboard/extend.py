@@ -33,6 +33,8 @@ class Asked:
         till, value = self.kept.get(name, (0.0, None))
         if time.monotonic() > till:
             value = read()
+            for over in [one for one, (end, _) in [*self.kept.items()] if time.monotonic() > end]:
+                self.kept.pop(over, None)
             self.kept[name] = time.monotonic() + seconds, value
         return cast(T, value)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,16 @@ def search(
             complete = len(ids) == most and not look.partial
             return Found(tuple(record.read_many(store, ids)), complete, searched, _closed(*last))
     return Found(tuple(record.read_many(store, ids)), not look.partial, searched)
+
+
+def count(store: Store, seconds: float, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> tuple[int, bool]:
+    """Count the jobs of a filter among the first 10,000 that it looks at, for at most so many seconds; True: all."""
+    look, ends, number = _Look(store, _read(store, asked), hidden), time.monotonic() + seconds, 0
+    for looked, (_, job_id) in enumerate(look.candidates()):
+        if looked >= MOST_SEARCHED or (looked % _PORTION == 0 and time.monotonic() > ends):
+            return number, False
+        number += bool(job_id)
+    return number, not look.partial
 
 
 def living(store: Store) -> Iterator[str]:

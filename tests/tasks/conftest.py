@@ -168,15 +168,20 @@ def federation(settings: Settings, server: MemberServer, catalog: Catalog) -> Fe
 
 
 @pytest.fixture
-def run(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Run:
-    """`coordinator -A tasks …` on a catalog of its own; no node lives."""
-    own = {
+def own(redis_server: RedisServer, prefix: str, tmp_path: Path) -> dict[str, str]:
+    """The environment of a service with a catalog of its own."""
+    return {
         "COORDINATOR_URL": redis_server.url(0),
         "COORDINATOR_PREFIX": prefix,
         "CELERY_BROKER_URL": redis_server.url(5),
         "TASKS_DATA_DIR": str(tmp_path / "data"),
         "TASKS_REPLICA_DIR": str(tmp_path / "replicas"),
     }
+
+
+@pytest.fixture
+def run(own: dict[str, str], tmp_path: Path) -> Run:
+    """`coordinator -A tasks …` on a catalog of its own; no node lives."""
     return lambda *args, **env: called(tmp_path, own | env, *args)
 
 

@@ -1,13 +1,24 @@
 """An installation in which each page of the dashboard has something to show, and a server for it."""
 
+import asyncio
 import json
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import uvicorn
+from celery import Celery
+from flower.app import Flower
+from flower.options import default_options
+from flower.urls import settings
 from starlette.types import ASGIApp
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.netutil import bind_sockets
+from tornado.web import RequestHandler
 
 from coordinator import Coordinator
 from coordinator.scheduler.entries import Entry
@@ -105,3 +116,34 @@ def served(app: ASGIApp) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(10)
+
+
+@contextmanager
+def flowered(app: Celery, **options: Any) -> Iterator[str]:
+    """Give the address of a Flower in a thread of this process, which hears no events."""
+    known = {name.replace("-", "_"): value for name, value in default_options.items()} | options
+    ready, ended = threading.Event(), asyncio.Event()
+    about: dict[str, Any] = {}
+
+    RequestHandler._template_loaders.clear()  # tornado keeps the loader of the first Flower of a process
+
+    async def serve() -> None:
+        made = Flower(capp=app, options=SimpleNamespace(**known), io_loop=IOLoop.current(), **settings)
+        sockets = bind_sockets(0, "127.0.0.1")
+        server = HTTPServer(made)
+        server.add_sockets(sockets)
+        about.update(port=sockets[0].getsockname()[1], loop=asyncio.get_running_loop())
+        ready.set()
+        await ended.wait()
+        server.stop()
+        await server.close_all_connections()
+        made.executor.shutdown()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield f"http://127.0.0.1:{about['port']}"
+    finally:
+        about["loop"].call_soon_threadsafe(ended.set)
+        thread.join(10)

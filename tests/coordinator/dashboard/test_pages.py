@@ -4,6 +4,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -11,14 +12,17 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.dashboard import Act, Asked, Page, Pages, Tab, hide
+from coordinator.author import Author, acting
+from coordinator.dashboard import Act, Asked, Page, Pages, Tab, hide, show
 from coordinator.dashboard.acts import ACTS
 from coordinator.dashboard.views import VIEWS
 from coordinator.extension import Extension
 from coordinator.lanes.bulk import Progress
+from coordinator.scheduler.entries import Entry
 from coordinator.warden.inbox.refused import RefusedRequest
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import EVIL, PAGES, Stage
+from tests.coordinator.dashboard.test_access import OURS
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -177,6 +181,88 @@ def test_each_act_has_a_form_that_names_its_thing(stage: Stage, visit: Visit) ->
         assert 'name="why"' in text
 
 
+# Each act: its thing, what more its form has, and a part of what it says when it is done.
+DONE: dict[str, tuple[dict[str, str], str]] = {
+    "cancel": ({"id": "waits"}, "The job is cancelled"),
+    "retry": ({"id": "held"}, "The job is ready"),
+    "move": ({"id": "waits", "to": "front"}, "its new place; it is waiting"),
+    "cancel-all": ({"key": "till"}, "Done, on 2 jobs"),
+    "retry-all": ({"state": "held"}, "Done, on 1 job."),
+    "move-all": ({"key": "till", "priority": "4"}, "Done, on 1 job."),
+    "release": ({"key": "till", "holder": "runs"}, "Job runs lost the lane"),
+    "pause": ({"key": "till"}, "The lane is paused"),
+    "resume": ({"key": "desk"}, "The lane goes on"),
+    "limit": ({"key": "till", "limit": "2"}, "The limit is 2; it was 1"),
+    "release-all": ({"key": "til*"}, "Done, on 1 lane."),
+    "pause-all": ({"key": "til*"}, "Done, on 1 lane."),
+    "resume-all": ({"key": "desk*"}, "Done, on 1 lane."),
+    "limit-all": ({"key": "til*", "limit": "0"}, "Done, on 1 lane."),
+    "drain": ({"name": "one"}, "The node drains"),
+    "undrain": ({"name": "two"}, "The node has work again"),
+    "entry-pause": ({"name": "nightly"}, "The entry is paused"),
+    "entry-resume": ({"name": "weekly"}, "The entry goes on"),
+    "entry-skip": ({"name": "nightly"}, "is left out"),
+    "entry-run": ({"name": "nightly"}, "A beat runs it"),
+    "entry-change": ({"name": "nightly", "schedule": "0 0 3 * * ?"}, "has its new schedule"),
+    "entry-restore": ({"name": "weekly"}, "has its own schedule"),
+    "flush": ({"name": "files"}, "1 orders were put in line"),
+    "requeue": ({"id": "nobody"}, "It is there no more"),
+    "discard": ({"id": "nobody"}, "It was gone already"),
+    "release-grab": ({"key": "backup", "instance": "monday", "attempt": "1"}, "It was taken from host-a"),
+}
+
+
+def work() -> None:
+    """Never run here."""
+
+
+@pytest.fixture
+def steered(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
+    """An installation in which there is something for each act."""
+    app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
+    c = Coordinator(app, url=redis_server.url(0), prefix=prefix)
+    app.task(work, name="shop.work")
+    node = Puppet(c.store)
+    node.up()
+    node.submit("stock", on_failure="hold", job_id="held")
+    node.finish(node.must_take(), "failed")
+    for job_id in ("runs", "waits"):
+        node.submit("till", job_id=job_id)
+    node.must_take()
+    c.pause("desk", why="so")
+    c.drain("two", why="so")
+    for name in ("nightly", "weekly"):
+        c.entries.put(Entry(name, "0 0 2 * * ?", "shop.work", key="night"))
+    c.entries.pause("weekly", why="so")
+    c.entries.change("weekly", "0 0 4 * * ?", why="so")
+    c.sorter("files", 3600.0).add("b", "file", {"task": "shop.work", "args": [], "kwargs": {}, "options": {}})
+    c.grab("backup", "monday", "host-a", ttl=600)
+    yield c
+    c.close()
+    app.close()
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_each_act_is_done_by_its_form_and_not_for_a_viewer(steered: Coordinator, visit: Visit, name: str) -> None:
+    values, said = DONE[name]
+    before = steered.actions()
+    forms = {role: visit(steered, Author("vera", role), **OURS) for role in ("viewer", "operator")}
+    for role, client in forms.items():
+        form = client.get(f"/act/{name}?{urlencode(values)}").text
+        token = re.search(r'name="_token" value="(\w+)"', form)
+        assert token
+        answer = client.post(f"/act/{name}", data={"_token": token[1], "why": "by a test", **values})
+        if role == "viewer":
+            assert (answer.status_code, "You may not do this" in answer.text) == (403, True)
+            assert steered.actions() == before
+        else:
+            assert (answer.status_code, said in unescape(answer.text)) == (200, True), answer.text
+
+
+def test_no_act_was_left_out_here() -> None:
+    assert set(DONE) >= set(ACTS)
+
+
 def test_all_jobs_that_a_filter_finds_are_counted_and_then_ended(coordinator: Coordinator, visit: Visit) -> None:
     work = {"task": "shop.work", "args": [], "kwargs": {}, "options": {}}
     for key in ("b/1", "b/1", "b/2", "c"):
@@ -278,6 +364,55 @@ def test_lanes_come_page_by_page(coordinator: Coordinator, visit: Visit) -> None
     assert "lane/59" in second
     for n in range(60):
         coordinator.set_limit(f"lane/{n:02}", 1, why="so")
+
+
+def test_lanes_are_sorted_by_their_lines_and_by_their_oldest_waits(coordinator: Coordinator, visit: Visit) -> None:
+    node, client = Puppet(coordinator.store), visit(coordinator)
+    for key in ("b/1", "b/1", "b/2", "b/2", "b/2", "b/3"):
+        node.submit(key)
+    found = {
+        sort: re.findall(r'href="/lane\?key=b%2F(\d)"', client.get(f"/lanes?prefix=b/&sort={sort}").text)
+        for sort in ("", "waiting", "wait")
+    }
+    assert found == {"": ["1", "2", "3"], "waiting": ["2", "1", "3"], "wait": ["1", "2", "3"]}
+    assert "/act/pause-all?key=b%2F" in client.get("/lanes?prefix=b/").text
+    assert client.get("/lanes?sort=odd").status_code == 400
+
+
+def test_jobs_are_counted_and_a_count_that_was_cut_says_so(
+    coordinator: Coordinator, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, client = Puppet(coordinator.store), visit(coordinator)
+    for number in range(60):
+        node.submit(f"c/{number % 7}")
+    assert "60 jobs" in client.get("/jobs?key=c/").text
+    monkeypatch.setattr("coordinator.jobs.search.MOST_SEARCHED", 55)
+    assert "55+ jobs" in client.get("/jobs?key=c/*").text
+
+
+def test_a_run_is_drawn_with_its_attempts_and_the_waits_between_them(stage: Stage) -> None:
+    kinds = [kind for kind, _, _ in show.runs(stage.coordinator.job(stage.run))]
+    assert [kind for kind in kinds if kind != "ready"][:2] in (["failed", "retrying"], ["retrying", "succeeded"])
+
+
+def test_an_instant_in_a_sentence_is_the_viewers() -> None:
+    said = str(show.timed("it <b> waits since 2026-11-24 13:35:26Z: so"))
+    assert said.startswith('it &lt;b&gt; waits since <time datetime="2026-11-24T13:35:26+00:00"')
+
+
+def test_a_line_says_who_submitted_each_job(coordinator: Coordinator, visit: Visit) -> None:
+    node = Puppet(coordinator.store)
+    with acting(Author("ulla of the mail room")):
+        node.submit("desk")
+        node.submit("desk")
+    page = visit(coordinator).get("/lane?key=desk").text
+    assert '<td class="wide">ulla of the ma</td>' in page
+
+
+def test_a_node_that_is_drained_and_gone_is_shown(coordinator: Coordinator, visit: Visit) -> None:
+    coordinator.drain("n9@gone", why="a new disk")
+    for path in ("/", "/nodes"):
+        assert "a new disk" in visit(coordinator).get(path).text
 
 
 def test_a_dead_redis_is_said_and_the_page_comes_back(own_redis: RedisServer, visit: Visit) -> None:
