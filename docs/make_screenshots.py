@@ -66,15 +66,16 @@ def photograph(site: str) -> None:
             coordinator.submit(f"customer/{random.randrange(60)}", chain(shop.charge.s(order), shop.ship.si(order)))
 
     threading.Thread(target=load, daemon=True).start()
-    waiting = [coordinator.submit(STOCK, shop.count.s("shelf-7")).id for _ in range(7)]
-    coordinator.move(waiting[-1], priority=5, why="the auditor waits", by="ulla", ticket="OPS-311")
+    counts = (60, 20, 50, 40, 400, 400, 400, 400)  # the first are over when the pictures are made: a lane has last runs
+    waiting = [coordinator.submit(STOCK, shop.count.s("shelf-7", items)).id for items in counts]
     coordinator.pause("customer/7", why="a refund is on its way", by="tim", ticket="OPS-308")
     coordinator.set_limit("till", 3, why="three clerks", by="ulla")
     label = coordinator.submit(LABEL, shop.print_label.s(1031), needs=["printer"]).id
     coordinator.submit("ledger", shop.charge.s(17), on_failure="hold")
     time.sleep(100)
+    coordinator.move(waiting[-1], priority=5, why="the auditor waits", by="ulla", ticket="OPS-311")
     pages = {
-        "overview": "/", "lane": f"/lane?key={STOCK}", "why": f"/job?id={waiting[0]}",
+        "overview": "/", "lane": f"/lane?key={STOCK}", "why": f"/job?id={waiting[5]}",
         "waits": f"/job?id={label}", "failed": "/jobs?state=failed", "actions": "/actions",
     }  # fmt: skip
     with sync_playwright() as player:

@@ -17,7 +17,7 @@ from flower.app import Flower
 from flower.views import BaseHandler
 from tornado.iostream import StreamClosedError
 from tornado.template import Loader, Template
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 logger = logging.getLogger(__name__)
 Message: TypeAlias = MutableMapping[str, Any]
@@ -25,6 +25,7 @@ Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], 
 
 BAR, LAST_TAB, LIST_END = "navbar.html", ">Broker</a>", "</ul>"
 _TAB = '<li class="nav-item"><a class="nav-link" href="{}">Coordinator</a></li>'
+MOST_BODY = 64 * 1024  # bytes, as coordinator/dashboard/access.py has it
 _PER_CONNECTION = ("connection", "content-length", "transfer-encoding")
 
 
@@ -76,11 +77,25 @@ class _WithTab(Loader):
         return Template(tabbed, name=name, loader=self)
 
 
+@stream_request_body
 class AsgiHandler(RequestHandler):
-    """Carries one request to an ASGI app, and its answer back, piece by piece. Flower's login comes first."""
+    """Carries one request to an ASGI app, and its answer back, piece by piece. Flower's login comes first.
+
+    It takes no more of a body than the app reads: Flower itself would take 100 MB.
+    """
 
     def initialize(self, app: Asgi, root: str) -> None:
         self._app, self._root, self._gone = app, root, asyncio.Event()
+        self._body = b""
+
+    def prepare(self) -> None:
+        length = self.request.headers.get("Content-Length", "0")
+        if not length.isdigit() or int(length) > MOST_BODY:
+            raise HTTPError(413)
+
+    def data_received(self, chunk: bytes) -> None:
+        if len(self._body) <= MOST_BODY:  # one byte too many, and the app refuses it
+            self._body += chunk
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -124,7 +139,7 @@ class AsgiHandler(RequestHandler):
     async def _receive(self) -> Message:
         if not hasattr(self, "_given"):
             self._given = True
-            return {"type": "http.request", "body": self.request.body, "more_body": False}
+            return {"type": "http.request", "body": self._body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
 

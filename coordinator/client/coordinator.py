@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
     from coordinator.grabs.grab import Grab, Grabber, Named, OnLosing, P
+    from coordinator.jobs.hidden import Hidden
     from coordinator.jobs.instances import GrabRecord
     from coordinator.jobs.options import SubmitOptions
     from coordinator.jobs.rates import Rates
@@ -244,7 +245,7 @@ class Coordinator(OnCommit):
         """
         from coordinator.jobs.search import search
 
-        return search(self._looked_at, most, after, **wanted)
+        return search(self._looked_at, most, after, self._hidden, **wanted)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
@@ -542,7 +543,7 @@ class Coordinator(OnCommit):
         """
         from coordinator.lanes.bulk import on_filter
 
-        bulk, acting = on_filter(self._looked_at, verb, wanted)
+        bulk, acting = on_filter(self._looked_at, verb, wanted, self._hidden)
         return bulk.plan() if dry_run else bulk.run(acting)
 
     def refused(self, most: int = 100) -> list[RefusedRequest]:
@@ -696,6 +697,13 @@ class Coordinator(OnCommit):
         return Requests(
             self.settings, *(target_of(self.app, self._core, self._fair_by, waits) for waits in (False, True))
         )
+
+    @cached_property
+    def _hidden(self) -> Hidden:
+        """For searches, which find no hidden value."""
+        from coordinator.client.task_defaults import hidden_of
+
+        return hidden_of(self.app, self.settings, None)
 
     @property
     def _core(self) -> Lanes:

@@ -7,6 +7,7 @@ all, it is believed.
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING
 from coordinator.errors import InvalidJob
 from coordinator.jobs.arguments import checked
 from coordinator.jobs.chain import inner, is_canvas
+from coordinator.jobs.hidden import HIDDEN, Hidden
 from coordinator.jobs.options import Target, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.jobs.validation import near
 from coordinator.lanes.client import Lanes
+from coordinator.settings import Settings
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -170,3 +173,16 @@ def _own_options(task: Task) -> SignatureOptions:
     if (expires := getattr(task, "expires", None)) is not None:
         options["expires"] = expires
     return options
+
+
+def hidden_of(app: Celery | None, settings: Settings, mark: str | None = HIDDEN) -> Hidden:
+    """Which values are hidden. Only a process with the task knows the names of arguments that were given by place."""
+
+    def parameters(task: str) -> list[str]:
+        known = app.tasks.get(task) if app else None
+        try:
+            return list(inspect.signature(known.run).parameters) if known else []
+        except (TypeError, ValueError):
+            return []
+
+    return Hidden(settings.hidden, parameters, mark)

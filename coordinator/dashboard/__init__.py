@@ -2,6 +2,6 @@
 
 from coordinator.dashboard.access import from_proxy
 from coordinator.dashboard.app import dashboard
-from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Tab
+from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab
 
-__all__ = ["Act", "Asked", "Field", "Page", "Pages", "Tab", "dashboard", "from_proxy"]
+__all__ = ["Act", "Asked", "Field", "Page", "Pages", "Reading", "Tab", "dashboard", "from_proxy"]

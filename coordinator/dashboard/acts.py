@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 from coordinator.author import Acting
 from coordinator.dashboard.extend import Act, Asked, Field
-from coordinator.dashboard.show import url
-from coordinator.errors import InvalidJob
+from coordinator.dashboard.show import many, url
+from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.search import FILTERS, JobFilter
 from coordinator.jobs.states import End
-from coordinator.lanes.bulk import Verb
-from coordinator.lanes.plan import Plan
+from coordinator.lanes.bulk import LANE_VERBS, MOST_COUNTED, ON_STATES, ActingOn, Progress, Verb
+from coordinator.lanes.plan import Hit, Plan
 
 _SHOWN = 20  # things that a plan names
-_PORTION = 3.0  # seconds of an act on many jobs
+_WORDS = {
+    "cancelled": "is cancelled",
+    "stopping": "is fenced and stopped, and then cancelled",
+    "rolling_back": "is rolled back",
+    "ready": "becomes ready",
+    "waiting": "joins its lines",
+    "paused": "is paused",
+    "open": "goes on",
+}
+PRIORITY = Field("priority", "Priority", hint="-255 to 255; empty: as it is")
+LIMIT = Field("limit", "Jobs at once", default="1", hint="0 to 1000; 0 starts nothing")
 TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")))
 
 
@@ -50,20 +60,47 @@ def _retry(asked: Asked) -> str:
     return f"The job is {state}."
 
 
+def plan_of(act: Act, asked: Asked) -> list[str]:
+    """What an act would do, in words."""
+    return [*(act.plan(asked) if act.plan else [act.does(asked)])]
+
+
 def _planned(call: Callable[[Asked], Plan]) -> Callable[[Asked], list[str]]:
-    """The first of the things that an act would hit, how many more there are, and what starts then."""
+    """How many things an act would hit, what becomes of the first of them, and what starts then."""
 
     def plan(asked: Asked) -> list[str]:
         found = call(asked)
         if not found.count:
             return ["Nothing would change."]
-        lines = [f"{hit.thing}, {hit.state}: becomes {hit.becomes}" for hit in found.hits[:_SHOWN]]
-        if found.count > len(lines):
-            lines.append(f"and {found.count - len(lines):,} more")
-        starts = ", ".join(found.starts[:_SHOWN]) + (", …" if len(found.starts) > _SHOWN else "")
-        return [*lines, f"then starts: {starts or 'nothing'}"]
+        kind = found.hits[0].thing.partition(" ")[0] if found.hits else "job"
+        first = f"; the first {_SHOWN}:" if found.count > _SHOWN else ":"
+        lines = [f"{many(found.count, MOST_COUNTED)} {kind}s{first}"] if found.count > 1 else []
+        lines += [_words(asked, found.act, hit) for hit in found.hits[:_SHOWN]]
+        if found.count > _SHOWN:
+            lines.append(f"and {many(found.count - _SHOWN, MOST_COUNTED - _SHOWN)} more")
+        starts = ", ".join(f"job {name}" for name in found.starts[:_SHOWN])
+        rest = f" and {len(found.starts) - _SHOWN:,} more" if len(found.starts) > _SHOWN else ""
+        ends = "starts" if len(found.starts) == 1 else "start"
+        return [*lines, f"then {starts}{rest} {ends}" if starts else "nothing starts in return"]
 
     return plan
+
+
+def _words(asked: Asked, act: str, hit: Hit) -> str:
+    """`job X on n1 is fenced and stopped, and then cancelled`."""
+    kind, _, name = hit.thing.partition(" ")
+    if kind != "job" or hit.state != "running":
+        becomes = _WORDS.get(
+            hit.becomes, f"gets {act} {hit.becomes}" if kind == "lane" else f"goes to the {hit.becomes}"
+        )
+        return f"{kind} {shown_lane(name)}, {hit.state.replace('_', ' ')}, {becomes}"
+    with suppress(UnknownJob):  # it is over
+        if node := asked.coordinator.job(name).node:
+            name = f"{name} on {node}"
+    does = (
+        "is fenced, loses the lane, and ends as cancelled" if act == "release" else _WORDS.get(hit.becomes, hit.becomes)
+    )
+    return f"job {name} {does}"
 
 
 def filter_of(asked: Asked) -> JobFilter:
@@ -71,29 +108,48 @@ def filter_of(asked: Asked) -> JobFilter:
     return cast(JobFilter, {name: value for name in FILTERS if (value := asked.text(name))})
 
 
-def _on_all(verb: Verb) -> Act:
-    """The act on all jobs that a filter finds, for some seconds at a time."""
-    title = f"{verb.capitalize()} all of these"
+def on_jobs(wanted: JobFilter) -> list[str]:
+    """The acts on all jobs of a filter that can act on jobs of its state."""
+    state = wanted.get("state")
+    return [f"{verb}-all" for verb, states in ON_STATES.items() if wanted and (not state or state in states)]
 
-    def do(asked: Asked) -> str:
-        end, done, total = time.monotonic() + _PORTION, 0, 0
-        for progress in asked.coordinator.act(verb, **filter_of(asked), **_acting(asked)):
-            done, total = progress.done, progress.total
-            if time.monotonic() > end and done < total:
-                return f"{done:,} of {total:,} jobs are done. Do it again for the rest."
-        return f"{done:,} jobs are done."
+
+def _on_all(verb: Verb, thing: str, fields: Sequence[Field] = ()) -> Act:
+    """The act on all jobs that a filter finds, or on all lanes whose keys begin so."""
+    on_lanes = verb in LANE_VERBS
+
+    def wanted(asked: Asked) -> ActingOn:
+        how: ActingOn = {"key": asked.text("key")} if on_lanes else cast(ActingOn, filter_of(asked))
+        if "to" in (names := {field.name for field in fields}):
+            how["to"] = cast(End, asked.text("to", "back"))
+        if "priority" in names and asked.text("priority"):
+            how["priority"] = asked.number("priority", 0, -255, 255)
+        if "limit" in names:
+            how["limit"] = asked.number("limit", 1, 0, 1000)
+        return how
+
+    def do(asked: Asked) -> Iterator[str | Progress]:
+        done = 0
+        on = cast(ActingOn, {**wanted(asked), **_acting(asked)})
+        for progress in asked.coordinator.act(verb, **on):
+            done = progress.done
+            yield progress
+        yield f"Done, on {done:,} {thing}{'s' * (done != 1)}."
 
     def does(asked: Asked) -> str:
-        named = ", ".join(f"{name} {value}" for name, value in filter_of(asked).items())
-        return f"{verb.capitalize()} each job that this finds: {named or 'nothing is named'}"
+        named = f"key {asked.text('key')}" if on_lanes else ", ".join(f"{k} {v}" for k, v in filter_of(asked).items())
+        return f"{verb.capitalize()} each {thing} that this finds: {named or 'nothing is named'}"
 
     def plan(asked: Asked) -> Plan:
-        return asked.coordinator.act(verb, dry_run=True, **filter_of(asked))
+        return asked.coordinator.act(verb, dry_run=True, **wanted(asked))
 
     def back(asked: Asked) -> str:
+        if on_lanes:
+            return url("/lanes", prefix=asked.text("key").removesuffix("*"))
         return url("/jobs", **{name: str(value) for name, value in filter_of(asked).items()})
 
-    return Act(title, FILTERS, does, do, back, _planned(plan), grave=verb == "cancel")
+    return Act(f"{verb.capitalize()} all of these", ("key",) if on_lanes else FILTERS, does, do, back, _planned(plan),
+               fields, grave=verb in ("cancel", "release"), needs=int(on_lanes))  # fmt: skip
 
 
 def _move(asked: Asked) -> str:
@@ -203,14 +259,20 @@ def _change(asked: Asked) -> str:
 _JOB, _LANE, _NODE, _ENTRY = _back("/job", "id"), _back("/lane", "key"), _back("/node", "name"), _back("/entry", "name")
 
 ACTS: Mapping[str, Act] = {
-    "cancel": Act("Cancel", ["id"], _of("id", "Ends the job, and rolls it back where it has a rollback: job"), _cancel,
-                  _JOB, _planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)), grave=True),
+    "cancel": Act("Cancel job", ["id"], _of("id", "Ends the job, and rolls it back where it has a rollback: job"),
+                  _cancel, _JOB, _planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)),
+                  grave=True),
     "retry": Act("Retry", ["id"], _of("id", "Starts it again: job"), _retry, _JOB,
                  _planned(lambda asked: asked.coordinator.retry(asked.text("id"), dry_run=True)), [TO]),
-    "cancel-all": _on_all("cancel"),
-    "retry-all": _on_all("retry"),
+    "cancel-all": _on_all("cancel", "job"),
+    "retry-all": _on_all("retry", "job", [TO]),
+    "move-all": _on_all("move", "job", [TO, PRIORITY]),
+    "release-all": _on_all("release", "lane"),
+    "pause-all": _on_all("pause", "lane"),
+    "resume-all": _on_all("resume", "lane"),
+    "limit-all": _on_all("limit", "lane", [LIMIT]),
     "move": Act("Move", ["id"], _of("id", "Gives another place in its lines to job"), _move, _JOB,
-                fields=[TO, Field("priority", "Priority", hint="-255 to 255; empty: as it is")]),
+                fields=[TO, PRIORITY]),
     "release": Act("Release", ["key", "holder"], _of("key", "Takes the lane from its holder, which ends as cancelled, "
                    "without rollback; the next job starts. Lane"), _release, _LANE, _planned(_release_plan),
                    grave=True),
@@ -219,7 +281,7 @@ ACTS: Mapping[str, Act] = {
     "resume": Act("Resume", ["key"], _of("key", "Lets it go on: lane"),
                   _steer("resume", "The lane goes on.", "It was not paused."), _LANE),
     "limit": Act("Limit", ["key"], _of("key", "Lets so many jobs run at once in lane"), _limit, _LANE,
-                 fields=[Field("limit", "Jobs at once", default="1", hint="0 to 1000; 0 starts nothing")]),
+                 fields=[LIMIT]),
     "drain": Act("Drain", ["name"], _of("name", "Gives nothing new to it; its jobs end there. Node"),
                  _steer("drain", "The node drains.", "It drained already."), _NODE),
     "undrain": Act("Undrain", ["name"], _of("name", "Gives work again to node"),

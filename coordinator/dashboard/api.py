@@ -7,7 +7,7 @@ are strings, as ids are.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -15,11 +15,11 @@ from fastapi import Body, FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, create_model
 
-from coordinator.dashboard import acts
+from coordinator.dashboard import acts, hide
 from coordinator.dashboard.access import VISIT
-from coordinator.dashboard.extend import Act, Asked
-from coordinator.dashboard.hide import without_hidden
-from coordinator.dashboard.trouble import trouble_of
+from coordinator.dashboard.doings import Doings
+from coordinator.dashboard.extend import Act, Asked, Reading
+from coordinator.dashboard.trouble import Trouble, trouble_of
 from coordinator.diagnosis.cause import Why
 from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.summary import Summary
@@ -30,7 +30,7 @@ from coordinator.jobs.record import Job
 from coordinator.jobs.search import FILTERS, Found, JobFilter
 from coordinator.jobs.states import LaneState
 from coordinator.jobs.trail import Action
-from coordinator.lanes.view import Lane
+from coordinator.lanes.view import Holder, Lane
 from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.timetable import EntryStatus
 from coordinator.sorters.sorter import SorterStatus
@@ -44,10 +44,31 @@ Kind: TypeAlias = Any
 """A type of ours, or of pydantic."""
 Read = Callable[[Callable[[], object]], Awaitable[object]]
 MOST = 1000
+PATIENCE = 5.0  # seconds for which an answer waits for its act
 
 
 def _job(asked: Asked) -> object:
-    return without_hidden(asked.coordinator, asked.coordinator.job(asked.text("id")))
+    return hide.job(asked.coordinator, asked.coordinator.job(asked.text("id")))
+
+
+def _lane(asked: Asked) -> object:
+    return hide.lane(asked.coordinator, asked.coordinator.lane(asked.text("key")))
+
+
+def _refused(asked: Asked) -> object:
+    return [hide.refused(asked.coordinator, one) for one in asked.coordinator.refused(MOST)]
+
+
+@dataclasses.dataclass
+class Lock:
+    """A lane that plain code holds as a lock."""
+
+    key: str
+    holder: Holder
+
+
+def _locks(asked: Asked) -> object:
+    return [Lock(key, holder) for key, holder in asked.coordinator.locks(MOST)]
 
 
 def _entries(asked: Asked) -> object:
@@ -83,7 +104,7 @@ def _chart(asked: Asked) -> Chart:
 def _jobs(asked: Asked) -> object:
     wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
     found = asked.coordinator.jobs(most=asked.number("most", 50, 1, MOST), after=asked.text("after"), **wanted)
-    return dataclasses.replace(found, jobs=tuple(without_hidden(asked.coordinator, one) for one in found.jobs))
+    return dataclasses.replace(found, jobs=tuple(hide.job(asked.coordinator, one) for one in found.jobs))
 
 
 def _lanes(asked: Asked) -> object:
@@ -92,51 +113,71 @@ def _lanes(asked: Asked) -> object:
     return asked.coordinator.lanes(asked.text("prefix"), state, most, asked.text("after"))
 
 
-# Path: the type of the answer, the function that gives it, the values in the URL.
-READINGS: Mapping[str, tuple[Kind, Callable[[Asked], object], Sequence[str]]] = {
-    "counts": (dict[str, int], lambda asked: asked.coordinator.counts(), ()),
-    "lanes": (list[Lane], _lanes, ("prefix", "state", "after", "most")),
-    "lane": (Lane, lambda asked: asked.coordinator.lane(asked.text("key")), ("key",)),
-    "rates": (Rates, lambda asked: asked.coordinator.rates(), ()),
-    "chart": (Chart, _chart, ()),
-    "why-summary": (Summary, lambda asked: asked.coordinator.why_summary(), ()),
-    "contended": (list[Lane], lambda asked: asked.coordinator.contended(), ()),
-    "jobs": (Found, _jobs, (*FILTERS, "after", "most")),
-    "refused": (list[RefusedRequest], lambda asked: asked.coordinator.refused(MOST), ()),
-    "job": (Job, _job, ("id",)),
-    "why": (Why, _why, ("job", "key", "node", "entry")),
-    "doctor": (list[Finding], lambda asked: asked.coordinator.doctor(), ()),
-    "actions": (list[Action], _actions, ("by", "thing", "after", "most")),
-    "nodes": (list[Node], lambda asked: asked.coordinator.nodes(), ()),
-    "entries": (list[EntryStatus], _entries, ("prefix",)),
-    "entry": (EntryStatus, lambda asked: asked.coordinator.entries.entry(asked.text("name")), ("name",)),
-    "history": (list[EntryEvent], lambda asked: asked.coordinator.entries.history(asked.text("name")), ("name",)),
-    "grabs": (list[GrabRecord], lambda asked: asked.coordinator.grabs(asked.text("key") or None), ("key",)),
-    "sorters": (list[SorterStatus], lambda asked: asked.coordinator.sorters(), ()),
+READINGS: Mapping[str, Reading] = {
+    "counts": Reading(dict[str, int], lambda asked: asked.coordinator.counts()),
+    "lanes": Reading(list[Lane], _lanes, ("prefix", "state", "after", "most")),
+    "lane": Reading(Lane, _lane, ("key",)),
+    "rates": Reading(Rates, lambda asked: asked.coordinator.rates()),
+    "chart": Reading(Chart, _chart),
+    "why-summary": Reading(Summary, lambda asked: asked.coordinator.why_summary()),
+    "contended": Reading(list[Lane], lambda asked: asked.coordinator.contended()),
+    "jobs": Reading(Found, _jobs, (*FILTERS, "after", "most")),
+    "refused": Reading(list[RefusedRequest], _refused),
+    "job": Reading(Job, _job, ("id",)),
+    "why": Reading(Why, _why, ("job", "key", "node", "entry")),
+    "doctor": Reading(list[Finding], lambda asked: asked.coordinator.doctor()),
+    "actions": Reading(list[Action], _actions, ("by", "thing", "after", "most")),
+    "nodes": Reading(list[Node], lambda asked: asked.coordinator.nodes()),
+    "entries": Reading(list[EntryStatus], _entries, ("prefix",)),
+    "entry": Reading(EntryStatus, lambda asked: asked.coordinator.entries.entry(asked.text("name")), ("name",)),
+    "history": Reading(
+        list[EntryEvent], lambda asked: asked.coordinator.entries.history(asked.text("name")), ("name",)
+    ),
+    "locks": Reading(list[Lock], _locks),
+    "grabs": Reading(list[GrabRecord], lambda asked: asked.coordinator.grabs(asked.text("key") or None), ("key",)),
+    "sorters": Reading(list[SorterStatus], lambda asked: asked.coordinator.sorters()),
 }
 
 
 class Done(BaseModel):
-    """What an act did, or the things that it would hit."""
+    """What an act did, or would hit. `doing`: it goes on, and `/api/doing?id=` says how far it is."""
 
     done: str = ""
     plan: list[str] = []
+    doing: str = ""
 
 
-def api_of(coordinator: Coordinator, known: Mapping[str, Act], read: Read) -> FastAPI:
-    """Make the JSON part. `read` calls a function in a thread, with a time limit."""
+@dataclasses.dataclass
+class HowFar:
+    """An act that was begun."""
+
+    done: int
+    total: int
+    over: bool
+    said: str
+    wrong: str
+
+
+def api_of(
+    coordinator: Coordinator, known: Mapping[str, Act], more: Mapping[str, Reading], read: Read, doings: Doings
+) -> FastAPI:  # fmt: skip
+    """Make the JSON part. `more`: what extensions add. `read` calls a function in a thread, with a time limit."""
     api = FastAPI(title="celery-coordinator", version=VERSION, docs_url=None, redoc_url=None)
 
-    for path, (kind, function, names) in READINGS.items():
-        parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]
+    def how_far(asked: Asked) -> HowFar:
+        one = doings.of(asked)
+        return HowFar(one.done, one.total, one.over, one.said, one.trouble.text if one.trouble else "")
+
+    for path, reading in {**READINGS, "doing": Reading(HowFar, how_far, ("id",)), **more}.items():
+        parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in reading.names]
         api.add_api_route(
-            f"/{path}", _reader(coordinator, function, read), name=path, response_model=_shape(kind),
+            f"/{path}", _reader(coordinator, reading.read, read), name=path, response_model=_shape(reading.kind),
             openapi_extra={"parameters": parameters}, operation_id=path,
         )  # fmt: skip
     for name, act in known.items():
         api.add_api_route(
-            f"/act/{name}", _doer(coordinator, name, act, read), methods=["POST"], name=act.title, response_model=Done,
-            operation_id=name,
+            f"/act/{name}", _doer(coordinator, name, act, read, doings), methods=["POST"], name=act.title,
+            response_model=Done, operation_id=name,
         )  # fmt: skip
     return api
 
@@ -147,36 +188,35 @@ def _reader(coordinator: Coordinator, function: Callable[[Asked], object], read:
         try:
             return await read(partial(function, asked))
         except Exception as error:
-            return _failed(error)
+            return _failed(trouble_of(error))
 
     return answer
 
 
-def _doer(coordinator: Coordinator, name: str, act: Act, read: Read) -> Callable[..., object]:
-    needed: dict[str, Kind] = dict.fromkeys((*act.thing, "why"), (str, ...))
-    more: dict[str, Kind] = {"ticket": (str, ""), **{one.name: (str, one.default) for one in act.fields}}
-    model = create_model(f"act-{name}", **needed, **more)
+def _doer(coordinator: Coordinator, name: str, act: Act, read: Read, doings: Doings) -> Callable[..., object]:
+    fields: dict[str, Kind] = dict.fromkeys((*act.thing[: act.needs], "why"), (str, ...))
+    fields |= dict.fromkeys((*act.thing[act.needs :], "ticket"), (str, ""))
+    fields |= {one.name: (str, one.default) for one in act.fields}
+    model = create_model(f"act-{name}", **fields)
 
     async def answer(request: Request, values: BaseModel = Body(), dry_run: bool = False) -> object:  # noqa: B008
         asked = Asked(coordinator, values.model_dump(), request.scope[VISIT].author)
-
-        def act_or_plan() -> Done:
+        try:
             acts.check_reason(asked)
             if dry_run:
-                return Done(plan=[*(act.plan(asked) if act.plan else [act.does(asked)])])
-            return Done(done=act.do(asked))
-
-        try:
-            return await read(act_or_plan)
+                return await read(lambda: Done(plan=acts.plan_of(act, asked)))
+            doing = await doings.begin(act, asked, PATIENCE)
         except Exception as error:
-            return _failed(error)
+            return _failed(trouble_of(error))
+        if doing.trouble:
+            return _failed(doing.trouble)
+        return Done(done=doing.said or "It goes on.", doing="" if doing.over else doing.id)
 
     answer.__annotations__ = {"request": Request, "values": model, "dry_run": bool}
     return answer
 
 
-def _failed(error: Exception) -> JSONResponse:
-    trouble = trouble_of(error)
+def _failed(trouble: Trouble) -> JSONResponse:
     return JSONResponse({"error": trouble.title, "detail": trouble.text}, trouble.status)
 
 

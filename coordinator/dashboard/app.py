@@ -1,7 +1,8 @@
 """`dashboard(coordinator)`: the ASGI app. It makes pages of views, and has them sent again while somebody looks.
 
-Views run in threads, eight at a time, and a page is given up after five seconds: no reader slows a job, and a slow
-Redis never stops the event loop, which may be Flower's or the user's.
+Views run in eight threads. After five seconds a page is given up, and its thread reads no more: no reader slows a job,
+and a slow Redis never stops the event loop, which may be Flower's or the user's. Acts have threads of their own, and go
+on (`doings.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
 
-import anyio
-import anyio.to_thread
 from fastapi import FastAPI
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -28,8 +29,11 @@ from coordinator.author import Author
 from coordinator.dashboard import acts, show, views
 from coordinator.dashboard.access import LOOPBACK, VISIT, Auth, Guard, TokenLogin, Visit
 from coordinator.dashboard.api import api_of
+from coordinator.dashboard.doings import Doings, trouble_page
 from coordinator.dashboard.extend import LONGEST, Act, Asked, Page, Pages, View
 from coordinator.dashboard.trouble import Trouble, trouble_of
+from coordinator.errors import CoordinatorError
+from coordinator.store.client import until
 from coordinator.version import VERSION
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ T = TypeVar("T")
 
 PATIENCE = 5.0  # seconds until a page is given up
 READERS = 8  # threads
+WAITS = 3.0  # seconds of an act until its page says that it goes on
 PAUSE = 2.0  # seconds between two looks of a stream
 STREAMS = 200  # at a time
 _STREAM = 600.0  # seconds of one stream; then the browser asks, and logs in, again
@@ -81,7 +86,9 @@ class Site:
         self._views: dict[str, View] = {path: view for part in self._parts for path, view in part.views.items()}
         self._acts: dict[str, Act] = {name: act for part in self._parts for name, act in part.acts.items()}
         self._templates = self._environment()
-        self._readers = anyio.CapacityLimiter(READERS)
+        self._readers = ThreadPoolExecutor(READERS, "coordinator-pages")
+        self._doings = Doings()
+        self._views["/doing"] = self._doings.page
         self._streams = 0
         self._kept: dict[str, tuple[float, object]] = {}
         self._made: dict[tuple[str, str, str], tuple[float, asyncio.Task[tuple[int, str]]]] = {}
@@ -94,7 +101,8 @@ class Site:
         app.add_route("/act/{name}", self._act, ["GET", "POST"], include_in_schema=False)
         app.add_route("/find", self._find, ["GET"], include_in_schema=False)
         app.add_route("/live", self._live, ["GET"], include_in_schema=False)
-        app.mount("/api", api_of(self.coordinator, self._acts, self.read))
+        own = {name: reading for part in self._parts for name, reading in part.readings.items()}
+        app.mount("/api", api_of(self.coordinator, self._acts, own, self.read, self._doings))
         app.mount("/static", StaticFiles(directory=HERE / "static"))
         app.add_exception_handler(404, self._missing)
         return app
@@ -118,9 +126,17 @@ class Site:
         return Asked(self.coordinator, values, author, self._kept)
 
     async def read(self, function: Callable[[], T]) -> T:
-        """Call a function that reads or acts in a thread. Raises TimeoutError after five seconds."""
-        with anyio.fail_after(PATIENCE):
-            return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._readers)
+        """Call a function that reads in a thread. Raises TimeoutError after five seconds; the thread is busy until the
+        function has ended, which asks Redis nothing more then.
+        """
+        context, deadline = copy_context(), time.monotonic() + PATIENCE
+
+        def call() -> T:
+            with until(deadline):
+                return function()
+
+        reading = asyncio.get_running_loop().run_in_executor(self._readers, context.run, call)
+        return await asyncio.wait_for(reading, PATIENCE)
 
     async def _page(self, request: Request) -> Response:
         visit: Visit = request.scope[VISIT]
@@ -134,12 +150,16 @@ class Site:
     ) -> tuple[int, str]:  # fmt: skip
         """The status and the text of a page; an error becomes a page that says it."""
         show.root.set(root)
+
+        def made() -> tuple[int, str]:
+            page = view()
+            return page.status, self._text(page, asked, frame, visit, path)
+
         try:
-            return 200, await self.read(lambda: self._text(view(), asked, frame, visit, path))
+            return made() if visit and visit.form else await self.read(made)  # after an act, nothing is read
         except Exception as error:
-            trouble = trouble_of(error)
-            page = Page("trouble.html", trouble.title, {"trouble": trouble})
-            return trouble.status, self._text(page, asked, frame, visit, path)
+            page = trouble_page(trouble_of(error), show.url("/") if path.startswith("/act/") else "")
+            return page.status, self._text(page, asked, frame, visit, path)
 
     def _text(self, page: Page, asked: Asked, frame: str, visit: Visit | None, path: str) -> str:
         around = {
@@ -153,22 +173,33 @@ class Site:
         """Show an act's form, or do the act."""
         visit: Visit = request.scope[VISIT]
         root, path = _place(request)
-        name = request.path_params["name"]
-        posted = request.method == "POST"
+        show.root.set(root)
+        name, posted = request.path_params["name"], request.method == "POST"
         asked = self._asked(visit.form if posted else dict(request.query_params), visit.author)
-
-        def view() -> Page:
-            if (act := self._acts.get(name)) is None:
-                raise LookupError(f"there is no act {name}")
-            known = {"act": act, "name": name, "back": act.back(asked)}
-            if posted:
-                acts.check_reason(asked)
-                return Page("act.html", act.title, known | {"done": act.do(asked), "plan": (), "does": ""})
-            plan = act.plan(asked) if act.plan else ()
-            return Page("act.html", act.title, known | {"done": "", "plan": plan, "does": act.does(asked)})
-
+        act = self._acts.get(name)
+        view = await self._done(name, act, asked) if posted and act else partial(self._form, name, asked)
         status, text = await self._render(root, view, asked, "page.html", visit, path)
         return HTMLResponse(text, status)
+
+    async def _done(self, name: str, act: Act, asked: Asked) -> Callable[[], Page]:
+        """Begin an act. What is wrong with its form is said in it."""
+        try:
+            acts.check_reason(asked)
+            doing = await self._doings.begin(act, asked, WAITS)
+        except CoordinatorError as error:
+            return partial(self._form, name, asked, str(error))
+        if doing.trouble and doing.trouble.status == 400:
+            return partial(self._form, name, asked, doing.trouble.text)
+        return doing.page
+
+    def _form(self, name: str, asked: Asked, wrong: str = "") -> Page:
+        if (act := self._acts.get(name)) is None:
+            raise LookupError(f"there is no act {name}")
+        about = {
+            "act": act, "name": name, "back": act.back(asked), "does": act.does(asked), "wrong": wrong,
+            "plan": act.plan(asked) if act.plan and not wrong else (),
+        }  # fmt: skip
+        return Page("act.html", act.title, about, 400 if wrong else 200)
 
     async def _find(self, request: Request) -> Response:
         """Go to the job of this id, or to the lane of this key, or to the lanes whose keys begin so."""
@@ -194,7 +225,7 @@ class Site:
         visit: Visit = request.scope[VISIT]
         root, path = _place(request)
         show.root.set(root)
-        page = Page("trouble.html", "No such page", {"trouble": Trouble(404, "No such page", "Nothing is here.")})
+        page = trouble_page(Trouble(404, "No such page", "Nothing is here."))
         asked = self._asked({}, visit.author)
         return HTMLResponse(self._text(page, asked, "page.html", visit, path), 404)
 
@@ -218,7 +249,7 @@ class Site:
                 text = await self._shared(root, path, query, author)
                 yield ": nothing new\n\n" if text == last else "".join(f"data: {n}\n" for n in text.splitlines()) + "\n"
                 last = text
-                await anyio.sleep(PAUSE)
+                await asyncio.sleep(PAUSE)
         finally:
             self._streams -= 1
 

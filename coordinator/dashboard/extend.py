@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from coordinator.author import Author
 from coordinator.errors import InvalidJob
+from coordinator.lanes.bulk import Progress
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
@@ -32,6 +33,8 @@ class Asked:
         till, value = self.kept.get(name, (0.0, None))
         if time.monotonic() > till:
             value = read()
+            for over in [one for one, (end, _) in [*self.kept.items()] if time.monotonic() > end]:
+                self.kept.pop(over, None)
             self.kept[name] = time.monotonic() + seconds, value
         return cast(T, value)
 
@@ -64,6 +67,7 @@ class Page:
     template: str
     title: str
     values: Mapping[str, object] = field(default_factory=dict)
+    status: int = 200
 
 
 View = Callable[[Asked], Page]
@@ -97,23 +101,42 @@ class Act:
     `does`: a sentence about the thing. `do`: does it, with the reason in `why` and `ticket`, for the current author,
     whose role the function that it calls checks; gives a sentence about what happened. `plan`: the things that would be
     hit, one line each. `back`: the page to go on with. `grave`: it ends or loses work.
+    `needs`: so many of `thing`, the first ones, must have a value. An act that takes long gives its progress first, an
+    object with `done` and `total`, as often as it likes, and then the sentence.
     """
 
     title: str
     thing: Sequence[str]
     does: Callable[[Asked], str]
-    do: Callable[[Asked], str]
+    do: Callable[[Asked], str | Iterable[str | Progress]]
     back: Callable[[Asked], str]
     plan: Callable[[Asked], Sequence[str]] | None = None
     fields: Sequence[Field] = ()
     grave: bool = False
+    needs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What `/api/<path>` gives: the type of the answer, the function that reads it, the values in the URL.
+
+    Dataclasses in the type become models of the OpenAPI document.
+    """
+
+    kind: object
+    read: Callable[[Asked], object]
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of an extension: entries of the bar, a view for each path, acts by name, a folder of templates."""
+    """The pages of an extension: entries of the bar, a view for each path, acts by name, a folder of templates.
+
+    `readings`: what it adds to `/api`, by path.
+    """
 
     tabs: Sequence[Tab]
     views: Mapping[str, View]
     acts: Mapping[str, Act] = field(default_factory=dict)
     templates: Path | None = None
+    readings: Mapping[str, Reading] = field(default_factory=dict)

@@ -1,52 +1,44 @@
-"""Keeps values of arguments and results off the pages, by the names that the setting `hidden` has."""
+"""What pages and JSON may show of jobs and requests: see the setting `hidden`."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+import json
 from typing import TYPE_CHECKING
 
+from coordinator.client.task_defaults import hidden_of
+from coordinator.jobs.hidden import HIDDEN, Hidden
 from coordinator.jobs.record import Job
+from coordinator.lanes.view import Lane
+from coordinator.warden.inbox.refused import RefusedRequest
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
 
-HIDDEN = "(hidden)"
+
+def job(coordinator: Coordinator, found: Job) -> Job:
+    hidden = hidden_of(coordinator.app, coordinator.settings)
+    if hidden.everything:
+        shown: dict[str, str] = dict.fromkeys(found.kwargs, HIDDEN)
+        return dataclasses.replace(found, args=(HIDDEN,) if found.args else (), kwargs=shown, result=HIDDEN)
+    kwargs = {name: hidden.value(value, name) for name, value in found.kwargs.items()}
+    args, result = hidden.args(found.task, found.args), hidden.value(found.result)
+    return dataclasses.replace(found, args=args, kwargs=kwargs, result=result)
 
 
-def without_hidden(coordinator: Coordinator, job: Job) -> Job:
-    """The job as pages may show it."""
-    names = [name.lower() for name in coordinator.settings.hidden]
-    if "*" in names:
-        return dataclasses.replace(job, args=(HIDDEN,) if job.args else (), kwargs=_all(job.kwargs), result=HIDDEN)
+def lane(coordinator: Coordinator, found: Lane) -> Lane:
+    return dataclasses.replace(found, runs=tuple(job(coordinator, run) for run in found.runs))
 
-    def is_hidden(name: object) -> bool:
-        return any(part in str(name).lower() for part in names)
 
-    def seen(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {name: HIDDEN if is_hidden(name) else seen(one) for name, one in value.items()}
-        return [seen(one) for one in value] if isinstance(value, list | tuple) else value
-
-    parameters = _parameters(coordinator, job.task)[: len(job.args)]
-    args = tuple(
-        HIDDEN if name and is_hidden(name) else seen(value)
-        for name, value in zip_longest(parameters, job.args, fillvalue=None)
+def refused(coordinator: Coordinator, request: RefusedRequest) -> RefusedRequest:
+    return dataclasses.replace(
+        request, original=_original(hidden_of(coordinator.app, coordinator.settings), request.original)
     )
-    kwargs = {name: HIDDEN if is_hidden(name) else seen(value) for name, value in job.kwargs.items()}
-    return dataclasses.replace(job, args=args, kwargs=kwargs, result=seen(job.result))
 
 
-def _all(values: Mapping[str, object]) -> dict[str, object]:
-    return dict.fromkeys(values, HIDDEN)
-
-
-def _parameters(coordinator: Coordinator, task: str) -> Sequence[str]:
-    """The names of the task's parameters, where this process has it."""
-    known = coordinator.app.tasks.get(task) if coordinator.app else None
+def _original(hidden: Hidden, text: str) -> str:
+    """What is no JSON has no names, so it is hidden as a whole where a hidden name stands in it."""
     try:
-        return list(inspect.signature(known.run).parameters) if known else []
-    except (TypeError, ValueError):
-        return []
+        return json.dumps(hidden.value(json.loads(text)), ensure_ascii=False)
+    except ValueError:
+        return hidden.text(text)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from itertools import pairwise
 from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
@@ -24,7 +25,9 @@ root: ContextVar[str] = ContextVar("coordinator_root", default="")
 """The path at which the dashboard stands in the app around it."""
 
 MOST_TEXT = 4000  # characters of one value that a page shows
-BAD = ("failed", "double_fault", "expired")
+_JUST = 5.0  # seconds
+_UTC = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?Z)")
+_TRIED = frozenset({"raised", "timed_out", "lost", "conflict", "stopped", "handed"})
 
 
 def url(path: str, **values: object) -> str:
@@ -45,14 +48,34 @@ def at(when: datetime | int | None) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(when.isoformat(), moment(when), moment(when))
 
 
-def ago(when: datetime | int | None) -> Markup:
-    """How long ago, or until, an instant is; the instant itself stands in the title."""
+def _since(when: datetime | int | None, past: str, now: str = "") -> Markup:
+    """How far an instant is; the instant itself stands in the title. `now`: for one that has just passed."""
     when = instant(when) if isinstance(when, int) else when
     if when is None:
         return Markup("–")
     seconds = (datetime.now(UTC) - when).total_seconds()
-    text = span_text(seconds) if seconds >= 0 else f"in {span_text(-seconds)}"
+    text = past.format(span_text(seconds)) if seconds >= 0 else f"in {span_text(-seconds)}"
+    text = now if now and 0 <= seconds < _JUST else text
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(when.isoformat(), moment(when), text)
+
+
+def ago(when: datetime | int | None) -> Markup:
+    return _since(when, "{} ago")
+
+
+def age(when: datetime | int | None) -> Markup:
+    return _since(when, "{}")
+
+
+def due(when: datetime | int | None) -> Markup:
+    """When something is to come; it may be late."""
+    return _since(when, "overdue by {}", "now")
+
+
+def timed(text: str | Markup) -> Markup:
+    """A sentence: instants in it, which are UTC, become those of the viewer's time zone."""
+    parts = _UTC.split(str(text)) if not isinstance(text, Markup) else [text]
+    return Markup("").join(at(datetime.fromisoformat(one)) if _UTC.fullmatch(one) else one for one in parts)
 
 
 def span(seconds: float | None) -> str:
@@ -112,7 +135,8 @@ def linked(text: str, why: Why, thing: str = "") -> Markup:
     for name in found:
         parts = [part for text in parts for part in re.split(f"({re.escape(name)})", text)]
     link = Markup('<a class="id" href="{}" title="{}">{}</a>')
-    return Markup("").join(link.format(url("/job", id=one), one, short(one)) if one in found else one for one in parts)
+    linked = (link.format(url("/job", id=one), one, short(one)) if one in found else timed(one) for one in parts)
+    return Markup("").join(linked)
 
 
 def short(name: str) -> str:
@@ -159,12 +183,19 @@ def run_bar(parts: Sequence[tuple[str, float, str]], longest: float, label: str)
 
 
 def runs(run: Job) -> list[tuple[str, float, str]]:
-    """A job that is over, as the parts of a bar: waited for its lanes, for a slot, ran."""
-    instants = [run.submitted, run.readied or run.started, run.started, run.ended]
-    words = (("waiting", "waited in line"), ("ready", "waited for a slot"), (run.state, run.state.replace("_", " ")))
-    spans = []
-    for (kind, word), begin, end in zip(words, instants, instants[1:], strict=False):
-        if begin and end and (seconds := (end - begin).total_seconds()) >= 0:
+    """A job that is over, as the parts of a bar: waited in line and for a slot, ran, waited to run again."""
+    spans, kind, word = [], "waiting", "waited in line"
+    for event, after in pairwise(run.course):
+        if event.what == "ready":
+            kind, word = "ready", "waited for a slot"
+        elif event.what == "running":
+            kind = "failed" if after.what in _TRIED else run.state
+            word = f"attempt {event.attempt or 1}, {after.what.replace('_', ' ')}"
+        elif event.what in _TRIED:
+            kind, word = "retrying", "waited for its next attempt"
+        elif event.what in ("parked", "held"):
+            kind, word = event.what, event.what
+        if (seconds := (after.at - event.at).total_seconds()) > 0:
             spans.append((kind, seconds, f"{word}: {span(seconds)}"))
     return spans
 
@@ -186,8 +217,8 @@ def spark(values: Sequence[float], label: str, kind: str = "succeeded") -> Marku
 
 
 FILTERS: dict[str, Callable[..., object]] = {
-    "ago": ago, "at": at, "by": by, "chain": chain, "lane": shown_lane, "linked": linked, "many": many, "parts": parts,
-    "runs": runs, "short": short, "shown": shown, "span": span,
+    "age": age, "ago": ago, "at": at, "by": by, "chain": chain, "due": due, "lane": shown_lane, "linked": linked,
+    "many": many, "parts": parts, "runs": runs, "short": short, "shown": shown, "span": span, "timed": timed,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., object]] = {
     "meter": meter, "run_bar": run_bar, "shares": shares, "spark": spark, "static": static, "url": url,

@@ -27,7 +27,7 @@ def trouble_of(error: Exception) -> Trouble:
     if isinstance(error, errors.StoreRefused):
         return Trouble(503, "Redis refused", text, True)
     if isinstance(error, TimeoutError):
-        return Trouble(503, "This page took too long", "It was given up, so that it slows no job. Narrow it.", True)
+        return Trouble(503, "This page took too long", "It was given up, so that it slows no job. Narrow it.")
     if isinstance(error, errors.UnknownJob | errors.UnknownEntry | LookupError):
         return Trouble(404, "Not there", text)
     if isinstance(error, errors.Forbidden):

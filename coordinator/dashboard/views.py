@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
-from coordinator.dashboard.acts import filter_of
+from coordinator.client.task_defaults import hidden_of
+from coordinator.dashboard import hide
+from coordinator.dashboard.acts import filter_of, on_jobs
 from coordinator.dashboard.extend import Asked, Page, Tab, View
-from coordinator.dashboard.hide import without_hidden
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob, UnknownJob
-from coordinator.jobs.record import Job
+from coordinator.fleet.nodes import Node, Nodes
+from coordinator.jobs.record import Job, read_many
 from coordinator.jobs.search import STATES as JOB_STATES
+from coordinator.jobs.search import JobFilter, count
 from coordinator.jobs.states import LaneState
-from coordinator.lanes.view import STATES
+from coordinator.lanes.view import STATES, Lane, oldest
+from coordinator.store.times import EPOCH
+from coordinator.store.values import Act
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
@@ -21,15 +28,24 @@ if TYPE_CHECKING:
 ROWS = 50
 LINE = 100
 RUNS = 20
+LONGEST = 5  # waits
+DEEP = 4  # levels of sub-results
+COUNTS = 0.5  # seconds of a count
+SORTS = {"waiting": "Waiting", "wait": "Oldest wait"}
+MOST_SORTED = 2000
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def overview(asked: Asked) -> Page:
     c = asked.coordinator
     nodes, findings = c.nodes(), asked.keep("doctor", 15.0, c.doctor)
+    summary = asked.keep("summary", 4.0, c.why_summary)
     values = {
         "findings": findings,
-        "summary": asked.keep("summary", 4.0, c.why_summary),
+        "summary": summary,
+        "longest": _longest(c, [row.example for row in summary.rows if row.example]),
         "contended": asked.keep("contended", 4.0, c.contended),
+        "gone": _gone(c, nodes),
         "rates": asked.keep("rates", 10.0, c.rates),
         "counts": c.counts(),
         "nodes": nodes,
@@ -39,13 +55,44 @@ def overview(asked: Asked) -> Page:
     return Page("overview.html", "Overview", values)
 
 
+def _longest(c: Coordinator, ids: Sequence[str]) -> list[Job]:
+    """The oldest job of each reason to wait, the oldest first."""
+    return sorted(read_many(c.store, ids), key=lambda job: job.submitted or EPOCH)[:LONGEST]
+
+
+def _gone(c: Coordinator, living: Sequence[Node]) -> list[tuple[str, Act | None]]:
+    """Nodes that miss their heartbeats, or that are drained and not alive: name, and the act that drains it."""
+    nodes, alive = Nodes(c.store), {node.name for node in living}
+    drained: dict[str, Act | None] = {**nodes.drained()}
+    return [(name, drained.get(name)) for name in sorted({*drained, *nodes.names()} - alive)]
+
+
 def lanes(asked: Asked) -> Page:
-    prefix, state, after = asked.text("prefix"), asked.text("state"), asked.text("after")
+    prefix, state, after, sort = (asked.text(name) for name in ("prefix", "state", "after", "sort"))
     if state and state not in STATES:
         raise InvalidJob(f"no state {state:.40}: a lane is {', '.join(STATES)}")
-    rows = asked.coordinator.lanes(prefix, cast("LaneState | None", state or None), ROWS + 1, after)
-    more = rows[ROWS - 1].key if len(rows) > ROWS else ""
-    return Page("lanes.html", "Lanes", {"rows": rows[:ROWS], "states": STATES, "more": more})
+    if sort not in ("", *SORTS):
+        raise InvalidJob(f"sort by {', '.join(SORTS)}, not {sort:.40}")
+    c, wanted = asked.coordinator, cast("LaneState | None", state or None)
+    if not sort:
+        rows = c.lanes(prefix, wanted, ROWS + 1, after)
+        more, first, waits = rows[ROWS - 1].key if len(rows) > ROWS else "", rows[:ROWS], oldest(c.store, rows[:ROWS])
+    else:
+
+        def sorted_lanes() -> tuple[list[Lane], dict[str, tuple[str, datetime | None]]]:
+            found = c.lanes(prefix, wanted, MOST_SORTED)
+            return found, oldest(c.store, found)
+
+        rows, waits = asked.keep(f"lanes {prefix}\n{state}", 4.0, sorted_lanes)
+        begin, by_key = asked.number("after", 0, 0, MOST_SORTED), {key: at or EPOCH for key, (_, at) in waits.items()}
+        line = {lane.key: len(lane.holders) - lane.length for lane in rows}
+        order = sorted(rows, key=lambda lane: by_key.get(lane.key, NEVER) if sort == "wait" else line[lane.key])
+        first, more = order[begin : begin + ROWS], str(begin + ROWS) if begin + ROWS < len(rows) else ""
+    values = {
+        "rows": first, "states": STATES, "more": more, "waits": waits, "sort": sort,
+        "cut": bool(sort) and len(rows) >= MOST_SORTED and MOST_SORTED, "all": prefix + "*" if prefix else "",
+    }  # fmt: skip
+    return Page("lanes.html", "Lanes", values)
 
 
 def lane(asked: Asked) -> Page:
@@ -66,7 +113,29 @@ def lane(asked: Asked) -> Page:
 def jobs(asked: Asked) -> Page:
     wanted = filter_of(asked)
     found = asked.coordinator.jobs(most=ROWS, after=asked.text("after"), **wanted)
-    return Page("jobs.html", "Jobs", {"rows": found.jobs, "found": found, "states": JOB_STATES, "wanted": wanted})
+    whole = not found.after and not asked.text("after") and found.complete
+    number = (len(found.jobs), True) if whole else _count(asked, wanted)
+    return Page(
+        "jobs.html",
+        "Jobs",
+        {
+            "rows": found.jobs,
+            "found": found,
+            "states": JOB_STATES,
+            "wanted": wanted,
+            "may": on_jobs(wanted),
+            "number": number,
+        },
+    )
+
+
+def _count(asked: Asked, wanted: JobFilter) -> tuple[int, bool]:
+    """How many jobs a filter finds, and whether that is all of them."""
+    c = asked.coordinator
+    return asked.keep(
+        f"count {sorted(wanted.items())}", 10.0,
+        lambda: count(c.store, COUNTS, hidden_of(c.app, c.settings, None), **wanted),
+    )  # fmt: skip
 
 
 def _lasted(run: Job) -> float:
@@ -75,27 +144,37 @@ def _lasted(run: Job) -> float:
 
 def job(asked: Asked) -> Page:
     job_id, c = asked.text("id"), asked.coordinator
-    found = without_hidden(c, c.job(job_id))
+    found = hide.job(c, c.job(job_id))
     why = None if found.over else c.why(found.id)
-    parts = [_part(c, one) for one in found.awaits]
-    return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "parts": parts})
+    return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "parts": _parts(c, found.awaits)})
 
 
-def _part(c: Coordinator, job_id: str) -> tuple[str, str]:
-    """The id and the state of a sub-result; that of an ordinary task stands in no record."""
-    try:
-        return job_id, c.job(job_id).state
-    except UnknownJob:
-        return job_id, ""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sub-result of a parked job. `job`: None for an ordinary task, which has no record."""
+
+    id: str
+    job: Job | None
+    parts: Sequence[Part] = ()
+
+
+def _parts(c: Coordinator, ids: Sequence[str], deep: int = DEEP) -> list[Part]:
+    """The tree of sub-results: at most 50 of each, and so deep."""
+    known = {job.id: job for job in read_many(c.store, ids[:ROWS])} if ids else {}
+    return [
+        Part(one, job := known.get(one), _parts(c, job.awaits, deep - 1) if job and deep else ()) for one in ids[:ROWS]
+    ]
 
 
 def refused(asked: Asked) -> Page:
     c = asked.coordinator
-    return Page("refused.html", "Refused requests", {"rows": c.refused(ROWS * 2) if c.app else (), "app": c.app})
+    rows = [hide.refused(c, one) for one in c.refused(ROWS * 2)] if c.app else ()
+    return Page("refused.html", "Refused requests", {"rows": rows, "app": c.app})
 
 
 def nodes(asked: Asked) -> Page:
-    return Page("nodes.html", "Nodes", {"rows": asked.coordinator.nodes()})
+    rows = asked.coordinator.nodes()
+    return Page("nodes.html", "Nodes", {"rows": rows, "gone": _gone(asked.coordinator, rows)})
 
 
 def node(asked: Asked) -> Page:
@@ -105,7 +184,8 @@ def node(asked: Asked) -> Page:
         raise LookupError(f"no node {name} is alive")
     why = asked.coordinator.why(node=name) if found.running < found.capacity else None
     at_work = asked.coordinator.jobs(state="running", node=name, most=ROWS).jobs
-    return Page("node.html", f"Node {name}", {"node": found, "why": why, "at_work": at_work})
+    hour = {state: _count(asked, JobFilter(state=state, node=name, since="1h")) for state in ("succeeded", "failed")}
+    return Page("node.html", f"Node {name}", {"node": found, "why": why, "at_work": at_work, "hour": hour})
 
 
 def schedule(asked: Asked) -> Page:

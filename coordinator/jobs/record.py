@@ -43,7 +43,9 @@ class Job:
     released, `error` says that. `readied`: when its turn came, last; from `submitted` until then it waited for its
     lanes, and then for a slot. `steps`: the tasks of a chain; empty for a single task. `awaits`: the ids of the
     sub-results for which it is parked. `course`: what happened to it; of what no instant tells,
-    the last 50 events. `damaged`: fields of the record that cannot be read, and count as missing.
+    the last 50 events. `damaged`: fields of the record that cannot be read, and count as missing. `parent`: the job
+    that submitted it as its own; `by`: the author of its submit, or the host, as far as 14 characters say it; both
+    until it succeeded.
     """
 
     id: str
@@ -74,6 +76,8 @@ class Job:
     awaits: tuple[str, ...] = ()
     course: tuple[Event, ...] = ()
     damaged: tuple[str, ...] = ()
+    parent: str | None = None
+    by: str | None = None
 
     @property
     def key(self) -> str:
@@ -148,9 +152,7 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         keys=reader.get("keys", _keys, ("",)),
         state=state,
         task=text.get("task", ""),
-        args=args,
-        kwargs=kwargs,
-        attempt=attempt,
+        args=args, kwargs=kwargs, attempt=attempt,
         losses=reader.get("losses", int, 0),
         node=node,
         fence=reader.get("fence", int, None),
@@ -168,6 +170,7 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         steps=tuple(str(step.get("task") or "a canvas") for step in spec.get("steps", ())),
         awaits=_awaited(reader) if text.get("state") == "parked" else (),
         course=course_of((submitted, readied, started, ended), state, (node, attempt), error, _noted(reader, spec)),
+        parent=text.get("parent"), by=text.get("by"),
         damaged=tuple(dict.fromkeys([*reader.damaged, *(["past"] if "past" in text else [])])),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import cast
 
 from kombu.utils.json import dumps
 
+from coordinator.author import author
 from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
@@ -26,6 +27,7 @@ UNKNOWN = ("refuse", "wait")
 TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
 
 _KNOWN = SubmitOptions.__annotations__.keys()
+_AUTHOR = 14  # characters: with its name the field `by` has 20 bytes in Redis
 _OF_RESULT = {"message", "link", "link_error", "headers", "shadow", "ignore_result"}
 _HONOURED = SignatureOptions.__annotations__.keys()
 
@@ -128,8 +130,8 @@ class Requests:
             spec["message"] = message
         text = encode(signature["task"], spec, self._most)
         first = plan.first
-        limits = self._limits(first.limit, options)
-        fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text, "limits", limits]
+        fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text]
+        fields += ["limits", self._limits(first.limit, options), "by", author().name[:_AUTHOR]]
         if _is_owed(plan, own):
             fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
         if when_busy == "defer":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import NamedTuple, TypedDict, Unpack, get_args
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import record, validation
+from coordinator.jobs.hidden import Hidden
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.states import State
 from coordinator.store.client import Store
@@ -107,12 +109,14 @@ class _Wanted:
         return key.startswith(self.key) if self.prefix else key == self.key
 
 
-def search(store: Store, most: int = 50, after: str = "", **asked: Unpack[JobFilter]) -> Found:
-    """Find the jobs of a JobFilter, at most `most` of them. Raises InvalidJob."""
+def search(
+    store: Store, most: int = 50, after: str = "", hidden: Hidden | None = None, **asked: Unpack[JobFilter]
+) -> Found:  # fmt: skip
+    """Find the jobs of a JobFilter, at most `most` of them. `text` finds nothing hidden. Raises InvalidJob."""
     unknown = sorted(asked.keys() - set(FILTERS))
     if unknown:
         raise InvalidJob(f"no filter {unknown[0]!r}{validation.near(unknown[0], FILTERS)}: {', '.join(FILTERS)}")
-    look = _Search(store, _read(store, asked))
+    look = _Search(store, _read(store, asked), hidden)
     validation.count("most", most, 1)
     ids: list[str] = []
     searched = 0
@@ -124,6 +128,16 @@ def search(store: Store, most: int = 50, after: str = "", **asked: Unpack[JobFil
             complete = len(ids) == most and not look.partial
             return Found(tuple(record.read_many(store, ids)), complete, searched, _closed(*last))
     return Found(tuple(record.read_many(store, ids)), not look.partial, searched)
+
+
+def count(store: Store, seconds: float, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> tuple[int, bool]:
+    """Count the jobs of a filter among the first 10,000 that it looks at, for at most so many seconds; True: all."""
+    look, ends, number = _Search(store, _read(store, asked), hidden), time.monotonic() + seconds, 0
+    for looked, (_, job_id) in enumerate(look.candidates()):
+        if looked >= MOST_SEARCHED or (looked % _PORTION == 0 and time.monotonic() > ends):
+            return number, False
+        number += bool(job_id)
+    return number, not look.partial
 
 
 def living(store: Store) -> Iterator[str]:
@@ -183,8 +197,9 @@ def _instant(store: Store, name: str, value: object) -> int | None:
 class _Search:
     """One search. `partial`: some jobs could not be looked at in an order, and were left out."""
 
-    def __init__(self, store: Store, wanted: _Wanted) -> None:
+    def __init__(self, store: Store, wanted: _Wanted, hidden: Hidden | None = None) -> None:
         self.store, self.wanted = store, wanted
+        self.hidden = hidden or Hidden((), lambda task: ())
         self.partial = False
         self.walks_lines = bool(wanted.states & _IN_LINE) and (wanted.narrow or "waiting" in wanted.states)
         rolling = _ROLLING if "rolling_back" in wanted.states else frozenset()
@@ -340,7 +355,7 @@ class _Search:
         if candidate.ended is not None and at not in (None, candidate.ended):
             return False  # it was tried again since
         timely = self.wanted.since <= (at or candidate.ended or 0) <= self.wanted.until
-        return timely and all(_CHECKS[name](fields, text) for name, text in self.wanted.texts)
+        return timely and all(_CHECKS[name](fields, text, self.hidden) for name, text in self.wanted.texts)
 
 
 def pages(store: Store, prefix: str, after: str, size: int) -> Iterator[list[str]]:
@@ -378,17 +393,20 @@ def _has_error(fields: dict[str, str], text: str) -> bool:
     return error is not None and any(text in str(error.get(name, "")).casefold() for name in ("type", "message"))
 
 
-def _has_argument(fields: dict[str, str], text: str) -> bool:
+def _has_argument(fields: dict[str, str], text: str, hidden: Hidden) -> bool:
     reader = FieldReader(fields)
     spec = record.spec_of(reader)
     steps = spec.get("steps") or [spec]
-    values = [step.get(name) for step in steps for name in ("args", "kwargs")]
-    return any(text in leaf.casefold() for leaf in _leaves([*values, reader.json("unite")]))
+    values: list[object] = [hidden.value(reader.json("unite"))]
+    for step in steps:
+        task = str(step.get("task") or fields.get("task"))
+        values += [hidden.args(task, step.get("args") or ()), hidden.value(step.get("kwargs"))]
+    return any(text in leaf.casefold() for leaf in _leaves(values))
 
 
 def _leaves(value: object) -> Iterator[str]:
     """The texts in a value, and its other parts as JSON has them."""
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | tuple):
         for part in (*value, *value.values()) if isinstance(value, dict) else value:
             yield from _leaves(part)
     elif value is not None:
@@ -397,12 +415,13 @@ def _leaves(value: object) -> Iterator[str]:
 
 # The fields in which a text stands as it is, unless it is written otherwise in JSON.
 _RAW = {
-    "task": ("task",), "node": ("node", "past"), "error": ("error",), "text": ("spec", "unite"), "keys": ("keys",),
+    "task": ("task",), "node": ("node", "past"), "error": ("error",), "text": ("spec", "unite", "task"),
+    "keys": ("keys",),
 }  # fmt: skip
 _WRITTEN = re.compile(r"""[^ -~]|["\\/]|^(lost|los|ost|lo|os|st|[lost])$""")  # `Lost` stands for a mere text
-_CHECKS: dict[str, Callable[[dict[str, str], str], bool]] = {
-    "task": lambda fields, text: fields.get("task") == text,
-    "node": lambda fields, text: fields.get("node") == text,
-    "error": lambda fields, text: _has_error(fields, text.casefold()),
-    "text": lambda fields, text: _has_argument(fields, text.casefold()),
+_CHECKS: dict[str, Callable[[dict[str, str], str, Hidden], bool]] = {
+    "task": lambda fields, text, _: fields.get("task") == text,
+    "node": lambda fields, text, _: fields.get("node") == text,
+    "error": lambda fields, text, _: _has_error(fields, text.casefold()),
+    "text": lambda fields, text, hidden: _has_argument(fields, text.casefold(), hidden),
 }

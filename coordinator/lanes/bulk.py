@@ -14,6 +14,7 @@ from uuid import uuid4
 from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
+from coordinator.jobs.hidden import Hidden
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.search import STATES, JobFilter, pages, search
 from coordinator.jobs.states import End
@@ -30,7 +31,8 @@ T = TypeVar("T")
 LANE_VERBS = get_args(OnLanes)
 VERBS = (*get_args(OnJobs), *LANE_VERBS)
 PORTION = 100
-_ON = {
+MOST_COUNTED = 10_000  # by a plan
+ON_STATES = {
     "cancel": tuple(state for state in STATES if state not in TERMINAL),
     "retry": ("held", "retrying", *(state for state in STATES if state in TERMINAL and state != "succeeded")),
     "move": ("waiting", "scheduled"),
@@ -64,14 +66,14 @@ class Bulk(Generic[T]):
 
     kind: ClassVar[str]
 
-    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object]) -> None:
-        self._store, self._verb, self._named = store, verb, named
+    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object], hidden: Hidden | None) -> None:
+        self._store, self._verb, self._named, self._hidden = store, verb, named, hidden
         self._to: End = validation.check_end(how.get("to", "back"))
         for name, its in (("priority", "move"), ("limit", "limit")):
             if how.get(name) is not None and verb != its:
                 raise InvalidJob(f"{verb} takes no {name}: it is for {its}")
         if not named:
-            raise InvalidJob(f"{verb} on a filter: name at least one, such as {'state or ' * (verb in _ON)}key")
+            raise InvalidJob(f"{verb} on a filter: name at least one, such as {'state or ' * (verb in ON_STATES)}key")
 
     def portions(self, most: int) -> Iterator[list[T]]:
         """Yield what the act can change, as the walk comes to it."""
@@ -88,11 +90,13 @@ class Bulk(Generic[T]):
         return sum(len(portion) for portion in self.portions(MOST_SHOWN))
 
     def plan(self) -> Plan:
-        """What the act would do. `hits` has the first 1,000."""
+        """What the act would do. `hits` has the first 1,000; it counts to 10,000 or a little more, and no further."""
         things, count = list[T](), 0
         for portion in self.portions(MOST_SHOWN):
             things += portion[: MOST_SHOWN - len(things)]
             count += len(portion)
+            if count >= MOST_COUNTED:
+                break
         found = self.planned(Projection(self._store), things)
         return Plan(found.act, found.hits, found.starts, count - len(things) + len(found.hits), found.as_of)
 
@@ -116,14 +120,14 @@ class _Jobs(Bulk[str]):
 
     kind = "jobs"
 
-    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object]) -> None:
-        super().__init__(store, verb, how, named)
-        states = named.get("state") or _ON[verb]
+    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object], hidden: Hidden | None) -> None:
+        super().__init__(store, verb, how, named, hidden)
+        states = named.get("state") or ON_STATES[verb]
         chosen = (states,) if isinstance(states, str) else cast("tuple[str, ...]", tuple(cast("list[str]", states)))
-        if not set(chosen) & set(_ON[verb]):
-            raise InvalidJob(f"{verb} acts on jobs that are {', '.join(_ON[verb])}; not on {', '.join(chosen)}")
+        if not set(chosen) & set(ON_STATES[verb]):
+            raise InvalidJob(f"{verb} acts on jobs that are {', '.join(ON_STATES[verb])}; not on {', '.join(chosen)}")
         unknown = [state for state in chosen if state not in STATES]
-        self._wanted = cast(JobFilter, {**named, "state": unknown or [one for one in chosen if one in _ON[verb]]})
+        self._wanted = cast(JobFilter, {**named, "state": unknown or [one for one in chosen if one in ON_STATES[verb]]})
         priority = how.get("priority")
         self._priority = None if priority is None else validation.priority(priority)
 
@@ -139,7 +143,7 @@ class _Jobs(Bulk[str]):
     def _found(self, most: int) -> Iterator[list[str]]:
         after = ""
         while True:
-            found = search(self._store, most, after, **self._wanted)
+            found = search(self._store, most, after, self._hidden, **self._wanted)
             if found.jobs:
                 yield [job.id for job in found.jobs]
             after = found.after
@@ -163,8 +167,8 @@ class _Lanes(Bulk[Lane]):
 
     kind = "lanes"
 
-    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object]) -> None:
-        super().__init__(store, verb, how, named)
+    def __init__(self, store: Store, verb: Verb, how: How, named: dict[str, object], hidden: Hidden | None) -> None:
+        super().__init__(store, verb, how, named, hidden)
         if more := named.keys() - {"key"}:
             raise InvalidJob(f"{verb} acts on lanes: name them by key alone, not by {', '.join(sorted(more))}")
         self._key = validation.check_key(named["key"])
@@ -194,14 +198,16 @@ class _Lanes(Bulk[Lane]):
         return (thing.key, act, thing.holder or "") if self._verb == "release" else (thing.key, act)
 
 
-def on_filter(store: Store, verb: Verb, wanted: ActingOn) -> tuple[Bulk[str] | Bulk[Lane], Acting]:
+def on_filter(
+    store: Store, verb: Verb, wanted: ActingOn, hidden: Hidden | None = None
+) -> tuple[Bulk[str] | Bulk[Lane], Acting]:  # fmt: skip
     """The act of these arguments, and who does it why."""
     kind = _Lanes if validation.one_of("verb", verb, VERBS) in LANE_VERBS else _Jobs
     parts: list[dict[str, object]] = [{}, {}]
     given = {name: value for name, value in wanted.items() if value not in (None, "", (), [])}
     for part, names in zip(parts, (How.__annotations__, Acting.__annotations__), strict=True):
         part |= {name: given.pop(name) for name in names if name in given}
-    return kind(store, verb, cast(How, parts[0]), given), cast(Acting, parts[1])
+    return kind(store, verb, cast(How, parts[0]), given, hidden), cast(Acting, parts[1])
 
 
 def _text(value: object) -> str:

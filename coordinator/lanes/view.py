@@ -98,6 +98,20 @@ def contended(store: Store, most: int) -> list[Lane]:
     return [lane for lane in look(store, [key for _, key in longest], 1) if lane.length > 1]
 
 
+def oldest(store: Store, lanes: Sequence[Lane]) -> dict[str, tuple[str, datetime | None]]:
+    """The first job in each line that was not started, and when it was submitted; by key."""
+    lines = [("ZRANGEBYSCORE", store.key("line", lane.key), "(-inf", "+inf", "LIMIT", 0, 2) for lane in lanes]
+    found = dict[str, str]()
+    for lane, ids in zip(lanes, store.read_many(lines) if lines else (), strict=True):
+        started = {holder.job_id for holder in lane.holders}
+        waiting = [job_id for job_id in _jobs(ids) if job_id not in started]
+        if waiting:
+            found[lane.key] = waiting[0]
+    records = fields_of_many(store, [*found.values()], "submitted") if found else ()
+    instants = [FieldReader({"submitted": at or ""}).instant("submitted") for (at,) in records]
+    return {key: (job_id, at) for (key, job_id), at in zip(found.items(), instants, strict=True)}
+
+
 def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     """Read these lanes, in two round trips."""
     if not keys:

@@ -11,8 +11,9 @@ token. `connections.py` sends requests and waits for replies; asyncio has a seco
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
 import redis
@@ -29,6 +30,17 @@ from coordinator.store.wire import Arg, pack, refused, unavailable, unwritable
 _LOADS = 10  # loads of the library for one call, in case others remove it as often
 Ringer = Callable[[str, str], object]
 T = TypeVar("T")
+_deadline: ContextVar[float | None] = ContextVar("coordinator_deadline", default=None)
+
+
+@contextmanager
+def until(deadline: float) -> Iterator[None]:
+    """Have calls of this block that begin after `deadline` (monotonic) raise TimeoutError."""
+    before = _deadline.set(deadline)
+    try:
+        yield
+    finally:
+        _deadline.reset(before)
 
 
 class Store:
@@ -212,8 +224,10 @@ class Store:
 
     def call(self, ask: Callable[[], T], job_id: str | None = None) -> T:
         """Run `ask`. Redis' connection errors become StoreUnavailable, its refusals StoreRefused, and a text that UTF-8
-        cannot encode becomes InvalidJob.
+        cannot encode becomes InvalidJob. Raises TimeoutError behind the deadline of `until`.
         """
+        if (deadline := _deadline.get()) and time.monotonic() > deadline:
+            raise TimeoutError("the time for these calls is over")
         try:
             return ask()
         except UnicodeEncodeError as error:

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Tab, View
+from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab, View
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob
-from tasks.batches import Wanted
+from tasks.batches import Event, Item, Wanted
 from tasks.batches.items import newest
 from tasks.components import look
 from tasks.components.registry import Registry
@@ -19,6 +19,7 @@ from tasks.pages.plain import plainly, said
 ROWS = 50
 KINDS = 40  # columns of the grid
 OUTCOMES = ("succeeded", "failed", "none")
+_FILTER = ("event", "outcome", "type")
 
 
 def pages(here: Registry) -> Pages:
@@ -30,7 +31,17 @@ def pages(here: Registry) -> Pages:
         "/components": plainly(partial(_components, here)),
         "/component": plainly(partial(_component, here)),
     }
-    return Pages(tabs, views, _acts(here), Path(__file__).parent / "templates")
+    readings = {
+        "items": Reading(list[Item], plainly(partial(_found, here)), (*_FILTER, "after")),
+        "item": Reading(Item, plainly(lambda asked: here.items.item(asked.text("id"))), ("id",)),
+        "events": Reading(list[Event], plainly(lambda asked: here.items.events(asked.text("id"))), ("id",)),
+        "components": Reading(list[look.Condition], lambda _: [look.condition(here, one) for one in here.all()]),
+    }
+    return Pages(tabs, views, _acts(here), Path(__file__).parent / "templates", readings)
+
+
+def _found(here: Registry, asked: Asked) -> object:
+    return here.items.query(_wanted(asked), asked.text("after") or None, ROWS).items
 
 
 def _items(here: Registry, asked: Asked) -> Page:

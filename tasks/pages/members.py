@@ -7,31 +7,51 @@ from contextlib import suppress
 from pathlib import Path
 
 from coordinator import UnknownJob
-from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Tab
+from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab
 from coordinator.dashboard.show import url
 from tasks import members as own
 from tasks.app import coordinator
+from tasks.catalog.former import former
+from tasks.documents.replica_set import Keeper, OnDisk, ReplicaSet
 from tasks.nodelist.store_notes import lacking
+from tasks.nodelist.stores import Listed
 from tasks.pages.plain import plainly, said
 from tasks.schedules import lane_of
 from tasks.service import service
 
 ROWS = 50
+KEEPERS = 30.0  # seconds between two questions to all who keep the list
 
 
 def members(asked: Asked) -> Page:
-    here = service()
-    rows = own.conditions(here, asked.text("after"), ROWS + 1)
-    kept, pending = here.nodelist.document.members(), lacking(here.nodelist.document)
+    here, text = service(), asked.text("text").lower()
+    document, listed = here.nodelist.document, here.nodelist.listed()
+    names = [name for name in [*listed, *former(here.catalog, listed)] if text in name.lower()]
+    after = asked.text("after")
+    first = names.index(after) + 1 if after in names else 0
+    shown = names[first : first + ROWS]
     values = {
-        "rows": rows[:ROWS],
-        "more": rows[ROWS - 1].member if len(rows) > ROWS else "",
-        "version": here.nodelist.document.read().version,
-        "kept": kept,
+        "rows": [own.condition(name, listed.get(name), here) for name in shown],
+        "schedules": {name: _schedule(listed[name]) for name in shown if name in listed},
+        "count": len(names),
+        "more": names[first + ROWS - 1] if len(names) > first + ROWS else "",
+        "version": document.read().version,
+        "keepers": asked.keep("keepers", KEEPERS, lambda: _keepers(document.replica_set)),
         "store": here.nodelist.store.name,
-        "pending": len(pending),
+        "pending": len(lacking(document)),
     }
     return Page("members.html", "Members", values)
+
+
+def _schedule(listed: Listed) -> str:
+    return " ".join(listed.member.schedule.parts) if listed.member.schedule else "–"
+
+
+def _keepers(kept: ReplicaSet) -> list[tuple[Keeper, OnDisk | None]]:
+    """Who keeps the list, and what each has on its disk; None of one that does not answer within a second."""
+    keepers = kept.keepers()
+    disks = kept.look({keeper.name for keeper in keepers if keeper.living}, 1.0)
+    return [(keeper, disks.get(keeper.name)) for keeper in keepers]
 
 
 def member(asked: Asked) -> Page:
@@ -52,6 +72,15 @@ def member(asked: Asked) -> Page:
         "failures": here.catalog.failed(name, 50),
     }
     return Page("member.html", f"Member {name}", values)
+
+
+def _conditions(asked: Asked) -> object:
+    return own.conditions(service(), asked.text("after"), asked.number("most", 100, 1, 1000))
+
+
+def _condition(asked: Asked) -> object:
+    here, name = service(), asked.text("id")
+    return own.condition(name, here.nodelist.listed().get(name), here)
 
 
 def _back(asked: Asked) -> str:
@@ -75,7 +104,7 @@ def _refresh(asked: Asked) -> str:
 REFRESH = Act(
     "Refresh",
     ("id",),
-    lambda asked: f"{asked.text('id')} is harvested now",
+    lambda asked: f"{asked.text('id')} will be harvested now",
     plainly(_refresh),
     _back,
     fields=(
@@ -95,4 +124,9 @@ ACTS = {
 
 def pages() -> Pages:
     views = {"/members": plainly(members), "/member": plainly(member)}
-    return Pages((Tab("Members", "/members", ("/member",)),), views, ACTS, Path(__file__).parent / "templates")
+    readings = {
+        "members": Reading(list[own.Condition], plainly(_conditions), ("after", "most")),
+        "member": Reading(own.Condition, plainly(_condition), ("id",)),
+    }
+    tabs = (Tab("Members", "/members", ("/member",)),)
+    return Pages(tabs, views, ACTS, Path(__file__).parent / "templates", readings)

@@ -3,6 +3,7 @@
 "use strict";
 
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
 function dress(within) {
   for (const time of within.querySelectorAll("time:not(.ago)")) time.textContent = local.format(new Date(time.dateTime));
@@ -16,13 +17,21 @@ async function draw(place) {
   if (!answer.ok) return;
   const { labels, columns } = await answer.json();
   const style = getComputedStyle(place), ink = style.getPropertyValue("--muted"), grid = style.getPropertyValue("--edge");
-  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+  if (columns[0].length < 2) return; // one point is no line
+  const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: "12px system-ui" };
+  const time = {
+    ...axis, space: 90, incrs: [60, 300, 600, 1800, 3600, 7200, 10800, 21600],
+    values: (_, splits) => splits.map(at => minute.format(new Date(at * 1000))),
+  };
+  const clock = { label: "Time", value: (_, at) => at == null ? "–" : local.format(new Date(at * 1000)) };
+  const scales = { x: { range: (_, first, last) => [Math.min(first, last - 600), last] }, y: { range: (_, __, top) => [0, (top || 1) * 1.1] } };
   const series = labels.map(([label, kind]) => ({
     label, width: 2, stroke: style.getPropertyValue(`--${kind}`), points: { show: false },
+    value: (_, number) => number == null ? "–" : number.toFixed(1),
   }));
   place.replaceChildren();
   const size = () => ({ width: place.clientWidth, height: 180 });
-  const chart = new uPlot({ ...size(), series: [{}, ...series], axes: [axis, { ...axis, size: 44 }] }, columns, place);
+  const chart = new uPlot({ ...size(), scales, series: [clock, ...series], axes: [time, { ...axis, size: 44 }] }, columns, place);
   new ResizeObserver(() => chart.setSize(size())).observe(place);
 }
 
@@ -62,6 +71,10 @@ themes.addEventListener("click", () => {
   try { localStorage.setItem("flower-theme", next || "system"); } catch {}
 });
 
+// On a narrow screen the bar is a line that scrolls.
+const bar = document.querySelector("nav"), current = bar.querySelector("[aria-current], .within");
+if (current) bar.scrollLeft = current.offsetLeft - bar.clientWidth / 2;
+
 // Keys: / searches, g and a letter goes to a page of the bar, Escape leaves a field.
 let going = 0;
 document.addEventListener("keydown", event => {
@@ -71,7 +84,9 @@ document.addEventListener("keydown", event => {
   if (event.key === "g") { going = Date.now(); return; }
   if (Date.now() - going < 1500) {
     const links = [...document.querySelectorAll("nav a:not(.elsewhere)")];
-    links.find(link => link.textContent.trim().toLowerCase().startsWith(event.key.toLowerCase()))?.click();
+    const begin = links.filter(link => link.textContent.trim().toLowerCase().startsWith(event.key.toLowerCase()));
+    const here = begin.findIndex(link => link.matches("[aria-current], .within"));
+    begin[(here + 1) % begin.length]?.click(); // of several, the one behind this page
   }
   going = 0;
 });

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from celery import Celery
 
 from coordinator import Coordinator
 from coordinator.author import Author
@@ -30,3 +31,12 @@ def visit() -> Visit:
         return TestClient(app, headers=headers or {"Authorization": f"Bearer {TOKEN}"}, follow_redirects=False)
 
     return visitor
+
+
+@pytest.fixture
+def shop(redis_server: RedisServer, stage: Stage) -> Iterator[Celery]:
+    app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
+    own = stage.coordinator.settings
+    coordinator = Coordinator(app, url=own.url, prefix=own.prefix)
+    yield app
+    coordinator.close()

@@ -1,12 +1,24 @@
 """An installation in which each page of the dashboard has something to show, and a server for it."""
 
+import asyncio
+import json
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import uvicorn
+from celery import Celery
+from flower.app import Flower
+from flower.options import default_options
+from flower.urls import settings
 from starlette.types import ASGIApp
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.netutil import bind_sockets
+from tornado.web import RequestHandler
 
 from coordinator import Coordinator
 from coordinator.scheduler.entries import Entry
@@ -34,6 +46,11 @@ class Stage:
         other = Puppet(c.store, "n2@beta", DAY)
         other.up(capacity=2)
         about = {"password": "hunter2", "order": {"token": "sesame", "number": 7}}
+        self.run = self.node.submit("till", args=("receipt",), kwargs=about, max_attempts=2, job_id="run").id
+        self.node.finish(self.node.must_take(), "raised", delay=60_000)
+        c.retry(self.run, why="the printer has paper", by="ulla")
+        self.node.finish(self.node.must_take())
+        self._park()
         self.jobs = [self.node.submit("customer/7", args=(n,), kwargs=about).id for n in range(3)]
         self.evil = self.node.submit([EVIL, "ledger"]).id
         self.node.submit("stock", on_failure="hold")
@@ -49,6 +66,14 @@ class Stage:
         c.grab("backup", "monday", "host-a", ttl=600)
         self._stack.enter_context(c.lock("door", 600))
 
+    def _park(self) -> None:
+        """A job that waits for one of its own, which waits for a task."""
+        for job_id, awaited in (("parent", "child"), ("child", "a-task")):
+            self.node.submit(job_id, job_id=job_id)
+            taken, handles = self.node.must_take(), json.dumps({"ids": [awaited], "one": True})
+            about = (0, "", "", "", "", self.node.name, taken.runner, "", DAY)
+            self.node.store.step("job_finish", taken.id, taken.token, "parked", handles, *about)
+
     def end(self) -> None:
         self._stack.close()
         store = self.coordinator.store
@@ -61,6 +86,9 @@ PAGES = {
     "/": "Overview",
     "/lanes": "customer/7",
     "/lane?key=customer/7": "Waiting in line",
+    "/lane?key=till": "2 attempts",
+    "/job?id=run": "the printer has paper",
+    "/job?id=parent": "a-task",
     "/jobs": "customer/7",
     "/jobs?state=held": "stock",
     "/nodes": "n1@alpha",
@@ -88,3 +116,34 @@ def served(app: ASGIApp) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(10)
+
+
+@contextmanager
+def flowered(app: Celery, **options: Any) -> Iterator[str]:
+    """Give the address of a Flower in a thread of this process, which hears no events."""
+    known = {name.replace("-", "_"): value for name, value in default_options.items()} | options
+    ready, ended = threading.Event(), asyncio.Event()
+    about: dict[str, Any] = {}
+
+    RequestHandler._template_loaders.clear()  # tornado keeps the loader of the first Flower of a process
+
+    async def serve() -> None:
+        made = Flower(capp=app, options=SimpleNamespace(**known), io_loop=IOLoop.current(), **settings)
+        sockets = bind_sockets(0, "127.0.0.1")
+        server = HTTPServer(made)
+        server.add_sockets(sockets)
+        about.update(port=sockets[0].getsockname()[1], loop=asyncio.get_running_loop())
+        ready.set()
+        await ended.wait()
+        server.stop()
+        await server.close_all_connections()
+        made.executor.shutdown()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield f"http://127.0.0.1:{about['port']}"
+    finally:
+        about["loop"].call_soon_threadsafe(ended.set)
+        thread.join(10)

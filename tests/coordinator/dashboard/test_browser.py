@@ -8,12 +8,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from celery import Celery
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from coordinator import Coordinator
 from coordinator.author import Author
 from coordinator.dashboard import dashboard
-from tests.coordinator.dashboard.stage import EVIL, PAGES, TOKEN, Stage, served
+from tests.coordinator.dashboard.stage import EVIL, PAGES, TOKEN, Stage, flowered, served
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -80,6 +83,34 @@ def test_each_page_is_sound_wide_and_narrow_light_and_dark(page: Page, path: str
     assert overflow(page) <= 0
 
 
+@pytest.mark.parametrize("door", ["flower", "mounted"])
+def test_pages_and_acts_work_below_a_path(chromium: Browser, shop: Celery, stage: Stage, door: str) -> None:
+    """In Flower with a login and a prefix, and in an application of others."""
+    mounted = Starlette(routes=[Mount("/at/home", dashboard(shop.coordinator, auth=lambda _: Author("ulla")))])
+    login = {"username": "ulla", "password": "right"}
+    served_by = flowered(shop, basic_auth=["ulla:right"], url_prefix="watch") if door == "flower" else served(mounted)
+    below = "/watch/coordinator" if door == "flower" else "/at/home"
+    with served_by as site, chromium.new_context(http_credentials=login) as context:  # type: ignore[arg-type]
+        tab, wrong = context.new_page(), list[str]()
+        tab.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        for path in [*(one for one in PAGES if one != "/refused")]:
+            answer = tab.goto(site + below + path)
+            assert answer
+            assert answer.status == 200, path
+        assert not serious(tab)
+        tab.goto(f"{site}{below}/lane?key=door")
+        tab.locator("[data-pulse]:has-text('live')").wait_for()
+        tab.locator("main a:has-text('Pause')").click()
+        tab.locator("dialog[open] #f-why").fill("by ulla")
+        tab.locator("dialog[open] button:has-text('Pause')").click()
+        tab.locator("dialog .done").wait_for()
+        pause = stage.coordinator.lane("door").pause
+        assert pause
+        assert pause["by"] == "ulla"
+        stage.coordinator.resume("door")
+        assert not wrong
+
+
 def test_instants_are_the_viewers_and_utc_on_hover(page: Page) -> None:
     page.goto("/entry?name=nightly")
     first = page.locator("time:not(.ago)").first
@@ -99,10 +130,31 @@ def test_an_act_opens_above_the_page_and_others_see_it(page: Page, chromium: Bro
     page.locator("dialog .done").wait_for()
     assert stage.coordinator.lane("door").paused
     other.get_by_text("two of us").wait_for()
-    page.locator("dialog .button").click()
+    page.locator("dialog [data-close]").click()
     assert not page.locator("dialog[open]").count()
     other.close()
     stage.coordinator.resume("door")
+
+
+def test_what_is_wrong_with_an_act_is_said_where_it_was_begun(chromium: Browser, url: str, stage: Stage) -> None:
+    page = chromium.new_page(base_url=url)  # a browser writes each answer of 400 to the console
+    page.goto(f"/lane?key=ledger&token={TOKEN}")
+    page.get_by_text("Limit", exact=True).click()
+    page.locator("dialog[open] #f-limit").fill("many")
+    page.locator("dialog[open] #f-why").fill("so")
+    page.locator("dialog button:has-text('Limit')").click()
+    page.locator("dialog[open] [role=alert]:has-text('whole number')").wait_for()
+    assert page.locator("dialog #f-why").input_value() == "so"
+    page.locator("dialog #f-limit").fill("3")
+    page.locator("dialog button:has-text('Limit')").click()
+    page.locator("dialog .done").wait_for()
+    page.locator("dialog [data-close]").click()
+    page.evaluate("document.querySelector('[href*=\"act/limit\"]').setAttribute('hx-get', '/act/cancel?id=nobody')")
+    page.locator("main a:has-text('Limit')").click()
+    page.locator("dialog[open]:has-text('Not there')").wait_for()
+    page.locator("dialog [data-close]").click()
+    assert not page.locator("dialog[open]").count()
+    page.close()
 
 
 def test_all_of_it_works_without_javascript(chromium: Browser, url: str, stage: Stage) -> None:
@@ -129,6 +181,10 @@ def test_the_keyboard_finds_and_goes(page: Page, stage: Stage) -> None:
     page.keyboard.press("g")
     page.keyboard.press("n")
     page.wait_for_url("**/nodes")
+    for name in ("lanes", "locks", "lanes"):  # two pages begin with it
+        page.keyboard.press("g")
+        page.keyboard.press("l")
+        page.wait_for_url(f"**/{name}")
     page.keyboard.press("/")
     page.keyboard.type(stage.jobs[1])
     page.keyboard.press("Enter")

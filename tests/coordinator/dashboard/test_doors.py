@@ -1,78 +1,27 @@
 """The dashboard inside Flower, alone, and inside the applications of others."""
 
-import asyncio
 import logging
 import re
 import runpy
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import flower.views
 import httpx
 import pytest
 from celery import Celery
-from flower.app import Flower
-from flower.options import default_options
-from flower.urls import settings
-from tornado.httpserver import HTTPServer
-from tornado.ioloop import IOLoop
-from tornado.netutil import bind_sockets
-from tornado.web import RequestHandler
 
 from coordinator import Coordinator
 from coordinator.celery_patches import flower as patch
 from coordinator.local.redis import free_port
-from tests.coordinator.dashboard.stage import TOKEN, Stage, TestClient
+from tests.coordinator.dashboard.stage import TOKEN, Stage, TestClient, flowered
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
-
-
-@contextmanager
-def flowered(app: Celery, **options: Any) -> Iterator[str]:
-    """Give the address of a Flower in a thread of this process, which hears no events."""
-    known = {name.replace("-", "_"): value for name, value in default_options.items()} | options
-    ready, ended = threading.Event(), asyncio.Event()
-    about: dict[str, Any] = {}
-
-    RequestHandler._template_loaders.clear()  # tornado keeps the loader of the first Flower of a process
-
-    async def serve() -> None:
-        made = Flower(capp=app, options=SimpleNamespace(**known), io_loop=IOLoop.current(), **settings)
-        sockets = bind_sockets(0, "127.0.0.1")
-        server = HTTPServer(made)
-        server.add_sockets(sockets)
-        about.update(port=sockets[0].getsockname()[1], loop=asyncio.get_running_loop())
-        ready.set()
-        await ended.wait()
-        server.stop()
-        await server.close_all_connections()
-        made.executor.shutdown()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    assert ready.wait(20)
-    try:
-        yield f"http://127.0.0.1:{about['port']}"
-    finally:
-        about["loop"].call_soon_threadsafe(ended.set)
-        thread.join(10)
-
-
-@pytest.fixture
-def shop(redis_server: RedisServer, stage: Stage) -> Iterator[Celery]:
-    app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
-    own = stage.coordinator.settings
-    coordinator = Coordinator(app, url=own.url, prefix=own.prefix)
-    yield app
-    coordinator.close()
 
 
 def test_flower_without_a_login_shows_pages_that_are_read_only(shop: Celery) -> None:
@@ -107,6 +56,13 @@ def test_flowers_login_is_the_pages_login_under_its_prefix(shop: Celery) -> None
         assert "The limit is 3" in me.post("/act/limit", data=sent, headers={"Origin": url}).text
         with me.stream("GET", "/live?at=/locks") as events:
             assert "door" in next(text for text in events.iter_lines() if "door" in text)
+
+
+def test_flower_hands_on_no_more_of_a_body_than_the_pages_take(shop: Celery) -> None:
+    with flowered(shop) as url:
+        for body in (b"x" * 100_000, iter([b"x" * 60_000] * 3)):
+            ours = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
+            assert httpx.post(f"{url}/coordinator/act/pause", content=body, headers=ours).status_code == 413
 
 
 @pytest.mark.parametrize("about", [{"read_only": True}, {}])

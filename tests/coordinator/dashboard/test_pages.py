@@ -2,18 +2,27 @@
 
 import hashlib
 import re
+import threading
+from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from celery import Celery
 
 from coordinator import Author, Coordinator
-from coordinator.dashboard import Asked, Page, Pages, Tab
+from coordinator.author import acting
+from coordinator.dashboard import Act, Asked, Page, Pages, Tab, hide, show
 from coordinator.dashboard.acts import ACTS
 from coordinator.dashboard.views import VIEWS
 from coordinator.extension import Extension
+from coordinator.lanes.bulk import Progress
+from coordinator.scheduler.entries import Entry
+from coordinator.warden.inbox.refused import RefusedRequest
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import EVIL, PAGES, Stage
+from tests.coordinator.dashboard.test_access import OURS
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -40,7 +49,7 @@ def test_each_page_shows_what_there_is(stage: Stage, visit: Visit, path: str) ->
 
 
 def test_every_page_is_looked_at_here() -> None:
-    assert {path.partition("?")[0] for path in PAGES} | {"/job"} == set(VIEWS)
+    assert {path.partition("?")[0] for path in PAGES} == set(VIEWS)
 
 
 @pytest.mark.parametrize("path", sorted(set(VIEWS) - {"/lane", "/job", "/node", "/entry"}))
@@ -80,13 +89,48 @@ def test_a_key_is_shown_as_it_is_and_runs_nothing(stage: Stage, visit: Visit) ->
         assert "&lt;script&gt;alert(1)&lt;/script&gt;/../?#%&amp;" in answer.text
 
 
-def test_hidden_arguments_are_nowhere(stage: Stage, visit: Visit) -> None:
+@pytest.mark.parametrize("path", ["/job?id={}", "/api/job?id={}", "/api/lane?key=till", "/api/jobs?key=till"])
+def test_hidden_arguments_are_nowhere(stage: Stage, visit: Visit, path: str) -> None:
+    text = visit(stage.coordinator).get(path.format(stage.run)).text
+    assert "hunter2" not in text
+    assert "sesame" not in text
+    assert "(hidden)" in text
+
+
+@pytest.mark.parametrize(("text", "found"), [("receipt", True), ("hunter2", False), ("sesame", False)])
+def test_nobody_finds_a_job_by_what_is_hidden(stage: Stage, visit: Visit, text: str, found: bool) -> None:
     client = visit(stage.coordinator)
-    for path in (f"/job?id={stage.jobs[0]}", f"/api/job?id={stage.jobs[0]}"):
-        text = client.get(path).text
-        assert "hunter2" not in text
-        assert "sesame" not in text
-        assert "(hidden)" in text
+    page, plan = (client.get(f"{path}?key=till&text={text}").text for path in ("/jobs", "/act/retry-all"))
+    assert (f"/job?id={stage.run}" in page) is found
+    assert "Nothing would change" in plan
+
+
+def test_a_position_is_hidden_by_the_name_that_the_task_has_for_it(
+    redis_server: RedisServer, prefix: str, visit: Visit
+) -> None:  # fmt: skip
+    with Celery("shop", broker="memory://", set_as_current=False) as app:
+        coordinator = Coordinator(app, url=redis_server.url(0), prefix=prefix)
+
+        @app.task(name="shop.open")
+        def open_till(number: int, password: str) -> None: ...
+
+        job = coordinator.submit("till", open_till.s(7, "hunter2"))
+        client = visit(coordinator)
+        assert "hunter2" not in client.get(f"/job?id={job.id}").text
+        assert job.id not in client.get("/jobs?text=hunter2").text
+        coordinator.cancel(job.id, why="so")
+        coordinator.close()
+
+
+@pytest.mark.parametrize(
+    ("original", "shown"),
+    [('{"password": "hunter2", "member": "urn:1"}', "urn:1"), ("password=hunter2 {", "(hidden)"), ("urn:1 {", "urn:1")],
+)
+def test_a_refused_request_shows_no_hidden_value(stage: Stage, original: str, shown: str) -> None:
+    request = RefusedRequest("1", "requests", "no JSON", None, "n1", original, "", True, True)
+    text = hide.refused(stage.coordinator, request).original
+    assert shown in text
+    assert "hunter2" not in text
 
 
 def test_all_arguments_are_hidden_where_the_setting_says_so(
@@ -110,7 +154,7 @@ def test_json_is_what_the_calls_give_with_ids_and_fences_as_strings(stage: Stage
     assert document["openapi"].startswith("3.1")
     assert "/act/cancel" in document["paths"]
     for path, about in document["paths"].items():
-        if "get" in about and path not in ("/lane", "/refused"):
+        if "get" in about and path not in ("/lane", "/refused", "/doing"):
             values = "key=stock" if path == "/why" else f"id={stage.jobs[0]}&name=nightly"
             assert client.get(f"/api{path}?{values}").status_code == 200, path
 
@@ -156,6 +200,88 @@ def test_an_order_is_added_and_jobs_get_another_task_on_a_page(coordinator: Coor
     coordinator.cancel("s/1")
 
 
+# Each act: its thing, what more its form has, and a part of what it says when it is done.
+DONE: dict[str, tuple[dict[str, str], str]] = {
+    "cancel": ({"id": "waits"}, "The job is cancelled"),
+    "retry": ({"id": "held"}, "The job is ready"),
+    "move": ({"id": "waits", "to": "front"}, "its new place; it is waiting"),
+    "cancel-all": ({"key": "till"}, "Done, on 2 jobs"),
+    "retry-all": ({"state": "held"}, "Done, on 1 job."),
+    "move-all": ({"key": "till", "priority": "4"}, "Done, on 1 job."),
+    "release": ({"key": "till", "holder": "runs"}, "Job runs lost the lane"),
+    "pause": ({"key": "till"}, "The lane is paused"),
+    "resume": ({"key": "desk"}, "The lane goes on"),
+    "limit": ({"key": "till", "limit": "2"}, "The limit is 2; it was 1"),
+    "release-all": ({"key": "til*"}, "Done, on 1 lane."),
+    "pause-all": ({"key": "til*"}, "Done, on 1 lane."),
+    "resume-all": ({"key": "desk*"}, "Done, on 1 lane."),
+    "limit-all": ({"key": "til*", "limit": "0"}, "Done, on 1 lane."),
+    "drain": ({"name": "one"}, "The node drains"),
+    "undrain": ({"name": "two"}, "The node has work again"),
+    "entry-pause": ({"name": "nightly"}, "The entry is paused"),
+    "entry-resume": ({"name": "weekly"}, "The entry goes on"),
+    "entry-skip": ({"name": "nightly"}, "is left out"),
+    "entry-run": ({"name": "nightly"}, "A beat runs it"),
+    "entry-change": ({"name": "nightly", "schedule": "0 0 3 * * ?"}, "has its new schedule"),
+    "entry-restore": ({"name": "weekly"}, "has its own schedule"),
+    "flush": ({"name": "files"}, "1 orders were put in line"),
+    "requeue": ({"id": "nobody"}, "It is there no more"),
+    "discard": ({"id": "nobody"}, "It was gone already"),
+    "release-grab": ({"key": "backup", "instance": "monday", "attempt": "1"}, "It was taken from host-a"),
+}
+
+
+def work() -> None:
+    """Never run here."""
+
+
+@pytest.fixture
+def steered(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
+    """An installation in which there is something for each act."""
+    app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
+    c = Coordinator(app, url=redis_server.url(0), prefix=prefix)
+    app.task(work, name="shop.work")
+    node = Puppet(c.store)
+    node.up()
+    node.submit("stock", on_failure="hold", job_id="held")
+    node.finish(node.must_take(), "failed")
+    for job_id in ("runs", "waits"):
+        node.submit("till", job_id=job_id)
+    node.must_take()
+    c.pause("desk", why="so")
+    c.drain("two", why="so")
+    for name in ("nightly", "weekly"):
+        c.entries.put(Entry(name, "0 0 2 * * ?", "shop.work", key="night"))
+    c.entries.pause("weekly", why="so")
+    c.entries.change("weekly", "0 0 4 * * ?", why="so")
+    c.sorter("files", 3600.0).add("b", "file", {"task": "shop.work", "args": [], "kwargs": {}, "options": {}})
+    c.grab("backup", "monday", "host-a", ttl=600)
+    yield c
+    c.close()
+    app.close()
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_each_act_is_done_by_its_form_and_not_for_a_viewer(steered: Coordinator, visit: Visit, name: str) -> None:
+    values, said = DONE[name]
+    before = steered.actions()
+    forms = {role: visit(steered, Author("vera", role), **OURS) for role in ("viewer", "operator")}
+    for role, client in forms.items():
+        form = client.get(f"/act/{name}?{urlencode(values)}").text
+        token = re.search(r'name="_token" value="(\w+)"', form)
+        assert token
+        answer = client.post(f"/act/{name}", data={"_token": token[1], "why": "by a test", **values})
+        if role == "viewer":
+            assert (answer.status_code, "You may not do this" in answer.text) == (403, True)
+            assert steered.actions() == before
+        else:
+            assert (answer.status_code, said in unescape(answer.text)) == (200, True), answer.text
+
+
+def test_no_act_was_left_out_here() -> None:
+    assert set(DONE) >= set(ACTS)
+
+
 def test_all_jobs_that_a_filter_finds_are_counted_and_then_ended(coordinator: Coordinator, visit: Visit) -> None:
     work = {"task": "shop.work", "args": [], "kwargs": {}, "options": {}}
     for key in ("b/1", "b/1", "b/2", "c"):
@@ -165,14 +291,83 @@ def test_all_jobs_that_a_filter_finds_are_counted_and_then_ended(coordinator: Co
     assert "/act/cancel-all" not in client.get("/jobs").text
     form = client.get("/act/cancel-all?key=b/").text
     assert "Cancel each job that this finds: key b/" in form
-    assert len(re.findall(r"becomes cancelled", form)) == 3
-    assert "then starts: nothing" in form
+    assert re.findall(r"<li>(3 jobs)", form) == ["3 jobs"]
+    assert len(re.findall(r"is cancelled", form)) == 3
+    assert "nothing starts in return" in form
     assert coordinator.counts()["cancelled"] == 0
     done = client.post("/act/cancel-all", data={"key": "b/", "why": "a wrong import"})
-    assert "3 jobs are done." in done.text
+    assert "Done, on 3 jobs." in done.text
     assert [coordinator.counts()[name] for name in ("cancelled", "waiting", "ready")] == [3, 0, 1]
     [action] = coordinator.actions()
     assert (action.act, action.name, action.why) == ("cancel", "key=b/", "a wrong import")
+
+
+def test_an_act_on_all_is_offered_where_its_verb_acts_on_that_state(stage: Stage, visit: Visit) -> None:
+    def offered(query: str) -> set[str]:
+        return set(re.findall(r"/act/(\w+)-all", visit(stage.coordinator).get(f"/jobs?{query}").text))
+
+    assert offered("state=succeeded") == set()
+    assert offered("state=held") == {"cancel", "retry"}
+    assert offered("state=waiting") == {"cancel", "move"}
+    assert offered("key=customer/") == {"cancel", "retry", "move"}
+
+
+@pytest.mark.parametrize("name", ["cancel-all", "retry-all", "move-all"])
+def test_json_of_an_act_on_all_names_only_the_filters_that_it_uses(stage: Stage, visit: Visit, name: str) -> None:
+    answer = visit(stage.coordinator).post(f"/api/act/{name}?dry_run=true", json={"key": "nobody/", "why": "so"})
+    assert (answer.status_code, answer.json()["plan"]) == (200, ["Nothing would change."])
+
+
+def test_a_slow_page_keeps_its_thread_and_reads_no_more_once_it_was_given_up(
+    coordinator: Coordinator, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.dashboard.app.PATIENCE", 0.3)
+    monkeypatch.setattr("coordinator.dashboard.app.READERS", 1)
+    ends, hangs, over = threading.Event(), threading.Event(), []
+
+    def slow(asked: Asked) -> Page:
+        try:
+            while not hangs.wait(0.01):
+                asked.coordinator.counts()
+        except TimeoutError:
+            over.append("reads no more")
+            ends.wait(20)
+            raise
+        return Page("nodes.html", "Nodes", {"rows": ()})
+
+    coordinator.extend(Extension("own", pages=lambda: Pages([], {"/slow": slow})))
+    client = visit(coordinator)
+    for path in ("/slow", "/nodes"):
+        answer = client.get(path)
+        assert (answer.status_code, "too long" in answer.text) == (503, True)
+    wait_until(lambda: over)
+    ends.set()
+    wait_until(lambda: client.get("/nodes").status_code == 200)
+
+
+def test_an_act_that_takes_long_goes_on_and_says_how_far_it_is(
+    coordinator: Coordinator, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.dashboard.app.WAITS", 0.1)
+    goes = threading.Event()
+
+    def work(_: Asked) -> Iterator[str | Progress]:
+        yield Progress(3, 10)
+        goes.wait(20)
+        yield "All ten are painted."
+
+    act = Act("Paint", ["id"], lambda _: "Paints", work, lambda _: "/nodes")
+    coordinator.extend(Extension("own", pages=lambda: Pages([], {}, {"paint": act})))
+    client = visit(coordinator)
+    begun = client.post("/act/paint", data={"id": "1", "why": "so"}).text
+    assert "3 of 10" in begun
+    assert "Actions says" in begun
+    [doing] = set(re.findall(r"/doing\?id=\w+", begun))
+    assert "3 of 10" in client.get(doing).text
+    assert client.get(f"/api{doing}").json() == {"done": 3, "total": 10, "over": False, "said": "", "wrong": ""}
+    goes.set()
+    wait_until(lambda: "All ten are painted." in client.get(doing).text)
+    assert client.get("/doing?id=nobody").status_code == 404
 
 
 def test_lanes_come_page_by_page(coordinator: Coordinator, visit: Visit) -> None:
@@ -188,6 +383,55 @@ def test_lanes_come_page_by_page(coordinator: Coordinator, visit: Visit) -> None
     assert "lane/59" in second
     for n in range(60):
         coordinator.set_limit(f"lane/{n:02}", 1, why="so")
+
+
+def test_lanes_are_sorted_by_their_lines_and_by_their_oldest_waits(coordinator: Coordinator, visit: Visit) -> None:
+    node, client = Puppet(coordinator.store), visit(coordinator)
+    for key in ("b/1", "b/1", "b/2", "b/2", "b/2", "b/3"):
+        node.submit(key)
+    found = {
+        sort: re.findall(r'href="/lane\?key=b%2F(\d)"', client.get(f"/lanes?prefix=b/&sort={sort}").text)
+        for sort in ("", "waiting", "wait")
+    }
+    assert found == {"": ["1", "2", "3"], "waiting": ["2", "1", "3"], "wait": ["1", "2", "3"]}
+    assert "/act/pause-all?key=b%2F" in client.get("/lanes?prefix=b/").text
+    assert client.get("/lanes?sort=odd").status_code == 400
+
+
+def test_jobs_are_counted_and_a_count_that_was_cut_says_so(
+    coordinator: Coordinator, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, client = Puppet(coordinator.store), visit(coordinator)
+    for number in range(60):
+        node.submit(f"c/{number % 7}")
+    assert "60 jobs" in client.get("/jobs?key=c/").text
+    monkeypatch.setattr("coordinator.jobs.search.MOST_SEARCHED", 55)
+    assert "55+ jobs" in client.get("/jobs?key=c/*").text
+
+
+def test_a_run_is_drawn_with_its_attempts_and_the_waits_between_them(stage: Stage) -> None:
+    kinds = [kind for kind, _, _ in show.runs(stage.coordinator.job(stage.run))]
+    assert [kind for kind in kinds if kind != "ready"][:2] in (["failed", "retrying"], ["retrying", "succeeded"])
+
+
+def test_an_instant_in_a_sentence_is_the_viewers() -> None:
+    said = str(show.timed("it <b> waits since 2026-11-24 13:35:26Z: so"))
+    assert said.startswith('it &lt;b&gt; waits since <time datetime="2026-11-24T13:35:26+00:00"')
+
+
+def test_a_line_says_who_submitted_each_job(coordinator: Coordinator, visit: Visit) -> None:
+    node = Puppet(coordinator.store)
+    with acting(Author("ulla of the mail room")):
+        node.submit("desk")
+        node.submit("desk")
+    page = visit(coordinator).get("/lane?key=desk").text
+    assert '<td class="wide">ulla of the ma</td>' in page
+
+
+def test_a_node_that_is_drained_and_gone_is_shown(coordinator: Coordinator, visit: Visit) -> None:
+    coordinator.drain("n9@gone", why="a new disk")
+    for path in ("/", "/nodes"):
+        assert "a new disk" in visit(coordinator).get(path).text
 
 
 def test_a_dead_redis_is_said_and_the_page_comes_back(own_redis: RedisServer, visit: Visit) -> None:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_what_is_dropped_of_a_success_is_not_seen(node: Puppet, options: dict[st
     before = node.lanes.job("j")
     assert (before.losses, before.attempt, before.fence, before.progress) == (1, 2, taken.fence, (3, 4))
     tell(node, "j")
-    assert node.lanes.job("j") == before
+    assert node.lanes.job("j") == replace(before, by=None)  # for which a million kept jobs would cost 20 MB
 
 
 def test_a_runner_whose_job_succeeded_is_answered_the_same_again(node: Puppet) -> None:

@@ -56,7 +56,7 @@ def test_items_are_a_grid_of_their_events_and_a_filter_stands_in_the_address(com
             look.repair(components, "ann").add(name, "Data_Received")
         look.repair(components, "ann").add("B1-RT1", "Checked", success=False)
         grid = client.get("/items").text
-        assert re.findall(r'<th scope="col">(?:<span>)?(\w+)<', grid) == [
+        assert re.findall(r'<th scope="col">(?:<span title=")?(\w+)[<"]', grid) == [
             "Item",
             "Priority",
             "Data_Received",
@@ -93,6 +93,17 @@ def test_an_item_is_restarted_after_a_look_at_what_that_removes(components: Comp
     assert trail[:3] == [
         (name, "item B1-RT1", "ann", "the scan was dark") for name in ("stop", "prioritise", "restart")
     ]
+
+
+def test_items_and_components_are_json_too(components: Components) -> None:
+    components.items.register("B1-RT1")
+    look.repair(components, "ann").add("B1-RT1", "Data_Received")
+    with visit(components) as client:
+        assert [item["id"] for item in client.get("/api/items").json()] == ["B1-RT1"]
+        assert client.get("/api/item?id=B1-RT1").json()["id"] == "B1-RT1"
+        assert [event["type"] for event in client.get("/api/events?id=B1-RT1").json()] == ["Data_Received"]
+        assert [one["component"] for one in client.get("/api/components").json()] == ["Checker", "Binder"]
+        assert "/items" in client.get("/api/openapi.json").json()["paths"]
 
 
 def test_a_viewer_sees_all_and_changes_nothing(components: Components) -> None:

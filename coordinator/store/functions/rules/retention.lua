@@ -36,7 +36,7 @@ end
 function retention.fade(job, ended, ...)
   redis.call('HSET', job.name, 'past', past_of(job, ended), 'token', retention.trace_of(job.token), ...)
   redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
-    'tell')
+    'tell', 'by')
   if not job.seldom then return end
   redis.call('HDEL', job.name, 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts',
     'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick', 'joined')
