@@ -93,16 +93,11 @@ class Job:
         return self.over or self.state == "held"
 
 
-def totals(store: Store) -> dict[tuple[str, str], int]:
+def totals(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
     """The number of each task's jobs that were `created`, ended in each outcome, and of `retries`, `losses`, `faults`.
 
-    All since the beginning, by what and task. A record may be gone; what it was counted as stays.
+    All since the beginning, by what and task, from the hash `counts`. A record may be gone; its count stays.
     """
-    return totals_in(store.read("HGETALL", store.key("counts")))
-
-
-def totals_in(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
-    """The numbers in the hash `counts`, by what and task."""
     pairs = ((name.decode(errors="replace").partition("\n"), int(number)) for name, number in counted.items())
     return {(what, task): number for (what, _, task), number in pairs}
 

@@ -45,14 +45,6 @@ class JobRequest:
     room: Arg
     fields: tuple[Arg, ...]
 
-    @property
-    def skip_keys(self) -> tuple[str, ...]:
-        """The keys of which none may be busy."""
-        skip, *places = self.when_busy.split()
-        if skip != "skip":
-            return ()
-        return tuple(self.keys[int(place) - 1] for place in places) or self.keys
-
     def step_args(self) -> tuple[Arg, ...]:
         return (
             self.id,

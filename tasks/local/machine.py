@@ -265,7 +265,7 @@ def _nodelist_warnings(store: XmlStore) -> Iterator[str]:
     try:
         states = store.read().states.values()
     except NodelistUnreadable as error:
-        yield f"{error}. To give one: coordinator nodelist import FILE"
+        yield str(error)
         return
     if not any(state.listed.member.synchronizable for state in states):
         yield "no member of the nodelist can be synchronized: coordinator nodelist show says why"
