@@ -99,7 +99,6 @@ class Coordinator(Awaiting):
     submit_many = verb(blocking.Coordinator.submit_many)
     job = verb(blocking.Coordinator.job)
     wait = verb(blocking.Coordinator.wait)
-    error_of = verb(blocking.Coordinator.error_of)
     why = verb(blocking.Coordinator.why)
     jobs = verb(blocking.Coordinator.jobs)
     why_summary = verb(blocking.Coordinator.why_summary)
@@ -161,7 +160,7 @@ class Coordinator(Awaiting):
         job = await self.wait(job_id, timeout)
         if job.state == "succeeded":
             return job.result
-        raise self._twin.error_of(job)
+        raise self._twin._error_of(job)
 
     @asynccontextmanager
     async def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AsyncIterator[Lease]:

@@ -175,13 +175,10 @@ class Coordinator(OnCommit):
         """
         return self._core.wait(id_of(job_id), timeout)
 
-    def error_of(self, job: Job) -> BaseException:
-        """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
-        from coordinator.jobs.record import Job
+    def _error_of(self, job: Job) -> BaseException:
+        """The error of a job that did not succeed: its own where this process has the type, or JobFailed."""
         from coordinator.runner.results import recorded_error
 
-        if not isinstance(job, Job):
-            raise InvalidJob(f"error_of takes the Job that job() and wait() give, not {shown(job)}")
         error = job.error or {}
         own = recorded_error(self.app, job) if self.app else None
         if own is not None and "module" in error:

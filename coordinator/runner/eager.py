@@ -98,7 +98,7 @@ class _EndedJob:
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         return self._job
 
-    def error_of(self, job: Job) -> BaseException:
+    def _error_of(self, job: Job) -> BaseException:
         return self._error or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
 
 
