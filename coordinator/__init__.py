@@ -15,8 +15,9 @@ Options
     SubmitOptions    those of submit, name by name; SorterOptions: those of a sorter's orders
     KeyedTaskOptions the option `coordinate` of a keyed task
     Backoff          growing delays between attempts, for retry_delay
-    Entry            an entry of the schedule
+    Entry            an entry of the schedule; Quartz: a schedule of seconds and years, in a zone
     Extension        what an app adds: its commands, answers, metrics and pages
+    WardenPlugin     a part of an app that runs beside each worker
 
 Answers
     Submission       to a submit: the job's id, the outcome, get() and result
@@ -41,7 +42,7 @@ Errors, each of them a CoordinatorError
     unknown names    UnknownJob, UnknownEntry
     locks            Locked, LeaseLost, WouldDeadlock
     waiting          WaitTimeout, JobFailed
-    raised by tasks  NoRetry, Conflict
+    raised by tasks  NoRetry, Conflict; by the handler of an inbox: Refused
     others           Forbidden, SettingsError, TimedOut
 """
 

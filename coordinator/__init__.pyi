@@ -13,6 +13,7 @@ from coordinator.errors import LaneFull as LaneFull
 from coordinator.errors import LeaseLost as LeaseLost
 from coordinator.errors import Locked as Locked
 from coordinator.errors import NoRetry as NoRetry
+from coordinator.errors import Refused as Refused
 from coordinator.errors import SettingsError as SettingsError
 from coordinator.errors import ShuttingDown as ShuttingDown
 from coordinator.errors import StoreRefused as StoreRefused
@@ -42,6 +43,7 @@ from coordinator.lanes.view import Lane as Lane
 from coordinator.locks.leases import Lease as Lease
 from coordinator.scheduler.entries import Entry as Entry
 from coordinator.scheduler.history import EntryEvent as EntryEvent
+from coordinator.scheduler.quartz import Quartz as Quartz
 from coordinator.scheduler.timetable import EntryStatus as EntryStatus
 from coordinator.settings import Settings as Settings
 from coordinator.sorters.sorter import Sorter as Sorter
@@ -49,4 +51,5 @@ from coordinator.sorters.sorter import SorterStatus as SorterStatus
 from coordinator.timed_out import TimedOut as TimedOut
 from coordinator.trouble import Trouble as Trouble
 from coordinator.trouble import trouble_seen as trouble_seen
+from coordinator.warden.errands.duties import WardenPlugin as WardenPlugin
 from coordinator.warden.inbox.refused import RefusedRequest as RefusedRequest

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from coordinator import CoordinatorError, UnknownEntry, UnknownJob
+from coordinator import Cause, CoordinatorError, UnknownEntry, UnknownJob, Why
 from coordinator.author import refuses_viewers
-from coordinator.diagnosis.cause import Cause, Why
 from coordinator.scheduler.entries import next_tick
 from tasks import instants, requests
 from tasks.app import coordinator

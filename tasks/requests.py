@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
+from coordinator import Refused
 from coordinator.celery_patches.confirmed import TWICE, confirmed
 from coordinator.warden.inbox.as_it_is import request_queue
-from coordinator.warden.inbox.inbox import Refused
 from tasks.app import app, coordinator
 from tasks.service import service
 from tasks.sync import synchronize

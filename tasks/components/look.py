@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple, TypedDict
 
-from coordinator import Job, Lane, UnknownEntry, UnknownJob
+from coordinator import Cause, Job, Lane, UnknownEntry, UnknownJob, Why
 from coordinator.author import refuses_viewers
-from coordinator.diagnosis.cause import Cause, Why
 from coordinator.jobs.validation import near
 from coordinator.lanes.view import closed
 from coordinator.scheduler.entries import next_tick

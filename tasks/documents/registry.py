@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator import Coordinator
-from coordinator.diagnosis.finding import Finding
+from coordinator import Coordinator, Finding
 from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from coordinator.scheduler.quartz import QuartzError
 from tasks import instants
 from tasks.member_node.client import MemberNode, MemberNodeError, MemberUnreachable
 from tasks.member_node.member import Member, Service
@@ -98,7 +97,7 @@ def address(member: Member, differing: list[str], settings: Settings) -> Check:
 def schedule(member: Member, settings: Settings) -> Check:
     try:
         times = member.quartz(settings.zone)
-    except QuartzError as error:
+    except ValueError as error:
         return Check("schedule", False, str(error))
     if times is None:
         return Check("schedule", False, "it names none: it would be synchronized only on request")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from lxml import etree
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, StringConstraints
 
-from coordinator.scheduler.quartz import Quartz
+from coordinator import Quartz
 from tasks import instants
 
 NAMESPACES = {
@@ -135,7 +135,7 @@ class Member(_Part):
         return f"it does not offer {' and '.join(missing)}" if missing else None
 
     def quartz(self, zone: tzinfo) -> Quartz | None:
-        """When to synchronize the member; None where it names no schedule. Raises QuartzError with the reason."""
+        """When to synchronize the member; None where it names no schedule. Raises ValueError with the reason."""
         return None if self.schedule is None else Quartz.from_parts(*self.schedule.parts, tz=zone)
 
     @property

@@ -35,7 +35,7 @@ from typing import Generic, TypeVar
 from celery import Celery
 from pydantic import BaseModel, ValidationError
 
-from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.errors import CoordinatorError, InvalidJob, Refused, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
 from coordinator.warden.inbox import message
@@ -52,10 +52,6 @@ _REST = 0.5  # seconds, at most
 _REASON = 500  # characters
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class Refused(CoordinatorError):
-    """Raised by a handler for a request that can never be done. The inbox keeps the reason with it, for operators."""
 
 
 class Inbox(StoppableThread, Generic[M]):

@@ -9,10 +9,9 @@ from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import BaseModel, ConfigDict
 
-from coordinator import Coordinator, current_job  # (*)
+from coordinator import Coordinator, Refused, current_job  # (*)
 from coordinator.broker import doorbells
 from coordinator.store.library import assemble
-from coordinator.warden.inbox.inbox import Refused
 from tests.harness.apps.stamps import opened, stamps_in
 
 time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
