@@ -98,10 +98,10 @@ def synchronize(
 
     Behind a running sync one job waits and unites all further requests; more jobs wait where one cannot hold them all.
     """
-    asked = {"asked": texts(pids, complete=complete)}
+    requests = {"asked": texts(pids, complete=complete)}
     signature = sync_member_node.s(member_id)
     return coordinator.submit(
-        lane_of(member_id), signature, when_busy="defer", merge_args=asked, needs=[NODELIST_LABEL], job_id=job_id
+        lane_of(member_id), signature, when_busy="defer", merge_args=requests, needs=[NODELIST_LABEL], job_id=job_id
     )
 
 

@@ -99,13 +99,13 @@ class AioConnections(Connections):
         return self._read(command, self.ask(pack(*command.split(), *args)))
 
     def execute_many(self, commands: Iterable[Sequence[Arg]], atomic: bool = False) -> list[Any]:
-        asked = list(commands)
-        packed = [pack(*command) for command in asked]
+        sent = list(commands)
+        packed = [pack(*command) for command in sent]
         replies = self.ask_many([pack("MULTI"), *packed, pack("EXEC")] if atomic else packed)
         if error := next((reply for reply in replies if isinstance(reply, redis.exceptions.ResponseError)), None):
             raise error
         results = cast("list[object]", replies[-1]) if atomic else replies
-        return [self._read(str(command[0]), reply) for command, reply in zip(asked, results, strict=True)]
+        return [self._read(str(command[0]), reply) for command, reply in zip(sent, results, strict=True)]
 
     @contextmanager
     def listening(self, channel: str, call: Call) -> Iterator[Listener]:

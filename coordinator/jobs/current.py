@@ -94,7 +94,7 @@ class CurrentJob:
         """True while the job is ours. Waits for Redis, and raises StoreUnavailable, as `check` does."""
         pause = 0.05
         while self.lanes:
-            asked = time.monotonic()
+            asked_at = time.monotonic()
             try:
                 ours = self.lanes.holds(self.id, self.token)
             except StoreUnavailable:
@@ -104,7 +104,7 @@ class CurrentJob:
                 time.sleep(min(pause, left))
                 pause = min(1.0, pause * 2)
             else:
-                self._confirmed = asked if ours else self._confirmed
+                self._confirmed = asked_at if ours else self._confirmed
                 return ours
         return True
 

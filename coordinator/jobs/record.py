@@ -208,7 +208,7 @@ def _told(reader: FieldReader, spec: Spec) -> list[Event]:
 
 
 def _awaited(reader: FieldReader) -> tuple[str, ...]:
-    return tuple(one for one in (reader.json("handles", dict) or {}).get("ids", ()) if isinstance(one, str))
+    return tuple(part_id for part_id in (reader.json("handles", dict) or {}).get("ids", ()) if isinstance(part_id, str))
 
 
 def _arguments(reader: FieldReader, spec: Spec, number: int) -> StepArguments:

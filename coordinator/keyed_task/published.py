@@ -52,10 +52,12 @@ def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) 
         task.apply_async(args, kwargs, **{"task_id": job_id, **call, "ignore_result": True})  # asks no backend
     if reader.received is None:  # an `apply_async` that publishes nothing
         return unchecked, {}
-    made, message = reader.received
-    more = {option: value for option, value in made["options"].items() if option in ("headers", "queue", "task_id")}
+    signature, message = reader.received
+    more = {
+        option: value for option, value in signature["options"].items() if option in ("headers", "queue", "task_id")
+    }
     kept = {field: value for field, value in message.items() if field in ("stamps", "stamped_headers")}
-    return {**made, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
+    return {**signature, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
 
 
 def _traced(app: Celery, chain: Mapping[str, object], job_id: str | None) -> Mapping[str, object]:
@@ -65,8 +67,8 @@ def _traced(app: Celery, chain: Mapping[str, object], job_id: str | None) -> Map
     first = tasks[0] if isinstance(tasks, list | tuple) and tasks else None
     if not isinstance(first, Mapping):
         return chain
-    made, _ = published(app, {name: first[name] for name in ("task", "args", "kwargs") if name in first}, job_id)
-    headers = cast(Signature, made).get("options", {}).get("headers") or {}
+    signature, _ = published(app, {name: first[name] for name in ("task", "args", "kwargs") if name in first}, job_id)
+    headers = cast(Signature, signature).get("options", {}).get("headers") or {}
     options: SignatureOptions = cast(Signature, chain).get("options") or {}
     trace = {name: headers[name] for name in TRACE if name in headers}
     if not trace:

@@ -286,13 +286,13 @@ def _other_call(claim: Claim, retry: Retry) -> Signature | None:
     laid, options = claim.laid, retry.sig.options
     now: dict[str, object] = {"queue": claim.queue, "time_limit": claim.time_limit, "soft_time_limit": laid.get("soft")}
     now["headers"] = laid.get("headers")
-    wanted = {name: options.get(name) or None for name in now}
+    retried = {name: options.get(name) or None for name in now}
     args, kwargs = list(retry.sig.args), dict(retry.sig.kwargs)
-    if (args, kwargs, wanted) == (list(claim.args), dict(claim.kwargs), now):
+    if (args, kwargs, retried) == (list(claim.args), dict(claim.kwargs), now):
         return None
     if "shadow" in laid:
-        wanted["shadow"] = laid["shadow"]
-    return {"task": claim.task, "args": args, "kwargs": kwargs, "options": cast(SignatureOptions, wanted)}
+        retried["shadow"] = laid["shadow"]
+    return {"task": claim.task, "args": args, "kwargs": kwargs, "options": cast(SignatureOptions, retried)}
 
 
 def _retry(error: BaseException) -> tuple[float | None, BaseException]:

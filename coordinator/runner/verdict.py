@@ -23,7 +23,7 @@ class End(NamedTuple):
 def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[str, str]:
     """The kind and the detail of the attempt's outcome. `most`: bytes of all results together."""
     ids = handles["ids"]
-    bad = [(one, end.value) for one, end in zip(ids, ends, strict=True) if end is not None and not end.well]
+    bad = [(part_id, end.value) for part_id, end in zip(ids, ends, strict=True) if end is not None and not end.well]
     if bad:
         cause = _error_of(bad[0][1])
         if not handles["one"]:
@@ -43,9 +43,9 @@ def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[st
 
 def error_with_parts(error: Cause, ids: Sequence[str | None], ends: Sequence[End | None], most: int) -> str:
     """The error as JSON with the end of each sub-result, without results if these are too long or not JSON."""
-    ended = [(one, end) for one, end in zip(ids, ends, strict=True) if one is not None]
+    ended = [(part_id, end) for part_id, end in zip(ids, ends, strict=True) if part_id is not None]
     for with_results in (True, False):
-        parts = [_part(one, end, with_results) for one, end in ended]
+        parts = [_part(part_id, end, with_results) for part_id, end in ended]
         try:
             text = str(dumps({**error, "parts": parts}))
         except (TypeError, ValueError):
@@ -55,12 +55,12 @@ def error_with_parts(error: Cause, ids: Sequence[str | None], ends: Sequence[End
     return str(dumps(error))
 
 
-def _part(one: str, end: End | None, with_results: bool) -> Part:
+def _part(part_id: str, end: End | None, with_results: bool) -> Part:
     if end is None:
-        return {"id": one}
+        return {"id": part_id}
     if end.well:
-        return {"id": one, "result": end.value} if with_results else {"id": one}
-    return {"id": one, "error": _error_of(end.value)}
+        return {"id": part_id, "result": end.value} if with_results else {"id": part_id}
+    return {"id": part_id, "error": _error_of(end.value)}
 
 
 def _error_of(value: object) -> Cause:

@@ -258,10 +258,10 @@ class _InlineLanes(Lanes):
         return super().submit(request)
 
     def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
-        asked = list(requests)
-        for request in asked:
+        submitted = list(requests)
+        for request in submitted:
             self._note(request)
-        return super().submit_many(asked)
+        return super().submit_many(submitted)
 
     def _note(self, request: JobRequest) -> None:
         self.asked.append(request.id)

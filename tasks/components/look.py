@@ -96,10 +96,10 @@ def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
     for lane in lanes:
         yield f"its lane {lane.key} is {why}" if (why := closed(lane)) else ""
         yield f"its run {lane.jobs[0]} is parked until its children end" if lane.state == "parked" else ""
-    made = registry.items.kinds()
-    known = made.union(one.event for one in registry.all())
+    kinds = registry.items.kinds()
+    known = kinds.union(other.event for other in registry.all())
     for kind in (*component.past, *component.past_failed):
-        if kind not in made:
+        if kind not in kinds:
             yield f"no item ever had the event {kind}{near(kind, known - {kind})}"
 
 
@@ -143,7 +143,7 @@ def why(registry: Registry, item: str) -> Why:
     if profile is None:
         raise UnknownItem(item)
     thing = f"item {item}"
-    causes = [one for component in registry.all() for one in _causes(registry, component, item, profile)]
+    causes = [cause for component in registry.all() for cause in _causes(registry, component, item, profile)]
     if STOPPED in profile.events:
         frees = f"coordinator items remove {item} {STOPPED} --why TEXT"
         causes.insert(0, Cause("item.stopped", thing, f"{item} is stopped for every component", frees=frees))
@@ -159,14 +159,14 @@ def _causes(registry: Registry, component: Component, item: str, profile: Profil
         verb = "waits for its turn on it" if lane.state in WAITS else "works on it"
         yield Cause("item.at-work", thing, f"{name} {verb}: job {lane.jobs[0]}", of=(f"job {lane.jobs[0]}",))
         return
-    made = events.get(component.event)
-    if made is not None and not made.success:
+    event = events.get(component.event)
+    if event is not None and not event.success:
         frees = f"coordinator items restart {item} --why TEXT"
         yield Cause("item.failed", thing, f"{component.event} of {name} failed", frees=frees)
     elif component.wanted.fits(profile):
         reasons = "; ".join(idle(registry, component, 1))
         yield Cause("item.eligible", thing, f"{name} has not asked for it yet: {reasons}")
-    elif made is None and (not component.types or profile.type in component.types):
+    elif event is None and (not component.types or profile.type in component.types):
         yield from _lacks(component, thing, events)
 
 

@@ -93,11 +93,11 @@ class Search:
             url = self.client.member.base_url
             raise MemberNodeError("does not show the objects that it lists, either", self.member_id, url)
         self.check()
-        asked = [*missing, *answers["there"], *failed]
+        answered = [*missing, *answers["there"], *failed]
         self.sightings.judge(
-            self.member_id, missing=missing, asked=asked, began=began, fence=self.fence, now=self.clock()
+            self.member_id, missing=missing, asked=answered, began=began, fence=self.fence, now=self.clock()
         )
-        if len(asked) < len(pids):
+        if len(answered) < len(pids):
             url = self.client.member.base_url
             raise MemberNodeError(f"failed for {len(failed)} objects", self.member_id, url)
         return len(missing)

@@ -214,19 +214,19 @@ class _Harvest:
             latest = {entry.pid: entry for entry in entries[start : start + PORTION]}
             known = self.catalog.known(self.member_id, list(latest))
             failing = self.catalog.failing(self.member_id, list(latest))
-            wanted = []
+            targets = []
             for pid, modified in latest.values():
                 if modified in known.get(pid, ()):
                     self.counts["unchanged"] += 1
                 elif pid in failing and failing[pid][0] == modified:  # the due ones come after the pages
                     self.counts["postponed"] += failing[pid][1] > self.began
                 else:
-                    wanted.append(Target(pid, modified))
+                    targets.append(Target(pid, modified))
             if cursor.began is not None:
                 self.sightings.saw(self.member_id, latest, cursor.began, fence=self.fence)
             self.counts["listed"] += len(latest)
-            self.done += len(latest) - len(wanted)
-            self._save(wanted, cursor)
+            self.done += len(latest) - len(targets)
+            self._save(targets, cursor)
 
     def _leave_out(self, unreadable: Sequence[UnreadableEntry], began: datetime | None) -> None:
         """An entry that names its object is a failure of that object: a later run fetches it by its name."""
@@ -238,7 +238,7 @@ class _Harvest:
         new = [Failed(Target(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
         self._store([], new, None)
 
-    def _save(self, wanted: Iterable[Target], cursor: Cursor | None) -> None:
+    def _save(self, targets: Iterable[Target], cursor: Cursor | None) -> None:
         """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
 
         The cursor stands before the page, so that it may be stored with any part of the page.
@@ -247,7 +247,7 @@ class _Harvest:
         failed: list[Failed] = []
         held, stored_at = 0, time.monotonic()
         try:
-            for result in self.fetcher.fetch(wanted):
+            for result in self.fetcher.fetch(targets):
                 if isinstance(result, Failed):
                     failed.append(result)
                 elif result is not None:

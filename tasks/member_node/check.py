@@ -68,9 +68,9 @@ def describe(base: str, settings: Settings, expected: str) -> Member:
         return v1.describe()
 
 
-def differences(asked: str, named: str) -> list[str]:
+def differences(address: str, named: str) -> list[str]:
     """The parts in which two addresses differ. Case, a usual port and a slash at the end do not count."""
-    (here, there) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (asked, named))
+    (here, there) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (address, named))
     ports = [parts.port or {"http": 80, "https": 443}.get(parts.scheme) for parts in (here, there)]
     differing = {
         "scheme": here.scheme != there.scheme,

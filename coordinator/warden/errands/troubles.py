@@ -48,8 +48,8 @@ class Troubles:
                 self.store.read("ZREM", self.store.key("troubles", self.app.main), member)
         if time.monotonic() - self._looked >= self._look:
             self._looked = time.monotonic()
-            asked = ("SET", self.store.key("looked"), 1, "NX", "PX", milliseconds(self._look * 0.9))
-            for trouble in self._of_waits() if self.store.read(*asked) else ():
+            command = ("SET", self.store.key("looked"), 1, "NX", "PX", milliseconds(self._look * 0.9))
+            for trouble in self._of_waits() if self.store.read(*command) else ():
                 get_on()
                 self._tell_once(trouble)
 
@@ -77,9 +77,9 @@ class Troubles:
 
     def _tell_once(self, trouble: Trouble) -> None:
         """Tell it unless some node has within the hour. A node that dies between leaves it to the next one."""
-        told = self.store.key("told", trouble.kind, trouble.job_id or trouble.task)
-        if not self.store.read("EXISTS", told) and self._tell(trouble):
-            self.store.read("SET", told, 1, "PX", milliseconds(_AGAIN))
+        reported = self.store.key("told", trouble.kind, trouble.job_id or trouble.task)
+        if not self.store.read("EXISTS", reported) and self._tell(trouble):
+            self.store.read("SET", reported, 1, "PX", milliseconds(_AGAIN))
 
     def _tell(self, trouble: Trouble) -> bool:
         """False where a handler raised."""
