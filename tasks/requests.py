@@ -17,7 +17,7 @@ QUEUE = "coordinator.refresh"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
-class Request(BaseModel):
+class RefreshRequest(BaseModel):
     """A request for one member, whose id the message has as `node` or `member`.
 
     `pid`: only this object, else every change. `complete`: everything from the member's beginning. `id`: the id that
@@ -33,7 +33,7 @@ class Request(BaseModel):
     reason: Annotated[str, Field(max_length=2000)] | None = None
 
 
-def handle(request: Request) -> None:
+def handle(request: RefreshRequest) -> None:
     """Submit the member's sync. Raises Refused for a member that is unknown or cannot be synchronized."""
     member = service().nodelist.member(request.member)
     if member is None:
@@ -49,7 +49,7 @@ def refresh(member_id: str, pid: str | None = None, reason: str | None = None, *
 
     The job exists once a node has read the message.
     """
-    request = Request(member=member_id, pid=pid, complete=complete, id=str(uuid.uuid4()), reason=reason)
+    request = RefreshRequest(member=member_id, pid=pid, complete=complete, id=str(uuid.uuid4()), reason=reason)
     with confirmed(app) as producer:
         producer.publish(
             request.model_dump(by_alias=True, exclude_defaults=True),
@@ -63,4 +63,4 @@ def refresh(member_id: str, pid: str | None = None, reason: str | None = None, *
     return str(request.id)
 
 
-coordinator.inbox(QUEUE, Request, handle)
+coordinator.inbox(QUEUE, RefreshRequest, handle)

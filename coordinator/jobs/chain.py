@@ -19,7 +19,7 @@ from kombu.utils.json import dumps, loads
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.arguments import in_canvas
-from coordinator.jobs.options import Arguments, SubmitOptions, Target, TaskDefault
+from coordinator.jobs.options import Arguments, JobDefaults, SubmitOptions, TaskDefault
 from coordinator.jobs.spec import InCanvas, Signature, SignatureOptions, Spec, StepSpec
 from coordinator.store.times import milliseconds
 
@@ -46,7 +46,7 @@ class Step:
 
 
 @dataclass(slots=True)  # not frozen, which is faster: each submit makes one
-class Plan:
+class ChainPlan:
     """The steps of a submit, as the record needs them.
 
     `first`: the step to begin with, the `number`th; `undo`: the record's note of where the rollback runs. `result`: the
@@ -61,7 +61,9 @@ class Plan:
     own: SignatureOptions
 
 
-def plan(signature: Signature, options: SignatureOptions, target: Target, submit_options: SubmitOptions) -> Plan:
+def plan(
+    signature: Signature, options: SignatureOptions, target: JobDefaults, submit_options: SubmitOptions
+) -> ChainPlan:
     """Check and write all steps. `options`: of the signature. Raises InvalidJob, naming the step."""
     needs = validation.texts("needs", submit_options["needs"]) if "needs" in submit_options else []
     if signature.get("subtask_type"):
@@ -78,7 +80,7 @@ def plan(signature: Signature, options: SignatureOptions, target: Target, submit
     if (rollback := submit_options.get("rollback")) is not None:
         back, spec["rollback"] = _of_rollback(rollback, target, submit_options, needs)
         undo = f"{back.task}\n{back.limit}\n{back.kind}"
-    return Plan(
+    return ChainPlan(
         steps[number], number, spec, undo, steps[-1].result, SignatureOptions() if "steps" in spec else steps[0].own
     )
 
@@ -96,7 +98,11 @@ def _of_one(laid: StepSpec) -> Spec:
 
 
 def _of_many(
-    signature: Signature, options: SignatureOptions, target: Target, submit_options: SubmitOptions, needs: list[str]
+    signature: Signature,
+    options: SignatureOptions,
+    target: JobDefaults,
+    submit_options: SubmitOptions,
+    needs: list[str],
 ) -> tuple[list[Step], int, Spec]:
     """The steps of a chain, the number of the first step to run, and the spec; a group or chord is one step."""
     if is_canvas(signature):
@@ -114,7 +120,7 @@ def _of_many(
     return steps, first, {"steps": [step.laid for step in steps], "first": first}
 
 
-def in_place_of_a_step(signature: Signature, target: Target, needs: list[str]) -> list[StepSpec]:
+def in_place_of_a_step(signature: Signature, target: JobDefaults, needs: list[str]) -> list[StepSpec]:
     """The steps of a call or chain that replaces a job's own step. Raises InvalidJob, naming the step."""
     own = options_of(signature) if is_chain(signature) else {}
     if refused := sorted(set(own) - STEP_OPTIONS):
@@ -133,7 +139,7 @@ def _without(signature: Signature, name: str) -> Signature:
 
 
 def _of_rollback(
-    rollback: Mapping[str, object], target: Target, submit_options: SubmitOptions, needs: list[str]
+    rollback: Mapping[str, object], target: JobDefaults, submit_options: SubmitOptions, needs: list[str]
 ) -> tuple[Step, Spec]:
     """The first step of a rollback, and its spec."""
     signature, options = _inner_step(rollback, "rollback")
@@ -156,8 +162,8 @@ def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> Signature
 
 
 def _step(
-    signature: Signature, options: SignatureOptions, target: Target, submit_options: SubmitOptions, needs: list[str],
-    before: int = 0, united: object = None,
+    signature: Signature, options: SignatureOptions, target: JobDefaults, submit_options: SubmitOptions,
+    needs: list[str], before: int = 0, united: object = None,
 ) -> Step:  # fmt: skip
     """Check a step. `before`: 1 where an earlier result may go in front; `united`: arguments that the claim adds."""
     task = validation.text("task", signature["task"])

@@ -17,7 +17,7 @@ from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.history import Event, course_of, events_of
 from coordinator.jobs.instances import shown_lane
-from coordinator.jobs.spec import Cause, Spec, StepSpec
+from coordinator.jobs.spec import ErrorRecord, Spec, StepSpec
 from coordinator.jobs.states import Over, State
 from coordinator.jobs.validation import printable
 from coordinator.store.client import Store
@@ -65,13 +65,13 @@ class Job:
     started: datetime | None
     ended: datetime | None
     result: Any
-    error: Cause | None
+    error: ErrorRecord | None
     progress: tuple[int, int] | None
     step: int = 0
     priority: int = 0
     exclusive: bool = False
     rollback: str | None = None
-    fault: Cause | None = None
+    fault: ErrorRecord | None = None
     acts: dict[str, Act] = field(default_factory=dict)
     readied: datetime | None = None
     steps: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ def unfaded(record: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in record.items() if name != "past"} | fields
 
 
-def cause_of(text: str | None) -> Cause | None:
+def cause_of(text: str | None) -> ErrorRecord | None:
     """Read an error; that of a lost run is a mere sentence."""
     error = _json((str, dict), text) if text else None
     return {"type": "Lost", "message": error} if isinstance(error, str) else error
@@ -317,7 +317,7 @@ class Standing:
     step: int
     tries: int
     back: int | None
-    error: Cause | None
+    error: ErrorRecord | None
 
     @property
     def following(self) -> StepSpec | None:

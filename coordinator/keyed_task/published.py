@@ -17,17 +17,17 @@ from coordinator.jobs.request import check_signature
 from coordinator.jobs.spec import TRACE, Message, Signature, SignatureOptions
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer
-from coordinator.keyed_task.message import Received
+from coordinator.keyed_task.message import ReceivedCall
 
 
-class _Reader(LaneProducer):
+class _MessageKeeper(LaneProducer):
     """Keeps the message of a call instead of submitting it."""
 
     def __init__(self, app: Celery) -> None:
         super().__init__(app, None, None, own=True)  # type: ignore[arg-type]
-        self.received: Received | None = None
+        self.received: ReceivedCall | None = None
 
-    def submit(self, received: Received) -> Submission:
+    def submit(self, received: ReceivedCall) -> Submission:
         self.received = received
         return Submission(str(received.signature["options"]["task_id"]), "queued", 0)
 
@@ -44,7 +44,7 @@ def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) 
         return unchecked, {}
     stamps = {stamp: options.pop(stamp) for stamp in {*names} & options.keys()}
     signature, own = check_signature({**unchecked, "options": options})
-    with _Reader(app) as reader:
+    with _MessageKeeper(app) as reader:
         call = {**own, **stamps, "producer": reader, "coordinate": False}
         if names:
             call["stamped_headers"] = names

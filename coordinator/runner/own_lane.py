@@ -17,19 +17,19 @@ from coordinator.jobs.arguments import in_canvas
 from coordinator.jobs.current import Behind, CurrentJob, working
 from coordinator.jobs.record import fields
 from coordinator.jobs.spec import Signature
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 
 WAY_OUT = "give its tasks another key, submit them without waiting, or replace the task by a chain of its next steps"
 
 
-class _KeyedTasks(Protocol):
+class _LaneFinder(Protocol):
     def lanes_of(self, part: Signature, before: int) -> tuple[str, ...] | None: ...
 
 
 def lanes_in(app: Celery, signature: Signature, before: int = 0) -> Iterator[tuple[Signature, tuple[str, ...] | None]]:
     """Each task of a signature with its lanes, which the app's keyed tasks know."""
     pairs: list[tuple[Signature, tuple[str, ...] | None]] = []
-    keyed: _KeyedTasks = app.coordinator._keyed_tasks
+    keyed: _LaneFinder = app.coordinator._keyed_tasks
     in_canvas(signature, before, lambda call, behind: pairs.append((call, keyed.lanes_of(call, behind))))
     yield from pairs
 
@@ -57,7 +57,7 @@ def check_lanes(job: CurrentJob, ids: Collection[str | None], now: bool = False)
 
     `now`: the body waits, and nobody looks for a ring later.
     """
-    lanes = cast(Lanes, job.lanes)
+    lanes = cast(LaneClient, job.lanes)
     for task_id in ids:
         if behind := job.behind.get(task_id or ""):
             seen = fields(lanes.store, task_id or "", "state") != [""] if now else behind.seen
@@ -75,7 +75,7 @@ def waiting_for(ids: Sequence[str]) -> Iterator[None]:
         if job is not None:
             check_lanes(job, ids, now=True)
             for task_id in ids:
-                look = waits.enter_context(cast(Lanes, job.lanes).awaited(task_id))
+                look = waits.enter_context(cast(LaneClient, job.lanes).awaited(task_id))
                 with suppress(StoreUnavailable, StoreRefused):
                     look()
         yield

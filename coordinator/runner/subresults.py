@@ -22,7 +22,7 @@ from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.spec import ATTEMPT, CHILD, Handles
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.runner.own_lane import behind_own, waiting_for
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class WorkerPlace(Protocol):
     def node(self) -> str: ...
 
     @property
-    def lanes(self) -> Lanes: ...
+    def lanes(self) -> LaneClient: ...
 
     @property
     def incarnation(self) -> str: ...

@@ -67,7 +67,7 @@ class _ToMasterOverTls(_ToMaster, SentinelManagedSSLConnection):
     pass
 
 
-class _Sentinels(Sentinel):
+class _ReadableSentinel(Sentinel):
     """redis-py's Sentinel with readable errors, and safe for threads: redis-py's own can lose a sentinel."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
@@ -117,14 +117,14 @@ class Server:
         self._url = url
         self._timeout = timeout
         self._parts = parts = sentinels_of(url)
-        self._sentinels: _Sentinels | None = None
+        self._sentinels: _ReadableSentinel | None = None
         if parts is not None:
             wait = timeout / len(parts.hosts)
             ours = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
             options = _parsed(parts.sentinels)
             over_tls = {"ssl": True} if options.pop("connection_class", None) else {}
             with _option_errors():
-                self._sentinels = _Sentinels(parts.hosts, sentinel_kwargs=ours | options | over_tls)
+                self._sentinels = _ReadableSentinel(parts.hosts, sentinel_kwargs=ours | options | over_tls)
 
     @property
     def moves(self) -> bool:

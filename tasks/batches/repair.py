@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from tasks import instants
 from tasks.batches import notes, profiles
 from tasks.batches.items import Items, events_of, lock, newest
-from tasks.batches.values import STOPPED, Event, ItemConflict, checked_name
+from tasks.batches.values import STOPPED, ItemConflict, ItemEvent, checked_name
 
 REMOVE = "coordinator items remove"
 
@@ -32,7 +32,7 @@ class Repair:
     by: str
     why: str = ""
 
-    def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[Event]:
+    def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[ItemEvent]:
         """Remove the first failure, or the events of `kind`, and all events that depend on them: components work again.
 
         Returns the removed events. `dry_run`: remove nothing. Raises ItemConflict, UnknownItem.
@@ -45,7 +45,7 @@ class Repair:
                 self._remove(connection, item, kinds)
         return [event for event in events if event.type in kinds]
 
-    def remove(self, item: str, kind: str) -> list[Event]:
+    def remove(self, item: str, kind: str) -> list[ItemEvent]:
         """Remove the events of one type. Raises ItemConflict, UnknownItem."""
         with self.items.engine.begin() as connection:
             lock(connection, item)
@@ -72,11 +72,11 @@ class Repair:
             self._note(connection, item, STOPPED, True)
         return True
 
-    def failures(self, item: str) -> list[Event]:
+    def failures(self, item: str) -> list[ItemEvent]:
         """The failures that count and that a component made, the oldest first: `restart` begins with the first."""
         return self._failures(self.items.events(item))
 
-    def _failures(self, events: list[Event]) -> list[Event]:
+    def _failures(self, events: list[ItemEvent]) -> list[ItemEvent]:
         counts = newest(events)
         return [
             event
@@ -84,7 +84,7 @@ class Repair:
             if event is counts[event.type] and not event.success and event.type in self.comes_from
         ]
 
-    def _first(self, item: str, events: list[Event], kind: str | None) -> str:
+    def _first(self, item: str, events: list[ItemEvent], kind: str | None) -> str:
         """The type with which a restart begins."""
         latest = newest(events)
         if STOPPED in latest:

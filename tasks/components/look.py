@@ -11,7 +11,7 @@ from coordinator.jobs.validation import near
 from coordinator.lanes.view import closed
 from coordinator.scheduler.entries import next_tick
 from tasks import instants
-from tasks.batches import Event, ItemConflict, UnknownItem, runs
+from tasks.batches import ItemConflict, ItemEvent, UnknownItem, runs
 from tasks.batches.profiles import Newest, Profile
 from tasks.batches.repair import Repair
 from tasks.batches.round_trips import Outcomes
@@ -35,7 +35,7 @@ class Working(NamedTuple):
     since: datetime | None
 
 
-class Condition(TypedDict):
+class ComponentCondition(TypedDict):
     """A component, as it is shown. `idle`: why it works on nothing; empty where it works."""
 
     component: str
@@ -103,7 +103,7 @@ def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
             yield f"no item ever had the event {kind}{near(kind, known - {kind})}"
 
 
-def condition(here: Registry, component: Component) -> Condition:
+def condition(here: Registry, component: Component) -> ComponentCondition:
     """What the component waits for, what it works on, or why it works on nothing."""
     lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
     items, eligible = [work.item for work in working(here, component)], here.items.count(component.wanted)
@@ -206,7 +206,7 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
 def restart(
     registry: Registry, item: str, kind: str | None = None, *, dry_run: bool = False, by: str, why: str = "",
     ticket: str = "",
-) -> list[Event]:  # fmt: skip
+) -> list[ItemEvent]:  # fmt: skip
     """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
     removed = repair(registry, by, why).restart(item, kind, dry_run=dry_run)
     if not dry_run:
@@ -215,7 +215,7 @@ def restart(
 
 
 @refuses_viewers
-def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[Event]:
+def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[ItemEvent]:
     """Remove the events of one type; give them. See Repair."""
     removed = repair(registry, by, why).remove(item, kind)
     _note(registry, "remove", item, by, why, ticket, before=_names(removed))
@@ -278,7 +278,7 @@ def _note(
     registry.coordinator.acted(verb, "item", item, id=uuid.uuid4().hex, before=before, after=after, **act)
 
 
-def _names(events: Iterable[Event]) -> str:
+def _names(events: Iterable[ItemEvent]) -> str:
     return ", ".join(event.type for event in events)
 
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Self
 
-from tasks.catalog.catalog import Failed, Fetched, Target
-from tasks.harvest.patience import DOUBTFUL, Patience
+from tasks.catalog.catalog import Failed, Fetched, ObjectToFetch
+from tasks.harvest.patience import DOUBTFUL, MemberPatience
 from tasks.member_node.client import (
     BUSY_TRIES,
     NOT_THERE,
@@ -31,7 +31,7 @@ A_WHILE = 1.0
 class Arrival(NamedTuple):
     """The end of an object's tries. `began`, `at`: when the first try began, and when the last one ended."""
 
-    wanted: Target
+    wanted: ObjectToFetch
     result: Fetched | Exception
     began: float
     at: float
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
 class Doubted(NamedTuple):
     """A failure that may be the object's fault or the member's. `at`: when it happened."""
 
-    wanted: Target
+    wanted: ObjectToFetch
     error: MemberNodeError
     at: float
 
@@ -55,14 +55,14 @@ class Fetcher:
     `first_asked_error`: the error of the first failed object that was requested by its pid.
     """
 
-    def __init__(self, client: MemberNode, settings: Settings, patience: Patience) -> None:
+    def __init__(self, client: MemberNode, settings: Settings, patience: MemberPatience) -> None:
         self._client, self._settings, self._patience = client, settings, patience
         self._pool = ThreadPoolExecutor(settings.connections, thread_name_prefix=client.member.identifier)
         self._arrived: SimpleQueue[Arrival] = SimpleQueue()
         self._arrived_at = 0.0
         self._back_at = 0.0  # the member answered again after a silence
-        self._again: list[Target] = []
-        self._comebacks: Counter[Target] = Counter()
+        self._again: list[ObjectToFetch] = []
+        self._comebacks: Counter[ObjectToFetch] = Counter()
         self._doubted: list[Doubted] = []
         self._in_a_row = 0
         self._timeouts = 0  # in a row
@@ -75,7 +75,7 @@ class Fetcher:
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def fetch(self, targets: Iterable[Target]) -> Iterator[Fetched | Failed | None]:
+    def fetch(self, targets: Iterable[ObjectToFetch]) -> Iterator[Fetched | Failed | None]:
         """Yield the results as they arrive, and None where nothing arrived for a while.
 
         An object that failed because the member fell silent is fetched again. Raises MemberNodeError where the member
@@ -97,10 +97,10 @@ class Fetcher:
                 in_progress -= 1
                 yield from self._handle(arrived)
 
-    def _next(self, source: Iterator[Target]) -> Target | None:
+    def _next(self, source: Iterator[ObjectToFetch]) -> ObjectToFetch | None:
         return self._again.pop() if self._again else next(source, None)
 
-    def _work(self, target: Target) -> None:
+    def _work(self, target: ObjectToFetch) -> None:
         """Runs in a thread of the pool, and always delivers a result or an error."""
         began = time.monotonic()
         try:
@@ -109,7 +109,7 @@ class Fetcher:
             result = error
         self._arrived.put(Arrival(target, result, began, time.monotonic()))
 
-    def _try(self, target: Target) -> Fetched:
+    def _try(self, target: ObjectToFetch) -> Fetched:
         pause = self._settings.try_pause
         for _ in range(self._settings.tries - 1):
             try:

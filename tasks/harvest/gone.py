@@ -25,7 +25,7 @@ from threading import Event, Lock
 
 from tasks import instants
 from tasks.catalog.sightings import Sightings
-from tasks.harvest.patience import Patience
+from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import NOT_THERE, Failing, MemberNode, MemberNodeError, MemberRefused
 from tasks.settings import Settings
 
@@ -48,7 +48,7 @@ class Search:
     fence: int
     check: Callable[[], object]
     clock: Callable[[], datetime]
-    patience: Patience
+    patience: MemberPatience
 
     @property
     def member_id(self) -> str:

@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
     differences: list[str]
 
 
-class _Look(NamedTuple):
+class _Comparison(NamedTuple):
     """`damaged`: a sentence for each damaged copy. `moving`: the differences that a change on its way makes."""
 
     verdict: Verdict
@@ -73,11 +73,11 @@ def verify_all(
         before, announced = now, True
 
 
-def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Look:
+def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Comparison:
     document, name = nodelist.document, nodelist.store.name
     copy, known = document.fetch(), {keeper.name: keeper for keeper in document.replica_set.keepers()}
     if copy.version == 0:
-        return _Look(Verdict(0, name, {}, {}, [FIRST]), [], [FIRST] if nodes else [])
+        return _Comparison(Verdict(0, name, {}, {}, [FIRST]), [], [FIRST] if nodes else [])
     disks = document.replica_set.look({*nodes, *known})
     keepers = {who: _of_keeper(copy, known.get(who), disks.get(who)) for who in {*nodes, *known, *disks}}
     copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
@@ -95,7 +95,7 @@ def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Look:
         differences += _of_store(nodelist, copy, pending)
     else:  # without a good copy there is nothing to compare the store with
         differences.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
-    return _Look(Verdict(copy.version, name, copies, states, differences), damaged, moving)
+    return _Comparison(Verdict(copy.version, name, copies, states, differences), damaged, moving)
 
 
 def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select, text
 
-from tasks.batches import Items, Wanted
+from tasks.batches import ItemConditions, Items
 from tasks.batches.schema import events
 from tasks.settings import Settings
 from tests.fleet.shared.test_components import run
@@ -41,7 +41,7 @@ def test_two_components_finish_each_of_1000_items_at_once_and_store_2000_events(
         pairs = select(events.c.item, events.c.type).distinct().subquery()
         assert connection.execute(select(func.count()).select_from(events)).scalar() == 2 * MANY
         assert connection.execute(select(func.count()).select_from(pairs)).scalar() == 2 * MANY
-    assert len(batches.items.query(Wanted(past=["A", "B"]), limit=2 * MANY).items) == MANY
+    assert len(batches.items.query(ItemConditions(past=["A", "B"]), limit=2 * MANY).items) == MANY
 
 
 def test_a_component_works_on_all_of_300_items_but_the_broken_one(
@@ -58,6 +58,6 @@ def test_a_component_works_on_all_of_300_items_but_the_broken_one(
         while run(press).result != {"component": "Checker", "outcome": "nothing to do"}:
             pass
         assert "the item 'B150-RT1' cannot be read" in fleet.logs()
-    page = batches.items.query(Wanted(past=["Checked"]), limit=1000)
+    page = batches.items.query(ItemConditions(past=["Checked"]), limit=1000)
     assert {one.id for one in page.items} == {*names} - {"B150-RT1"}
-    assert batches.items.query(Wanted(future=["Checked"])).broken == ("B150-RT1",)
+    assert batches.items.query(ItemConditions(future=["Checked"])).broken == ("B150-RT1",)

@@ -19,7 +19,7 @@ from coordinator.diagnosis.fleet import unserved
 from coordinator.diagnosis.waits import longest_waits
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Nodes
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, span_text
 from coordinator.trouble import Kind, Trouble, trouble_seen
@@ -34,7 +34,7 @@ _SAYS = {"held": "is held for an operator", "failed": "failed for good", "double
 class Troubles:
     """Tells of the troubles of one app's jobs, and in turns with the other nodes of those that wait."""
 
-    def __init__(self, store: Store, lanes: Lanes, app: Celery, look: float = LOOK) -> None:
+    def __init__(self, store: Store, lanes: LaneClient, app: Celery, look: float = LOOK) -> None:
         self.store, self.lanes, self.app = store, lanes, app
         self._look, self._looked = look, 0.0
 
