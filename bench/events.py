@@ -23,7 +23,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, insert, select, text
 
 from bench import amount
-from tasks.batches import Items, NewEvent, Report, Wanted, profiles
+from tasks.batches import ItemConditions, Items, NewEvent, Report, profiles
 from tasks.batches.schema import events, items
 from tasks.database import portions
 from tasks.settings import Settings
@@ -85,7 +85,7 @@ def fill(store: Items, count: int) -> None:
 
 def spread(store: Items) -> None:
     chance = random.Random(1)
-    names = [one.id for one in store.query(Wanted(), limit=SPREAD).items]
+    names = [one.id for one in store.query(ItemConditions(), limit=SPREAD).items]
     more = [f"More_{number}" for number in range(10)]
     _bulk(store, events, (_row(one, kind) for one in names for kind in more if chance.random() < 0.5))
     _count(store, names)
@@ -121,12 +121,12 @@ def _row(item: str, kind: str) -> dict[str, object]:
 
 
 def appends(store: Items) -> None:
-    names = [one.id for one in store.query(Wanted(), limit=APPENDS * WRITERS).items]
+    names = [one.id for one in store.query(ItemConditions(), limit=APPENDS * WRITERS).items]
     event = NewEvent("", "Extra", True, "Extra", "1.0", "", 1, 1, NOW, NOW)
 
     def append(part: list[str], kind: str) -> None:
         for name in part:
-            store.begin(kind, name, fence=1, wanted=Wanted(future=[kind]))
+            store.begin(kind, name, fence=1, wanted=ItemConditions(future=[kind]))
             store.append(replace(event, item=name, type=kind, component=kind, attempt="1"))
 
     def bare(part: list[str]) -> None:
@@ -165,12 +165,12 @@ def _on_an_open_connection(store: Items, one_by_one: Callable[[str], float]) -> 
 def queries(store: Items) -> None:
     last, before = TYPES[-1], TYPES[-2]
     cases = {
-        f"{LEFT} wanted, behind all that are done": Wanted([before], future=[last]).unless_stopped(),
-        "none wanted": Wanted(past_failed=[before], future=["Later"]).unless_stopped(),
-        "nearly all wanted": Wanted([before], future=["Later"]).unless_stopped(),
-        "old, none": Wanted(old=[before]).unless_stopped(),
+        f"{LEFT} wanted, behind all that are done": ItemConditions([before], future=[last]).unless_stopped(),
+        "none wanted": ItemConditions(past_failed=[before], future=["Later"]).unless_stopped(),
+        "nearly all wanted": ItemConditions([before], future=["Later"]).unless_stopped(),
+        "old, none": ItemConditions(old=[before]).unless_stopped(),
     }
-    keys = [one.id for one in store.query(Wanted(), limit=100).items]
+    keys = [one.id for one in store.query(ItemConditions(), limit=100).items]
     with store.engine.connect() as connection:
         bare = _median(lambda: connection.execute(select(items).where(items.c.item.in_(keys))).all())
     print(f"  a read of 100 items by key  {bare * 1000:8.1f} ms")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import redis
 
 from bench import amount
-from bench.locks import ROUNDS, TIMES, bare
+from bench.locks import ROUNDS, bare, in_turns
 from bench.locks import ours as locked
 from bench.servers import redis_server
 from coordinator import Coordinator
@@ -33,15 +33,7 @@ def main(rounds: int = ROUNDS) -> None:
         client = redis.Redis.from_url(f"{url}/0")
         coordinator = Coordinator(url=f"{url}/0")
         peers = {"grab, complete": ours(coordinator), "lock": locked(coordinator), "two round trips": bare(client)}
-        figures: dict[str, list[float]] = {name: [] for name in peers}
-        for act in peers.values():
-            act()
-        for _ in range(rounds):
-            for name, act in peers.items():
-                began = time.perf_counter()
-                for _ in range(TIMES):
-                    act()
-                figures[name].append((time.perf_counter() - began) / TIMES * 1e6)
+        figures = in_turns(peers, rounds)
         for name, found in figures.items():
             bare_ones = figures["two round trips"]
             ratio = statistics.median(one / other for one, other in zip(found, bare_ones, strict=True))

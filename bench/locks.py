@@ -13,6 +13,20 @@ from coordinator import Coordinator
 TIMES, ROUNDS = amount((3_000, 5), (2, 1))
 
 
+def in_turns(peers: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The microseconds of an act of each peer, round by round."""
+    figures: dict[str, list[float]] = {name: [] for name in peers}
+    for act in peers.values():
+        act()
+    for _ in range(rounds):
+        for name, act in peers.items():
+            began = time.perf_counter()
+            for _ in range(TIMES):
+                act()
+            figures[name].append((time.perf_counter() - began) / TIMES * 1e6)
+    return figures
+
+
 def main(rounds: int = ROUNDS) -> None:
     with redis_server() as url:
         client = redis.Redis.from_url(f"{url}/0")
@@ -22,15 +36,7 @@ def main(rounds: int = ROUNDS) -> None:
             "redis-py Lock": theirs(client),
             "two round trips": bare(client),
         }
-        figures: dict[str, list[float]] = {name: [] for name in peers}
-        for act in peers.values():
-            act()
-        for _ in range(rounds):
-            for name, act in peers.items():
-                began = time.perf_counter()
-                for _ in range(TIMES):
-                    act()
-                figures[name].append((time.perf_counter() - began) / TIMES * 1e6)
+        figures = in_turns(peers, rounds)
         for name, found in figures.items():
             ratios = [one / other for one, other in zip(found, figures["two round trips"], strict=True)]
             print(

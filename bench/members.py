@@ -29,7 +29,7 @@ from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import members as runs
 from tasks.documents.document import Document
 from tasks.local.machine import Machine, Processes
-from tasks.member_node.member import Member, Schedule
+from tasks.member_node.member import Member, MemberSchedule
 from tasks.nodelist.entries import DATED
 from tasks.nodelist.xml_format import write_nodelist
 from tasks.settings import Settings
@@ -66,7 +66,7 @@ def federation(pattern: Member, number: int) -> list[Member]:
     ago = instants.floor(instants.now() - timedelta(minutes=5))
 
     def each(place: int) -> Member:
-        often = Schedule(sec=str(place % MINUTE), min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+        often = MemberSchedule(sec=str(place % MINUTE), min="*", hour="*", mday="*", mon="*", wday="?", year="*")
         about = {"identifier": f"urn:node:mn{place:05}", "schedule": often, "last_harvested": ago}
         return pattern.model_copy(update=about)
 

@@ -24,12 +24,12 @@ from sqlalchemy import select
 from bench import amount
 from examples.demo.member_server import MemberServer, Request
 from tasks.catalog.schema import members as rows
-from tasks.member_node.member import Member, Schedule
+from tasks.member_node.member import Member, MemberSchedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.redis import RedisServer
 
 MINUTE, SECOND = amount((60, "0"), (5, "0/5"))
-EACH_MINUTE = Schedule(sec=SECOND, min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+EACH_MINUTE = MemberSchedule(sec=SECOND, min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 HANG, DROP, FLAP = amount((20, 15, 15), (1, 1, 1))
 UP, DOWN = 10.0, 3.0
 

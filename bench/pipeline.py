@@ -14,7 +14,7 @@ from examples.batches.deliver import deliver, items
 from examples.batches.delivery import Delivery
 from examples.batches.place import Place
 from examples.batches.stages import RECEIVED, STAGES
-from tasks.batches import Items, Wanted
+from tasks.batches import ItemConditions, Items
 from tasks.batches.deliveries import Deliveries
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.postgres import PostgresServer
@@ -83,7 +83,7 @@ def fleet(url: str, batches: int, pages: int) -> float:
 
 def ended(store: Items, batches: int) -> bool:
     time.sleep(0.5)  # the questions take processor time from the node
-    return len(store.query(Wanted(past=[stage.event for stage in STAGES]), limit=batches).items) == batches
+    return len(store.query(ItemConditions(past=[stage.event for stage in STAGES]), limit=batches).items) == batches
 
 
 if __name__ == "__main__":

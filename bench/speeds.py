@@ -20,9 +20,9 @@ from bench.schedules import Slots, heavy_tail
 from bench.servers import redis_server
 from coordinator.fleet.nodes import Nodes
 from coordinator.fleet.run_times import RunTimes, united
-from coordinator.jobs.options import Target, TaskDefault
-from coordinator.jobs.request import Requests
-from coordinator.lanes.client import Lanes
+from coordinator.jobs.options import JobDefaults, TaskDefault
+from coordinator.jobs.request import RequestMaker
+from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 from proof.model.clock import Clocked
 
@@ -77,10 +77,10 @@ class Fleet:
 
     def __init__(self, url: str) -> None:
         self.store = Clocked(Settings(url=url, prefix="speeds", node_ttl=TTL / 1000, timeout=60))
-        self.lanes, self.nodes, self.now = Lanes(self.store), Nodes(self.store), 0
+        self.lanes, self.nodes, self.now = LaneClient(self.store), Nodes(self.store), 0
         self.store.ringer = self.answer
-        target = Target("bench", lambda step: TaskDefault("celery", result=False))
-        self.requests = Requests(Settings.load({}, {}, {}), target)
+        target = JobDefaults("bench", lambda step: TaskDefault("celery", result=False))
+        self.requests = RequestMaker(Settings.load({}, {}, {}), target)
         self.times = [RunTimes(now=lambda: self.now / 1000) for _ in NODES]
         self.names = [f"node{i}" for i in range(len(NODES))]
         self.events: list[tuple[int, int, Any]] = []

@@ -15,8 +15,9 @@ Options
     SubmitOptions    those of submit, name by name; SorterOptions: those of a sorter's orders
     KeyedTaskOptions the option `coordinate` of a keyed task
     Backoff          growing delays between attempts, for retry_delay
-    Entry            an entry of the schedule
+    Entry            an entry of the schedule; Quartz: a schedule of seconds and years, in a zone
     Extension        what an app adds: its commands, answers, metrics and pages
+    WardenPlugin     a part of an app that runs beside each worker
 
 Answers
     Submission       to a submit: the job's id, the outcome, get() and result
@@ -41,56 +42,25 @@ Errors, each of them a CoordinatorError
     unknown names    UnknownJob, UnknownEntry
     locks            Locked, LeaseLost, WouldDeadlock
     waiting          WaitTimeout, JobFailed
-    raised by tasks  NoRetry, Conflict
+    raised by tasks  NoRetry, Conflict; by the handler of an inbox: Refused
     others           Forbidden, SettingsError, TimedOut
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pkgutil import get_data
 
-if TYPE_CHECKING:
-    from coordinator.public import *  # noqa: F403
-else:
-    _HOMES = {
-            "author": ("Author",),
-            "client.coordinator": ("Coordinator",),
-            "errors": (
-                "Conflict", "CoordinatorError", "DuplicateOrder", "Forbidden", "InvalidJob", "JobFailed", "LaneFull",
-                "LeaseLost", "Locked", "NoRetry", "SettingsError", "ShuttingDown", "StoreRefused", "StoreUnavailable",
-                "UnknownEntry", "UnknownJob", "WaitTimeout", "WouldDeadlock",
-            ),
-            "diagnosis.cause": ("Cause", "Why"),
-            "diagnosis.finding": ("Finding",),
-            "extension": ("Extension",),
-            "fleet.nodes": ("Node",),
-            "jobs.current": ("CurrentJob", "current_job"),
-            "jobs.instances": ("GrabRecord", "Winner"),
-            "jobs.options": ("Backoff", "KeyedTaskOptions", "SubmitOptions", "SorterOptions"),
-            "jobs.record": ("Job",),
-            "jobs.submission": ("Submission",),
-            "jobs.trail": ("Action",),
-            "grabs.grab": ("Grab",),
-            "lanes.bulk": ("Progress",),
-            "lanes.plan": ("Hit", "Plan"),
-            "lanes.view": ("Lane",),
-            "locks.leases": ("Lease",),
-            "sorters.sorter": ("Sorter", "SorterStatus"),
-            "scheduler.entries": ("Entry",),
-            "scheduler.history": ("EntryEvent",),
-            "scheduler.timetable": ("EntryStatus",),
-            "settings": ("Settings",),
-            "trouble": ("Trouble", "trouble_seen"),
-            "timed_out": ("TimedOut",),
-            "warden.inbox.refused": ("RefusedRequest",),
-        }  # fmt: skip
-    _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+# The stub lists the public names for type checkers, one a line; nothing else repeats them.
+_STUB = (get_data(__name__, "__init__.pyi") or b"").decode()
+_HOME_OF = {line.split()[-1]: line.split()[1] for line in _STUB.splitlines()}
 
-    # No `__all__`: with one, help(coordinator) would tell all of each class, on thousands of lines.
-    def __getattr__(name: str) -> object:
-        """Each name is loaded at its first use, so that a client loads no more than its calls need."""
-        if name not in _HOME_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
 
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *_HOME_OF})
+# No `__all__`: with one, help(coordinator) would tell all of each class, on thousands of lines.
+def __getattr__(name: str) -> object:
+    """Each name is loaded at its first use, so that a client loads no more than its calls need."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

@@ -24,7 +24,7 @@ _FORM = "redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB"
 _SECRET = re.compile(r"//[^/?]*@|([?&]\w*(?:username|password)=)[^&]*")
 
 
-class Sentinels(NamedTuple):
+class SentinelAddress(NamedTuple):
     """An address through Sentinel. `servers`, `sentinels`: the options of the connections to each, as a URL without a
     host, for redis-py's `parse_url`.
     """
@@ -56,7 +56,7 @@ def checked(url: str) -> str:
     return url
 
 
-def sentinels_of(url: str) -> Sentinels | None:
+def sentinels_of(url: str) -> SentinelAddress | None:
     """The parts of an address through Sentinel; None for any other address. Raises ValueError, as `checked` does."""
     if (parts := _PARTS.fullmatch(url)) is None:
         return None
@@ -76,7 +76,7 @@ def sentinels_of(url: str) -> Sentinels | None:
     plain = sentinels.pop("ssl", "yes").lower() in _NO
     if plain:
         sentinels = {name: value for name, value in sentinels.items() if not name.startswith("ssl_")}
-    return Sentinels(
+    return SentinelAddress(
         hosts,
         unquote(master),
         f"{scheme}://{login}/{database or 0}?{urlencode(servers)}",

@@ -13,6 +13,7 @@ CoordinatorError
 ├── Locked                a lock did not become free in time
 ├── LeaseLost             another process has the lease, or may have it
 ├── NoRetry               raise it in a task: no further attempt
+├── Refused               raise it in an inbox's handler: the request can never be done
 ├── Conflict              raise it in a task that lost an optimistic race: another attempt follows, which does not count
 ├── WouldDeadlock         a job or a lock would wait for itself; the text names the ring
 ├── ShuttingDown          a submit in a process whose shutdown has begun
@@ -156,6 +157,10 @@ class Conflict(CoordinatorError):
     The task gets another attempt after a random delay, at most 20 times; these do not count as `max_attempts`. The
     types in `retry_on=` have the same effect.
     """
+
+
+class Refused(CoordinatorError):
+    """Raise it in an inbox's handler for a request that can never be done. The inbox keeps the reason for operators."""
 
 
 class WouldDeadlock(CoordinatorError):

@@ -8,31 +8,15 @@ from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import CoordinatorError
-from tasks.batches import ItemConflict, UnknownItem
-from tasks.components import UnknownComponent
 from tasks.database import UnusableDatabase
-from tasks.member_node import safe_xml
 from tasks.nodelist.stores import NodelistStoreAway
-from tasks.nodelist.xml_store import NodelistUnreadable
 
-_PLAIN = (
-    ImportError,
-    ItemConflict,
-    UnknownItem,
-    UnknownComponent,
-    NodelistStoreAway,
-    UnusableDatabase,
-    safe_xml.Unreadable,
-    OSError,
-    OverflowError,
-    ValueError,
-)
+# Errors with a sentence of their own; a document of XML that cannot be read is a ValueError.
+_PLAIN = (ImportError, NodelistStoreAway, OSError, OverflowError, UnusableDatabase, ValueError)
 
 
 def sentence(error: Exception) -> str | None:
     """None for an error that is a fault of ours: its traceback says more."""
-    if isinstance(error, NodelistUnreadable):
-        return f"{error}. To give one: coordinator nodelist import FILE"
     if isinstance(error, OperationalError):
         return f"the broker: {error}. Is it running? CELERY_BROKER_URL holds its address"
     if isinstance(error, ValidationError):

@@ -126,7 +126,7 @@ def conditions(here: Holdings, after: str = "", most: int | None = None) -> list
     listed = here.nodelist.listed()
     names = [*listed, *former(here.catalog, listed)]
     first = names.index(after) + 1 if after in names else 0
-    return [condition(one, listed.get(one), here) for one in names[first:][:most]]
+    return [condition(member_id, listed.get(member_id), here) for member_id in names[first:][:most]]
 
 
 def why(member: str) -> Why:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
+from coordinator import Refused
 from coordinator.celery_patches.confirmed import TWICE, confirmed
 from coordinator.warden.inbox.as_it_is import request_queue
-from coordinator.warden.inbox.inbox import Refused
 from tasks.app import app, coordinator
 from tasks.service import service
 from tasks.sync import synchronize
@@ -17,7 +17,7 @@ QUEUE = "coordinator.refresh"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
-class Request(BaseModel):
+class RefreshRequest(BaseModel):
     """A request for one member, whose id the message has as `node` or `member`.
 
     `pid`: only this object, else every change. `complete`: everything from the member's beginning. `id`: the id that
@@ -33,7 +33,7 @@ class Request(BaseModel):
     reason: Annotated[str, Field(max_length=2000)] | None = None
 
 
-def handle(request: Request) -> None:
+def handle(request: RefreshRequest) -> None:
     """Submit the member's sync. Raises Refused for a member that is unknown or cannot be synchronized."""
     member = service().nodelist.member(request.member)
     if member is None:
@@ -51,7 +51,8 @@ def refresh(
 
     The job exists once a node has read the message.
     """
-    request = Request(member=member_id, pid=pid, complete=complete, id=job_id or str(uuid.uuid4()), reason=reason)
+    request_id = job_id or str(uuid.uuid4())
+    request = RefreshRequest(member=member_id, pid=pid, complete=complete, id=request_id, reason=reason)
     with confirmed(app) as producer:
         producer.publish(
             request.model_dump(by_alias=True, exclude_defaults=True),
@@ -65,4 +66,4 @@ def refresh(
     return str(request.id)
 
 
-coordinator.inbox(QUEUE, Request, handle)
+coordinator.inbox(QUEUE, RefreshRequest, handle)

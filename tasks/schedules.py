@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from functools import cache
 
-from coordinator import Entry, SubmitOptions
-from coordinator.scheduler.quartz import Quartz, QuartzError
+from coordinator import Entry, Quartz, SubmitOptions
 from tasks.app import NODELIST_LABEL
 from tasks.harvest.asked import TICK
 from tasks.member_node.member import Member
@@ -27,7 +26,7 @@ def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
     """The member's schedule, or the reason why no beat will synchronize it."""
     try:
         return member.quartz(zone) or "the nodelist has no schedule for it"
-    except QuartzError as error:
+    except ValueError as error:
         return str(error)
 
 

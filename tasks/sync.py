@@ -10,7 +10,7 @@ from coordinator import Locked, StoreUnavailable, Submission, current_job
 from tasks import instants
 from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.documents.document import Document
-from tasks.harvest.asked import INCREMENT, Asked, texts
+from tasks.harvest.asked import INCREMENT, SyncRequest, texts
 from tasks.harvest.harvest import harvest_member
 from tasks.harvest.outcome import SyncResult, not_synchronizable
 from tasks.harvest.silence import silence
@@ -32,7 +32,7 @@ def sync_member_node(member_id: str, asked: Sequence[str] = (INCREMENT,)) -> dic
     A job of the member's lane uses its own lease. A plain call takes the lock itself; where the member is locked, the
     call ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
     """
-    request, job = Asked.of(asked), current_job()
+    request, job = SyncRequest.of(asked), current_job()
     if job and lane_of(member_id) in job.keys:
         return _synchronize(member_id, request, job.fence, job.check, job.progress)
     try:
@@ -44,7 +44,7 @@ def sync_member_node(member_id: str, asked: Sequence[str] = (INCREMENT,)) -> dic
 
 def _synchronize(
     member_id: str,
-    asked: Asked,
+    asked: SyncRequest,
     fence: int,
     check: Callable[[], None],
     progress: Callable[[int, int], None],
@@ -98,10 +98,10 @@ def synchronize(
 
     Behind a running sync one job waits and unites all further requests; more jobs wait where one cannot hold them all.
     """
-    asked = {"asked": texts(pids, complete=complete)}
+    requests = {"asked": texts(pids, complete=complete)}
     signature = sync_member_node.s(member_id)
     return coordinator.submit(
-        lane_of(member_id), signature, when_busy="defer", merge_args=asked, needs=[NODELIST_LABEL], job_id=job_id
+        lane_of(member_id), signature, when_busy="defer", merge_args=requests, needs=[NODELIST_LABEL], job_id=job_id
     )
 
 

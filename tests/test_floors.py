@@ -28,7 +28,7 @@ keyed_task
 warden extension
 worker
 client
-public aio metrics
+aio metrics
 dashboard
 __init__ cli testing
 """

@@ -16,11 +16,11 @@ from bench.peers.contest import contest
 from bench.peers.environments import KEPT, NotInstalled, interpreter
 from bench.peers.field import HOLDERS, OURS, PEERS, Holder, Peer
 from bench.peers.plot import svg
-from bench.peers.postgres import NoPostgres
 from bench.peers.report import Results, charts, tables
 from bench.peers.turns import BODIES, Failed, Stage, turn
 from bench.servers import redis_server
 from coordinator.local.redis import find_server
+from tests.harness.server import NoServer
 
 SHAPES = (1_000, 20_000, 1)
 LOCK_SECONDS = 2.0
@@ -74,7 +74,7 @@ def jobs(
         for peer in list(peers):
             try:
                 found = turn(stage, peer, peers[peer], body, keys, options.seconds, first=number == 1)
-            except (Failed, NoPostgres) as failed:
+            except (Failed, NoServer) as failed:
                 leave_out(peer, failed, results)
                 del peers[peer], measured[peer]
                 continue

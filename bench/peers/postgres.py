@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.harness.postgres import USER, NoPostgres, PostgresServer
-
-__all__ = ["NoPostgres", "postgres_server"]
+from tests.harness.postgres import USER, PostgresServer
 
 
 @contextmanager

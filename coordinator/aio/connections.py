@@ -23,10 +23,10 @@ from redis.backoff import NoBackoff
 from coordinator.address import sentinels_of
 from coordinator.aio.bridge import Bridge, awaited
 from coordinator.aio.notices import Notices, Subscription
-from coordinator.aio.requests import Make, Requests
+from coordinator.aio.requests import Make, RequestPool
 from coordinator.settings import Settings
 from coordinator.store import connections as blocking
-from coordinator.store.connections import Call, Connections, Listener
+from coordinator.store.connections import Connections, Listener, StoreCall
 from coordinator.store.sentinel import LATE
 from coordinator.store.wire import Arg, pack
 
@@ -40,7 +40,7 @@ class _OfLoop:
     """The connections of one loop."""
 
     def __init__(self, make: Make, timeout: float) -> None:
-        self.requests, self.notices = Requests(make, timeout), Notices(make, timeout, self.turn)
+        self.requests, self.notices = RequestPool(make, timeout), Notices(make, timeout, self.turn)
         self._starts = asyncio.Semaphore(_AT_ONCE)
         self._end: AsyncIterator[None] | None = None
 
@@ -99,16 +99,16 @@ class AioConnections(Connections):
         return self._read(command, self.ask(pack(*command.split(), *args)))
 
     def execute_many(self, commands: Iterable[Sequence[Arg]], atomic: bool = False) -> list[Any]:
-        asked = list(commands)
-        packed = [pack(*command) for command in asked]
+        sent = list(commands)
+        packed = [pack(*command) for command in sent]
         replies = self.ask_many([pack("MULTI"), *packed, pack("EXEC")] if atomic else packed)
         if error := next((reply for reply in replies if isinstance(reply, redis.exceptions.ResponseError)), None):
             raise error
         results = cast("list[object]", replies[-1]) if atomic else replies
-        return [self._read(str(command[0]), reply) for command, reply in zip(asked, results, strict=True)]
+        return [self._read(str(command[0]), reply) for command, reply in zip(sent, results, strict=True)]
 
     @contextmanager
-    def listening(self, channel: str, call: Call) -> Iterator[Listener]:
+    def listening(self, channel: str, call: StoreCall) -> Iterator[Listener]:
         listener = Subscription(self.here.notices, channel, self.patience)
         try:
             yield lambda seconds: call(lambda: awaited(listener.listen(seconds)))
@@ -116,8 +116,8 @@ class AioConnections(Connections):
             listener.leave()
 
     @contextmanager
-    def pop(self, key: str, call: Call) -> Iterator[Callable[[float], bool]]:
-        alone = Requests(self._make, self._settings.timeout + self.patience)
+    def pop(self, key: str, call: StoreCall) -> Iterator[Callable[[float], bool]]:
+        alone = RequestPool(self._make, self._settings.timeout + self.patience)
 
         def take(seconds: float) -> bool:
             [reply] = awaited(alone.ask_many([pack("BLPOP", key, min(seconds, self.patience))]))

@@ -99,7 +99,6 @@ class Coordinator(Awaiting):
     submit_many = verb(blocking.Coordinator.submit_many)
     job = verb(blocking.Coordinator.job)
     wait = verb(blocking.Coordinator.wait)
-    error_of = verb(blocking.Coordinator.error_of)
     why = verb(blocking.Coordinator.why)
     jobs = verb(blocking.Coordinator.jobs)
     why_summary = verb(blocking.Coordinator.why_summary)
@@ -137,19 +136,19 @@ class Coordinator(Awaiting):
 
     @overload
     def act(
-        self, verb: Verb, *, dry_run: Literal[False] = False, **wanted: Unpack[ActingOn]
+        self, verb: Verb, *, dry_run: Literal[False] = False, **selection: Unpack[ActingOn]
     ) -> AsyncIterator[Progress]: ...
     @overload
     def act(
-        self, verb: Verb, *, dry_run: Literal[True], **wanted: Unpack[ActingOn]
+        self, verb: Verb, *, dry_run: Literal[True], **selection: Unpack[ActingOn]
     ) -> Coroutine[object, object, Plan]: ...
     def act(
-        self, verb: Verb, *, dry_run: bool = False, **wanted: Unpack[ActingOn]
+        self, verb: Verb, *, dry_run: bool = False, **selection: Unpack[ActingOn]
     ) -> AsyncIterator[Progress] | Coroutine[object, object, Plan]:
         """See `coordinator.Coordinator.act`: iterate with `async for`. With `dry_run=True`, await the Plan."""
         if dry_run:
-            return self._run(lambda: self._twin.act(verb, dry_run=True, **wanted))
-        return self._progress(lambda: self._twin.act(verb, **wanted))
+            return self._run(lambda: self._twin.act(verb, dry_run=True, **selection))
+        return self._progress(lambda: self._twin.act(verb, **selection))
 
     async def _progress(self, begin: Callable[[], Iterator[Progress]]) -> AsyncIterator[Progress]:
         steps = await self._run(begin)
@@ -161,7 +160,7 @@ class Coordinator(Awaiting):
         job = await self.wait(job_id, timeout)
         if job.state == "succeeded":
             return job.result
-        raise self._twin.error_of(job)
+        raise self._twin._error_of(job)
 
     @asynccontextmanager
     async def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AsyncIterator[Lease]:

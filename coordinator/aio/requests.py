@@ -23,7 +23,7 @@ _SECOND_LOOK = 0.05  # seconds in which a loop that was blocked reads the replie
 _AT_ONCE = 64  # replies in one turn of the loop
 
 
-class Requests:
+class RequestPool:
     """The connections for requests. `make` opens one without a timeout; `timeout`: seconds for each request."""
 
     def __init__(self, make: Make, timeout: float) -> None:

@@ -10,7 +10,7 @@ from coordinator.fleet.nodes import Node
 from coordinator.jobs.history import Event
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
-from coordinator.jobs.spec import Cause
+from coordinator.jobs.spec import ErrorRecord
 from coordinator.lanes.view import Lane
 from coordinator.store.times import instant, moment, span_text
 from coordinator.store.values import Act
@@ -18,7 +18,7 @@ from coordinator.store.values import Act
 
 def job_text(job: Job) -> str:
     """Write all that Redis keeps of a job, one field a line."""
-    error: Cause = job.error or {}
+    error: ErrorRecord = job.error or {}
     values = [
         ("id", job.id),
         ("state", job.state),
@@ -57,7 +57,7 @@ def _event_text(event: Event) -> str:
     return f"{moment(event.at)} {event.what}{attempt}{where}{f' by {event.by}' if event.by else ''}{why}{due}"
 
 
-def _error_text(error: Cause | None) -> str | None:
+def _error_text(error: ErrorRecord | None) -> str | None:
     return f"{error.get('type')}: {error.get('message')}" if error else None
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from coordinator.jobs.options import SubmitOptions
     from coordinator.jobs.rates import Rates
     from coordinator.jobs.record import Job
-    from coordinator.jobs.request import JobRequest, Requests
+    from coordinator.jobs.request import JobRequest, RequestMaker
     from coordinator.jobs.retarget import Retargeted
     from coordinator.jobs.search import Found, JobFilter
     from coordinator.jobs.states import End, LaneState, Sorted, State
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from coordinator.jobs.trail import Action
     from coordinator.keyed_task.calls import KeyedTasks
     from coordinator.lanes.bulk import ActingOn, Progress, Verb
-    from coordinator.lanes.client import Lanes
+    from coordinator.lanes.client import LaneClient
     from coordinator.lanes.plan import Plan
     from coordinator.lanes.view import Holder, Lane
     from coordinator.locks.leases import Lease, Renewer
@@ -176,13 +176,10 @@ class Coordinator(OnCommit):
         """
         return self._core.wait(id_of(job_id), timeout)
 
-    def error_of(self, job: Job) -> BaseException:
-        """Give the error of a job that did not succeed: its own where this process has the type, or JobFailed."""
-        from coordinator.jobs.record import Job
+    def _error_of(self, job: Job) -> BaseException:
+        """The error of a job that did not succeed: its own where this process has the type, or JobFailed."""
         from coordinator.runner.results import recorded_error
 
-        if not isinstance(job, Job):
-            raise InvalidJob(f"error_of takes the Job that job() and wait() give, not {shown(job)}")
         error = job.error or {}
         own = recorded_error(self.app, job) if self.app else None
         if own is not None and "module" in error:
@@ -690,11 +687,11 @@ class Coordinator(OnCommit):
         return Doorbells(self._bound)
 
     @cached_property
-    def _requests(self) -> Requests:
+    def _requests(self) -> RequestMaker:
         from coordinator.client.task_defaults import target_of
-        from coordinator.jobs.request import Requests
+        from coordinator.jobs.request import RequestMaker
 
-        return Requests(
+        return RequestMaker(
             self.settings, *(target_of(self.app, self._core, self._fair_by, waits) for waits in (False, True))
         )
 
@@ -706,7 +703,7 @@ class Coordinator(OnCommit):
         return hidden_of(self.app, self.settings, None)
 
     @property
-    def _core(self) -> Lanes:
+    def _core(self) -> LaneClient:
         """The lanes in Redis; where the app calls its tasks eagerly, its jobs run at once."""
         return self._eager if self._is_eager else self._lanes
 
@@ -726,10 +723,10 @@ class Coordinator(OnCommit):
         return EagerLanes(self._bound)
 
     @cached_property
-    def _lanes(self) -> Lanes:
-        from coordinator.lanes.client import Lanes
+    def _lanes(self) -> LaneClient:
+        from coordinator.lanes.client import LaneClient
 
-        return Lanes(self.store)
+        return LaneClient(self.store)
 
     @cached_property
     def _locks(self) -> Locks:

@@ -18,7 +18,7 @@ from coordinator.jobs.validation import checks_arguments
 if TYPE_CHECKING:
     from coordinator.jobs.options import SubmitOptions
     from coordinator.jobs.request import JobRequest
-    from coordinator.lanes.client import Lanes
+    from coordinator.lanes.client import LaneClient
 
 _NAME = "coordinator_on_commit"  # in a session's `info`
 
@@ -34,7 +34,7 @@ class SqlSession(Protocol):
     """A session of SQLAlchemy, as far as it is asked."""
 
     @property
-    def info(self) -> dict[str, dict[Lanes, _Waiting]]: ...
+    def info(self) -> dict[str, dict[LaneClient, _Waiting]]: ...
 
     def get_transaction(self) -> Transaction | None: ...
 
@@ -63,7 +63,7 @@ class OnCommit(ABC):
 
     @property
     @abstractmethod
-    def _core(self) -> Lanes: ...
+    def _core(self) -> LaneClient: ...
 
     @abstractmethod
     def _request(
@@ -114,7 +114,7 @@ def _plain(session: object, using: str | None) -> SqlSession:
 class _Waiting:
     """The submits that wait for the commit of a session, each with the transaction or savepoint that it is part of."""
 
-    def __init__(self, session: SqlSession, core: Lanes) -> None:
+    def __init__(self, session: SqlSession, core: LaneClient) -> None:
         self._core = core
         self._requests: list[tuple[Transaction | None, JobRequest]] = []
         self._committed: Transaction | None = None  # the transaction or savepoint that is about to end
@@ -123,8 +123,8 @@ class _Waiting:
         listen(session, "after_transaction_end", self._ends)
 
     @classmethod
-    def of(cls, session: SqlSession, core: Lanes) -> _Waiting:
-        found: dict[Lanes, _Waiting] = session.info.setdefault(_NAME, {})
+    def of(cls, session: SqlSession, core: LaneClient) -> _Waiting:
+        found: dict[LaneClient, _Waiting] = session.info.setdefault(_NAME, {})
         if core not in found:
             found[core] = cls(session, core)
         return found[core]

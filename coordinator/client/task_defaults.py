@@ -20,10 +20,10 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs.arguments import checked
 from coordinator.jobs.chain import inner, is_canvas
 from coordinator.jobs.hidden import HIDDEN, Hidden
-from coordinator.jobs.options import Target, TaskDefault
+from coordinator.jobs.options import JobDefaults, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.jobs.validation import near
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,14 +35,16 @@ _USUAL = "celery"
 _MINUTE, _GUESSED = 60.0, 1.0
 
 
-def target_of(app: Celery | None, lanes: Lanes, fair_by: Callable[[str], str] | None, waits: bool = False) -> Target:
+def target_of(
+    app: Celery | None, lanes: LaneClient, fair_by: Callable[[str], str] | None, waits: bool = False
+) -> JobDefaults:
     """`waits`: a task that nobody has is waited for. A plain client, which has no app, learns all from the nodes."""
     if app is None:
-        return Target("", KnownToNodes(lanes, waits).default_of, fair_by)
-    return Target(app.main, TaskDefaults(app, lanes, waits).default_of, fair_by)
+        return JobDefaults("", KnownToNodes(lanes, waits).default_of, fair_by)
+    return JobDefaults(app.main, TaskDefaults(app, lanes, waits).default_of, fair_by)
 
 
-def place_of(app: Celery | None, lanes: Lanes, task: str) -> tuple[str, str]:
+def place_of(app: Celery | None, lanes: LaneClient, task: str) -> tuple[str, str]:
     """The app and the queue of a task. Raises InvalidJob where neither the app nor a living node has it."""
     target = target_of(app, lanes, None, waits=True)
     default = target.default_of({"task": task})
@@ -55,7 +57,7 @@ def place_of(app: Celery | None, lanes: Lanes, task: str) -> tuple[str, str]:
 class _Kept:
     """A cache by task. What the nodes say counts for a minute, since a fleet may move a task."""
 
-    def __init__(self, lanes: Lanes, waits: bool) -> None:
+    def __init__(self, lanes: LaneClient, waits: bool) -> None:
         self._lanes = lanes
         self._waits = waits
         self._kept: dict[str, tuple[TaskDefault, float]] = {}
@@ -93,7 +95,7 @@ class KnownToNodes(_Kept):
 class TaskDefaults(_Kept):
     """Reads the defaults from the task and its app."""
 
-    def __init__(self, app: Celery, lanes: Lanes, waits: bool = False) -> None:
+    def __init__(self, app: Celery, lanes: LaneClient, waits: bool = False) -> None:
         super().__init__(lanes, waits)
         self._app = app
 

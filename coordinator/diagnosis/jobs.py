@@ -16,7 +16,7 @@ from coordinator.grabs import records as grabs
 from coordinator.jobs import record
 from coordinator.jobs.instances import GrabRecord, lane_of, names_in
 from coordinator.jobs.record import Job
-from coordinator.jobs.spec import Cause as Error
+from coordinator.jobs.spec import ErrorRecord as Error
 from coordinator.lanes import view
 from coordinator.lanes.client import MAX_LIMIT
 from coordinator.lanes.view import Lane

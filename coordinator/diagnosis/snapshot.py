@@ -9,7 +9,7 @@ from types import MappingProxyType
 from coordinator.diagnosis.fleet import Reasons
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.store.times import instant
 from coordinator.store.values import Act, Json
 
@@ -17,7 +17,7 @@ from coordinator.store.values import Act, Json
 class Snapshot:
     """`needed`: labels that jobs need; each function says which nodes lost the label, and why."""
 
-    def __init__(self, lanes: Lanes, needed: Mapping[str, Reasons] = MappingProxyType({})) -> None:
+    def __init__(self, lanes: LaneClient, needed: Mapping[str, Reasons] = MappingProxyType({})) -> None:
         self.lanes, self.needed = lanes, needed
         self.store = lanes.store
         self.clock = self.store.clock()

@@ -22,7 +22,7 @@ from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs import validation
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.store.times import instant, span_text
 
 if TYPE_CHECKING:  # a job's causes need no schedule
@@ -32,7 +32,7 @@ MOST = 20  # things that one answer follows
 
 
 def why_of(
-    lanes: Lanes, wanted: Mapping[str, str | None], needed: Mapping[str, Reasons],
+    lanes: LaneClient, wanted: Mapping[str, str | None], needed: Mapping[str, Reasons],
     entries: Callable[[], Entries], kinds: Mapping[str, Callable[[str], Why]],
 ) -> Why:  # fmt: skip
     """Explain the one thing that is `wanted`, by its kind. `kinds`: those of extensions."""

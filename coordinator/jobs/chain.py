@@ -20,7 +20,7 @@ from kombu.utils.json import dumps, loads
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.arguments import in_canvas
-from coordinator.jobs.options import Arguments, SubmitOptions, Target, TaskDefault
+from coordinator.jobs.options import Arguments, JobDefaults, SubmitOptions, TaskDefault
 from coordinator.jobs.spec import InCanvas, Signature, SignatureOptions, Spec, StepSpec
 from coordinator.store.times import milliseconds
 
@@ -47,7 +47,7 @@ class Step:
 
 
 @dataclass(slots=True)  # not frozen, which is faster: each submit makes one
-class Plan:
+class ChainPlan:
     """The steps of a submit, as the record needs them.
 
     `first`: the step to begin with, the `number`th; `undo`: the record's note of where the rollback runs. `result`: the
@@ -62,21 +62,26 @@ class Plan:
     own: SignatureOptions
 
 
-def plan(signature: Signature, options: SignatureOptions, target: Target, wanted: SubmitOptions) -> Plan:
+def plan(
+    signature: Signature, options: SignatureOptions, target: JobDefaults, submit_options: SubmitOptions
+) -> ChainPlan:
     """Check and write all steps. `options`: of the signature. Raises InvalidJob, naming the step."""
-    needs = validation.texts("needs", wanted["needs"]) if "needs" in wanted else []
+    needs = validation.texts("needs", submit_options["needs"]) if "needs" in submit_options else []
     if signature.get("subtask_type"):
-        steps, number, spec = _of_many(signature, options, target, wanted, needs)
+        steps, number, spec = _of_many(signature, options, target, submit_options, needs)
     else:
-        if wanted.get("start_at", 0):
+        if submit_options.get("start_at", 0):
             raise InvalidJob("start_at is for a chain")
-        steps, number = [_step(signature, options, target, wanted, needs, united=wanted.get("merge_args"))], 0
+        steps, number = (
+            [_step(signature, options, target, submit_options, needs, united=submit_options.get("merge_args"))],
+            0,
+        )
         spec = _of_one(steps[0].laid)
     undo = ""
-    if (rollback := wanted.get("rollback")) is not None:
-        back, spec["rollback"] = _of_rollback(rollback, target, wanted, needs)
+    if (rollback := submit_options.get("rollback")) is not None:
+        back, spec["rollback"] = _of_rollback(rollback, target, submit_options, needs)
         undo = f"{back.task}\n{back.limit}\n{back.kind}"
-    return Plan(
+    return ChainPlan(
         steps[number], number, spec, undo, steps[-1].result, SignatureOptions() if "steps" in spec else steps[0].own
     )
 
@@ -94,17 +99,21 @@ def _of_one(laid: StepSpec) -> Spec:
 
 
 def _of_many(
-    signature: Signature, options: SignatureOptions, target: Target, wanted: SubmitOptions, needs: list[str]
+    signature: Signature,
+    options: SignatureOptions,
+    target: JobDefaults,
+    submit_options: SubmitOptions,
+    needs: list[str],
 ) -> tuple[list[Step], int, Spec]:
     """The steps of a chain, the number of the first step to run, and the spec; a group or chord is one step."""
     if is_canvas(signature):
         signature = {**signature, "options": {}}  # the job has them
     steps = []
-    first = validation.count("start_at", wanted.get("start_at", 0))
+    first = validation.count("start_at", submit_options.get("start_at", 0))
     for number, step_signature in enumerate(tasks_of(signature)):
         checked, own = _inner_step(step_signature, number)
         before = int(number not in (0, first))
-        steps.append(_step(checked, _of_all_steps(options, own), target, wanted, needs, before))
+        steps.append(_step(checked, _of_all_steps(options, own), target, submit_options, needs, before))
     if first >= len(steps):
         raise InvalidJob(f"start_at {first}: the chain has steps 0 to {len(steps) - 1}")
     for step in steps:
@@ -112,7 +121,7 @@ def _of_many(
     return steps, first, {"steps": [step.laid for step in steps], "first": first}
 
 
-def in_place_of_a_step(signature: Signature, target: Target, needs: list[str]) -> list[StepSpec]:
+def in_place_of_a_step(signature: Signature, target: JobDefaults, needs: list[str]) -> list[StepSpec]:
     """The steps of a call or chain that replaces a job's own step. Raises InvalidJob, naming the step."""
     own = options_of(signature) if is_chain(signature) else {}
     if refused := sorted(set(own) - STEP_OPTIONS):
@@ -131,14 +140,14 @@ def _without(signature: Signature, name: str) -> Signature:
 
 
 def _of_rollback(
-    rollback: Mapping[str, object], target: Target, wanted: SubmitOptions, needs: list[str]
+    rollback: Mapping[str, object], target: JobDefaults, submit_options: SubmitOptions, needs: list[str]
 ) -> tuple[Step, Spec]:
     """The first step of a rollback, and its spec."""
     signature, options = _inner_step(rollback, "rollback")
     if signature.get("subtask_type"):
-        steps, _, spec = _of_many(signature, options, target, {**wanted, "start_at": 0}, needs)
+        steps, _, spec = _of_many(signature, options, target, {**submit_options, "start_at": 0}, needs)
         return steps[0], spec
-    step = _step(signature, options, target, wanted, needs)
+    step = _step(signature, options, target, submit_options, needs)
     return step, cast(Spec, {**step.laid, "limit": step.limit})
 
 
@@ -154,14 +163,14 @@ def _of_all_steps(options: SignatureOptions, own: SignatureOptions) -> Signature
 
 
 def _step(
-    signature: Signature, options: SignatureOptions, target: Target, wanted: SubmitOptions, needs: list[str],
-    before: int = 0, united: object = None,
+    signature: Signature, options: SignatureOptions, target: JobDefaults, submit_options: SubmitOptions,
+    needs: list[str], before: int = 0, united: object = None,
 ) -> Step:  # fmt: skip
     """Check a step. `before`: 1 where an earlier result may go in front; `united`: arguments that the claim adds."""
     task = validation.text("task", signature["task"])
     default = target.default_of(signature)
-    hard = _limit("time_limit", wanted, options, default.time_limit)
-    soft = _limit("soft_time_limit", wanted, options, default.soft_time_limit)
+    hard = _limit("time_limit", submit_options, options, default.time_limit)
+    soft = _limit("soft_time_limit", submit_options, options, default.soft_time_limit)
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{signature['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
     queue = validation.text("queue", options.get("queue") or default.queue)
@@ -190,7 +199,7 @@ def _checked(signature: Signature, default: TaskDefault, before: int, united: ob
     return _arguments_of(signature, default, 0 if signature.get("immutable") else before)
 
 
-def _checked_part(target: Target, part: Signature, before: int) -> Signature:
+def _checked_part(target: JobDefaults, part: Signature, before: int) -> Signature:
     args, kwargs = _arguments_of(part, target.default_of(part), before)
     return {**part, "args": args, "kwargs": kwargs}
 
@@ -208,12 +217,12 @@ def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:
 
 def _limit(
     name: Literal["time_limit", "soft_time_limit"],
-    wanted: SubmitOptions,
+    submit_options: SubmitOptions,
     options: SignatureOptions,
     default: float | None,
 ) -> float | None:
     """Seconds: the submit's, else the signature's, else the task's."""
-    for seconds in (wanted.get(name), options.get(name), default):
+    for seconds in (submit_options.get(name), options.get(name), default):
         if seconds is not None:
             return validation.limit(name, seconds)
     return None

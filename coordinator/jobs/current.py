@@ -11,7 +11,7 @@ from operator import index
 from typing import Any, NamedTuple, Protocol
 
 from coordinator.errors import LeaseLost, StoreRefused, StoreUnavailable
-from coordinator.jobs.spec import Cause
+from coordinator.jobs.spec import ErrorRecord
 from coordinator.jobs.validation import instant_of
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _QUIET = 2.0  # seconds without progress reports after an error: a Redis that ha
 
 
 class Owner(Protocol):
-    """The methods of `coordinator.lanes.client.Lanes` by which a job asks whether it still has its lease."""
+    """The methods of `coordinator.lanes.client.LaneClient` by which a job asks whether it still has its lease."""
 
     def holds(self, job_id: str, token: str) -> bool: ...
 
@@ -36,7 +36,7 @@ class Undoing:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    error: Cause | None
+    error: ErrorRecord | None
     result: Any
     results: tuple[Any, ...] = ()
 
@@ -94,7 +94,7 @@ class CurrentJob:
         """True while the job is ours. Waits for Redis, and raises StoreUnavailable, as `check` does."""
         pause = 0.05
         while self.lanes:
-            asked = time.monotonic()
+            asked_at = time.monotonic()
             try:
                 ours = self.lanes.holds(self.id, self.token)
             except StoreUnavailable:
@@ -104,7 +104,7 @@ class CurrentJob:
                 time.sleep(min(pause, left))
                 pause = min(1.0, pause * 2)
             else:
-                self._confirmed = asked if ours else self._confirmed
+                self._confirmed = asked_at if ours else self._confirmed
                 return ours
         return True
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 
-from coordinator.jobs.spec import Cause
+from coordinator.jobs.spec import ErrorRecord
 
 logger = logging.getLogger(__name__)
 
 
-def log_double_fault(job_id: str, key: str, error: Cause | None, fault: Cause | None) -> None:
+def log_double_fault(job_id: str, key: str, error: ErrorRecord | None, fault: ErrorRecord | None) -> None:
     """Log one ERROR line with both causes. The process that saw the rollback fail calls it."""
     logger.error(
         "double fault: job %s (%s) failed: %s; its rollback failed too: %s", job_id, key, _brief(error), _brief(fault)
     )
 
 
-def _brief(error: Cause | None) -> str:
+def _brief(error: ErrorRecord | None) -> str:
     return f"{error.get('type')}: {error.get('message')}" if error else "None"

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from kombu.utils.json import loads
 
-from coordinator.jobs.spec import Cause
+from coordinator.jobs.spec import ErrorRecord
 from coordinator.store.times import instant
 from coordinator.store.values import Json
 
@@ -36,7 +36,7 @@ class Event:
     what: str
     node: str | None = None
     attempt: int | None = None
-    cause: Cause | None = None
+    cause: ErrorRecord | None = None
     by: str | None = None
     why: str | None = None
     due: datetime | None = None
@@ -55,7 +55,7 @@ def events_of(text: str, first: int) -> Iterator[Event]:
         if since and (since, claims) not in begun:
             begun.add((since, claims))
             yield Event(since, "running", _text(node), attempt)
-        cause: Cause = {name: line[name] for name in ("type", "message") if line.get(name)}  # type: ignore[assignment]
+        cause: ErrorRecord = {name: line[name] for name in ("type", "message") if line.get(name)}  # type: ignore[assignment]
         yield Event(
             at=instant(float(str(line["at"]))),
             what=str(line["what"]),
@@ -69,7 +69,7 @@ def events_of(text: str, first: int) -> Iterator[Event]:
 
 
 def course_of(
-    instants: Sequence[datetime | None], state: str, where: tuple[str | None, int], error: Cause | None,
+    instants: Sequence[datetime | None], state: str, where: tuple[str | None, int], error: ErrorRecord | None,
     noted: Sequence[Event],
 ) -> tuple[Event, ...]:  # fmt: skip
     """The course of a job in the order of time: what its record tells by instants, and the events `noted`.
@@ -92,7 +92,7 @@ def course_of(
     return tuple(events)
 
 
-def _short(error: Cause | None) -> Cause | None:
+def _short(error: ErrorRecord | None) -> ErrorRecord | None:
     """The error as an event has it."""
     return {"type": error.get("type", ""), "message": str(error.get("message", ""))[:200]} if error else None
 

@@ -131,7 +131,7 @@ class TaskDefault:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class JobDefaults:
     """The app that jobs belong to, what its tasks have by default, and the group of a key (None: the usual one)."""
 
     app: str

@@ -14,7 +14,7 @@ from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.history import Event, course_of, events_of
 from coordinator.jobs.instances import shown_lane
-from coordinator.jobs.spec import Cause, Spec, StepSpec
+from coordinator.jobs.spec import ErrorRecord, Spec, StepSpec
 from coordinator.jobs.states import Over, State
 from coordinator.jobs.validation import printable
 from coordinator.store.client import Store
@@ -63,13 +63,13 @@ class Job:
     started: datetime | None
     ended: datetime | None
     result: Any
-    error: Cause | None
+    error: ErrorRecord | None
     progress: tuple[int, int] | None
     step: int = 0
     priority: int = 0
     exclusive: bool = False
     rollback: str | None = None
-    fault: Cause | None = None
+    fault: ErrorRecord | None = None
     acts: dict[str, Act] = field(default_factory=dict)
     readied: datetime | None = None
     steps: tuple[str, ...] = ()
@@ -93,16 +93,11 @@ class Job:
         return self.over or self.state == "held"
 
 
-def totals(store: Store) -> dict[tuple[str, str], int]:
+def totals(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
     """The number of each task's jobs that were `created`, ended in each outcome, and of `retries`, `losses`, `faults`.
 
-    All since the beginning, by what and task. A record may be gone; what it was counted as stays.
+    All since the beginning, by what and task, from the hash `counts`. A record may be gone; its count stays.
     """
-    return totals_in(store.read("HGETALL", store.key("counts")))
-
-
-def totals_in(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
-    """The numbers in the hash `counts`, by what and task."""
     pairs = ((text_in(name).partition("\n"), number_in(number) or 0) for name, number in counted.items())
     return {(what, task): number for (what, _, task), number in pairs}
 
@@ -180,7 +175,7 @@ def _noted(reader: FieldReader, spec: Spec) -> list[Event]:
 
 
 def _awaited(reader: FieldReader) -> tuple[str, ...]:
-    return tuple(one for one in (reader.json("handles", dict) or {}).get("ids", ()) if isinstance(one, str))
+    return tuple(part_id for part_id in (reader.json("handles", dict) or {}).get("ids", ()) if isinstance(part_id, str))
 
 
 def _arguments(reader: FieldReader, spec: Spec, number: int) -> StepArguments:
@@ -226,9 +221,9 @@ def unfaded(record: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in record.items() if name != "past"} | fields
 
 
-def cause_of(text: str | None) -> Cause | None:
+def cause_of(text: str | None) -> ErrorRecord | None:
     """Read an error; that of a lost run is a mere sentence."""
-    error = cast("str | Cause", json_in((str, dict), text)) if text else None
+    error = cast("str | ErrorRecord", json_in((str, dict), text)) if text else None
     return {"type": "Lost", "message": error} if isinstance(error, str) else error
 
 
@@ -285,7 +280,7 @@ class Standing:
     step: int
     tries: int
     back: int | None
-    error: Cause | None
+    error: ErrorRecord | None
 
     @property
     def following(self) -> StepSpec | None:

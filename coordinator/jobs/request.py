@@ -15,7 +15,7 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
 from coordinator.jobs.encoding import bounded, encode
-from coordinator.jobs.options import KEEP, SubmitOptions, Target
+from coordinator.jobs.options import KEEP, JobDefaults, SubmitOptions
 from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec, StepSpec
 from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
@@ -47,14 +47,6 @@ class JobRequest:
     room: Arg
     fields: tuple[Arg, ...]
 
-    @property
-    def skip_keys(self) -> tuple[str, ...]:
-        """The keys of which none may be busy."""
-        skip, *places = self.when_busy.split()
-        if skip != "skip":
-            return ()
-        return tuple(self.keys[int(place) - 1] for place in places) or self.keys
-
     def step_args(self) -> tuple[Arg, ...]:
         return (
             self.id,
@@ -68,7 +60,7 @@ class JobRequest:
 
 
 @dataclass(slots=True)
-class Call:
+class KeyedCall:
     """The part of a submit that the call of a keyed task adds.
 
     `awaited`: somebody may wait under the call's own id, so a call that is skipped or coalesced has its result there,
@@ -79,13 +71,13 @@ class Call:
     awaited: bool
 
 
-class Requests:
+class RequestMaker:
     """Makes the requests of one installation and app. Works out once what is the same for all of them.
 
     `trusting`: the target of submits that wait for a node with their task.
     """
 
-    def __init__(self, settings: Settings, target: Target, trusting: Target | None = None) -> None:
+    def __init__(self, settings: Settings, target: JobDefaults, trusting: JobDefaults | None = None) -> None:
         self._target, self._trusting = target, trusting or target
         self._most = settings.max_payload
         self._losses = settings.max_losses
@@ -99,7 +91,7 @@ class Requests:
         keys: str | Sequence[str],
         unchecked: Mapping[str, object],
         options: SubmitOptions,
-        call: Call | None = None,
+        call: KeyedCall | None = None,
         stamps: Message | None = None,
     ) -> JobRequest:
         """Check a submit, and make its record. Raises InvalidJob, which names the fault."""
@@ -113,7 +105,7 @@ class Requests:
         keys: str | Sequence[str],
         unchecked: Mapping[str, object],
         options: SubmitOptions,
-        call: Call | None,
+        call: KeyedCall | None,
         stamps: Message | None,
     ) -> JobRequest:
         check_options(options)
@@ -231,7 +223,9 @@ def _iso(when: float | datetime | str) -> str:
     return when.isoformat() if isinstance(when, datetime) else when
 
 
-def _when(options: SubmitOptions, own: SignatureOptions, keys: tuple[str, ...], call: Call | None) -> tuple[str, Arg]:
+def _when(
+    options: SubmitOptions, own: SignatureOptions, keys: tuple[str, ...], call: KeyedCall | None
+) -> tuple[str, Arg]:
     """Return `when_busy`, and when the job may start (`validation.start`), 0 = now."""
     policy = options.get("when_busy", "queue")
     when_busy = policy if policy == "queue" else _when_busy(policy, keys)
@@ -293,7 +287,7 @@ def _unite(options: SubmitOptions, spec: Spec) -> dict[str, list[str] | None]:
     return united
 
 
-def _rare(options: SubmitOptions, own: SignatureOptions, plan: chain.Plan, call: Call | None) -> list[Arg]:
+def _rare(options: SubmitOptions, own: SignatureOptions, plan: chain.ChainPlan, call: KeyedCall | None) -> list[Arg]:
     """Fields that few jobs have: the steps read them only where `seldom` is set."""
     fields: list[Arg] = []
     if plan.number:
@@ -315,14 +309,14 @@ def _rare(options: SubmitOptions, own: SignatureOptions, plan: chain.Plan, call:
     return fields
 
 
-def _is_owed(plan: chain.Plan, own: SignatureOptions) -> bool:
+def _is_owed(plan: chain.ChainPlan, own: SignatureOptions) -> bool:
     """True if the job's end is to be sent: a result, or links."""
     ignored = own.get("ignore_result")
     result = plan.result if ignored is None else not ignored
     return bool(result or own.get("link") or own.get("link_error"))
 
 
-def _spec(plan: chain.Plan, own: SignatureOptions, options: SubmitOptions) -> Spec:
+def _spec(plan: chain.ChainPlan, own: SignatureOptions, options: SubmitOptions) -> Spec:
     """Add the options of the signature and of the submit to the plan's spec."""
     spec = plan.spec
     if own.get("link"):

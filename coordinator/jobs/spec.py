@@ -80,7 +80,7 @@ class Again(TypedDict):
     tries: int
     delay: float
     most: int | None
-    error: Cause
+    error: ErrorRecord
 
 
 class Policy(TypedDict):
@@ -139,15 +139,15 @@ class Spec(StepSpec, total=False):
     free: int
 
 
-class Part(TypedDict, total=False):
+class SubResultEnd(TypedDict, total=False):
     """The end of a sub-result of an attempt: a `result` or an `error`; neither where it had not ended."""
 
     id: str
     result: object
-    error: Cause
+    error: ErrorRecord
 
 
-class Cause(TypedDict, total=False):
+class ErrorRecord(TypedDict, total=False):
     """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when.
 
     `args`: of the exception, where they are more than its text. `parts`: the sub-results of an attempt that was parked,
@@ -161,7 +161,7 @@ class Cause(TypedDict, total=False):
     traceback: str
     by: str
     at: int
-    parts: list[Part]
+    parts: list[SubResultEnd]
 
 
 class Handles(TypedDict):

@@ -20,7 +20,7 @@ class JobReader(Protocol):
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job: ...
 
-    def error_of(self, job: Job) -> BaseException: ...
+    def _error_of(self, job: Job) -> BaseException: ...
 
 
 class GrabOutcome(NamedTuple):
@@ -67,7 +67,7 @@ class Submission:
         job = self._reader.wait(self._result_id, timeout)
         if job.state == "succeeded":
             return job.result
-        raise self._reader.error_of(job)
+        raise self._reader._error_of(job)
 
     @property
     def state(self) -> JobState:
@@ -77,12 +77,6 @@ class Submission:
     def ready(self) -> bool:
         """True where `get` would not wait: the job is over or held."""
         return self._reader.job(self._result_id).waited_for
-
-    @property
-    def result(self) -> Any:
-        """The job's result, or its error where it ended badly; None while it is not over."""
-        job = self._reader.job(self._result_id)
-        return self._reader.error_of(job) if job.over and job.state != "succeeded" else job.result
 
     @property
     def _result_id(self) -> str:

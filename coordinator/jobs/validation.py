@@ -152,8 +152,8 @@ def texts_by_name(name: str, values: object) -> dict[str, list[str] | None]:
     if not isinstance(values, Mapping):
         raise InvalidJob(f"{name} is {{argument: texts}}, not {values!r}")
     return {
-        text(name, argument): None if wanted is None else texts(str(argument), wanted) or None
-        for argument, wanted in values.items()
+        text(name, argument): None if expected is None else texts(str(argument), expected) or None
+        for argument, expected in values.items()
     }
 
 

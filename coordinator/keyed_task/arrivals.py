@@ -29,7 +29,7 @@ from coordinator.celery_patches.quiet_task import QuietTask
 from coordinator.errors import InvalidJob, LaneFull, Locked, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.keyed_task.calls import KeyedTasks
 from coordinator.keyed_task.lane_producer import LaneProducer, queue_of
-from coordinator.keyed_task.message import PAST, Headers, MessageProperties, Received, read
+from coordinator.keyed_task.message import PAST, Headers, MessageProperties, ReceivedCall, read
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _PAUSE = 0.25
 Settle = Callable[..., None]  # acknowledges or rejects a message
 
 
-class Handler(Protocol):
+class MessageHandler(Protocol):
     """A Celery strategy: takes the messages of one task in a worker."""
 
     def __call__(
@@ -70,7 +70,7 @@ def install_arrivals(app: Celery) -> None:
     app.task(arrive, name=TASK, base=QuietTask, **_OPTIONS)
 
 
-def _put_in_line(producer: LaneProducer, received: Received) -> None:
+def _put_in_line(producer: LaneProducer, received: ReceivedCall) -> None:
     until = time.monotonic() + _WAIT
     while True:
         try:
@@ -90,7 +90,7 @@ def _put_in_line(producer: LaneProducer, received: Received) -> None:
             return None
 
 
-def into_lanes(app: Celery, strategies: MutableMapping[str, Handler]) -> None:
+def into_lanes(app: Celery, strategies: MutableMapping[str, MessageHandler]) -> None:
     """Make a worker put messages of keyed tasks in line. `strategies`: Celery's, by the name of the task."""
     keyed_tasks: KeyedTasks = app.coordinator._keyed_tasks
     arrive = strategies[TASK]
@@ -100,8 +100,8 @@ def into_lanes(app: Celery, strategies: MutableMapping[str, Handler]) -> None:
 
 
 def _take(
-    app: Celery, usual: Handler, arrive: Handler, message: Message, body: object, ack: Settle, reject: Settle,
-    callbacks: Sequence[Callable[..., None]],
+    app: Celery, usual: MessageHandler, arrive: MessageHandler, message: Message, body: object, ack: Settle,
+    reject: Settle, callbacks: Sequence[Callable[..., None]],
 ) -> None:  # fmt: skip
     """Take a message. Leaves to Celery a message that was revoked, or is to go past its lane."""
     headers = message.headers

@@ -25,13 +25,13 @@ from coordinator.celery_patches.result_backend import asked_for
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.jobs.arguments import checked_call, in_canvas
 from coordinator.jobs.options import SubmitOptions
-from coordinator.jobs.request import Call, Requests, check_signature
+from coordinator.jobs.request import KeyedCall, RequestMaker, check_signature
 from coordinator.jobs.spec import Message, Signature
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer, LaneUnavailable
 from coordinator.keyed_task.message import PAST
 from coordinator.keyed_task.option import KeyedTask, read
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 
 _NOT_OURS = ("celery.", "coordinator.")
@@ -41,10 +41,10 @@ class LaneHost(Protocol):
     """The attributes of a Coordinator that put a call in line."""
 
     @property
-    def _core(self) -> Lanes: ...
+    def _core(self) -> LaneClient: ...
 
     @property
-    def _requests(self) -> Requests: ...
+    def _requests(self) -> RequestMaker: ...
 
     @property
     def settings(self) -> Settings: ...
@@ -105,7 +105,7 @@ class KeyedTasks:
 
         app.send_task, app.finalize = send_task, finalized
 
-    def submit(self, keys: Sequence[str], signature: Signature, options: SubmitOptions, call: Call) -> Submission:
+    def submit(self, keys: Sequence[str], signature: Signature, options: SubmitOptions, call: KeyedCall) -> Submission:
         self._host._check_open()
         return self._host._core.submit(self._host._requests.make(keys, signature, options, call))
 

@@ -19,11 +19,11 @@ from kombu.messaging import Producer
 from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
 from coordinator.jobs.options import SubmitOptions
-from coordinator.jobs.request import Call
+from coordinator.jobs.request import KeyedCall
 from coordinator.jobs.spec import Message, Signature, Spec
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import OwnId
-from coordinator.keyed_task.message import Headers, MessageProperties, Received, read
+from coordinator.keyed_task.message import Headers, MessageProperties, ReceivedCall, read
 from coordinator.keyed_task.option import KeyedTask
 
 _CANVAS = {"chain", "chord", "group"}
@@ -48,7 +48,9 @@ class LaneUnavailable(StoreUnavailable, OperationalError):
 class Submit(Protocol):
     """A function that puts a call in line."""
 
-    def __call__(self, keys: Sequence[str], signature: Signature, options: SubmitOptions, call: Call) -> Submission: ...
+    def __call__(
+        self, keys: Sequence[str], signature: Signature, options: SubmitOptions, call: KeyedCall
+    ) -> Submission: ...
 
 
 class LaneProducer:
@@ -103,14 +105,14 @@ class LaneProducer:
         self._submission = self.submit(received)
         return None
 
-    def submit(self, received: Received) -> Submission:
+    def submit(self, received: ReceivedCall) -> Submission:
         """Put the call in line. Raises InvalidJob, LaneFull, Locked, StoreRefused, LaneUnavailable."""
         signature = received.signature
         keys = self._keyed.keys_of(signature.get("args"), signature.get("kwargs"))
         options = self._keyed.options_of(signature)
         self._awaited = self._is_awaited(received)
         try:
-            submission = self._submit(keys, signature, options, Call(received.message, self._awaited))
+            submission = self._submit(keys, signature, options, KeyedCall(received.message, self._awaited))
         except StoreUnavailable as error:
             raise LaneUnavailable(str(error), error.job_id) from error
         if submission.outcome == "skipped" and self._keyed.raises:
@@ -126,14 +128,14 @@ class LaneProducer:
             return submission.of
         return task_id
 
-    def _is_awaited(self, received: Received) -> bool:
+    def _is_awaited(self, received: ReceivedCall) -> bool:
         """True if somebody may wait for the call under its own id. Nobody waits for a tick."""
         options, message = received.signature["options"], received.message
         if "link" in options or "link_error" in options or not _CANVAS.isdisjoint(message):
             return True
         return self._own and not isinstance(options["task_id"], OwnId)
 
-    def fail(self, received: Received, error: BaseException) -> None:
+    def fail(self, received: ReceivedCall, error: BaseException) -> None:
         """End a call that became no job, such as one that met a lock or an operator's pause."""
         canvas = import_module("coordinator.runner.canvas")  # few clients need it
         options = received.signature["options"]

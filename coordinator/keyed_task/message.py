@@ -66,14 +66,16 @@ class Embed(TypedDict, total=False):
 Body = tuple[Sequence[object], Mapping[str, object], Embed]
 
 
-class Received(NamedTuple):
+class ReceivedCall(NamedTuple):
     """The submit that a message stands for."""
 
     signature: Signature
     message: Message
 
 
-def read(headers: Headers, properties: MessageProperties, body: object, queue: str, priority: int | None) -> Received:
+def read(
+    headers: Headers, properties: MessageProperties, body: object, queue: str, priority: int | None
+) -> ReceivedCall:
     """Read a message. `priority`: greater goes first. Raises InvalidJob for a message of another protocol."""
     if not isinstance(body, list | tuple) or len(body) != 3:
         raise InvalidJob(f"{headers.get('task')}: a keyed task needs messages of protocol 2 (task_protocol)")
@@ -102,7 +104,7 @@ def read(headers: Headers, properties: MessageProperties, body: object, queue: s
         "kwargs": dict(kwargs),
         "options": cast(SignatureOptions, {name: value for name, value in options.items() if value is not None}),
     }
-    return Received(signature, _message(headers, properties, embed))
+    return ReceivedCall(signature, _message(headers, properties, embed))
 
 
 def _of_users(headers: Headers) -> dict[str, object]:

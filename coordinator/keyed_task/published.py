@@ -19,19 +19,19 @@ from coordinator.jobs.request import check_signature
 from coordinator.jobs.spec import TRACE, Message, Signature, SignatureOptions
 from coordinator.jobs.submission import Submission
 from coordinator.keyed_task.lane_producer import LaneProducer
-from coordinator.keyed_task.message import Received
+from coordinator.keyed_task.message import ReceivedCall
 
 _CANVAS = ("celery.chain", "celery.group", "celery.chord")
 
 
-class _Reader(LaneProducer):
+class _MessageKeeper(LaneProducer):
     """Keeps the message of a call instead of submitting it."""
 
     def __init__(self, app: Celery) -> None:
         super().__init__(app, None, None, own=True)  # type: ignore[arg-type]
-        self.received: Received | None = None
+        self.received: ReceivedCall | None = None
 
-    def submit(self, received: Received) -> Submission:
+    def submit(self, received: ReceivedCall) -> Submission:
         self.received = received
         return Submission(str(received.signature["options"]["task_id"]), "queued", 0)
 
@@ -58,15 +58,15 @@ def published(app: Celery, unchecked: Mapping[str, object], job_id: str | None) 
     made, message = received
     more = {option: value for option, value in made["options"].items() if option in ("headers", "queue", "task_id")}
     kept = {field: value for field, value in message.items() if field in ("stamps", "stamped_headers")}
-    return {**made, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
+    return {**signature, "options": cast(SignatureOptions, {**own, **more})}, cast(Message, kept)
 
 
 def _received(
     app: Celery, task: Task, signature: Signature, before: int, options: Mapping[str, object]
-) -> Received | None:
+) -> ReceivedCall | None:
     """The message of a call that gets `before` more arguments in front; None: its `apply_async` publishes none."""
     called = checked_call(task, signature, before)
-    with _Reader(app) as reader:  # who ignores the result asks no backend
+    with _MessageKeeper(app) as reader:  # who ignores the result asks no backend
         task.apply_async(
             [*(None,) * before, *called["args"]], called["kwargs"],
             **{**options, "producer": reader, "coordinate": False, "ignore_result": True},

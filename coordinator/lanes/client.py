@@ -39,7 +39,7 @@ ENDS = ("back", "front")
 MAX_LIMIT = 1000
 
 
-class Lanes:
+class LaneClient:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._warned: set[str] = set()  # tasks

@@ -116,12 +116,12 @@ def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     """Read these lanes, in two round trips."""
     if not keys:
         return []
-    asked: list[Sequence[Arg]] = []
+    commands: list[Sequence[Arg]] = []
     for key in keys:
         line = store.key("line", key)
-        asked += [("ZRANGEBYSCORE", line, "-inf", "-inf"), ("ZRANGE", line, 0, most + 1), ("ZCARD", line)]
-        asked += [("HGET", store.key(kind), key) for kind in ("paused", "limits")]
-    replies = store.read_many(asked)
+        commands += [("ZRANGEBYSCORE", line, "-inf", "-inf"), ("ZRANGE", line, 0, most + 1), ("ZCARD", line)]
+        commands += [("HGET", store.key(kind), key) for kind in ("paused", "limits")]
+    replies = store.read_many(commands)
     rows = [replies[at : at + 5] for at in range(0, len(replies), 5)]
     fronts = [_jobs(pinned) or _jobs(first)[:1] for pinned, first, *_ in rows]
     known = holders_of(store, [job_id for front in fronts for job_id in front])

@@ -105,16 +105,16 @@ class Renewer:
 
     def renew(self) -> None:
         """Renew the leases that are due."""
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         with self._changed:
-            due = [(lease, term) for lease, term in self._terms.items() if term.due <= asked]
+            due = [(lease, term) for lease, term in self._terms.items() if term.due <= asked_at]
         for (lease, term), ours in zip(due, self._ask(due), strict=True):
             with self._changed:
                 if ours is False:
                     self._lose(lease)
                 elif lease in self._terms:
-                    later = _Term(term.ttl, asked + term.ttl / 3, asked + term.ttl)
-                    self._terms[lease] = later if ours else replace(term, due=asked + term.ttl / 10)
+                    later = _Term(term.ttl, asked_at + term.ttl / 3, asked_at + term.ttl)
+                    self._terms[lease] = later if ours else replace(term, due=asked_at + term.ttl / 10)
 
     def _ask(self, due: list[tuple[Lease, _Term]]) -> list[bool | None]:
         """Ask Redis whether each lease is still ours; None where nobody can say."""

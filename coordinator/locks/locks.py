@@ -44,15 +44,15 @@ def own_lease(key: str) -> Lease | None:
     return Lease(key, job.id, job.token, job.fence, lambda *_: job.holds())
 
 
-class Lanes(Protocol):
-    """The methods of `Lanes` that locks call."""
+class LaneReader(Protocol):
+    """The methods of `LaneReader` that locks call."""
 
     def holds(self, job_id: str, token: str) -> bool: ...
 
     def locked(self, key: str) -> Locked: ...
 
 
-class _Request(NamedTuple):
+class _LockRequest(NamedTuple):
     """A request for a place in the line of a lane. `waits`: False where only a free lane will do."""
 
     id: str
@@ -63,7 +63,7 @@ class _Request(NamedTuple):
 
 
 class Locks:
-    def __init__(self, store: Store, lanes: Lanes, renewer: Renewer | None = None) -> None:
+    def __init__(self, store: Store, lanes: LaneReader, renewer: Renewer | None = None) -> None:
         self.store = store
         self.lanes = lanes
         self._renewer = renewer or Renewer(store)
@@ -98,7 +98,7 @@ class Locks:
         """Take the lock, in one round trip where the lane is free. Also return the last moment before it was ours."""
         deadline = time.monotonic() + wait
         while True:
-            request = _Request(f"lock-{os.urandom(16).hex()}", os.urandom(16).hex(), key, ttl, wait > 0)
+            request = _LockRequest(f"lock-{os.urandom(16).hex()}", os.urandom(16).hex(), key, ttl, wait > 0)
             try:
                 fence, since, holder = self._ask(request, deadline)
             except BaseException:
@@ -113,7 +113,7 @@ class Locks:
             self._release(request.id, request.token)
         raise self._locked(key, holder or None)
 
-    def _ask(self, request: _Request, deadline: float) -> tuple[bytes | None, float, str | None]:
+    def _ask(self, request: _LockRequest, deadline: float) -> tuple[bytes | None, float, str | None]:
         """Ask for the lock once. Returns the fence or None, since when it is ours, and who holds it instead.
 
         The holder is '' where time is up and nobody is known; None where the place in line was lost, because Redis lost

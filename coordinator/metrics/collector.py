@@ -87,7 +87,7 @@ def _counters(store: Store) -> Iterator[Metric]:
     counted, tallied = store.read_many(commands, atomic=True)
     fleet = {text_in(name): number_in(number) or 0 for name, number in tallied.items()}
     ends, totals = defaultdict[str, int](int), defaultdict[str, dict[str, int]](dict)
-    for (what, task), number in record.totals_in(counted).items():
+    for (what, task), number in record.totals(counted).items():
         if what in TERMINAL:
             ends[f"{task}\n{what}"] += number
         else:

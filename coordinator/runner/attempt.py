@@ -30,7 +30,7 @@ from kombu.utils.json import dumps, loads
 from coordinator.celery_patches.quiet_task import Tracer
 from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
-from coordinator.jobs.spec import TRACE, Again, Cause, Message, Signature, SignatureOptions, Spec
+from coordinator.jobs.spec import TRACE, Again, ErrorRecord, Message, Signature, SignatureOptions, Spec
 from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
@@ -137,7 +137,7 @@ class Tracers:
         if self._eager or claim.undoing:
             refused = NoRetry(f"{claim.task}: self.retry with other arguments, eagerly or in a rollback")
             return failed(claim, refused, runtime, retry_delay)
-        cause: Cause = loads(outcome.detail)
+        cause: ErrorRecord = loads(outcome.detail)
         again: Again = {"tries": claim.tries + 1, "delay": outcome.delay, "most": outcome.most, "error": cause}
         return self._going_on(claim, other, runtime, retry_delay, again)
 
@@ -286,13 +286,13 @@ def _other_call(claim: Claim, retry: Retry) -> Signature | None:
     laid, options = claim.laid, retry.sig.options
     now: dict[str, object] = {"queue": claim.queue, "time_limit": claim.time_limit, "soft_time_limit": laid.get("soft")}
     now["headers"] = laid.get("headers")
-    wanted = {name: options.get(name) or None for name in now}
+    retried = {name: options.get(name) or None for name in now}
     args, kwargs = list(retry.sig.args), dict(retry.sig.kwargs)
-    if (args, kwargs, wanted) == (list(claim.args), dict(claim.kwargs), now):
+    if (args, kwargs, retried) == (list(claim.args), dict(claim.kwargs), now):
         return None
     if "shadow" in laid:
-        wanted["shadow"] = laid["shadow"]
-    return {"task": claim.task, "args": args, "kwargs": kwargs, "options": cast(SignatureOptions, wanted)}
+        retried["shadow"] = laid["shadow"]
+    return {"task": claim.task, "args": args, "kwargs": kwargs, "options": cast(SignatureOptions, retried)}
 
 
 def _retry(error: BaseException) -> tuple[float | None, BaseException]:

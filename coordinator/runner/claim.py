@@ -11,7 +11,7 @@ from kombu.utils.json import loads
 
 from coordinator.jobs import chain
 from coordinator.jobs.record import cause_of, tries
-from coordinator.jobs.spec import Cause, Spec, StepSpec
+from coordinator.jobs.spec import ErrorRecord, Spec, StepSpec
 
 Part = bytes | str | int | None
 
@@ -67,7 +67,7 @@ class Claim:
     back: int
     value: object
     values: tuple[object, ...]
-    error: Cause | None
+    error: ErrorRecord | None
 
     @property
     def queue(self) -> str:

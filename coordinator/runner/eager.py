@@ -25,7 +25,7 @@ from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import State
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.locks.leases import Lease
 from coordinator.runner.attempt import Outcome, Tracers
 from coordinator.runner.canvas import raisable
@@ -53,7 +53,7 @@ class InThread(Tracers):
         return outcome
 
 
-class EagerLanes(Lanes):
+class EagerLanes(LaneClient):
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._tracers = InThread(app, "eager", eager=True)
@@ -63,7 +63,7 @@ class EagerLanes(Lanes):
         raise SettingsError(REFUSED)
 
     def submit(self, request: JobRequest) -> Submission:
-        job, error = _Run(self._app, self._tracers, self, request).end()
+        job, error = _EagerRun(self._app, self._tracers, self, request).end()
         if error is not None and self._app.conf.task_eager_propagates:
             raise error
         return Submission(job.id, "started", 0, _host=_EndedJob(job, error))
@@ -99,11 +99,11 @@ class _EndedJob:
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         return self._job
 
-    def error_of(self, job: Job) -> BaseException:
+    def _error_of(self, job: Job) -> BaseException:
         return self._error or JobFailed(job.id, job.state, (job.error or {}).get("message", ""))
 
 
-class _Run:
+class _EagerRun:
     """One job, from its first step to its end."""
 
     def __init__(self, app: Celery, tracers: Tracers, lanes: EagerLanes, request: JobRequest) -> None:

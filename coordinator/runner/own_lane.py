@@ -17,19 +17,19 @@ from coordinator.jobs.arguments import in_canvas
 from coordinator.jobs.current import Behind, CurrentJob, working
 from coordinator.jobs.record import fields
 from coordinator.jobs.spec import Signature
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 
 WAY_OUT = "give its tasks another key, submit them without waiting, or replace the task by a chain of its next steps"
 
 
-class _KeyedTasks(Protocol):
-    def lanes_of(self, one: Signature, before: int) -> tuple[str, ...] | None: ...
+class _LaneFinder(Protocol):
+    def lanes_of(self, part: Signature, before: int) -> tuple[str, ...] | None: ...
 
 
 def lanes_in(app: Celery, signature: Signature, before: int = 0) -> Iterator[tuple[Signature, tuple[str, ...] | None]]:
     """Each task of a signature with its lanes, which the app's keyed tasks know."""
     pairs: list[tuple[Signature, tuple[str, ...] | None]] = []
-    keyed: _KeyedTasks = app.coordinator._keyed_tasks
+    keyed: _LaneFinder = app.coordinator._keyed_tasks
     in_canvas(signature, before, lambda call, behind: pairs.append((call, keyed.lanes_of(call, behind))))
     yield from pairs
 
@@ -40,16 +40,16 @@ def behind_own(app: Celery, keys: Collection[str], headers: Mapping[str, object]
     options = {"task_id": headers["id"], "headers": headers}
     first = {"task": headers["task"], "args": args, "kwargs": kwargs, "options": options}
     parts = [(first, 0), *((part, 1) for part in (*reversed(embed.get("chain") or ()), embed.get("chord")) if part)]
-    found: dict[str, Behind] = {}
+    behind: dict[str, Behind] = {}
     own: tuple[str, str] | None = None
     for part, before in parts:
-        for one, lanes in lanes_in(app, cast(Signature, part), before):
-            mine = [(one["task"], lane) for lane in lanes or () if lane in keys]
+        for task, lanes in lanes_in(app, cast(Signature, part), before):
+            mine = [(task["task"], lane) for lane in lanes or () if lane in keys]
             own = own or next(iter(mine), None)
             if own:
                 seen = bool(mine) and part is not embed.get("chord")
-                found[(one.get("options") or {}).get("task_id", "")] = Behind(*own, seen)
-    return found
+                behind[(task.get("options") or {}).get("task_id", "")] = Behind(*own, seen)
+    return behind
 
 
 def check_lanes(job: CurrentJob, ids: Collection[str | None], now: bool = False) -> None:
@@ -57,13 +57,13 @@ def check_lanes(job: CurrentJob, ids: Collection[str | None], now: bool = False)
 
     `now`: the body waits, and nobody looks for a ring later.
     """
-    lanes = cast(Lanes, job.lanes)
-    for one in ids:
-        if behind := job.behind.get(one or ""):
-            seen = fields(lanes.store, one or "", "state") != [""] if now else behind.seen
+    lanes = cast(LaneClient, job.lanes)
+    for task_id in ids:
+        if behind := job.behind.get(task_id or ""):
+            seen = fields(lanes.store, task_id or "", "state") != [""] if now else behind.seen
             if seen and lanes.lane(behind.lane, 1).limit > 1:
                 continue
-            why = f"{one} waits for {behind.task} in the job's own lane {behind.lane!r}: {WAY_OUT}"
+            why = f"{task_id} waits for {behind.task} in the job's own lane {behind.lane!r}: {WAY_OUT}"
             raise WouldDeadlock(f"it would wait for itself: {why}")
 
 
@@ -74,8 +74,8 @@ def waiting_for(ids: Sequence[str]) -> Iterator[None]:
     with ExitStack() as waits:
         if job is not None:
             check_lanes(job, ids, now=True)
-            for one in ids:
-                look = waits.enter_context(cast(Lanes, job.lanes).awaited(one))
+            for task_id in ids:
+                look = waits.enter_context(cast(LaneClient, job.lanes).awaited(task_id))
                 with suppress(StoreUnavailable, StoreRefused):
                     look()
         yield

@@ -16,7 +16,7 @@ from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.result import AsyncResult
 
 from coordinator.jobs.record import Job, callers
-from coordinator.jobs.spec import Cause, Spec
+from coordinator.jobs.spec import ErrorRecord, Spec
 from coordinator.runner.canvas import Caller, ended, go_on, has_results, raisable, request_of
 from coordinator.runner.claim import Claim
 from coordinator.store.client import Store
@@ -172,7 +172,7 @@ def recorded_error(app: Celery, job: Job) -> BaseException | None:
     return None if job.error is None else raisable(rebuilt(app, job.error), job)
 
 
-def rebuilt(app: Celery, error: Cause) -> BaseException:
+def rebuilt(app: Celery, error: ErrorRecord) -> BaseException:
     """Rebuild an exception, as Celery's backends do from a stored result."""
     kept = {
         "exc_type": error.get("type", "Exception"),

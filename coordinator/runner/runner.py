@@ -37,7 +37,7 @@ from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_MELTED
 from coordinator.jobs.states import State
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.locks.leases import would_deadlock
 from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
 from coordinator.runner.canvas import has_results
@@ -67,7 +67,7 @@ class Place(NamedTuple):
     """
 
     node: str
-    lanes: Lanes
+    lanes: LaneClient
     doorbells: Doorbells
     incarnation: str
     board: Board

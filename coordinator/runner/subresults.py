@@ -22,7 +22,7 @@ from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.spec import ATTEMPT, CHILD, Handles
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.runner.own_lane import behind_own, waiting_for
 
 logger = logging.getLogger(__name__)
@@ -43,29 +43,31 @@ def handles_in(value: object) -> Handles | None:
     """
     if not isinstance(value, list | tuple | AsyncResult | ResultSet | Submission):
         return None
-    found = list(value) if isinstance(value, list | tuple) else [value]
-    if any(isinstance(one, list | tuple) and any(isinstance(two, AsyncResult) for two in one) for one in found):
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if any(
+        isinstance(handle, list | tuple) and any(isinstance(two, AsyncResult) for two in handle) for handle in values
+    ):
         raise NoRetry("lists of sub-results within a list: return one flat list of them")
-    if not any(isinstance(one, AsyncResult | ResultSet | Submission) for one in found):
+    if not any(isinstance(handle, AsyncResult | ResultSet | Submission) for handle in values):
         return None
-    if not all(one is None or isinstance(one, AsyncResult | ResultSet | Submission) for one in found):
+    if not all(handle is None or isinstance(handle, AsyncResult | ResultSet | Submission) for handle in values):
         raise NoRetry("a list of sub-results may hold results, submissions and None, nothing else")
-    flat = list(flattened(found))
-    for one in flat:
-        if isinstance(one, AsyncResult) and (one.ignored or type(one.backend).__name__ == "DisabledBackend"):
-            raise _mute(one.id)
-    return {"ids": [None if one is None else one.id for one in flat], "one": isinstance(value, AsyncResult)}
+    flat = list(flattened(values))
+    for handle in flat:
+        if isinstance(handle, AsyncResult) and (handle.ignored or type(handle.backend).__name__ == "DisabledBackend"):
+            raise _mute(handle.id)
+    return {"ids": [None if handle is None else handle.id for handle in flat], "one": isinstance(value, AsyncResult)}
 
 
-def flattened(found: Sequence[object]) -> Iterator[AsyncResult | JobHandle | None]:
+def flattened(values: Sequence[object]) -> Iterator[AsyncResult | JobHandle | None]:
     """Flatten groups into their handles."""
-    for one in found:
-        if isinstance(one, GroupResult | ResultSet):
-            yield from flattened(one.results)
-        elif isinstance(one, Submission):
-            yield JobHandle(one.id) if one.accepted else None
+    for handle in values:
+        if isinstance(handle, GroupResult | ResultSet):
+            yield from flattened(handle.results)
+        elif isinstance(handle, Submission):
+            yield JobHandle(handle.id) if handle.accepted else None
         else:
-            yield one if isinstance(one, AsyncResult) else None
+            yield handle if isinstance(handle, AsyncResult) else None
 
 
 def _mute(task_id: str) -> NoRetry:
@@ -87,10 +89,10 @@ def _mute_in(app: Celery, headers: Mapping[str, str], body: object) -> Iterator[
         yield headers["id"]
     embed = body[2] if isinstance(body, list | tuple) and len(body) == 3 else {}
     for part in (*(embed.get("chain") or ()), embed.get("chord")):
-        for one in chain.inner(part):
-            options = one.get("options") or {}
+        for inner in chain.inner(part):
+            options = inner.get("options") or {}
             ignored = options.get("ignore_result")
-            if getattr(app.tasks.get(one["task"]), "ignore_result", False) if ignored is None else ignored:
+            if getattr(app.tasks.get(inner["task"]), "ignore_result", False) if ignored is None else ignored:
                 yield options.get("task_id", "")
 
 
@@ -117,7 +119,7 @@ class WorkerPlace(Protocol):
     def node(self) -> str: ...
 
     @property
-    def lanes(self) -> Lanes: ...
+    def lanes(self) -> LaneClient: ...
 
     @property
     def incarnation(self) -> str: ...

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from kombu.utils.json import dumps
 
-from coordinator.jobs.spec import Cause, Handles, Part
+from coordinator.jobs.spec import ErrorRecord, Handles, SubResultEnd
 
 _MOST = 4096  # bytes
 
@@ -23,7 +23,7 @@ class End(NamedTuple):
 def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[str, str]:
     """The kind and the detail of the attempt's outcome. `most`: bytes of all results together."""
     ids = handles["ids"]
-    bad = [(one, end.value) for one, end in zip(ids, ends, strict=True) if end is not None and not end.well]
+    bad = [(part_id, end.value) for part_id, end in zip(ids, ends, strict=True) if end is not None and not end.well]
     if bad:
         cause = _error_of(bad[0][1])
         if not handles["one"]:
@@ -41,11 +41,11 @@ def verdict(handles: Handles, ends: Sequence[End | None], most: int) -> tuple[st
     return "failed", dumps({"type": "SubResultFailed", "message": message})
 
 
-def error_with_parts(error: Cause, ids: Sequence[str | None], ends: Sequence[End | None], most: int) -> str:
+def error_with_parts(error: ErrorRecord, ids: Sequence[str | None], ends: Sequence[End | None], most: int) -> str:
     """The error as JSON with the end of each sub-result, without results if these are too long or not JSON."""
-    ended = [(one, end) for one, end in zip(ids, ends, strict=True) if one is not None]
+    ended = [(part_id, end) for part_id, end in zip(ids, ends, strict=True) if part_id is not None]
     for with_results in (True, False):
-        parts = [_part(one, end, with_results) for one, end in ended]
+        parts = [_part(part_id, end, with_results) for part_id, end in ended]
         try:
             text = str(dumps({**error, "parts": parts}))
         except (TypeError, ValueError):
@@ -55,26 +55,26 @@ def error_with_parts(error: Cause, ids: Sequence[str | None], ends: Sequence[End
     return str(dumps(error))
 
 
-def _part(one: str, end: End | None, with_results: bool) -> Part:
+def _part(part_id: str, end: End | None, with_results: bool) -> SubResultEnd:
     if end is None:
-        return {"id": one}
+        return {"id": part_id}
     if end.well:
-        return {"id": one, "result": end.value} if with_results else {"id": one}
-    return {"id": one, "error": _error_of(end.value)}
+        return {"id": part_id, "result": end.value} if with_results else {"id": part_id}
+    return {"id": part_id, "error": _error_of(end.value)}
 
 
-def _error_of(value: object) -> Cause:
+def _error_of(value: object) -> ErrorRecord:
     """The error of a sub-result: that of a job's record, or one that a backend raises."""
     if isinstance(value, Mapping):
-        return cast(Cause, {name: value[name] for name in ("type", "module", "message", "args") if name in value})
+        return cast(ErrorRecord, {name: value[name] for name in ("type", "module", "message", "args") if name in value})
     error = value if isinstance(value, BaseException) else Exception(value)
     return described(error, str(error)[:4096])
 
 
-def described(error: BaseException, message: str) -> Cause:
+def described(error: BaseException, message: str) -> ErrorRecord:
     """An error as a record keeps it: with its arguments, where they are more than its text, and short JSON."""
     kind = type(error)
-    cause: Cause = {"type": kind.__name__, "module": kind.__module__, "message": message}
+    cause: ErrorRecord = {"type": kind.__name__, "module": kind.__module__, "message": message}
     if error.args != (message,):
         with suppress(Exception):
             if len(dumps(error.args)) <= _MOST:

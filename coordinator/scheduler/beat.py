@@ -40,9 +40,9 @@ from celery.schedules import crontab
 from celery.utils.log import get_logger
 
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.jobs.request import Requests
+from coordinator.jobs.request import RequestMaker
 from coordinator.scheduler.agenda import Agenda
-from coordinator.scheduler.due import Due, Plan
+from coordinator.scheduler.due import Due, DueEntry
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import Reading, Stored
@@ -69,7 +69,7 @@ class News(NamedTuple):
     asked: list[bytes]
 
 
-def configured(app: Celery, requests: Requests) -> Iterator[Entry]:
+def configured(app: Celery, requests: RequestMaker) -> Iterator[Entry]:
     """Yield the entries of the setting `beat_schedule`; a keyed job has `key`, maybe also `when_busy` and `submit`."""
     table: dict[str, dict[str, Any]] = dict(app.conf.beat_schedule)
     if app.conf.result_backend and app.conf.result_expires and not app.backend.supports_autoexpire:
@@ -164,7 +164,7 @@ class Scheduler(beat.Scheduler):
         wake = self._agenda.next() - self._clock.now().timestamp()
         return max(0.001, min(float(self.max_interval), wake, self._round_at - time.monotonic()))
 
-    def _attend(self, plans: list[Plan]) -> None:
+    def _attend(self, plans: list[DueEntry]) -> None:
         """Send what is due of these plans, and put each back for its next time."""
         now = self._clock.now()
         try:
@@ -177,7 +177,7 @@ class Scheduler(beat.Scheduler):
             for plan in plans:
                 self._put(plan)
 
-    def _put(self, plan: Plan) -> None:
+    def _put(self, plan: DueEntry) -> None:
         now = self._clock.now().timestamp()
         rest = now + plan.rest_until - time.monotonic()
         if plan.unsent:
@@ -198,10 +198,10 @@ class Scheduler(beat.Scheduler):
     def _sources(self) -> list[Reading | Stored]:
         return [*self._readings, self._stored]
 
-    def _plans(self) -> Iterator[Plan]:
+    def _plans(self) -> Iterator[DueEntry]:
         return chain(*(source.current.values() for source in self._sources()))
 
-    def _plan(self, name: str) -> Plan | None:
+    def _plan(self, name: str) -> DueEntry | None:
         return next((plan for source in self._sources() if (plan := source.current.get(name))), None)
 
     def _round(self) -> None:
@@ -276,10 +276,10 @@ class Scheduler(beat.Scheduler):
                     self._change(source, plan, text)
         self._others, self._standing = others, []
 
-    def _change(self, source: Reading | Stored, plan: Plan, text: str) -> None:
+    def _change(self, source: Reading | Stored, plan: DueEntry, text: str) -> None:
         name = plan.entry.name
         try:
-            changed = Plan(plan.entry, text).after(plan)
+            changed = DueEntry(plan.entry, text).after(plan)
         except Exception as error:
             logger.error("schedule entry %r rests: its other schedule %r: %s", name, text, error)
             return

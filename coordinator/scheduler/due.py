@@ -40,7 +40,7 @@ class Due:
     missed: int = 0
 
 
-class Plan:
+class DueEntry:
     """An entry, and how far this beat is with it. Nothing is due before `count_from` sets the last instant taken.
 
     `unsent`: the tick that this beat took and has not sent; `sent`: its last tick. `made_up`: missed instants up to
@@ -61,7 +61,7 @@ class Plan:
         self.at: datetime | None = None
         self.made_up = EPOCH
 
-    def after(self, former: Plan | None) -> Plan:
+    def after(self, former: DueEntry | None) -> DueEntry:
         """Take the place of the former plan, and return this one; return the former where both mean the same."""
         if former is None:
             return self

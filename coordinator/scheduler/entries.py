@@ -16,7 +16,7 @@ from typing import Literal, Unpack
 from uuid import UUID
 
 from coordinator.jobs.options import SubmitOptions
-from coordinator.jobs.request import Requests
+from coordinator.jobs.request import RequestMaker
 from coordinator.jobs.validation import OwnId
 from coordinator.scheduler.schedules import (
     Bounded,
@@ -114,7 +114,7 @@ class Entry:
         """The options of its job's submit; of an entry with `instance`, without the instant."""
         return {"when_busy": self.when_busy, **self.submit}
 
-    def check_job(self, requests: Requests, **more: Unpack[SubmitOptions]) -> None:
+    def check_job(self, requests: RequestMaker, **more: Unpack[SubmitOptions]) -> None:
         """Raise InvalidJob if the entry has a key and no job can be made of it."""
         if self.key is not None:
             signature = {"task": self.task, "args": self.args, "kwargs": self.kwargs, "options": self.options}

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.scheduler.due import Plan
+from coordinator.scheduler.due import DueEntry
 from coordinator.scheduler.entries import Entry, digest
 from coordinator.store.client import Store
 from coordinator.store.times import instant
@@ -31,15 +31,15 @@ class Reading:
     name: str
     read: Source
     version: str | None = None
-    found: dict[str, Plan] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)
+    found: dict[str, DueEntry] = field(default_factory=dict)
+    plans: dict[str, DueEntry] = field(default_factory=dict)
     digest: str = ""
     base: str = ""
     follows: bool = False
     trouble: str = ""
 
     @property
-    def current(self) -> dict[str, Plan]:
+    def current(self) -> dict[str, DueEntry]:
         return self.plans if self.base == self.digest else {}
 
     @property
@@ -74,7 +74,7 @@ class Reading:
         self.digest = digest(" ".join(sorted(plan.hash for plan in self.plans.values())))
         names.update(self.plans)
 
-    def replace(self, name: str, plan: Plan) -> None:
+    def replace(self, name: str, plan: DueEntry) -> None:
         self.found[name] = plan
         if name in self.plans:
             self.plans[name] = plan
@@ -86,18 +86,18 @@ class Stored:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.version = ""  # '' = nothing was read
-        self.found: dict[str, Plan] = {}
+        self.found: dict[str, DueEntry] = {}
 
     @property
-    def current(self) -> dict[str, Plan]:
+    def current(self) -> dict[str, DueEntry]:
         return self.found
 
-    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, Plan | None]:
+    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, DueEntry | None]:
         """Read what changed. Returns the changed plans by name, None for a removed entry.
 
         `names`: the names of other sources, which win.
         """
-        changed: dict[str, Plan | None] = {}
+        changed: dict[str, DueEntry | None] = {}
         version, cursor, *entries = self._store.step("entries_read", self.version, "0")
         if self.version == "" or cursor == b"":
             changed = dict.fromkeys(self.found)
@@ -120,14 +120,14 @@ class Stored:
             entries += more
         return first, entries
 
-    def _plan(self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]) -> Plan | None:
+    def _plan(self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]) -> DueEntry | None:
         if not text:
             return None
         if name in names:
             logger.error("the stored schedule entry %r is left out: another source has that name", name)
             return None
         try:
-            plan = Plan(Entry.from_json(text), others.get(name, ""))
+            plan = DueEntry(Entry.from_json(text), others.get(name, ""))
         except Exception as error:
             logger.error("the stored schedule entry %r is left out: %s", name, error)
             return None
@@ -136,15 +136,15 @@ class Stored:
             plan.count_from(instant(last))
         return plan
 
-    def replace(self, name: str, plan: Plan) -> None:
+    def replace(self, name: str, plan: DueEntry) -> None:
         self.found[name] = plan
 
 
-def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, Plan]:
+def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, DueEntry]:
     plans = {}
     for entry in entries:
         try:
-            plans[entry.name] = Plan(entry, others.get(entry.name, ""))
+            plans[entry.name] = DueEntry(entry, others.get(entry.name, ""))
         except Exception as error:
             logger.error("schedule entry %r is left out: %s", getattr(entry, "name", entry), error)
     return plans

@@ -11,10 +11,10 @@ from typing import Unpack
 
 from coordinator.author import Acting, act_of, refuses_viewers
 from coordinator.errors import InvalidJob, UnknownEntry
-from coordinator.jobs.request import Requests
+from coordinator.jobs.request import RequestMaker
 from coordinator.jobs.validation import checks_arguments, printable, shown
 from coordinator.scheduler import history
-from coordinator.scheduler.due import COUNTED, Plan, jitter_of
+from coordinator.scheduler.due import COUNTED, DueEntry, jitter_of
 from coordinator.scheduler.entries import Entry, run_id, schedule_from
 from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.quartz import Quartz
@@ -68,7 +68,7 @@ class Entries:
     nothing.
     """
 
-    def __init__(self, store: Callable[[], Store], requests: Callable[[], Requests]) -> None:
+    def __init__(self, store: Callable[[], Store], requests: Callable[[], RequestMaker]) -> None:
         self._store_of, self._requests_of = store, requests
 
     @property
@@ -86,7 +86,7 @@ class Entries:
             raise InvalidJob(f"put takes an Entry(name, schedule, task, …), not {shown(entry)}")
         try:
             text = entry.to_json()
-            plan = Plan(Entry.from_json(text))
+            plan = DueEntry(Entry.from_json(text))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"entry {getattr(entry, 'name', entry)!r}: {error}") from error
         entry.check_job(self._requests_of())

@@ -91,21 +91,21 @@ class Sorters:
         After a lost reply, repeat the call with the same token, or from the same process.
         """
         request = order.request
-        asked = token or self._unsure.get(request.id) or uuid.uuid4().hex
+        batch_token = token or self._unsure.get(request.id) or uuid.uuid4().hex
         try:
             reply = self.store.step(
                 "sorter_add", request.id, "\n".join(request.keys), order.sorter, order.sort_key,
-                order.idle, order.longest, asked, request.priority, request.not_before, order.path, order.identity,
-                order.act, *request.fields, job_id=request.id,
+                order.idle, order.longest, batch_token, request.priority, request.not_before, order.path,
+                order.identity, order.act, *request.fields, job_id=request.id,
             )  # fmt: skip
         except StoreUnavailable:
-            self._unsure[request.id] = asked
+            self._unsure[request.id] = batch_token
             if len(self._unsure) > _MOST_UNSURE:
                 del self._unsure[next(iter(self._unsure))]
             raise
         except StoreRefused as error:
             # A full Redis refuses the step without running it: an order that it holds already counts as collected.
-            if not error.full or fields(self.store, request.id, "asked") != [asked]:
+            if not error.full or fields(self.store, request.id, "asked") != [batch_token]:
                 raise
             reply = b"collected"
         self._unsure.pop(request.id, None)
@@ -132,8 +132,8 @@ class Sorters:
         return SorterStatus(name, collected, flushing, reader.instant("first"), reader.instant("due"))
 
     def orders(self, name: str, most: int) -> list[str]:
-        asked = [("ZRANGE", self.store.key(kind, name), 0, most - 1) for kind in ("batch", "collected")]
-        batch, collected = self.store.read_many(asked, atomic=True)
+        commands = [("ZRANGE", self.store.key(kind, name), 0, most - 1) for kind in ("batch", "collected")]
+        batch, collected = self.store.read_many(commands, atomic=True)
         return [member.partition(b"\0")[2].decode() for member in [*batch, *collected][:most]]
 
     def remembered(self, name: str) -> dict[bytes, str]:

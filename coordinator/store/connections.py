@@ -26,7 +26,7 @@ awaiting: tuple[Callable[[], object], type] | None = (
 T = TypeVar("T")
 
 
-class Call(Protocol):
+class StoreCall(Protocol):
     """The type of `Store.call`, which runs a function and translates redis-py's errors into ours."""
 
     def __call__(self, ask: Callable[[], T], /) -> T: ...
@@ -99,7 +99,7 @@ class Connections:
         return pipeline.execute()
 
     @contextmanager
-    def listening(self, channel: str, call: Call) -> Iterator[Listener]:
+    def listening(self, channel: str, call: StoreCall) -> Iterator[Listener]:
         """See `Store.listening`."""
         subscribed = False
         with call(lambda: self.client.pubsub(ignore_subscribe_messages=True)) as messages:
@@ -116,7 +116,7 @@ class Connections:
             yield listen
 
     @contextmanager
-    def pop(self, key: str, call: Call) -> Iterator[Callable[[float], bool]]:
+    def pop(self, key: str, call: StoreCall) -> Iterator[Callable[[float], bool]]:
         """See `Store.pop`."""
         client = self.connect(self._settings.timeout + self.patience)
         try:

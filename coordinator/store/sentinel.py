@@ -67,14 +67,14 @@ class _ToMasterOverTls(_ToMaster, SentinelManagedSSLConnection):
     pass
 
 
-class _Sentinels(Sentinel):
+class _ReadableSentinel(Sentinel):
     """redis-py's Sentinel with readable errors, and safe for threads: redis-py's own can lose a sentinel."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        asked: list[redis.Redis] = list(self.sentinels)
+        sentinels: list[redis.Redis] = list(self.sentinels)
         silent: list[str] = []
         known: set[str] = set()
-        for sentinel in asked:
+        for sentinel in sentinels:
             try:
                 masters = cast("dict[str, dict[str, object]]", sentinel.sentinel_masters())
             except RedisError as error:
@@ -83,11 +83,11 @@ class _Sentinels(Sentinel):
             known.update(masters)
             state = masters.get(service_name)
             if state and self.check_master_state(state, service_name):
-                self.sentinels = [sentinel, *(other for other in asked if other is not sentinel)]
+                self.sentinels = [sentinel, *(other for other in sentinels if other is not sentinel)]
                 return str(state["ip"]), int(str(state["port"]))
         if service_name in known:
             raise MasterNotFoundError(f"the master {service_name!r} is down, and the sentinels have no other one yet")
-        if known or len(silent) < len(asked):
+        if known or len(silent) < len(sentinels):
             names = ", ".join(map(repr, sorted(known))) or "none"
             raise MasterNotFoundError(
                 f"the sentinels know no master {service_name!r}, but {names}: name one of them behind the sentinels"
@@ -117,14 +117,14 @@ class Server:
         self._url = url
         self._timeout = timeout
         self._parts = parts = sentinels_of(url)
-        self._sentinels: _Sentinels | None = None
+        self._sentinels: _ReadableSentinel | None = None
         if parts is not None:
             wait = timeout / len(parts.hosts)
             ours = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
             options = _parsed(parts.sentinels)
             over_tls = {"ssl": True} if options.pop("connection_class", None) else {}
             with _option_errors():
-                self._sentinels = _Sentinels(parts.hosts, sentinel_kwargs=ours | options | over_tls)
+                self._sentinels = _ReadableSentinel(parts.hosts, sentinel_kwargs=ours | options | over_tls)
 
     @property
     def moves(self) -> bool:

@@ -44,7 +44,7 @@ from coordinator.jobs.chain import CANVAS
 from coordinator.jobs.record import Job, fields_of_many
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.locks.leases import Lease, Renewer, holding
 from coordinator.locks.locks import Locks
 from coordinator.runner.canvas import Ended, go_on, has_results
@@ -65,7 +65,7 @@ _OF_CELERY = ("link", "link_error", "headers", "stamped_headers")
 _DUE = ("due", "expiry", "sorters")  # sets of what the installation's clock brings, each by its instant
 
 
-class Jobs:
+class InlineJobs:
     """The jobs of one test, in an installation of their own in the Redis at `url`."""
 
     def __init__(self, coordinator: Coordinator, url: str) -> None:
@@ -78,11 +78,11 @@ class Jobs:
             update=own | dict.fromkeys(("lock_ttl", "node_ttl", "slice"), _LONG)
         )
         self._bells: deque[str] = deque()
-        connections = _Connections(self.settings)
+        connections = _InlineConnections(self.settings)
         self._quiet = Store(self.settings, lambda _, bell: self._bells.append(bell), connections)
         self.store = _Settling(self.settings, self._quiet, self.settle)
         self.lanes = _InlineLanes(self.store, self._serve, self._pass)
-        lanes = Lanes(self._quiet)
+        lanes = LaneClient(self._quiet)
         self._renewer = Renewer(self._quiet)
         self.locks = _InlineLocks(self.store, self.lanes, self._renewer)
         board = Board(Path("/nonexistent"))  # nobody watches this runner
@@ -91,7 +91,7 @@ class Jobs:
         self._parked, self._results = Parked(lanes, app), Results(self._quiet, lanes, app)
         self._turn = threading.RLock()
         self._served: set[str] = set()
-        self._backend = _Results(app=app, backend="memory") if has_results(app) else None
+        self._backend = _InlineResults(app=app, backend="memory") if has_results(app) else None
         if self._backend:
             self._backend.pass_time, self._backend.now = self._pass, self._quiet.now
 
@@ -221,7 +221,7 @@ class Jobs:
         )
 
 
-class _Connections(Connections):
+class _InlineConnections(Connections):
     def _check_thread(self) -> None:
         """Allow the thread of an asyncio loop, since a test has only one."""
 
@@ -244,7 +244,7 @@ class _Settling(Store):
         return replies
 
 
-class _InlineLanes(Lanes):
+class _InlineLanes(LaneClient):
     """Lanes that note the ids of all submits in `asked`, since a job submits others before its own submit returns."""
 
     def __init__(self, store: Store, serve: Callable[[str], None], pass_time: Callable[[float], bool]) -> None:
@@ -258,10 +258,10 @@ class _InlineLanes(Lanes):
         return super().submit(request)
 
     def submit_many(self, requests: Iterable[JobRequest]) -> list[Submission]:
-        asked = list(requests)
-        for request in asked:
+        submitted = list(requests)
+        for request in submitted:
             self._note(request)
-        return super().submit_many(asked)
+        return super().submit_many(submitted)
 
     def _note(self, request: JobRequest) -> None:
         self.asked.append(request.id)
@@ -282,7 +282,7 @@ class _InlineLocks(Locks):
         return super()._take(key, ttl, min(wait, 0.01))
 
 
-class _Results(CacheBackend):
+class _InlineResults(CacheBackend):
     """Celery's backend in memory, whose `get()` lets time pass until the result is there, and never blocks."""
 
     pass_time: Callable[[float], bool]

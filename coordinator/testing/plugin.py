@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
-    from coordinator.testing.inline import Jobs
+    from coordinator.testing.inline import InlineJobs
 
 
 @pytest.fixture(scope="session")
@@ -38,14 +38,14 @@ def coordinator_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 @pytest.fixture
 def coordinator_jobs(
     monkeypatch: pytest.MonkeyPatch, coordinator_redis: str
-) -> Iterator[Callable[[Coordinator], Jobs]]:
+) -> Iterator[Callable[[Coordinator], InlineJobs]]:
     """A function that takes a Coordinator, and makes its jobs run in the submitting thread for this test."""
-    from coordinator.testing.inline import Jobs
+    from coordinator.testing.inline import InlineJobs
 
-    begun: list[Jobs] = []
+    begun: list[InlineJobs] = []
 
-    def begin(coordinator: Coordinator) -> Jobs:
-        jobs = Jobs(coordinator, coordinator_redis)
+    def begin(coordinator: Coordinator) -> InlineJobs:
+        jobs = InlineJobs(coordinator, coordinator_redis)
         begun.append(jobs)
         jobs.install(monkeypatch)
         return jobs

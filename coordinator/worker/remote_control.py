@@ -96,34 +96,34 @@ def revoking_by_stamps(usual: Callable[..., Reply]) -> Callable[..., Reply]:
         **kwargs: object,
     ) -> Reply:
         """Revoke tasks and jobs by stamps: those that have not begun, and with `terminate` also those at work."""
-        wanted = dict(one.split("=", 1) for one in headers) if isinstance(headers, list) else headers
+        stamps = dict(header.split("=", 1) for header in headers) if isinstance(headers, list) else headers
         step = step_of(state)
         if step is not None:
-            for job_id in stamped_jobs(step.coordinated, wanted):
+            for job_id in stamped_jobs(step.coordinated, stamps):
                 step.cancel(job_id, terminate)
         return usual(state, headers, terminate, signal, **kwargs)
 
     return revoke_by_stamped_headers
 
 
-def stamped_jobs(app: Celery, wanted: Mapping[str, object]) -> list[str]:
+def stamped_jobs(app: Celery, chosen: Mapping[str, object]) -> list[str]:
     """The ids of the jobs that are not over and have one of these stamps. Reads the records of all that are not."""
-    found = []
+    stamped = []
     try:
         with closing(app.coordinator.store) as store:
             ids = list(dict.fromkeys(living(store)))
             for job_id, (spec,) in zip(ids, fields_of_many(store, ids, "spec"), strict=True):
                 if '"stamps"' in spec:
                     stamps = spec_of(FieldReader({"spec": spec})).get("message", {}).get("stamps", {})
-                    if any(_meet(stamps.get(name), values) for name, values in wanted.items()):
-                        found.append(job_id)
+                    if any(_meet(stamps.get(name), values) for name, values in chosen.items()):
+                        stamped.append(job_id)
     except CoordinatorError as error:
         logger.warning("cannot ask which jobs have the revoked stamps: %s", error)
-    return found
+    return stamped
 
 
 def _meet(stamp: object, values: object) -> bool:
-    return any(one in maybe_list(values) for one in maybe_list(stamp) or ())
+    return any(value in maybe_list(values) for value in maybe_list(stamp) or ())
 
 
 def jobs_among(app: Celery, ids: Sequence[str]) -> list[str] | None:

@@ -25,7 +25,7 @@ from examples.batches.deliver import deliver, items, mend
 from examples.batches.place import Place
 from examples.batches.stages import APPROVED, RECEIVED, STAGES
 from examples.demo.grid import Row, grid, tally
-from tasks.batches import ItemConflict, Items, Wanted
+from tasks.batches import ItemConditions, ItemConflict, Items
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.batches.repair import Repair
@@ -82,7 +82,7 @@ class Watcher:
 
     def look(self) -> list[Row]:
         working = self._working()
-        found = self._items.query(Wanted()).items
+        found = self._items.query(ItemConditions()).items
         self.rows = [Row(one.id, newest(self._items.events(one.id)), working.get(one.id, {})) for one in found]
         return self.rows
 

@@ -28,11 +28,11 @@ from tasks.app import NODELIST, coordinator
 from tasks.catalog.catalog import Catalog
 from tasks.documents.document import Document
 from tasks.local.machine import Machine, Processes, stop_signals
-from tasks.member_node.member import Schedule
+from tasks.member_node.member import MemberSchedule
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.xml_format import write_nodelist
 from tasks.nodelist.xml_store import XmlStore
-from tasks.requests import QUEUE, Request
+from tasks.requests import QUEUE, RefreshRequest
 from tasks.schedules import lane_of
 from tasks.settings import Settings
 
@@ -179,7 +179,7 @@ def _refuse_an_installation() -> None:
 def _servers(objects: int) -> Iterator[MemberServer]:
     """Yield the members' servers, before they serve."""
     for name, every, share in MEMBERS:
-        schedule = Schedule(sec=f"0/{every}", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+        schedule = MemberSchedule(sec=f"0/{every}", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
         server = MemberServer(name, schedule=schedule)
         server.fill(max(1, round(objects * share)), step=timedelta(seconds=30))
         server.keep_changing(CHANGES)
@@ -198,7 +198,7 @@ def _ask_for_all(machine: Machine, servers: Sequence[MemberServer]) -> None:
     """Ask for every member now, rather than wait for the first tick. Any client of the broker may do so."""
     with Connection(machine.environ["CELERY_BROKER_URL"]) as connection, connection.Producer() as producer:
         for server in servers:
-            request = Request(member=server.member.identifier, reason="the demo begins")
+            request = RefreshRequest(member=server.member.identifier, reason="the demo begins")
             producer.publish(request.model_dump(exclude_none=True), exchange="", routing_key=QUEUE, serializer="json")
 
 

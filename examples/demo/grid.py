@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tasks.batches import Event
+from tasks.batches import ItemEvent
 from tasks.batches.values import STOPPED
 
 SUCCESS, FAILURE = "✓", "✗"
@@ -21,7 +21,7 @@ class Row:
     """A batch. `outcomes`: the newest event of each type; `working`: the node that makes the event of a type now."""
 
     item: str
-    outcomes: Mapping[str, Event] = field(default_factory=dict)
+    outcomes: Mapping[str, ItemEvent] = field(default_factory=dict)
     working: Mapping[str, str] = field(default_factory=dict)
 
     def mark(self, event: str) -> str:

@@ -25,12 +25,12 @@ from xml.sax.saxutils import escape, quoteattr
 from lxml import etree
 
 from tasks import instants
-from tasks.member_node.member import NAMESPACES, Member, Schedule, Service, Version
+from tasks.member_node.member import NAMESPACES, Member, MemberSchedule, Service, Version
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<?xml-stylesheet type="text/xsl" href="/types.xsl"?>\n'
 DEFAULT_COUNT, MAX_COUNT = 100, 5000
 SECOND = timedelta(seconds=1)
-EVERY_TEN_SECONDS = Schedule(sec="0/10", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+EVERY_TEN_SECONDS = MemberSchedule(sec="0/10", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 
 
 class Request(NamedTuple):
@@ -61,7 +61,7 @@ class MemberServer:
         *,
         port: int = 0,
         hook: Hook = lambda request: None,
-        schedule: Schedule = EVERY_TEN_SECONDS,
+        schedule: MemberSchedule = EVERY_TEN_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.hook = hook

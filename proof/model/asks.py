@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
-from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
+from coordinator.jobs.request import JobRequest, RequestMaker
 from coordinator.settings import Settings
 from proof.model import record
 
@@ -104,8 +104,8 @@ class Ask:
             merge_args={"what": asked["unite"]} if "unite" in asked else {},
         )
         wanted |= asked.get("grab", {})
-        target = Target("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
-        return Requests(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
+        target = JobDefaults("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
+        return RequestMaker(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
 
     def _when_busy(self) -> Any:
         """`skip last`: the job looks at its last key only."""

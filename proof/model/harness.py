@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from kombu.utils.json import dumps
 
 from coordinator.author import act_of
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 from proof.model import batches
 from proof.model.clock import Clocked
@@ -43,7 +43,7 @@ class Harness:
     def __init__(self, url: str, mutant: Mutant | None = None) -> None:
         settings = Settings(url=url, prefix=f"m{uuid.uuid4().hex[:8]}", node_ttl=NODE_TTL / 1000, timeout=60)  # type: ignore[call-arg]
         self.store = Clocked(settings, mutant)
-        self.lanes = Lanes(self.store)
+        self.lanes = LaneClient(self.store)
         self.model = Model()
         self.history = History()
         self.again = self.turned = False

@@ -1,19 +1,19 @@
 """Items, such as the batches of a digitisation, and the events that say what has happened to them."""
 
 from tasks.batches.items import Items
-from tasks.batches.query import Page, Wanted
-from tasks.batches.values import Event, Failure, Item, ItemConflict, ItemLost, NewEvent, Report, UnknownItem
+from tasks.batches.query import ItemConditions, ItemPage
+from tasks.batches.values import Failure, Item, ItemConflict, ItemEvent, ItemLost, NewEvent, Report, UnknownItem
 
 __all__ = [
-    "Event",
     "Failure",
     "Item",
+    "ItemConditions",
     "ItemConflict",
+    "ItemEvent",
     "ItemLost",
+    "ItemPage",
     "Items",
     "NewEvent",
-    "Page",
     "Report",
     "UnknownItem",
-    "Wanted",
 ]

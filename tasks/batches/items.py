@@ -31,11 +31,11 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from tasks import instants
 from tasks.batches import profiles
-from tasks.batches.query import COLUMNS, Page, Wanted, count, is_wanted, item_of, kinds, page, read_item
+from tasks.batches.query import COLUMNS, ItemConditions, ItemPage, count, is_wanted, item_of, kinds, page, read_item
 from tasks.batches.schema import BATCHES, events, fences, items, orphans
 from tasks.batches.values import (
-    Event,
     Item,
+    ItemEvent,
     ItemLost,
     NewEvent,
     Report,
@@ -86,11 +86,11 @@ class Items:
         with self.engine.connect() as connection:
             return round_trips(connection, batch)
 
-    def query(self, wanted: Wanted, after: str | None = None, limit: int = 100) -> Page:
+    def query(self, wanted: ItemConditions, after: str | None = None, limit: int = 100) -> ItemPage:
         """A page of items, by priority, then age. `after`: the cursor of the page before."""
         return page(self.engine, wanted, after, limit)
 
-    def count(self, wanted: Wanted) -> int:
+    def count(self, wanted: ItemConditions) -> int:
         """The number of items that are wanted now."""
         return count(self.engine, wanted)
 
@@ -118,7 +118,7 @@ class Items:
         with self.engine.begin() as connection:
             _change(connection, item, {"rank": rank_of(priority)})
 
-    def begin(self, component: str, item: str, *, fence: int, wanted: Wanted | None = None) -> Item | None:
+    def begin(self, component: str, item: str, *, fence: int, wanted: ItemConditions | None = None) -> Item | None:
         """Begin work: note the fence, and return the item. None: it is not `wanted` any more, or cannot be read.
 
         Raises ItemLost where a greater fence was noted, and UnknownItem. Waits for a repair that is under way.
@@ -175,7 +175,7 @@ class Items:
         with self.engine.connect() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
 
-    def events(self, item: str, *, history: bool = False) -> list[Event]:
+    def events(self, item: str, *, history: bool = False) -> list[ItemEvent]:
         """The events of the item, the oldest first. `history`: with removed events."""
         with self.engine.connect() as connection:
             return events_of(connection, item, history=history)
@@ -207,7 +207,7 @@ def round_trips(connection: Connection, batch: str) -> list[Item]:
     return [read_item(row) for row in connection.execute(query)]
 
 
-def events_of(connection: Connection, item: str, *, history: bool = False) -> list[Event]:
+def events_of(connection: Connection, item: str, *, history: bool = False) -> list[ItemEvent]:
     columns = [
         type_coerce(column, String).label(column.name) if column.name in _AS_TEXT else column for column in events.c
     ]
@@ -217,7 +217,7 @@ def events_of(connection: Connection, item: str, *, history: bool = False) -> li
     return [_event(row) for row in connection.execute(query).mappings()]
 
 
-def newest(history: list[Event]) -> dict[str, Event]:
+def newest(history: list[ItemEvent]) -> dict[str, ItemEvent]:
     """The newest event of each type that is not removed."""
     return {event.type: event for event in history if event.removed is None}
 
@@ -255,16 +255,16 @@ def _append(connection: Connection, event_id: str, event: NewEvent) -> Returning
     return row.on_conflict_do_nothing().returning(events.c.id)
 
 
-def _event(row: RowMapping) -> Event:
+def _event(row: RowMapping) -> ItemEvent:
     """Read an event. Parts that cannot be read are named in its report, or replaced by NEVER."""
-    values = {name: row[name] for name in Event.__slots__ if name not in ("agent", "report", *_AS_TEXT)}
+    values = {name: row[name] for name in ItemEvent.__slots__ if name not in ("agent", "report", *_AS_TEXT)}
     try:
         report = Report.from_json(row["report"])
     except (ValueError, TypeError, KeyError) as error:
         report = Report(text=f"this report cannot be read: {error}")
     at: dict[str, datetime | None] = {name: _instant(row[name]) for name in _AS_TEXT}
     agent = f"{row['component']}-{row['version']}"
-    return Event(
+    return ItemEvent(
         **values,
         agent=agent,
         report=report,

@@ -57,7 +57,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ItemConditions:
     """Conditions for an item, all of which must hold. Each part lists types of events; `types` lists types of items.
 
     * past: the newest event of each type is a success.
@@ -89,7 +89,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ItemPage:
     """Items in order. `next`: the cursor of the next page, None at the end. `broken`: rows that cannot be read."""
 
     items: tuple[Item, ...]
@@ -97,12 +97,12 @@ class Page:
     broken: tuple[str, ...] = ()
 
 
-def is_wanted(connection: Connection, item: str, wanted: Wanted) -> bool:
+def is_wanted(connection: Connection, item: str, wanted: ItemConditions) -> bool:
     """Check one item by its events. The caller has locked it."""
     return wanted.fits(profiles.of_items(connection, [item])[item])
 
 
-def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
+def page(engine: Engine, wanted: ItemConditions, after: str | None, limit: int) -> ItemPage:
     """Read a page, by priority, then age. `after`: the last page's cursor. Raises ValueError for a bad cursor."""
     edge = _edge(after)
     with _snapshot(engine) as connection:
@@ -116,14 +116,14 @@ def page(engine: Engine, wanted: Wanted, after: str | None, limit: int) -> Page:
         return page(engine, wanted, after, limit)
     read = [(row, item_of(row)) for row in rows]
     last = positions[-1] if len(positions) == limit else None
-    return Page(
+    return ItemPage(
         tuple(item for _, item in read if item is not None),
         None if last is None else f"{last.rank}.{last.number}",
         tuple(str(row.item) for row, item in read if item is None),
     )
 
 
-def count(engine: Engine, wanted: Wanted) -> int:
+def count(engine: Engine, wanted: ItemConditions) -> int:
     """The number of items that are wanted."""
     with _snapshot(engine) as connection:
         fitting = [number for number, profile in profiles.all_of(connection)[0].items() if wanted.fits(profile)]

@@ -15,7 +15,7 @@ from tasks import instants
 from tasks.batches import notes, profiles
 from tasks.batches.items import Items, events_of, lock, newest
 from tasks.batches.schema import items as rows
-from tasks.batches.values import STOPPED, Event, ItemConflict, checked_name
+from tasks.batches.values import STOPPED, ItemConflict, ItemEvent, checked_name
 
 REMOVE = "coordinator items remove"
 
@@ -38,7 +38,7 @@ class Repair:
     why: str = ""
     trail: notes.Trail = notes.no_trail
 
-    def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[Event]:
+    def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[ItemEvent]:
         """Remove the first failure, or the events of `kind`, and all events that depend on them: components work again.
 
         Returns the removed events, also where this author has removed them for this reason before. `dry_run`: remove
@@ -58,7 +58,7 @@ class Repair:
                 self._remove(connection, "restart", item, hit)
         return hit
 
-    def remove(self, item: str, kind: str) -> list[Event]:
+    def remove(self, item: str, kind: str) -> list[ItemEvent]:
         """Remove the events of one type; see `restart`. Raises ItemConflict, UnknownItem."""
         with self.items.engine.begin() as connection:
             lock(connection, item)
@@ -70,7 +70,7 @@ class Repair:
             self._remove(connection, "remove", item, events)
         return events
 
-    def _removed(self, connection: Connection, item: str, kind: str | None) -> list[Event]:
+    def _removed(self, connection: Connection, item: str, kind: str | None) -> list[ItemEvent]:
         """What this author removed last, for this reason: the act is given again."""
         gone = [one for one in events_of(connection, item, history=True) if one.removed]
         last = max((str(one.removed) for one in gone), default="")
@@ -103,11 +103,11 @@ class Repair:
             self._note(connection, "stop", item, STOPPED, True)
         return True
 
-    def failures(self, item: str) -> list[Event]:
+    def failures(self, item: str) -> list[ItemEvent]:
         """The failures that count and that a component made, the oldest first: `restart` begins with the first."""
         return self._failures(self.items.events(item))
 
-    def _failures(self, events: list[Event]) -> list[Event]:
+    def _failures(self, events: list[ItemEvent]) -> list[ItemEvent]:
         counts = newest(events)
         return [
             event
@@ -115,7 +115,7 @@ class Repair:
             if event is counts[event.type] and not event.success and event.type in self.comes_from
         ]
 
-    def _first(self, item: str, events: list[Event], kind: str | None) -> str:
+    def _first(self, item: str, events: list[ItemEvent], kind: str | None) -> str:
         """The type with which a restart begins."""
         latest = newest(events)
         if STOPPED in latest:
@@ -139,7 +139,7 @@ class Repair:
             kinds |= more
         return kinds
 
-    def _remove(self, connection: Connection, verb: str, item: str, events: list[Event]) -> None:
+    def _remove(self, connection: Connection, verb: str, item: str, events: list[ItemEvent]) -> None:
         self._refuse_at_work(item)
         before = ", ".join(event.type for event in events)
         self.trail(verb, item, _version(connection, item), before, "removed")
@@ -164,5 +164,5 @@ def _version(connection: Connection, item: str) -> str:
     return f"{len(history)}-{sum(event.removed is not None for event in history)}"
 
 
-def _outcome(event: Event | None) -> str:
+def _outcome(event: ItemEvent | None) -> str:
     return "" if event is None else "succeeded" if event.success else "failed"

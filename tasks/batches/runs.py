@@ -9,7 +9,7 @@ from tasks.batches.schema import components
 from tasks.database import insert
 
 
-class Run(NamedTuple):
+class ComponentRun(NamedTuple):
     """A run of a component: its job, and how many children it submitted."""
 
     at: datetime
@@ -24,8 +24,8 @@ def ran(engine: Engine, component: str, *, job: str, submitted: int, now: dateti
         connection.execute(statement.on_conflict_do_update(index_elements=["component"], set_=values))
 
 
-def last(engine: Engine, component: str) -> Run | None:
+def last(engine: Engine, component: str) -> ComponentRun | None:
     query = select(components).where(components.c.component == component)
     with engine.connect() as connection:
         row = connection.execute(query).first()
-    return None if row is None or row.ran is None else Run(row.ran, row.job, row.submitted)
+    return None if row is None or row.ran is None else ComponentRun(row.ran, row.job, row.submitted)

@@ -130,7 +130,7 @@ class NewEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ItemEvent:
     """An event as it is stored. `removed`: when a repair took it out; the history keeps it.
 
     `revision`: the item's, with the changes that the component itself made.

@@ -34,7 +34,7 @@ class Superseded(Exception):
         return type(self), (self.member, self.fence, self.seen)
 
 
-class Target(NamedTuple):
+class ObjectToFetch(NamedTuple):
     """An object to fetch. `listed`: its date in the listing; None where it was requested by its pid."""
 
     pid: str
@@ -42,12 +42,12 @@ class Target(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    wanted: Target
+    wanted: ObjectToFetch
     metadata: SystemMetadata
 
 
 class Failed(NamedTuple):
-    wanted: Target
+    wanted: ObjectToFetch
     reason: str
     status: int | None
 
@@ -73,7 +73,7 @@ class Cursor(NamedTuple):
     began: datetime | None = None
 
 
-class Summary(NamedTuple):
+class MemberSummary(NamedTuple):
     """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`."""
 
     objects: int
@@ -163,7 +163,7 @@ class Catalog:
                 failing.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
         return failing
 
-    def due(self, member: str, now: datetime, limit: int) -> list[Target]:
+    def due(self, member: str, now: datetime, limit: int) -> list[ObjectToFetch]:
         """Failed objects whose next try is due."""
         query = (
             select(failures.c.pid, failures.c.listed)
@@ -172,7 +172,7 @@ class Catalog:
             .limit(limit)
         )
         with self.engine.connect() as connection:
-            return [Target(row.pid, row.listed) for row in connection.execute(query)]
+            return [ObjectToFetch(row.pid, row.listed) for row in connection.execute(query)]
 
     def newest(self, member: str, before: datetime) -> datetime | None:
         """The date of the newest stored object, also of one that is gone."""
@@ -200,7 +200,7 @@ class Catalog:
         with self.engine.connect() as connection:
             return connection.execute(query).scalar()
 
-    def summary(self, member: str) -> Summary:
+    def summary(self, member: str) -> MemberSummary:
         with self.engine.connect() as connection:
             stored, failed, lost = (
                 connection.execute(select(func.count()).select_from(table).where(table.c.member == member)).scalar_one()
@@ -208,8 +208,8 @@ class Catalog:
             )
             row = connection.execute(select(members).where(members.c.member == member)).first()
         if row is None:
-            return Summary(stored - lost, failed, None, None, None, lost)
-        return Summary(stored - lost, failed, row.ran_at, row.outcome, row.error, lost)
+            return MemberSummary(stored - lost, failed, None, None, None, lost)
+        return MemberSummary(stored - lost, failed, row.ran_at, row.outcome, row.error, lost)
 
     def _record_failures(
         self, connection: Connection, member: str, failed: Sequence[Failed], now: datetime

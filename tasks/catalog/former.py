@@ -13,8 +13,8 @@ def former(catalog: Catalog, listed: Collection[str]) -> list[str]:
     """The members that are not listed, and of which the catalog has objects or failures."""
     some = (select(table.c.pid).where(table.c.member == members.c.member).exists() for table in (objects, failures))
     with catalog.engine.connect() as connection:
-        found = connection.execute(select(members.c.member).where(or_(*some)).order_by(members.c.member)).scalars()
-        return [member for member in found if member not in listed]
+        kept = connection.execute(select(members.c.member).where(or_(*some)).order_by(members.c.member)).scalars()
+        return [member for member in kept if member not in listed]
 
 
 def purge(catalog: Catalog, member: str, *, fence: int, check: Callable[[], object]) -> int:

@@ -104,7 +104,7 @@ def _ran(here: Registry, name: str) -> int:
     return ended.status
 
 
-def _row(condition: look.Condition) -> list[object]:
+def _row(condition: look.ComponentCondition) -> list[object]:
     needs = [
         *condition["past"],
         *(f"{kind} failed" for kind in condition["past_failed"]),

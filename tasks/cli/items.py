@@ -12,7 +12,7 @@ import click
 
 from coordinator.cli.format import as_json, listing, more, pairs, table, text
 from coordinator.cli.session import by_option, json_option, ticket_option, why_option
-from tasks.batches import Event, Report, Wanted
+from tasks.batches import ItemConditions, ItemEvent, Report
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.cli.errors import OneLine
@@ -47,7 +47,7 @@ def items_command(here: Registry) -> click.Group:
         """Show items by what has happened to them, by priority, then age."""
         if ctx.invoked_subcommand:
             return
-        wanted = Wanted(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
+        wanted = ItemConditions(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
         page = here.items.query(wanted, after, most)
         if as_json_:
             return click.echo(listing("items", page.items, page.next, broken=page.broken))
@@ -67,13 +67,13 @@ def items_command(here: Registry) -> click.Group:
     return items
 
 
-def _worst_first(events: list[Event]) -> list[Event]:
+def _worst_first(events: list[ItemEvent]) -> list[ItemEvent]:
     """The newest event of each type: failures, then the newest."""
     latest = list(newest(events).values())[::-1]
     return [event for event in latest if not event.success] + [event for event in latest if event.success]
 
 
-def _marks(events: list[Event]) -> str:
+def _marks(events: list[ItemEvent]) -> str:
     return ", ".join(event.type if event.success else f"{event.type} FAILED" for event in events)
 
 
@@ -121,7 +121,7 @@ def _show_orphan(orphan: Mapping[str, Value]) -> None:
     _show_report(report)
 
 
-def _show_event(event: Event) -> None:
+def _show_event(event: ItemEvent) -> None:
     outcome = "succeeded" if event.success else "FAILED"
     click.echo(f"{event.type} {outcome} at {shown(event.ended)} by {event.agent}")
     if event.started != event.ended:

@@ -9,7 +9,7 @@ from coordinator import Backoff, CurrentJob, SettingsError
 from coordinator.jobs.validation import count, delays, limit, names_of_errors
 from coordinator.lanes.client import MAX_LIMIT
 from coordinator.scheduler.schedules import schedule_of
-from tasks.batches import Failure, Item, Wanted
+from tasks.batches import Failure, Item, ItemConditions
 from tasks.batches.values import checked_name
 
 HOUR, DAY = 3600.0, 86400.0
@@ -157,10 +157,10 @@ class Component:
         names_of_errors("infrastructure", self.infrastructure)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ItemConditions:
         """The items to work on. The component's own event counts as `future` unless `old` lists it."""
         future = [*self.future] if self.event in self.old else [*self.future, self.event]
-        return Wanted(self.past, self.past_failed, tuple(future), self.old, self.types).unless_stopped()
+        return ItemConditions(self.past, self.past_failed, tuple(future), self.old, self.types).unless_stopped()
 
     @property
     def most(self) -> int:

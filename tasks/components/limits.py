@@ -13,8 +13,8 @@ def set_limits(coordinator: Coordinator, component: Component) -> None:
     sets them again, except where an operator has set one since.
     """
     store, why = coordinator.store, f"declared by {component.name}-{component.version}"
-    name, wanted = store.key("declared"), component.limits
-    for (lane, limit), known in zip(wanted.items(), store.read("HMGET", name, *wanted), strict=True):
+    name, limits = store.key("declared"), component.limits
+    for (lane, limit), known in zip(limits.items(), store.read("HMGET", name, *limits), strict=True):
         if int(known or 1) == limit:
             continue
         limited = None if known else coordinator.lane(lane, 1).limited

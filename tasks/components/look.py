@@ -17,7 +17,7 @@ from coordinator.lanes.view import closed
 from coordinator.scheduler.entries import next_tick
 from coordinator.store.values import Json
 from tasks import instants
-from tasks.batches import Event, ItemConflict, UnknownItem, runs
+from tasks.batches import ItemConflict, ItemEvent, UnknownItem, runs
 from tasks.batches.profiles import Newest, Profile
 from tasks.batches.repair import Repair
 from tasks.batches.round_trips import Outcomes
@@ -50,7 +50,7 @@ class Working(NamedTuple):
     since: datetime | None
 
 
-class Condition(TypedDict):
+class ComponentCondition(TypedDict):
     """A component, as it is shown. `idle`: why it works on nothing; empty where it works."""
 
     component: str
@@ -111,14 +111,14 @@ def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
     for lane in lanes:
         yield f"its lane {lane.key} is {why}" if (why := closed(lane)) else ""
         yield f"its run {lane.jobs[0]} is parked until its children end" if lane.state == "parked" else ""
-    made = registry.items.kinds()
-    known = made.union(one.event for one in registry.all())
+    kinds = registry.items.kinds()
+    known = kinds.union(other.event for other in registry.all())
     for kind in (*component.past, *component.past_failed):
-        if kind not in made:
+        if kind not in kinds:
             yield f"no item ever had the event {kind}{near(kind, known - {kind})}"
 
 
-def condition(here: Registry, component: Component) -> Condition:
+def condition(here: Registry, component: Component) -> ComponentCondition:
     """What the component waits for, what it works on, or why it works on nothing."""
     lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
     items, eligible = [work.item for work in working(here, component)], here.items.count(component.wanted)
@@ -158,7 +158,7 @@ def why(registry: Registry, item: str) -> Why:
     if profile is None:
         raise UnknownItem(item)
     thing = f"item {item}"
-    causes = [one for component in registry.all() for one in _causes(registry, component, item, profile)]
+    causes = [cause for component in registry.all() for cause in _causes(registry, component, item, profile)]
     if STOPPED in profile.events:
         causes.insert(0, cause("item.stopped", thing, (), CODES, id=item, event=STOPPED))
     done: list[Json] = [component.event for component in registry.all() if component.event in profile.events]
@@ -221,13 +221,13 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
 def restart(
     registry: Registry, item: str, kind: str | None = None, *, dry_run: bool = False, by: str, why: str = "",
     ticket: str = "",
-) -> list[Event]:  # fmt: skip
+) -> list[ItemEvent]:  # fmt: skip
     """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
     return repair(registry, by, why, ticket).restart(item, kind, dry_run=dry_run)
 
 
 @refuses_viewers
-def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[Event]:
+def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[ItemEvent]:
     """Remove the events of one type; give them. See Repair."""
     return repair(registry, by, why, ticket).remove(item, kind)
 

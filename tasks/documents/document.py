@@ -147,10 +147,10 @@ class Document:
             [entry, text_of(value), "" if expect is None else expect.digest(entry)] for entry, value in changes.items()
         ]
         about = {"id": update_id, "fence": str(fence or ""), "changes": rows, "follow": follow, "who": who, "why": why}
-        asked = text_of(about | ({"act": act} if act else {})).encode()
+        update = text_of(about | ({"act": act} if act else {})).encode()
         deadline = time.monotonic() + timeout
         while True:
-            outcome = self.store.step("document_ask", self.name, asked).decode()
+            outcome = self.store.step("document_ask", self.name, update).decode()
             if outcome != "asked":
                 return self._version_of(outcome)
             if (left := deadline - time.monotonic()) <= 0:

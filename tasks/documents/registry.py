@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator import Coordinator
-from coordinator.diagnosis.finding import Finding
+from coordinator import Coordinator, Finding
 from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
@@ -41,19 +40,19 @@ class Documents:
             for keeper in ReplicaSet(self._coordinator.store, name).keepers():
                 thing, why = f"document {name}", keeper.why or "it does not report"
                 if keeper.living and not keeper.inside:
-                    said = f"{keeper.name} is out of its replica set: {why}"
-                    yield Finding("warning", "document.outside", thing, said, "mend that; it comes back by itself")
+                    message = f"{keeper.name} is out of its replica set: {why}"
+                    yield Finding("warning", "document.outside", thing, message, "mend that; it comes back by itself")
                 if keeper.inside and not keeper.living:
-                    said = f"{keeper.name} keeps it and does not live: the next change waits for it, for two seconds"
-                    yield Finding("warning", "document.silent", thing, said, "start that node or beat again")
+                    message = f"{keeper.name} keeps it and does not live: the next change waits for it, for two seconds"
+                    yield Finding("warning", "document.silent", thing, message, "start that node or beat again")
 
     def metrics(self) -> Iterator[Metric]:
         """The version of each document, and how far its permanent store and its keepers are behind."""
         from prometheus_client.core import GaugeMetricFamily  # only a door for Prometheus needs it
 
         version, lag, outside = (
-            GaugeMetricFamily(f"coordinator_document_{name}", said, labels=["document"])
-            for name, said in (
+            GaugeMetricFamily(f"coordinator_document_{name}", description, labels=["document"])
+            for name, description in (
                 ("version", "The committed version."),
                 ("lag", "Entries that the permanent store lacks."),
                 ("outside", "Living nodes and beats out of the replica set."),

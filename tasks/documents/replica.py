@@ -153,8 +153,8 @@ class Replica(StoppableThread):
             self.member = self.copies.member
 
     def _prepare(self, version: int, sha: str, updates: bytes) -> None:
-        wanted: list[Update] = loads(updates)
-        changes = {entry: f"{fence} {text}" for update in wanted for entry, text, _, fence in update["changes"]}
+        prepared: list[Update] = loads(updates)
+        changes = {entry: f"{fence} {text}" for update in prepared for entry, text, _, fence in update["changes"]}
         self._prepared = self.copies.prepare(version, changes)
 
     def _commit(self, version: int, sha: str, updates: bytes) -> None:

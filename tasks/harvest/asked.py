@@ -10,7 +10,7 @@ COMPLETE: Literal["complete"] = "complete"
 _PID = "pid "
 
 
-class Asked(NamedTuple):
+class SyncRequest(NamedTuple):
     """The united requests. `kind`: the pass, if any; a complete pass includes an increment. `pids`: objects to fetch,
     whatever their date. `by_hand`: somebody asked, not only a tick.
     """
@@ -20,7 +20,7 @@ class Asked(NamedTuple):
     by_hand: bool = True
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> "Asked":
+    def of(cls, texts: Iterable[str]) -> "SyncRequest":
         """Read the texts of all submits that one job unites."""
         requests = set(texts)
         kind = COMPLETE if COMPLETE in requests else INCREMENT if requests & {INCREMENT, TICK} else None
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
         return cls(kind, tuple(pids), by_hand=requests != {TICK})
 
 
-CHANGES = Asked()
+CHANGES = SyncRequest()
 """A request for an increment."""
 
 

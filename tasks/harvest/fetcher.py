@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Self
 
-from tasks.catalog.catalog import Failed, Fetched, Target
-from tasks.harvest.patience import DOUBTFUL, Patience
+from tasks.catalog.catalog import Failed, Fetched, ObjectToFetch
+from tasks.harvest.patience import DOUBTFUL, MemberPatience
 from tasks.member_node.client import (
     BUSY_TRIES,
     NOT_THERE,
@@ -31,7 +31,7 @@ A_WHILE = 1.0
 class Arrival(NamedTuple):
     """The end of an object's tries. `began`, `at`: when the first try began, and when the last one ended."""
 
-    wanted: Target
+    wanted: ObjectToFetch
     result: Fetched | Exception
     began: float
     at: float
@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
 class Doubted(NamedTuple):
     """A failure that may be the object's fault or the member's. `at`: when it happened."""
 
-    wanted: Target
+    wanted: ObjectToFetch
     error: MemberNodeError
     at: float
 
@@ -55,14 +55,14 @@ class Fetcher:
     `first_asked_error`: the error of the first failed object that was requested by its pid.
     """
 
-    def __init__(self, client: MemberNode, settings: Settings, patience: Patience) -> None:
+    def __init__(self, client: MemberNode, settings: Settings, patience: MemberPatience) -> None:
         self._client, self._settings, self._patience = client, settings, patience
         self._pool = ThreadPoolExecutor(settings.connections, thread_name_prefix=client.member.identifier)
         self._arrived: SimpleQueue[Arrival] = SimpleQueue()
         self._arrived_at = 0.0
         self._back_at = 0.0  # the member answered again after a silence
-        self._again: list[Target] = []
-        self._comebacks: Counter[Target] = Counter()
+        self._again: list[ObjectToFetch] = []
+        self._comebacks: Counter[ObjectToFetch] = Counter()
         self._doubted: list[Doubted] = []
         self._in_a_row = 0
         self._timeouts = 0  # in a row
@@ -75,14 +75,14 @@ class Fetcher:
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def fetch(self, wanted: Iterable[Target]) -> Iterator[Fetched | Failed | None]:
+    def fetch(self, targets: Iterable[ObjectToFetch]) -> Iterator[Fetched | Failed | None]:
         """Yield the results as they arrive, and None where nothing arrived for a while.
 
         An object that failed because the member fell silent is fetched again. Raises MemberNodeError where the member
         as a whole fails, rather than one of its objects. Raises Stalled, which is a MemberNodeError,
         after `give_up_after` objects in a row that took too long.
         """
-        source, in_progress, self._arrived_at = iter(wanted), 0, time.monotonic()
+        source, in_progress, self._arrived_at = iter(targets), 0, time.monotonic()
         while True:
             while in_progress < AHEAD * self._settings.connections and (item := self._next(source)):
                 self._pool.submit(self._work, item)
@@ -97,32 +97,32 @@ class Fetcher:
                 in_progress -= 1
                 yield from self._handle(arrived)
 
-    def _next(self, source: Iterator[Target]) -> Target | None:
+    def _next(self, source: Iterator[ObjectToFetch]) -> ObjectToFetch | None:
         return self._again.pop() if self._again else next(source, None)
 
-    def _work(self, wanted: Target) -> None:
+    def _work(self, target: ObjectToFetch) -> None:
         """Runs in a thread of the pool, and always delivers a result or an error."""
         began = time.monotonic()
         try:
-            result: Fetched | Exception = self._try(wanted)
+            result: Fetched | Exception = self._try(target)
         except Exception as error:
             result = error
-        self._arrived.put(Arrival(wanted, result, began, time.monotonic()))
+        self._arrived.put(Arrival(target, result, began, time.monotonic()))
 
-    def _try(self, wanted: Target) -> Fetched:
+    def _try(self, target: ObjectToFetch) -> Fetched:
         pause = self._settings.try_pause
         for _ in range(self._settings.tries - 1):
             try:
-                return Fetched(wanted, self._client.system_metadata(wanted.pid))
+                return Fetched(target, self._client.system_metadata(target.pid))
             except MemberNodeError as error:
                 if error.status in NOT_THERE:
                     raise
                 self._client.pause(pause)
                 pause *= 2
-        return Fetched(wanted, self._client.system_metadata(wanted.pid))
+        return Fetched(target, self._client.system_metadata(target.pid))
 
     def _handle(self, arrived: Arrival) -> Iterator[Fetched | Failed]:
-        wanted, result, began, at = arrived
+        target, result, began, at = arrived
         if isinstance(result, Fetched):
             self._patience.delivered()
             self._in_a_row = self._timeouts = 0
@@ -132,7 +132,7 @@ class Fetcher:
             return
         if not isinstance(result, MemberNodeError):
             raise result
-        self._doubted.append(Doubted(wanted, result, at))
+        self._doubted.append(Doubted(target, result, at))
         if at <= self._back_at:
             yield from self._settle(DOUBTFUL)
             return
@@ -161,16 +161,16 @@ class Fetcher:
         """
         settled = [doubted for doubted in self._doubted if doubted.at < before]
         self._doubted = [doubted for doubted in self._doubted if doubted.at >= before]
-        for wanted, error, _ in settled:
-            if isinstance(error, excused) and self._comebacks[wanted] < COMEBACKS:
-                self._comebacks[wanted] += 1
-                self._again.append(wanted)
+        for target, error, _ in settled:
+            if isinstance(error, excused) and self._comebacks[target] < COMEBACKS:
+                self._comebacks[target] += 1
+                self._again.append(target)
                 continue
-            if wanted.listed is None:
+            if target.listed is None:
                 self.first_asked_error = self.first_asked_error or error
             else:
                 self.first_error = self.first_error or error
-            yield Failed(wanted, str(error), error.status)
+            yield Failed(target, str(error), error.status)
 
     def _arrive(self) -> Arrival | None:
         """The next result; None after A_WHILE. Raises MemberTimedOut after a silence longer than all tries may take."""

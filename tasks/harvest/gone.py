@@ -25,7 +25,7 @@ from threading import Event, Lock
 
 from tasks import instants
 from tasks.catalog.sightings import Sightings
-from tasks.harvest.patience import Patience
+from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import NOT_THERE, Failing, MemberNode, MemberNodeError, MemberRefused
 from tasks.settings import Settings
 
@@ -48,7 +48,7 @@ class Search:
     fence: int
     check: Callable[[], object]
     clock: Callable[[], datetime]
-    patience: Patience
+    patience: MemberPatience
 
     @property
     def member_id(self) -> str:
@@ -93,11 +93,11 @@ class Search:
             url = self.client.member.base_url
             raise MemberNodeError("does not show the objects that it lists, either", self.member_id, url)
         self.check()
-        asked = [*missing, *answers["there"], *failed]
+        answered = [*missing, *answers["there"], *failed]
         self.sightings.judge(
-            self.member_id, missing=missing, asked=asked, began=began, fence=self.fence, now=self.clock()
+            self.member_id, missing=missing, asked=answered, began=began, fence=self.fence, now=self.clock()
         )
-        if len(asked) < len(pids):
+        if len(answered) < len(pids):
             url = self.client.member.base_url
             raise MemberNodeError(f"failed for {len(failed)} objects", self.member_id, url)
         return len(missing)

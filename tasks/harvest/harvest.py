@@ -28,15 +28,15 @@ from typing import Literal
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks import instants
-from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Target
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, ObjectToFetch, Superseded
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import silence
-from tasks.harvest.asked import CHANGES, COMPLETE, Asked
+from tasks.harvest.asked import CHANGES, COMPLETE, SyncRequest
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.gone import Search
-from tasks.harvest.listing import Pages
+from tasks.harvest.listing import ListingPages
 from tasks.harvest.outcome import STORED, SyncResult, bounded, not_synchronizable
-from tasks.harvest.patience import Patience
+from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import MemberNode, MemberNodeError, MemberRefused
 from tasks.member_node.member import Member
 from tasks.member_node.objects import ListedObject, UnreadableEntry
@@ -61,7 +61,7 @@ def harvest_member(
     nodelist: Nodelist,
     fence: int,
     settings: Settings,
-    asked: Asked = CHANGES,
+    asked: SyncRequest = CHANGES,
     progress: Callable[[int, int], object] = lambda done, total: None,
     check: Callable[[], object] = lambda: None,
     clock: Callable[[], datetime] = instants.now,
@@ -74,7 +74,7 @@ def harvest_member(
     Raises MemberNodeError, Superseded, and the errors of `check`.
     """
     member_id = member.identifier
-    patience = Patience(client, settings)
+    patience = MemberPatience(client, settings)
     try:
         listed = nodelist.member(member_id)
         reason = "it is not in the nodelist, or not approved" if listed is None else listed.obstacle
@@ -107,7 +107,7 @@ class _Harvest:
     check: Callable[[], object]
     clock: Callable[[], datetime]
     began: datetime
-    patience: Patience
+    patience: MemberPatience
     fetcher: Fetcher = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     done: int = 0
@@ -127,7 +127,7 @@ class _Harvest:
     def sightings(self) -> Sightings:
         return Sightings(self.catalog.engine)
 
-    def run(self, asked: Asked) -> SyncResult:
+    def run(self, asked: SyncRequest) -> SyncResult:
         """First the pids: somebody waits for each of them."""
         if asked.pids:
             with Fetcher(self.client, self.settings, self.patience) as self.fetcher:  # its own, since it may be Stalled
@@ -143,10 +143,10 @@ class _Harvest:
         self.ends = dict.fromkeys(pids, "")
         self.total = self.counts["listed"] = len(self.ends)
         try:
-            self._save([Target(pid, None) for pid in self.ends], None)
+            self._save([ObjectToFetch(pid, None) for pid in self.ends], None)
         except Stalled as error:
             left = [pid for pid, end in self.ends.items() if not end]
-            self._store([], [Failed(Target(pid, None), str(error), None) for pid in left], None)
+            self._store([], [Failed(ObjectToFetch(pid, None), str(error), None) for pid in left], None)
 
     def run_pass(self, kind: Literal["increment", "complete"]) -> SyncResult:
         complete = kind == COMPLETE
@@ -157,7 +157,7 @@ class _Harvest:
         )
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
         since, began = self._since(kind, started_from)
-        for page in Pages(self.client, since, until, self.settings, self.patience):
+        for page in ListingPages(self.client, since, until, self.settings, self.patience):
             self.check()
             self.total = max(self.total, self.done + page.total)
             self._page(page.entries, Cursor(kind, started_from, page.cursor, began))
@@ -214,19 +214,19 @@ class _Harvest:
             latest = {entry.pid: entry for entry in entries[start : start + PORTION]}
             known = self.catalog.known(self.member_id, list(latest))
             failing = self.catalog.failing(self.member_id, list(latest))
-            wanted = []
+            targets = []
             for pid, modified in latest.values():
                 if modified in known.get(pid, ()):
                     self.counts["unchanged"] += 1
                 elif pid in failing and failing[pid][0] == modified:  # the due ones come after the pages
                     self.counts["postponed"] += failing[pid][1] > self.began
                 else:
-                    wanted.append(Target(pid, modified))
+                    targets.append(ObjectToFetch(pid, modified))
             if cursor.began is not None:
                 self.sightings.saw(self.member_id, latest, cursor.began, fence=self.fence)
             self.counts["listed"] += len(latest)
-            self.done += len(latest) - len(wanted)
-            self._save(wanted, cursor)
+            self.done += len(latest) - len(targets)
+            self._save(targets, cursor)
 
     def _leave_out(self, unreadable: Sequence[UnreadableEntry], began: datetime | None) -> None:
         """An entry that names its object is a failure of that object: a later run fetches it by its name."""
@@ -235,10 +235,10 @@ class _Harvest:
         if began is not None:
             self.sightings.saw(self.member_id, named, began, fence=self.fence)
         failing = self.catalog.failing(self.member_id, list(named))
-        new = [Failed(Target(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
+        new = [Failed(ObjectToFetch(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
         self._store([], new, None)
 
-    def _save(self, wanted: Iterable[Target], cursor: Cursor | None) -> None:
+    def _save(self, targets: Iterable[ObjectToFetch], cursor: Cursor | None) -> None:
         """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
 
         The cursor stands before the page, so that it may be stored with any part of the page.
@@ -247,7 +247,7 @@ class _Harvest:
         failed: list[Failed] = []
         held, stored_at = 0, time.monotonic()
         try:
-            for result in self.fetcher.fetch(wanted):
+            for result in self.fetcher.fetch(targets):
                 if isinstance(result, Failed):
                     failed.append(result)
                 elif result is not None:

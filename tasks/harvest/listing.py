@@ -22,7 +22,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from tasks.harvest.patience import Patience
+from tasks.harvest.patience import MemberPatience
 from tasks.instants import TICK, floor
 from tasks.member_node.client import (
     Failing,
@@ -58,11 +58,11 @@ class PageStep(NamedTuple):
     remainder: int
 
 
-class Pages:
+class ListingPages:
     """To be iterated once. Raises MemberNodeError."""
 
     def __init__(
-        self, client: MemberNode, since: datetime, until: datetime, settings: Settings, patience: Patience
+        self, client: MemberNode, since: datetime, until: datetime, settings: Settings, patience: MemberPatience
     ) -> None:
         self._client, self._size, self._patience = client, settings.page_size, patience
         self._windows = [(floor(since), floor(until))] if floor(since) < floor(until) else []  # the last is next

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.harvest.asked import Asked
+from tasks.harvest.asked import SyncRequest
 
 STORED = "stored"
 _WORDS = 300
@@ -39,7 +39,7 @@ class SyncResult(BaseModel):
     """For each requested pid: STORED, or why not. The catalog has those for which there was no room."""
 
 
-def not_synchronizable(member: str, asked: Asked, reason: str) -> SyncResult:
+def not_synchronizable(member: str, asked: SyncRequest, reason: str) -> SyncResult:
     ends = bounded(dict.fromkeys(asked.pids, reason))
     return SyncResult(member=member, outcome="not synchronizable", reason=reason, pids=ends)
 

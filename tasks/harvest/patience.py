@@ -21,7 +21,7 @@ DOUBTFUL = (Busy, Failing, MemberTimedOut, MemberUnreachable)
 _PAUSE, _LONGEST_PAUSE = 0.05, 0.4
 
 
-class Patience:
+class MemberPatience:
     """The patience of one run."""
 
     def __init__(self, client: MemberNode, settings: Settings) -> None:

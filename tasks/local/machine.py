@@ -119,21 +119,21 @@ class Machine:
         return []
 
     def announcement(self) -> list[str]:
-        wanted, where = self.wanted, self.coordinator.store.where
+        processes, where = self.wanted, self.coordinator.store.where
         embedded = "embedded, " if self._redis else ""
         look = f". {shlex.quote(str(self.environment_file))}; {shlex.quote(sys.argv[0])} status"
-        flower = f"http://127.0.0.1:{wanted.flower}" if wanted.flower else "none"
+        flower = f"http://127.0.0.1:{processes.flower}" if processes.flower else "none"
         return [
             f"Redis   {embedded}{where}",
-            f"nodes   {wanted.nodes}, each with {wanted.concurrency} processes; {wanted.beats} beats",
+            f"nodes   {processes.nodes}, each with {processes.concurrency} processes; {processes.beats} beats",
             f"Flower  {flower}",
-            f"data    {wanted.data} (logs in {self.logs.name}/)",
+            f"data    {processes.data} (logs in {self.logs.name}/)",
             f"look    {look}",
         ]
 
     def warnings(self) -> tuple[str, ...]:
-        found = of_server(self.coordinator.store)
-        return tuple(f"{finding.message}: {finding.fix}" for finding in found if finding.level != "info")
+        findings = of_server(self.coordinator.store)
+        return tuple(f"{finding.message}: {finding.fix}" for finding in findings if finding.level != "info")
 
     def _revive(self, server: EmbeddedRedis) -> None:
         logger.warning("Redis ended and is started again; see %s", server.directory / "redis.log")
@@ -185,7 +185,7 @@ class Machine:
 
     def _children(self) -> list[ChildSpec]:
         """The children in the order of their start. All end at the same time: Redis keeps what a beat has sent."""
-        wanted = self.wanted
+        processes = self.wanted
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         env = {**self.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -193,15 +193,15 @@ class Machine:
             celery = (sys.executable, "-m", "celery", "-A", "tasks")
             return ChildSpec(name, (*celery, *argv), env=env, stop_timeout=patience, together=True)
 
-        worker = ("-c", str(wanted.concurrency), "-E", "-l", "INFO", "--without-mingle", "--without-gossip")
+        worker = ("-c", str(processes.concurrency), "-E", "-l", "INFO", "--without-mingle", "--without-gossip")
         children = [
             child(f"cn{n}", "worker", "-n", f"cn{n}@%h", *worker, patience=NODE_PATIENCE)
-            for n in range(1, wanted.nodes + 1)
+            for n in range(1, processes.nodes + 1)
         ]
         beat = ("beat", "-S", "coordinator.scheduler.Scheduler", "-l", "INFO", "--pidfile=")
-        children += [child(f"beat{n}", *beat, patience=BEAT_PATIENCE) for n in range(1, wanted.beats + 1)]
-        if wanted.flower:
-            flower = ("flower", "--address=127.0.0.1", f"--port={wanted.flower}")
+        children += [child(f"beat{n}", *beat, patience=BEAT_PATIENCE) for n in range(1, processes.beats + 1)]
+        if processes.flower:
+            flower = ("flower", "--address=127.0.0.1", f"--port={processes.flower}")
             children.append(child("flower", *flower, patience=BEAT_PATIENCE))
         return children
 
@@ -265,17 +265,17 @@ def _nodelist_warnings(store: XmlStore) -> Iterator[str]:
     try:
         states = store.read().states.values()
     except NodelistUnreadable as error:
-        yield f"{error}. To give one: coordinator nodelist import FILE"
+        yield str(error)
         return
     if not any(state.listed.member.synchronizable for state in states):
         yield "no member of the nodelist can be synchronized: coordinator nodelist show says why"
 
 
-def data_directory(asked: Path | None) -> Path:
-    return (asked or Settings.from_environment().data_dir).absolute()
+def data_directory(chosen: Path | None) -> Path:
+    return (chosen or Settings.from_environment().data_dir).absolute()
 
 
-def flower_port(asked: int | None, unwanted: bool) -> int | None:
+def flower_port(port: int | None, unwanted: bool) -> int | None:
     """A free port for Flower. None where nobody wants Flower, or it is not installed; a line says so."""
     if unwanted:
         return None
@@ -283,9 +283,9 @@ def flower_port(asked: int | None, unwanted: bool) -> int | None:
         way = "pip install 'celery-coordinator[flower,dashboard]'"
         click.echo(f"Flower does not run: it is not installed ({way})", err=True)
         return None
-    if asked and not _is_free(asked):
-        raise click.ClickException(f"port {asked} is in use: choose another with --flower-port, or use --no-flower")
-    return asked or (FLOWER_PORT if _is_free(FLOWER_PORT) else _free_port())
+    if port and not _is_free(port):
+        raise click.ClickException(f"port {port} is in use: choose another with --flower-port, or use --no-flower")
+    return port or (FLOWER_PORT if _is_free(FLOWER_PORT) else _free_port())
 
 
 def _free_port() -> int:

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from coordinator.scheduler.quartz import QuartzError
 from tasks import instants
 from tasks.member_node.client import MemberNode, MemberNodeError, MemberUnreachable
 from tasks.member_node.member import Member, Service
@@ -69,9 +68,9 @@ def describe(base: str, settings: Settings, expected: str) -> Member:
         return v1.describe()
 
 
-def differences(asked: str, named: str) -> list[str]:
+def differences(address: str, named: str) -> list[str]:
     """The parts in which two addresses differ. Case, a usual port and a slash at the end do not count."""
-    (here, there) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (asked, named))
+    (here, there) = (urlsplit(url.lower() if url.count("/") < 3 else url) for url in (address, named))
     ports = [parts.port or {"http": 80, "https": 443}.get(parts.scheme) for parts in (here, there)]
     differing = {
         "scheme": here.scheme != there.scheme,
@@ -98,7 +97,7 @@ def address(member: Member, differing: list[str], settings: Settings) -> Check:
 def schedule(member: Member, settings: Settings) -> Check:
     try:
         times = member.quartz(settings.zone)
-    except QuartzError as error:
+    except ValueError as error:
         return Check("schedule", False, str(error))
     if times is None:
         return Check("schedule", False, "it names none: it would be synchronized only on request")

@@ -131,13 +131,13 @@ class MemberNode:
         self, since: datetime, until: datetime | None = None, start: int | None = None, count: int | None = None
     ) -> Listing:
         """Objects changed at or after `since` and before `until`, in the member's own order."""
-        asked = {
+        query = {
             "fromDate": instants.brief(since),
             "toDate": None if until is None else instants.brief(until),
             "start": start,
             "count": count,
         }
-        params = {name: str(value) for name, value in asked.items() if value is not None}
+        params = {name: str(value) for name, value in query.items() if value is not None}
         with (
             self._naming(url := self._url("/object", params)),
             closing(self._chunks(url, self._settings.listing_limit)) as chunks,

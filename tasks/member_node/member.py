@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from lxml import etree
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, StringConstraints
 
-from coordinator.scheduler.quartz import Quartz
+from coordinator import Quartz
 from tasks import instants
 
 NAMESPACES = {
@@ -41,11 +41,11 @@ Moment = Annotated[
 ]
 
 
-class _Part(BaseModel):
+class _MemberPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Schedule(_Part):
+class MemberSchedule(_MemberPart):
     """When the member asks to be harvested: the parts of a Quartz expression, as the member wrote them."""
 
     sec: Text
@@ -62,37 +62,37 @@ class Schedule(_Part):
         return self.sec, self.min, self.hour, self.mday, self.mon, self.wday, self.year
 
 
-class Restriction(_Part):
+class Restriction(_MemberPart):
     method: Text
     subjects: tuple[Text, ...] = ()
 
 
-class Service(_Part):
+class Service(_MemberPart):
     name: Text
     version: Text
     available: bool = True
     restrictions: tuple[Restriction, ...] = ()
 
 
-class ReplicationPolicy(_Part):
+class ReplicationPolicy(_MemberPart):
     max_object_size: int | None = None
     space_allocated: int | None = None
     allowed_nodes: tuple[Text, ...] = ()
     allowed_formats: tuple[Text, ...] = ()
 
 
-class Ping(_Part):
+class Ping(_MemberPart):
     success: bool | None = None
     last_success: Moment | None = None
 
 
-class Property(_Part):
+class Property(_MemberPart):
     key: Text
     type: str | None = None
     value: str = ""
 
 
-class Member(_Part):
+class Member(_MemberPart):
     identifier: Identifier
     name: Text
     description: Text
@@ -102,7 +102,7 @@ class Member(_Part):
     replicate: bool
     synchronize: bool
     services: tuple[Service, ...] = ()
-    schedule: Schedule | None = None
+    schedule: MemberSchedule | None = None
     last_harvested: Moment | None = None
     last_complete_harvest: Moment | None = None
     replication_policy: ReplicationPolicy | None = None
@@ -135,7 +135,7 @@ class Member(_Part):
         return f"it does not offer {' and '.join(missing)}" if missing else None
 
     def quartz(self, zone: tzinfo) -> Quartz | None:
-        """When to synchronize the member; None where it names no schedule. Raises QuartzError with the reason."""
+        """When to synchronize the member; None where it names no schedule. Raises ValueError with the reason."""
         return None if self.schedule is None else Quartz.from_parts(*self.schedule.parts, tz=zone)
 
     @property

@@ -101,8 +101,8 @@ class View:
                 member_id: listed_in(copy, member_id) if member_id in changed else known[member_id]
                 for member_id in raws
             }
-            listed = {member_id: one for member_id, one in built.items() if one}
-            if raws.keys() != before.keys() or any(before[one][0] != raws[one][0] for one in changed):
+            listed = {member_id: member for member_id, member in built.items() if member}
+            if raws.keys() != before.keys() or any(before[member_id][0] != raws[member_id][0] for member_id in changed):
                 text = "\n".join(f"{member_id} {raw}" for member_id, (raw, _) in sorted(raws.items()))
                 checksum = hashlib.sha256(text.encode()).hexdigest()
             self._last = copy.version, raws, listed, checksum

@@ -44,8 +44,8 @@ class Dates(NamedTuple):
         return Dates(*(_later(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    return max((date for date in (one, other) if date is not None), default=None)
+def _later(this: datetime | None, other: datetime | None) -> datetime | None:
+    return max((date for date in (this, other) if date is not None), default=None)
 
 
 class Nodelist(Protocol):

@@ -192,12 +192,14 @@ class Reconciler:
                 return outcomes
             behind = self.document.behind(*(prefix + name for name in left for prefix in (MEMBER, DATED)))
             notes, copy = {name: self.document.stored_of(name) for name in left}, self.committed(*left)
-            wanted = {name: listed_in(copy, name) for name in left}
-            outcomes |= {name: WRITTEN for name in left if has(notes[name], wanted[name])}
+            committed = {name: listed_in(copy, name) for name in left}
+            outcomes |= {name: WRITTEN for name in left if has(notes[name], committed[name])}
             for entry, version in behind.items():
                 if entry.partition("/")[2] in outcomes:
                     self.document.followed(entry, version)
-            outcomes |= self._try_to_write({name: (notes[name], wanted[name]) for name in left if name not in outcomes})
+            outcomes |= self._try_to_write(
+                {name: (notes[name], committed[name]) for name in left if name not in outcomes}
+            )
         why = f"somebody keeps changing it in {self.store.name}"
         return outcomes | {name: self._pends(name, why) for name in names if name not in outcomes}
 

@@ -52,7 +52,7 @@ class ReplicatedNodelist:
         return self._current()[0]
 
     def members(self) -> list[Member]:
-        return [one.member for one in self.listed().values() if one.approved]
+        return [listed.member for listed in self.listed().values() if listed.approved]
 
     def member(self, member_id: str) -> Member | None:
         """None where the member is not in the list, or is not approved."""

@@ -71,7 +71,7 @@ def lacking(document: Document) -> dict[str, Pending]:
 
 def lacks(pending: Mapping[str, Pending], store: str) -> list[str]:
     """A sentence about each of these members."""
-    return [f"{one}: {store} lacks version {lack.version}: {lack.reason}" for one, lack in pending.items()]
+    return [f"{member_id}: {store} lacks version {lack.version}: {lack.reason}" for member_id, lack in pending.items()]
 
 
 def in_few_lines(sentences: Iterable[str], store: str) -> Iterator[str]:
@@ -81,8 +81,8 @@ def in_few_lines(sentences: Iterable[str], store: str) -> Iterator[str]:
         _, lack, rest = sentence.partition(f": {store} lacks version ")
         groups.setdefault(rest.partition(": ")[2] if lack else sentence, []).append(sentence)
     for reason, (first, *others) in groups.items():
-        one = first.partition(f": {store} ")[0]
-        about = f"{len(others) + 1} members, such as {one}: {store} lacks their newest version: {reason}"
+        member_id = first.partition(f": {store} ")[0]
+        about = f"{len(others) + 1} members, such as {member_id}: {store} lacks their newest version: {reason}"
         yield about if others else first
 
 
@@ -154,7 +154,7 @@ def foreign(sighting: Sighting) -> set[str]:
     known = [listed_of(note), *map(_listed, note["intents"])] if note else [None]
     if state is None:
         return set() if None in known else {*Member.model_fields, "approved"}
-    expected = [_atoms(one) for one in known]
+    expected = [_atoms(value) for value in known]
     if None in known[1:]:  # a removal begins with the approval
         expected.append({("approved",): False})
     theirs = _atoms(state.listed)

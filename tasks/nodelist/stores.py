@@ -108,7 +108,9 @@ def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None, fiel
         return None if theirs is None or base is not None else theirs
     changes = {name: getattr(theirs.member, name) for name in Member.model_fields if name in fields}
     for name in changes.keys() & set(DATES):
-        there, was, here = ((one and getattr(one.member, name)) or instants.NEVER for one in (theirs, base, ours))
+        there, was, here = (
+            (listed and getattr(listed.member, name)) or instants.NEVER for listed in (theirs, base, ours)
+        )
         if changes[name] is None or (there >= was and here > there):
             changes[name] = getattr(ours.member, name)
     approved = theirs.approved if "approved" in fields else ours.approved

@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
     differences: list[str]
 
 
-class _Look(NamedTuple):
+class _Comparison(NamedTuple):
     """`damaged`: a sentence for each damaged copy. `moving`: the differences that a change on its way makes."""
 
     verdict: Verdict
@@ -55,7 +55,7 @@ def verify_all(
 
     `patience`: seconds to wait for changes on their way; `waiting` is called with what it waits for, once.
     """
-    deadline, asked = time.monotonic() + patience, False
+    deadline, announced = time.monotonic() + patience, False
     before = _look(nodelist, nodes)
     damaged = before.damaged
     if not (before.verdict.differences or damaged):
@@ -68,16 +68,16 @@ def verify_all(
         moving = [sentence for sentence in lasting if sentence in now.moving]
         if not moving or time.monotonic() > deadline:
             return now.verdict._replace(differences=[*damaged, *lasting])
-        if not asked:
+        if not announced:
             waiting(moving)
-        before, asked = now, True
+        before, announced = now, True
 
 
-def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Look:
+def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Comparison:
     document, name = nodelist.document, nodelist.store.name
     copy, known = document.fetch(), {keeper.name: keeper for keeper in document.replica_set.keepers()}
     if copy.version == 0:
-        return _Look(Verdict(0, name, {}, {}, [FIRST]), [], [FIRST] if nodes else [])
+        return _Comparison(Verdict(0, name, {}, {}, [FIRST]), [], [FIRST] if nodes else [])
     disks = document.replica_set.look({*nodes, *known})
     keepers = {who: _of_keeper(copy, known.get(who), disks.get(who)) for who in {*nodes, *known, *disks}}
     copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
@@ -91,11 +91,11 @@ def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Look:
         differences.append("no node or beat keeps the list: only Redis and the permanent store have it")
     if copy.sha in (*ANY, sum_of(copy.state)):
         pending = lacking(document)
-        moving += lacks({one: lack for one, lack in pending.items() if nodes and not lack.why}, name)
+        moving += lacks({member_id: lack for member_id, lack in pending.items() if nodes and not lack.why}, name)
         differences += _of_store(nodelist, copy, pending)
     else:  # without a good copy there is nothing to compare the store with
         differences.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
-    return _Look(Verdict(copy.version, name, copies, states, differences), damaged, moving)
+    return _Comparison(Verdict(copy.version, name, copies, states, differences), damaged, moving)
 
 
 def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
@@ -145,12 +145,12 @@ def _of_member(
     if ours is None or theirs is None:
         yield f"{member_id} is only in {name}" if theirs else f"{member_id} is not in {name}"
         return
-    wanted, has = _flat(ours), _flat(theirs)
+    expected, has = _flat(ours), _flat(theirs)
     if note and (note["wrote"], note["listed"]) == (json_of(ours), json_of(theirs)):
         return  # the store cannot express our value better than that
-    for field in wanted:
-        if wanted[field] != has[field]:
-            yield f"{member_id}: {field}: {name} has {has[field]}, and {wanted[field]} is committed"
+    for field in expected:
+        if expected[field] != has[field]:
+            yield f"{member_id}: {field}: {name} has {has[field]}, and {expected[field]} is committed"
 
 
 def _flat(listed: Listed) -> dict[str, JsonValue]:

@@ -29,10 +29,6 @@ class Parsed(NamedTuple):
     def members(self) -> list[Member]:
         return [member for _, member in self.entries.values()]
 
-    @property
-    def dates(self) -> dict[str, Dates]:
-        return {member.identifier: Dates.of(member) for member in self.members}
-
 
 def parse_nodelist(body: bytes) -> Parsed:
     """Members beside their elements, and a sentence about each bad entry. Raises safe_xml.Unreadable."""

@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab, View
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob
-from tasks.batches import Event, Item, Wanted
+from tasks.batches import Item, ItemConditions, ItemEvent
 from tasks.batches.items import newest
 from tasks.components import look
 from tasks.components.registry import Registry
@@ -34,8 +34,12 @@ def pages(here: Registry) -> Pages:
     readings = {
         "items": Reading(list[Item], plainly(partial(_found, here)), (*_FILTER, "after")),
         "item": Reading(Item, plainly(lambda asked: here.items.item(asked.text("id"))), ("id",)),
-        "events": Reading(list[Event], plainly(lambda asked: here.items.events(asked.text("id"))), ("id",)),
-        "components": Reading(list[look.Condition], lambda _: [look.condition(here, one) for one in here.all()]),
+        "events": Reading(list[ItemEvent], plainly(lambda asked: here.items.events(asked.text("id"))), ("id",)),
+        "components": Reading(
+            list[look.ComponentCondition], lambda _: [look.condition(here, component) for component in here.all()]
+        ),
+            list[look.ComponentCondition], lambda _: [look.condition(here, one) for one in here.all()]
+        ),
     }
     return Pages(tabs, views, _acts(here), Path(__file__).parent / "templates", readings)
 
@@ -58,15 +62,15 @@ def _items(here: Registry, asked: Asked) -> Page:
     return Page("items.html", "Items", values)
 
 
-def _wanted(asked: Asked) -> Wanted:
+def _wanted(asked: Asked) -> ItemConditions:
     """The filter: an event, and what became of it; a type of items."""
     kind, outcome, type_ = asked.text("event"), asked.text("outcome") or OUTCOMES[0], asked.text("type")
     if outcome not in OUTCOMES:
         raise InvalidJob(f"outcome is one of {', '.join(OUTCOMES)}, not {outcome:.40}")
     types = [type_] if type_ else []
     if not kind:
-        return Wanted(types=types)
-    return Wanted(
+        return ItemConditions(types=types)
+    return ItemConditions(
         past=[kind] * (outcome == "succeeded"),
         past_failed=[kind] * (outcome == "failed"),
         future=[kind] * (outcome == "none"),

@@ -17,7 +17,7 @@ from kombu import pools
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from coordinator import Coordinator
-from coordinator.testing.inline import Jobs
+from coordinator.testing.inline import InlineJobs
 from tests.harness.redis import RedisServer
 from tests.harness.snippets import ROOT
 
@@ -55,7 +55,7 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
     shared = [name for name in TASKS if f"def {name}(" not in defined]
     found |= {name: shared_task(name=f"shop.{name}")(nothing) for name in shared}
     coordinator, monkeypatch = Coordinator(app), pytest.MonkeyPatch()
-    Jobs(coordinator, server.url(0)).install(monkeypatch)
+    InlineJobs(coordinator, server.url(0)).install(monkeypatch)
     found |= {"app": app, "coordinator": coordinator, "shop": module, "write": nothing, "write_report": nothing}
     found |= EXTRA.get(page, dict)()
     try:

@@ -7,11 +7,13 @@ from rich.console import Console
 
 from examples.demo.grid import Row, grid, tally
 from tasks import instants
-from tasks.batches import Event, Report
+from tasks.batches import ItemEvent, Report
 
 EVENTS = ("Data_Received", "Structure_Checked", "JPylyzed", "Editions_relations_generated", "Manual_QA_Flagged")
 LAST = "Manual_QA_Flagged"
-DONE = Event("1", "B1-RT1", "", True, "a-1", "1", 1, 1, 1, instants.NEVER, instants.NEVER, Report(), None, None, None)
+DONE = ItemEvent(
+    "1", "B1-RT1", "", True, "a-1", "1", 1, 1, 1, instants.NEVER, instants.NEVER, Report(), None, None, None
+)
 
 
 def row(number: int, *done: str, failed: str = "", **working: str) -> Row:

@@ -31,10 +31,6 @@ def process_of(worker: Worker, fleet: Fleet, job_id: str) -> psutil.Process:
     return psutil.Process(int(runner.decode().split(".")[0]))
 
 
-def seconds_between(first: Stamp, second: Stamp) -> float:
-    return (second.at - first.at) / 1e6
-
-
 def server_us(fleet: Fleet) -> int:
     seconds, micro = fleet.coordinator.store._client.time()
     return int(seconds) * 1_000_000 + int(micro)

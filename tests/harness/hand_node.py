@@ -4,10 +4,10 @@ import itertools
 from typing import Any, NamedTuple, cast
 
 from coordinator.fleet.nodes import About, Nodes
-from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
-from coordinator.jobs.request import JobRequest, Requests
+from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
+from coordinator.jobs.request import JobRequest, RequestMaker
 from coordinator.jobs.submission import Submission
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 
@@ -34,8 +34,8 @@ def sketch(keys: str | list[str], task: str = "shop.work", queue: str = "celery"
     named = {name: options.pop(name, default) for name, default in (("args", ()), ("kwargs", {}), ("options", {}))}
     settings = Settings.load(options.pop("settings", {}), {}, {})
     tell = options.pop("tell", False)
-    target = Target("shop", lambda step: TaskDefault(queue, result=tell))
-    return Requests(settings, target).make(keys, {"task": task, **named}, cast(SubmitOptions, options))
+    target = JobDefaults("shop", lambda step: TaskDefault(queue, result=tell))
+    return RequestMaker(settings, target).make(keys, {"task": task, **named}, cast(SubmitOptions, options))
 
 
 class Puppet:
@@ -46,7 +46,7 @@ class Puppet:
         self.name = name
         self.ttl = ttl
         self.incarnation = "a"
-        self.lanes = Lanes(store)
+        self.lanes = LaneClient(store)
         self.nodes = Nodes(store)
         self._numbers = itertools.count(1)
 

@@ -13,32 +13,27 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 
-from coordinator.local.redis import free_port
-from tests.harness.waiting import wait_until
+from tests.harness.server import NoServer, Server, program
 
 USER = "tests"
 SMALL = {"shared_buffers": "16MB", "max_connections": "60", "autovacuum": "off", "fsync": "off"}
 
 
-class NoPostgres(Exception):
-    """There is no PostgreSQL here, or it does not start; the text says why."""
+class PostgresServer(Server):
+    """`settings`: of postgresql.conf. While it is paused, open connections go on."""
 
-
-class PostgresServer:
-    """Can be killed, paused and started again on the same port. `settings`: of postgresql.conf."""
+    killed_by = signal.SIGQUIT  # it takes its children along, which SIGKILL would leave; the next start repairs all
 
     def __init__(self, **settings: str) -> None:
-        self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="postgres-"))  # pytest's own folders are closed to other users
+        super().__init__(self.folder / "log")
         self._settings = settings or SMALL
-        self._log = self.folder / "log"
         self._owner = _other_user()
         self._free: list[str] = []  # databases
-        self.process: subprocess.Popen[bytes] | None = None
         if self._owner:
             os.chown(self.folder, self._owner.pw_uid, self._owner.pw_gid)
 
@@ -72,75 +67,36 @@ class PostgresServer:
                 connection.execute("CREATE SCHEMA public")
             self._free.append(name)
 
-    def start(self) -> None:
-        options = [f"--{name}={value}" for name, value in self._settings.items()]
-        options += ["--listen_addresses=127.0.0.1", "--unix_socket_directories="]
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [found("postgres"), "-D", str(self.folder / "data"), "-p", str(self.port), *options],
-                **self._run_as(),
-                stdout=log,
-                stderr=log,
-            )
-        wait_until(self._answers, 20, self._log.read_text)
+    def prepare(self) -> None:
+        argv = [_program("initdb"), "-D", str(self.folder / "data"), "-U", USER, "--auth=trust", "--encoding=UTF8"]
+        argv += ["--locale=C", "--no-sync", "--no-instructions"]
+        done = subprocess.run(argv, **self.options(), capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise NoServer(f"initdb: {done.stderr.strip()[-500:]}")
 
-    def _answers(self) -> bool:
-        assert self.process
-        if self.process.poll() is not None:
-            raise NoPostgres(f"PostgreSQL does not start: {self._log.read_text().strip()[-500:]}")
+    def argv(self) -> list[str]:
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        where = ["-D", str(self.folder / "data"), "-p", str(self.port)]
+        return [_program("postgres"), *where, *settings, "--listen_addresses=127.0.0.1", "--unix_socket_directories="]
+
+    def answers(self) -> bool:
         with suppress(psycopg.OperationalError):
             self.connect().close()
             return True
         return False
 
-    def kill(self) -> None:
-        """As a power cut would: its processes end at once, and the next start repairs what they left."""
-        assert self.process
-        self.process.send_signal(signal.SIGQUIT)  # it takes its children along, which SIGKILL would leave
-        self.process.wait(20)
-
-    def pause(self) -> None:
-        """New connections are not answered; those that are open go on."""
-        assert self.process
-        os.kill(self.process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self.process
-        os.kill(self.process.pid, signal.SIGCONT)
-
-    def __enter__(self) -> Self:
-        argv = [found("initdb"), "-D", str(self.folder / "data"), "-U", USER, "--auth=trust", "--encoding=UTF8"]
-        argv += ["--locale=C", "--no-sync", "--no-instructions"]
-        try:
-            done = subprocess.run(argv, **self._run_as(), capture_output=True, text=True, timeout=60)
-            if done.returncode:
-                raise NoPostgres(f"initdb: {done.stderr.strip()[-500:]}")
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
-        if self.process and self.process.poll() is None:
-            self.resume()
-            self.kill()
+        super().__exit__()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _run_as(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         user = self._owner
         who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
         return {"cwd": self.folder, **who}
 
 
-def found(program: str) -> str:
-    """The newest of the programs of this name below Debian's folder, else the one on the PATH. Raises NoPostgres."""
-    folders = Path("/usr/lib/postgresql").glob("*/bin")
-    newest_first = sorted(folders, key=lambda path: float(path.parent.name), reverse=True)
-    path = next((str(one / program) for one in newest_first if (one / program).exists()), shutil.which(program))
-    if path is None:
-        raise NoPostgres(f"no PostgreSQL: {program} is neither below /usr/lib/postgresql nor on the PATH (make system)")
-    return path
+def _program(name: str) -> str:
+    return program(name, "/usr/lib/postgresql/*/bin")
 
 
 def _other_user() -> pwd.struct_passwd | None:

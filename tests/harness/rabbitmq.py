@@ -1,20 +1,17 @@
 """The RabbitMQ of the tests: loopback ports, a folder and an epmd of its own, all gone at the end."""
 
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from celery import Celery
 
 from coordinator.local.redis import free_port
-from tests.harness.waiting import wait_until
+from tests.harness.server import Server, program
 
 PLACES = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"
 
@@ -53,19 +50,15 @@ class Broker(NamedTuple):
         )
 
 
-class NoRabbitMQ(Exception):
-    """There is no RabbitMQ here, or it does not start; the text says why."""
-
-
-class RabbitServer:
+class RabbitServer(Server):
     """One node of RabbitMQ without plugins. Tests keep apart by `vhost`."""
 
+    patience = 60.0
+
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "log")
         self.folder = folder
-        self.port = free_port()
-        self._log = folder / "log"
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._server: subprocess.Popen[bytes] | None = None
+        self._epmd: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "plugins").write_text("[].\n")
         self._environ = (
@@ -93,7 +86,7 @@ class RabbitServer:
 
     def vhost(self) -> str:
         """The name of a new one, that nobody else has. A test that failed may have left the server dead."""
-        if self._server is not None and self._server.poll() is not None:
+        if self.process and self.process.poll() is not None:
             self.start()
         name = f"v{uuid.uuid4().hex[:10]}"
         rights = ", ".join(['<<".*">>'] * 3)
@@ -108,32 +101,20 @@ class RabbitServer:
         return {part.strip(' \n[]<>"') for part in found.split(",")} - {""}
 
     def evaluate(self, code: str) -> str:
-        argv = [found("rabbitmqctl"), "eval", code]
-        done = subprocess.run(argv, env=self._environ, capture_output=True, text=True, timeout=60, cwd=self.folder)
+        argv = [program("rabbitmqctl", PLACES), "eval", code]
+        done = subprocess.run(argv, **self.options(), capture_output=True, text=True, timeout=60)
         assert not done.returncode, done.stdout + done.stderr
         return done.stdout
 
-    def start(self) -> None:
-        """Once more after `kill`, too: on the same port, with what it had on its disk."""
-        if not self._processes:
-            self._run(found("epmd"), "-port", self._environ["ERL_EPMD_PORT"], "-address", "127.0.0.1")
-        self._server = self._run(found("rabbitmq-server"))
-        wait_until(self._answers, 60, lambda: self._log.read_text()[-3000:])
+    def options(self) -> dict[str, Any]:
+        return {"env": self._environ, "cwd": self.folder}
 
-    def kill(self) -> None:
-        """As a power loss of this server alone would."""
-        assert self._server
-        self._processes.remove(self._server)
-        _end(self._server)
+    def prepare(self) -> None:
+        port = self._environ["ERL_EPMD_PORT"]
+        self._epmd = self.run(program("epmd", PLACES), "-port", port, "-address", "127.0.0.1")
 
-    def pause(self) -> None:
-        """It accepts connections and reads nothing."""
-        assert self._server
-        os.killpg(self._server.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._server
-        os.killpg(self._server.pid, signal.SIGCONT)
+    def argv(self) -> list[str]:
+        return [program("rabbitmq-server", PLACES)]
 
     def alarm(self, on: bool) -> None:
         """The alarm of its memory: it reads nothing more from whoever publishes."""
@@ -148,47 +129,8 @@ class RabbitServer:
             f"spawn(fun() -> timer:sleep({seconds * 1000:.0f}), rabbit_policy:delete({about}, {tests}) end)."
         )
 
-    def _run(self, *argv: str) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                argv, env=self._environ, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        self._processes.append(process)
-        return process
-
-    def _answers(self) -> bool:
-        for process in self._processes:
-            if process.poll() is not None:
-                raise NoRabbitMQ(f"RabbitMQ does not start: {self._log.read_text().strip()[-1000:]}")
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            return True
-        return False
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)  # with its helpers: a session of its own
-    process.wait(20)
-
-
-def found(program: str) -> str:
-    """The newest below Debian's folder, else the one on the PATH: its scripts ask for a user of their own."""
-    newest_first = sorted(Path("/").glob(f"{PLACES[1:]}/{program}"), reverse=True)
-    path = str(newest_first[0]) if newest_first else shutil.which(program)
-    if path is None:
-        raise NoRabbitMQ(f"no RabbitMQ: {program} is neither below {PLACES} nor on the PATH (make system)")
-    return path
+        super().__exit__()
+        if self._epmd:
+            self._epmd.kill()
+            self._epmd.wait()

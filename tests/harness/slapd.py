@@ -1,15 +1,11 @@
 """An LDAP server of the tests: slapd with the schema, the configuration and the accounts of deploy/ldap."""
 
 import io
-import os
 import re
-import shutil
-import signal
-import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import ldap
 import trustme
@@ -21,17 +17,12 @@ from tasks.nodelist.ldap.connection import dn_of
 from tasks.nodelist.ldap.entries import entries_of
 from tasks.nodelist.ldap.schema import rdn
 from tasks.settings import Settings
+from tests.harness.server import Server, program
 from tests.harness.waiting import wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "ldap"
 BASE = "dc=dataone,dc=org"
-PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/usr/local/libexec"])
-
-
-def program(name: str) -> str:
-    found = shutil.which(name, path=PLACES)
-    assert found, f"no {name} in {PLACES}: make system"
-    return found
+PLACES = ("/usr/sbin", "/usr/local/sbin", "/usr/local/libexec")
 
 
 def dn(node_id: str, *below: tuple[str, str]) -> str:
@@ -48,10 +39,10 @@ def ldif_of(members: Iterable[Member], approved: bool = True) -> str:
     return written.getvalue()
 
 
-class SlapdServer:
+class SlapdServer(Server):
     """One in its own directory, for ldap:// and ldaps:// on free loopback ports.
 
-    It can be killed, paused and started again on the same data. `issuer`: who signs its certificate; `names`: for whom.
+    `issuer`: who signs its certificate; `names`: for whom.
     """
 
     def __init__(
@@ -63,11 +54,10 @@ class SlapdServer:
         configuration: str = "slapd.conf",
         replaced: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(directory / "log")
         self.directory = directory
-        self.port, self.tls_port = free_port(), free_port()
+        self.tls_port = free_port()
         self.ca_bundle = directory / "ca.pem"
-        self.log = directory / "log"
-        self.process: subprocess.Popen[bytes] | None = None
         (directory / "db").mkdir(parents=True)
         issuer = issuer or trustme.CA()
         certificate = issuer.issue_cert(*names)
@@ -119,27 +109,17 @@ class SlapdServer:
 
     def load(self, *ldifs: str, checked: bool = True) -> None:
         """Into the stopped server's database, past the access rules; past the schema too where it is not `checked`."""
-        argv = [program("slapadd"), "-q", "-f", str(self.configuration), *([] if checked else ["-s"])]
+        argv = [_program("slapadd"), "-q", "-f", str(self.configuration), *([] if checked else ["-s"])]
         done = subprocess.run(argv, input="\n".join(ldifs), capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        self.load((DEPLOY / "base.ldif").read_text())
+
+    def argv(self) -> list[str]:
         """In the foreground, each operation a line in the log."""
         listeners = f"{self.url}/ {self.tls_url}/"
-        argv = [program("slapd"), "-d", "stats", "-f", str(self.configuration), "-h", listeners]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
-        wait_until(self._answers, 20, lambda: f"slapd does not answer: {self.log.read_text()}")
-
-    def _answers(self) -> bool:
-        assert self.process
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            for port in (self.port, self.tls_port):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return [_program("slapd"), "-d", "stats", "-f", str(self.configuration), "-h", listeners]
 
     def operator(self) -> Any:
         """A connection of python-ldap that may do all: whoever changes LDAP beside us."""
@@ -173,16 +153,12 @@ class SlapdServer:
 
     def pause(self) -> None:
         """Returns once each of its threads stands still."""
+        super().pause()
         assert self.process
-        os.kill(self.process.pid, signal.SIGSTOP)
         threads = Path(f"/proc/{self.process.pid}/task")
         wait_until(
             lambda: all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads.glob("*/stat"))
         )
-
-    def resume(self) -> None:
-        assert self.process
-        os.kill(self.process.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """As its service would; waits for the end. Its exit status says nothing: 1 where it had only just started."""
@@ -193,17 +169,6 @@ class SlapdServer:
         said = self.log.read_text(errors="replace")
         assert "slapd stopped." in said[begun:], said
 
-    def kill(self) -> None:
-        assert self.process
-        self.process.kill()
-        self.process.wait()
 
-    def __enter__(self) -> Self:
-        self.load((DEPLOY / "base.ldif").read_text())
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process and self.process.poll() is None:
-            self.resume()
-            self.kill()
+def _program(name: str) -> str:
+    return program(name, *PLACES)

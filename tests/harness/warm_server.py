@@ -29,7 +29,7 @@ LIBRARIES = (
     "celery.worker.consumer", "celery.worker.pidbox", "coordinator.cli.main", "coordinator.warden.clock.clock",
     "coordinator.diagnosis.status", "tasks.documents.registry",
     "coordinator.warden.errands.parked", "coordinator.warden.inbox.amqp_queue", "coordinator.warden.inbox.inbox",
-    "coordinator.keyed_task.lane_producer", "coordinator.public", "coordinator.scheduler.beat",
+    "coordinator.client.coordinator", "coordinator.keyed_task.lane_producer", "coordinator.scheduler.beat",
     "coordinator.worker.bootstep", "coordinator.warden.errands.duties", "coordinator.worker.inspected",
     "httpcore", "httpx", "importlib.resources.readers", "kombu.transport.redis", "ldap",
     "ldap.controls.readentry", "ldap.filter", "lxml.etree", "psutil", "pydantic", "redis", "rich.live", "rich.progress",

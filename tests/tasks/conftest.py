@@ -12,7 +12,7 @@ import pytest
 
 from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
-from tasks.harvest import Asked, SyncResult, harvest_member
+from tasks.harvest import SyncRequest, SyncResult, harvest_member
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory, Record
@@ -119,7 +119,7 @@ class Federation:
         settings = given.setdefault("settings", self.settings)
         given.setdefault("fence", next(self.fences))
         if pids is not None or complete:
-            given["asked"] = Asked(None if not complete else "complete", tuple(pids or ()))
+            given["asked"] = SyncRequest(None if not complete else "complete", tuple(pids or ()))
         with MemberNode(self.server.member, settings) as client:
             return harvest_member(
                 self.server.member, client=client, catalog=self.catalog, nodelist=self.nodelist, **given

@@ -26,7 +26,7 @@ from coordinator.fleet.board import Board
 from coordinator.fleet.measures import Batch, Reader
 from coordinator.fleet.nodes import About, Nodes
 from coordinator.fleet.run_times import Times, read
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.sorters.sorter import STEP
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
@@ -65,7 +65,7 @@ class Clock:
         self._notify, self._status = notify, b"."
         self.store = store
         self.settings = store.settings
-        self.lanes = Lanes(store)
+        self.lanes = LaneClient(store)
         self.nodes = Nodes(store)
         self.board = Board(Path(charge.board))
         self.watch = RunnerWatch(self.lanes, charge.node, charge.worker, self.board, self._get_on)

@@ -37,8 +37,8 @@ from coordinator.fleet.board import Board, Notice
 from coordinator.jobs.backoff import delay_of_job
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import fields
-from coordinator.jobs.spec import Cause
-from coordinator.lanes.client import Lanes
+from coordinator.jobs.spec import ErrorRecord
+from coordinator.lanes.client import LaneClient
 from coordinator.store.reading import number_in, text_in
 from coordinator.store.times import milliseconds
 
@@ -67,7 +67,7 @@ class RunnerWatch:
     """
 
     def __init__(
-        self, lanes: Lanes, node: str, worker: str, board: Board, get_on: Callable[[], None] = lambda: None
+        self, lanes: LaneClient, node: str, worker: str, board: Board, get_on: Callable[[], None] = lambda: None
     ) -> None:
         self.lanes = lanes
         self.store = lanes.store
@@ -174,7 +174,7 @@ class RunnerWatch:
             return stop == "expired"
         if self._kill(entry):
             logger.warning("job %s: stopped its process %s: %s", entry.job_id, entry.process, stop or "time limit")
-            detail: Cause = {
+            detail: ErrorRecord = {
                 "type": "TimedOut",
                 "module": "coordinator.timed_out",
                 "message": f"went past its time_limit on {self.node}",
@@ -182,7 +182,7 @@ class RunnerWatch:
             self.lose(entry, "lost" if stop else "timed_out", f"its process was stopped: {stop}" if stop else detail)
         return True
 
-    def lose(self, entry: WorkEntry, how: str, detail: Cause | str) -> None:
+    def lose(self, entry: WorkEntry, how: str, detail: ErrorRecord | str) -> None:
         """Tell Redis that the process will not finish the attempt; `how`: see the step job_lose."""
         self._get_on()
         delay = milliseconds(delay_of_job(self.store, entry.job_id)) if how == "timed_out" else 0
@@ -238,7 +238,7 @@ def _is_due(entry: WorkEntry, notice: Notice, now: int) -> bool:
     return entry.till == 1 or (0 < entry.till < now and notice.is_overdue(entry.token))
 
 
-def look_for_fault(lanes: Lanes, job_id: str) -> None:
+def look_for_fault(lanes: LaneClient, job_id: str) -> None:
     """Log the double fault of a rollback that was lost or stopped, since its process cannot."""
     with suppress(UnknownJob):
         job = lanes.job(job_id)

@@ -29,8 +29,6 @@ from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
 from coordinator.warden.errands.troubles import Troubles
 
-logger = logging.getLogger(__name__)
-
 _LAST_BELLS = 2.0  # seconds at shutdown to ring the waiting bells
 
 

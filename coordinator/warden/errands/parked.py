@@ -20,8 +20,8 @@ from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import Job, fields_of_many, keep_on, read_many, standing
-from coordinator.jobs.spec import Cause, Handles
-from coordinator.lanes.client import Lanes
+from coordinator.jobs.spec import ErrorRecord, Handles
+from coordinator.lanes.client import LaneClient
 from coordinator.runner.results import is_ignored
 from coordinator.runner.verdict import End, error_with_parts, verdict
 from coordinator.store.times import milliseconds
@@ -44,7 +44,7 @@ class Meta(TypedDict, total=False):
 
 
 class Parked:
-    def __init__(self, lanes: Lanes, app: Celery) -> None:
+    def __init__(self, lanes: LaneClient, app: Celery) -> None:
         self.lanes = lanes
         self.store = lanes.store
         self.app = app
@@ -80,7 +80,7 @@ class Parked:
             return
         if open_:
             message = f"{len(open_)} of {len(ids)} sub-results had not ended within its time_limit; they were revoked"
-            error: Cause = {"type": "TimedOut", "module": "coordinator.timed_out", "message": message}
+            error: ErrorRecord = {"type": "TimedOut", "module": "coordinator.timed_out", "message": message}
             self._unpark(job_id, last, "failed", self._with_parts(error, ids, get_on))
             return
         ends = self._ends(ids, get_on)
@@ -119,10 +119,10 @@ class Parked:
             self._ended.pop(last, None)
             self._mark_over(job_id, lost)
             message = f"{len(lost)} of {len(ids)} sub-results were lost with their nodes, {lost[0]} for one"
-            error: Cause = {"type": "SubResultLost", "message": message}
+            error: ErrorRecord = {"type": "SubResultLost", "message": message}
             self._unpark(job_id, last, "lost", self._with_parts(error, ids, get_on))
 
-    def _with_parts(self, error: Cause, ids: Sequence[str], get_on: Callable[[], None]) -> str:
+    def _with_parts(self, error: ErrorRecord, ids: Sequence[str], get_on: Callable[[], None]) -> str:
         ends = self._ends(ids, get_on)
         return error_with_parts(error, ids, [ends.get(part) for part in ids], self.store.settings.max_payload)
 

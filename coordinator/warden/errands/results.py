@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from celery import Celery
 
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.runner.results import MOST_TRIES, JobEnd, melted_into, recorded_error, send
 from coordinator.store.client import Store
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 class Results:
     """Sends overdue results and links of one app's jobs: the runner died, or the job ended without a runner."""
 
-    def __init__(self, store: Store, lanes: Lanes, app: Celery) -> None:
+    def __init__(self, store: Store, lanes: LaneClient, app: Celery) -> None:
         self.store = store
         self.lanes = lanes
         self.app = app

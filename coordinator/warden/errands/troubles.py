@@ -19,7 +19,7 @@ from coordinator.diagnosis.fleet import unserved
 from coordinator.diagnosis.waits import longest_waits
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Nodes
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, span_text
 from coordinator.trouble import Kind, Trouble, trouble_seen
@@ -34,7 +34,7 @@ _SAYS = {"held": "is held for an operator", "failed": "failed for good", "double
 class Troubles:
     """Tells of the troubles of one app's jobs, and in turns with the other nodes of those that wait."""
 
-    def __init__(self, store: Store, lanes: Lanes, app: Celery, look: float = LOOK) -> None:
+    def __init__(self, store: Store, lanes: LaneClient, app: Celery, look: float = LOOK) -> None:
         self.store, self.lanes, self.app = store, lanes, app
         self._look, self._looked = look, 0.0
 
@@ -48,8 +48,8 @@ class Troubles:
                 self.store.read("ZREM", self.store.key("troubles", self.app.main), member)
         if time.monotonic() - self._looked >= self._look:
             self._looked = time.monotonic()
-            asked = ("SET", self.store.key("looked"), 1, "NX", "PX", milliseconds(self._look * 0.9))
-            for trouble in self._of_waits() if self.store.read(*asked) else ():
+            command = ("SET", self.store.key("looked"), 1, "NX", "PX", milliseconds(self._look * 0.9))
+            for trouble in self._of_waits() if self.store.read(*command) else ():
                 get_on()
                 self._tell_once(trouble)
 
@@ -77,9 +77,9 @@ class Troubles:
 
     def _tell_once(self, trouble: Trouble) -> None:
         """Tell it unless some node has within the hour. A node that dies between leaves it to the next one."""
-        told = self.store.key("told", trouble.kind, trouble.job_id or trouble.task)
-        if not self.store.read("EXISTS", told) and self._tell(trouble):
-            self.store.read("SET", told, 1, "PX", milliseconds(_AGAIN))
+        reported = self.store.key("told", trouble.kind, trouble.job_id or trouble.task)
+        if not self.store.read("EXISTS", reported) and self._tell(trouble):
+            self.store.read("SET", reported, 1, "PX", milliseconds(_AGAIN))
 
     def _tell(self, trouble: Trouble) -> bool:
         """False where a handler raised."""

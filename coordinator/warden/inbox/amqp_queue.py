@@ -21,7 +21,7 @@ from kombu.messaging import Producer
 from coordinator.broker.transport import CONFIRMED
 from coordinator.warden.inbox.as_it_is import request_queue
 from coordinator.warden.inbox.message import MOST
-from coordinator.warden.inbox.queue import DEAD, LEASE, LETTERS, UNREADABLE, Received
+from coordinator.warden.inbox.queue import DEAD, LEASE, LETTERS, UNREADABLE, TakenMessage
 
 _JSON = "application/json"
 _RECEIVED = 64  # unsettled messages of a node
@@ -42,9 +42,9 @@ class AmqpQueue:
         self._tag = f"{node} {uuid.uuid4().hex}"
         self._connection: Connection | None = None
         self._channel: Any = None
-        self._received: dict[Received, float] = {}  # unsettled messages, and when `take` returns each
+        self._received: dict[TakenMessage, float] = {}  # unsettled messages, and when `take` returns each
 
-    def take(self, seconds: float) -> Received | None:
+    def take(self, seconds: float) -> TakenMessage | None:
         connection, now = self._connect(), time.monotonic()
         received = next((unsettled for unsettled, due in self._received.items() if due <= now), None)
         if received is not None:
@@ -56,11 +56,11 @@ class AmqpQueue:
             connection.heartbeat_check()
         return None
 
-    def settle(self, received: Received) -> None:
+    def settle(self, received: TakenMessage) -> None:
         self._channel.basic_ack(int(received.stored))
         del self._received[received]
 
-    def refuse(self, received: Received, letter: str, place: str) -> None:
+    def refuse(self, received: TakenMessage, letter: str, place: str) -> None:
         Producer(self._connect()).publish(
             letter, exchange="", routing_key=f"{self._name}{place}", content_type=_JSON, content_encoding="utf-8"
         )
@@ -96,7 +96,7 @@ class AmqpQueue:
             tag = uuid.uuid4().hex
         text = _text(about.get("content_type"), about.get("application_headers") or {}, body)
         number, again = str(delivery["delivery_tag"]).encode(), bool(delivery["redelivered"])
-        self._received[Received(tag, text, number, len(body), again)] = 0.0
+        self._received[TakenMessage(tag, text, number, len(body), again)] = 0.0
 
 
 def _text(kind: str | None, headers: dict[str, object], body: bytes) -> bytes:

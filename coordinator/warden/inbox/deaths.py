@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from coordinator.errors import CoordinatorError
 from coordinator.fleet import processes
 from coordinator.store.client import Store
-from coordinator.warden.inbox.queue import Received
+from coordinator.warden.inbox.queue import TakenMessage
 
 MOST = 3  # processes that a message may end after the first
 _KEPT = 24 * 3600  # seconds
@@ -26,7 +26,7 @@ class Deadly(CoordinatorError):
 
 
 @contextmanager
-def counted(store: Store, queue: str, node: str, received: Received) -> Iterator[None]:
+def counted(store: Store, queue: str, node: str, received: TakenMessage) -> Iterator[None]:
     """Count this process while it handles a message. Raises Deadly if the message ended too many before, and
     StoreUnavailable.
     """

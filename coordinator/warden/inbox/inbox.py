@@ -35,14 +35,14 @@ from typing import Generic, TypeVar
 from celery import Celery
 from pydantic import BaseModel, ValidationError
 
-from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.errors import CoordinatorError, InvalidJob, Refused, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.amqp_queue import AmqpQueue
 from coordinator.warden.inbox.as_it_is import request_queue
 from coordinator.warden.inbox.deaths import Deadly, counted
-from coordinator.warden.inbox.queue import DEAD, UNREADABLE, Received, RequestQueue, driver_of
+from coordinator.warden.inbox.queue import DEAD, UNREADABLE, RequestQueue, TakenMessage, driver_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +52,6 @@ _REST = 0.5  # seconds, at most
 _REASON = 500  # characters
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class Refused(CoordinatorError):
-    """Raised by a handler for a request that can never be done. The inbox keeps the reason with it, for operators."""
 
 
 class Inbox(StoppableThread, Generic[M]):
@@ -112,7 +108,7 @@ class Inbox(StoppableThread, Generic[M]):
     def _where(self) -> str:
         return f"inbox {self.queue} on {self.node}"
 
-    def _take_in(self, received: Received) -> None:
+    def _take_in(self, received: TakenMessage) -> None:
         try:
             request = self._read(received)
         except Exception as error:  # a model's validators may raise anything
@@ -130,13 +126,13 @@ class Inbox(StoppableThread, Generic[M]):
         else:
             self._requests.settle(received)
 
-    def _read(self, received: Received) -> M:
+    def _read(self, received: TakenMessage) -> M:
         data, task_id = message.read(received.message, self.queue, received.size)
         if "id" in self._model.model_fields and data.get("id") is None:
             data["id"] = received.tag if task_id is None else task_id
         return self._model.model_validate_json(json.dumps(data), strict=True)
 
-    def _refuse(self, received: Received, error: Exception, place: str) -> None:
+    def _refuse(self, received: TakenMessage, error: Exception, place: str) -> None:
         about = {"reason": _short(error), "at": datetime.now(UTC).isoformat(), "node": self.node}
         self._requests.refuse(
             received, json.dumps(about | _letter(received.message, received.size), ensure_ascii=False), place

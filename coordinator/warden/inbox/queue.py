@@ -36,7 +36,7 @@ LETTERS = 1000  # refused messages that are kept, of each kind
 DEAD, UNREADABLE = ".dead", ".unreadable"
 
 
-class Received(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that was taken and not settled; `stored`: by which its queue finds it.
 
     `size`: its bytes; `message` is the beginning of a longer one. `again`: it was taken before, and not settled.
@@ -62,7 +62,7 @@ class RequestQueue:
         self._client: Any = None
         self._lists: list[str] = []
 
-    def take(self, seconds: float) -> Received | None:
+    def take(self, seconds: float) -> TakenMessage | None:
         """Take a message. If there is none, wait for one, `seconds` at most, and return None.
 
         The wait is a BLMOVE of the first list onto itself, so that a lost reply takes no message.
@@ -73,16 +73,16 @@ class RequestQueue:
         if reply:
             name, _, message = reply[0].partition(b" ")
             tag, _, size = name.decode().partition("/")
-            return Received(tag, message, reply[0], int(size), bool(reply[1]))
+            return TakenMessage(tag, message, reply[0], int(size), bool(reply[1]))
         self._client.execute_command("BLMOVE", self._lists[0], self._lists[0], "RIGHT", "RIGHT", seconds)
         return None
 
-    def settle(self, received: Received) -> None:
+    def settle(self, received: TakenMessage) -> None:
         """Forget a message that was handled."""
         self._connect()
         self._client.execute_command("ZREM", f"{self._name}.taken", received.stored)
 
-    def refuse(self, received: Received, letter: str, place: str) -> None:
+    def refuse(self, received: TakenMessage, letter: str, place: str) -> None:
         """Put `letter` aside, then forget the message."""
         self._connect()
         self._run("refuse", [f"{self._name}.taken", f"{self._name}{place}"], received.stored, letter, LETTERS)

@@ -53,8 +53,8 @@ class RefusedRequest:
 class _OnRedis(RequestQueue):
     def letters(self, place: str, most: int) -> list[bytes]:
         self._connect()
-        found: list[bytes] = self._client.execute_command("LRANGE", f"{self._name}{place}", -most, -1)
-        return found
+        letters: list[bytes] = self._client.execute_command("LRANGE", f"{self._name}{place}", -most, -1)
+        return letters
 
     def count(self) -> int:
         self._connect()
@@ -81,7 +81,7 @@ class _OnRabbit:
 
     def take_out(self, place: str, letter: bytes, content: bytes | None, tag: str) -> bool:
         with self._channel() as channel:
-            lent = next((one for one in self._lent(channel, place) if _bytes(one.body) == letter), None)
+            lent = next((message for message in self._lent(channel, place) if _bytes(message.body) == letter), None)
             if lent is None:
                 return False
             if content is not None:
@@ -120,8 +120,8 @@ class RefusedRequests:
 
     def all(self, most: int) -> list[RefusedRequest]:
         """Read the newest, the newest first."""
-        found = [parsed for parsed, *_ in self._found(most)]
-        return sorted(found, key=lambda one: one.at.timestamp() if one.at else 0.0, reverse=True)[:most]
+        requests = [parsed for parsed, *_ in self._found(most)]
+        return sorted(requests, key=lambda request: request.at.timestamp() if request.at else 0.0, reverse=True)[:most]
 
     def counts(self) -> dict[str, int]:
         """Count them, by queue."""

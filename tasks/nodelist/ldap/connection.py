@@ -67,11 +67,11 @@ class Connection:
 
     def search(self, dn: str, classes: Iterable[str], attributes: Iterable[str]) -> Iterator[tuple[str, Attributes]]:
         """Yield DN and attributes of each entry of these classes, at `dn` and below, page by page. Raises LdapError."""
-        wanted = "(|" + "".join(filter_format("(objectClass=%s)", [name]) for name in classes) + ")"
+        condition = "(|" + "".join(filter_format("(objectClass=%s)", [name]) for name in classes) + ")"
         cookie = b""
         while True:
             page = SimplePagedResultsControl(True, size=self._settings.ldap_page, cookie=cookie)
-            ask = partial(_search, dn, wanted, list(attributes), page, self._settings.ldap_timeout)
+            ask = partial(_search, dn, condition, list(attributes), page, self._settings.ldap_timeout)
             _, entries, _, controls = self._call(ask, dn)
             yield from ((name, _decoded(entry)) for name, entry in entries if name is not None)
             cookie = next((control.cookie for control in controls if control.controlType == page.controlType), b"")
@@ -247,10 +247,10 @@ def _fulfil(promise: Future[LDAPObject], make: Callable[[], LDAPObject]) -> None
 
 
 def _search(
-    dn: str, wanted: str, attributes: list[str], page: SimplePagedResultsControl, timeout: float, live: LDAPObject
+    dn: str, condition: str, attributes: list[str], page: SimplePagedResultsControl, timeout: float, live: LDAPObject
 ) -> Result:
-    asked = live.search_ext(dn, ldap.SCOPE_SUBTREE, wanted, attributes, 0, [page], None, timeout)
-    result: Result = live.result3(asked, timeout=timeout)
+    search = live.search_ext(dn, ldap.SCOPE_SUBTREE, condition, attributes, 0, [page], None, timeout)
+    result: Result = live.result3(search, timeout=timeout)
     return result
 
 

@@ -103,8 +103,8 @@ class Directory:
         if entries is None:
             raise LdapRefused(self._dn(top), (), "it kept changing while it was read")
         reading = Contents()
-        for found in _by_member(entries).values():
-            self._take(found, reading)
+        for entries_of_one in _by_member(entries).values():
+            self._take(entries_of_one, reading)
         if reading.problems or reading.records.keys() - {member_id}:
             others = [f"{other} has its place: ids may not differ in case alone" for other in reading.records]
             raise LdapRefused(self._dn(top), (), "; ".join([*reading.problems.values(), *others]))

@@ -25,7 +25,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tasks import instants
-from tasks.member_node.member import Member, Ping, Property, ReplicationPolicy, Restriction, Schedule, Service
+from tasks.member_node.member import Member, MemberSchedule, Ping, Property, ReplicationPolicy, Restriction, Service
 from tasks.nodelist.ldap.schema import (
     ADMITTED,
     ALLOWED,
@@ -131,7 +131,7 @@ def _plain_member(entries: Mapping[Path, Attributes]) -> Member:
     values: dict[str, object] = {
         **_read(node, PLAIN),
         **{field: _sorted(node, name) for field, name in SUBJECTS.items()},
-        "schedule": _valid(Schedule, (), TIMES, times) if times else None,
+        "schedule": _valid(MemberSchedule, (), TIMES, times) if times else None,
         "ping": _valid(Ping, (), PING, ping) if ping else None,
         "replication_policy": _valid(ReplicationPolicy, (), LIMITS | ALLOWED, policy) if policy else None,
         "services": _services(entries),

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio.connection import Connection
 
 from coordinator import Coordinator, SettingsError, StoreUnavailable, aio
-from coordinator.aio.requests import MOST, Requests
+from coordinator.aio.requests import MOST, RequestPool
 from coordinator.store.wire import pack
 from tests.coordinator.aio.awaiting import until
 from tests.harness.proxy import Proxy
@@ -89,7 +89,7 @@ def test_a_cancelled_request_leaves_its_reply_to_nobody(redis_server: RedisServe
         return connection
 
     async def body() -> None:
-        requests = Requests(opened, 20)
+        requests = RequestPool(opened, 20)
         for number in range(3 * MOST):
             asked = asyncio.create_task(requests.ask_many([pack("ECHO", f"{number} lost")]))
             for _ in range(number):

@@ -388,7 +388,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "entries remove": lambda jobs: jobs.entries.remove("e"),
 }
 ASK_NOTHING = {  # by themselves; a silence is a finding of doctor; a thread asks the broker
-    "error_of", "aclose", "entries", "sorter", "doctor", "refused", "refused_counts", "requeue", "discard",
+    "aclose", "entries", "sorter", "doctor", "refused", "refused_counts", "requeue", "discard",
 }  # fmt: skip
 NOT_AWAITED = {  # no Redis is asked, or a session of a database is
     "close", "extend", "inbox", "run_once", "schedule_source", "stop_submitting", "submit_on_commit", "warden_plugin",

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator import LeaseLost, StoreUnavailable
 from coordinator.jobs.current import CurrentJob
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet, Taken
@@ -17,18 +17,18 @@ from tests.harness.proxy import Proxy
 
 
 @pytest.fixture
-def far(node: Puppet, proxy: Proxy) -> Iterator[Lanes]:
+def far(node: Puppet, proxy: Proxy) -> Iterator[LaneClient]:
     """The lanes as one sees them whose way to Redis can be cut."""
     store = Store(Settings(url=proxy.url(), prefix=node.store.settings.prefix, timeout=0.2))
-    yield Lanes(store)
+    yield LaneClient(store)
     store.close()
 
 
-def view(taken: Taken, lanes: Lanes, ttl: float) -> CurrentJob:
+def view(taken: Taken, lanes: LaneClient, ttl: float) -> CurrentJob:
     return CurrentJob(taken.id, ("a",), taken.token, taken.fence, taken.attempt, lanes, ttl=ttl)
 
 
-def test_progress_is_news_whose_loss_fails_no_job(node: Puppet, far: Lanes, proxy: Proxy) -> None:
+def test_progress_is_news_whose_loss_fails_no_job(node: Puppet, far: LaneClient, proxy: Proxy) -> None:
     node.submit("a", job_id="j")
     taken = node.must_take()
     job = view(taken, far, 60)
@@ -44,7 +44,9 @@ def test_progress_is_news_whose_loss_fails_no_job(node: Puppet, far: Lanes, prox
     node.finish(taken)
 
 
-def test_a_check_waits_for_a_redis_that_comes_back_within_the_lease(node: Puppet, far: Lanes, proxy: Proxy) -> None:
+def test_a_check_waits_for_a_redis_that_comes_back_within_the_lease(
+    node: Puppet, far: LaneClient, proxy: Proxy
+) -> None:
     node.submit("a", job_id="j")
     taken = node.must_take()
     job = view(taken, far, 60)
@@ -61,7 +63,7 @@ def test_a_check_waits_for_a_redis_that_comes_back_within_the_lease(node: Puppet
     node.finish(again)
 
 
-def test_a_check_gives_up_with_the_lease_since_nobody_can_say(node: Puppet, far: Lanes, proxy: Proxy) -> None:
+def test_a_check_gives_up_with_the_lease_since_nobody_can_say(node: Puppet, far: LaneClient, proxy: Proxy) -> None:
     node.submit("a", job_id="j")
     taken = node.must_take()
     job = view(taken, far, 1.5)

@@ -129,7 +129,7 @@ def test_counts_go_by_task_and_outlive_the_records(node: Puppet, coordinator: Co
         node.submit(f"key/{number}", task=task, settings={"keep_success": 0.001, "keep_failure": 0.001})
     for outcome in ("succeeded", "failed", "succeeded"):
         node.finish(node.must_take(), outcome)
-    counted = totals(node.store)
+    counted = totals(node.store.read("HGETALL", node.store.key("counts")))
     assert sum(number for (what, _), number in counted.items() if what == "created") == 3
     assert sum(number for (_, task), number in counted.items() if task == "shop.other") == 4
     assert (coordinator.counts()["succeeded"], coordinator.counts()["failed"]) == (2, 1)

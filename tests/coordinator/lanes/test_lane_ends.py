@@ -203,7 +203,7 @@ def test_a_skipped_submission_gives_the_end_of_the_job_that_it_was_skipped_for(c
     assert behind_a_lock.get(5) is None
     first = coordinator.submit("a", task, if_unknown="wait")
     skipped = coordinator.submit("a", task, when_busy="skip", if_unknown="wait")
-    assert skipped.result is None
+    assert not skipped.ready()
     coordinator.cancel(first.id)
     with pytest.raises(JobFailed, match=first.id):
         skipped.get(5)

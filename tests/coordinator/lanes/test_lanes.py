@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordinator import InvalidJob, StoreUnavailable, UnknownJob
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -181,7 +181,7 @@ def test_names_with_colons_do_not_collide(node: Puppet) -> None:
 
 
 def test_a_redis_that_is_away_names_the_id_to_ask_again_with() -> None:
-    lanes = Lanes(Store(Settings.load({"url": f"redis://127.0.0.1:{free_port()}/0", "timeout": 0.5}, {}, {})))
+    lanes = LaneClient(Store(Settings.load({"url": f"redis://127.0.0.1:{free_port()}/0", "timeout": 0.5}, {}, {})))
     with pytest.raises(StoreUnavailable) as unknown:
         lanes.submit(sketch("a", job_id="mine"))
     assert unknown.value.job_id == "mine"

@@ -8,8 +8,8 @@ import pytest
 
 from coordinator import InvalidJob
 from coordinator.jobs.current import Undoing
-from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
-from coordinator.jobs.request import Requests
+from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
+from coordinator.jobs.request import RequestMaker
 from coordinator.runner.claim import Claim, claim_of
 from coordinator.runner.runner import undoing_of
 from coordinator.settings import Settings
@@ -132,8 +132,8 @@ def test_an_order_that_was_undone_begins_again_at_its_first_step_and_else_goes_o
     steps = [{"task": task, "options": {"time_limit": limit}} for task, limit in (("shop.work", 5), ("shop.other", 7))]
     order = {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": steps}}
     wanted = SubmitOptions(job_id="j", rollback=UNDO, on_failure=on_failure)
-    target = Target("shop", lambda step: TaskDefault("celery"))
-    node.lanes.submit(Requests(Settings.load({}, {}, {}), target).make("a", order, wanted))
+    target = JobDefaults("shop", lambda step: TaskDefault("celery"))
+    node.lanes.submit(RequestMaker(Settings.load({}, {}, {}), target).make("a", order, wanted))
     tell(node, node.must_take(), "step")
     tell(node, node.must_take(), "failed")
     tell(node, node.must_take(), "succeeded" if well else "failed")

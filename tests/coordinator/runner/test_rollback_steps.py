@@ -6,8 +6,8 @@ import pytest
 from celery import Celery
 from kombu.utils.json import dumps, loads
 
-from coordinator.jobs.options import SubmitOptions, Target, TaskDefault
-from coordinator.jobs.request import Requests
+from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
+from coordinator.jobs.request import RequestMaker
 from coordinator.runner.claim import claim_of
 from coordinator.runner.runner import undoing_of
 from coordinator.runner.verdict import End, verdict
@@ -195,9 +195,9 @@ def test_a_rollback_is_given_the_results_of_all_steps_before_and_how_the_last_su
     app, backend = Celery("shop", set_as_current=False), Backend()
     monkeypatch.setattr(type(app), "backend", backend)
     steps = {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": [{"task": "shop.work"}] * 3}}
-    target = Target("shop", lambda step: TaskDefault("celery"))
+    target = JobDefaults("shop", lambda step: TaskDefault("celery"))
     wanted = SubmitOptions(rollback={"task": "shop.other"})
-    node.lanes.submit(Requests(Settings(url="redis://-"), target).make("a", steps, wanted))
+    node.lanes.submit(RequestMaker(Settings(url="redis://-"), target).make("a", steps, wanted))
     for value in ("1", '{"two": 2}'):
         tell(node, node.must_take(), "step", value, "shop\ncelery", "shop.work", 0)
     tell(node, node.must_take(), "parked", '{"ids": ["good", "bad"], "one": false}')

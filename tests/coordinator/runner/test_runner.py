@@ -8,7 +8,7 @@ from celery import Celery
 
 from coordinator.broker.doorbells import Doorbells
 from coordinator.fleet.board import Board
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.runner.claim import Claim
 from coordinator.runner.runner import Place, Runner, Tools
 from coordinator.settings import Settings
@@ -34,7 +34,7 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
     app = cast(Celery, SimpleNamespace(main="shop"))
     broken = Runner(
         app,
-        Place("one", Lanes(store), cast(Doorbells, None), "a", board),
+        Place("one", LaneClient(store), cast(Doorbells, None), "a", board),
         cast(Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None)),
     )
     with pytest.raises(type(failure)):

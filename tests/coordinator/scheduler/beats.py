@@ -52,12 +52,14 @@ class Beats:
         """Of all jobs of ticks, by instant; each was written once."""
         return sorted((job_id for job_id in self.ids_in_any_order() if "@run:" not in job_id), key=instant_of)
 
+    def _created(self) -> int:
+        counted = totals(self.store.read("HGETALL", self.store.key("counts")))
+        return sum(number for (what, _), number in counted.items() if what == "created")
+
     def ids_in_any_order(self) -> set[str]:
         """Of all jobs; each was written once."""
         count, names = -1, list[bytes]()
-        while count != (
-            count := sum(number for (what, _), number in totals(self.store).items() if what == "created")
-        ):  # else one came meanwhile
+        while count != (count := self._created()):  # else one came meanwhile
             names = list(self.client.scan_iter(self.store.key("job", "*")))
         assert count == len([name for name in names if not self.client.hexists(name, "alias")])
         return {name.decode()[len(self.store.key("job", "")) :] for name in names}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduler.due import LAG, Due, Plan
+from coordinator.scheduler.due import LAG, Due, DueEntry
 from coordinator.scheduler.entries import Entry, tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Every, Schedule
@@ -22,7 +22,7 @@ ALL = range(7)
 
 
 def due(schedule: Schedule, last: datetime, now: datetime, grace: timedelta) -> Due | None:
-    plan = Plan(Entry("n", schedule, "t"))
+    plan = DueEntry(Entry("n", schedule, "t"))
     plan.count_from(last)
     return plan.due(now, grace)
 
@@ -211,7 +211,7 @@ def test_what_a_beat_sent_is_remembered_when_its_entry_changes() -> None:
 
 
 def test_a_plan_is_due_when_its_next_instant_has_come() -> None:
-    plan = Plan(Entry("n", Every(60), "t"))
+    plan = DueEntry(Entry("n", Every(60), "t"))
     plan.count_from(NOON)
     assert plan.due(NOON + seconds(59), HOUR) is None
     assert plan.due(NOON + seconds(60), HOUR) == Due(NOON + seconds(60))

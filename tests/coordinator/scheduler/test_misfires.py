@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.scheduler import timetable
-from coordinator.scheduler.due import LAG, Due, Plan, jitter_of
+from coordinator.scheduler.due import LAG, Due, DueEntry, jitter_of
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.schedules import Every, Quartz, Schedule, schedule_of
 from tests.coordinator.scheduler.beats import Beats, entry, instant_of, look_again, source
@@ -21,7 +21,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
 
-def taken(plan: Plan, now: datetime, grace: timedelta) -> list[Due]:
+def taken(plan: DueEntry, now: datetime, grace: timedelta) -> list[Due]:
     """All that a beat does with an entry at this moment."""
     found = []
     while one := plan.due(now, grace):
@@ -30,8 +30,8 @@ def taken(plan: Plan, now: datetime, grace: timedelta) -> list[Due]:
     return found
 
 
-def plan(**given: object) -> Plan:
-    found = Plan(Entry(**{"name": "n", "schedule": 60, "task": "t", **given}))  # type: ignore[arg-type]
+def plan(**given: object) -> DueEntry:
+    found = DueEntry(Entry(**{"name": "n", "schedule": 60, "task": "t", **given}))  # type: ignore[arg-type]
     found.count_from(NOON)
     return found
 

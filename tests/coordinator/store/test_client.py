@@ -13,7 +13,7 @@ import redis
 
 from coordinator import Coordinator
 from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreRefused, StoreUnavailable
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.local.redis import free_port
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds, seconds
@@ -101,10 +101,13 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     with pytest.raises(StoreRefused) as told:
         submit(store, "two")
     assert told.value.job_id == "two"
-    again = [Lanes(store).submit(sketch("a", job_id="one")), *Lanes(store).submit_many([sketch("a", job_id="one")])]
+    again = [
+        LaneClient(store).submit(sketch("a", job_id="one")),
+        *LaneClient(store).submit_many([sketch("a", job_id="one")]),
+    ]
     assert [told.outcome for told in again] == ["duplicate"] * 2, "it was done before"
     with pytest.raises(StoreRefused):
-        Lanes(store).submit_many([sketch("a", job_id="two")])
+        LaneClient(store).submit_many([sketch("a", job_id="two")])
     done = store.step("job_finish", "one", token, "succeeded", "1", 0, "", "", "", "", "n", "r", "", 60000)
     assert done[:2] == [b"accepted", b"succeeded"]
     store._client.config_set("maxmemory", 0)

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from coordinator.errors import StoreRefused, StoreUnavailable
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 from tests.coordinator.store.stores import store_of, submit
 from tests.harness.hand_node import sketch
@@ -37,7 +37,7 @@ def test_redis_is_reached_again_however_many_connections_broke(store: Store, own
 
 def test_any_number_of_threads_ask_and_wait_at_once(store: Store, own_redis: RedisServer) -> None:
     submit(store, "one")
-    lanes, told = Lanes(store), []
+    lanes, told = LaneClient(store), []
     store._client.client_pause(500)
 
     def ask(name: str) -> None:

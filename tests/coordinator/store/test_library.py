@@ -14,7 +14,7 @@ from celery import Celery
 from coordinator import Coordinator
 from coordinator.diagnosis.server import of_server
 from coordinator.errors import SettingsError, StoreRefused
-from coordinator.lanes.client import Lanes
+from coordinator.lanes.client import LaneClient
 from coordinator.scheduler import Scheduler
 from coordinator.settings import Settings
 from coordinator.store import library
@@ -79,7 +79,7 @@ class Load:
 
     def submit(self, store: Store, number: int) -> None:
         """One by one, then several at once."""
-        lanes = Lanes(store)
+        lanes = LaneClient(store)
         for key in self.keys:
             for turn in range(number):
                 lanes.submit(sketch(key, job_id=f"{key}:{store.library.digest}:{turn:04}"))

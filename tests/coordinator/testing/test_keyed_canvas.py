@@ -9,7 +9,7 @@ from kombu.exceptions import OperationalError
 
 from coordinator import Coordinator, current_job
 from coordinator.local.redis import free_port
-from coordinator.testing.inline import Jobs
+from coordinator.testing.inline import InlineJobs
 
 _NOWHERE = f"redis://127.0.0.1:{free_port()}/0"
 app = Celery("mill", broker=_NOWHERE, backend=_NOWHERE, set_as_current=False)
@@ -52,7 +52,7 @@ def is_job() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def jobs(coordinator_jobs: Callable[[Coordinator], Jobs]) -> Jobs:
+def jobs(coordinator_jobs: Callable[[Coordinator], InlineJobs]) -> InlineJobs:
     called.clear()
     return coordinator_jobs(coordinator)
 

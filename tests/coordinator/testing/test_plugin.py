@@ -21,9 +21,9 @@ from coordinator import (
     current_job,
 )
 from coordinator.local.redis import free_port
-from coordinator.testing.inline import Jobs
+from coordinator.testing.inline import InlineJobs
 
-Begin = Callable[[Coordinator], Jobs]
+Begin = Callable[[Coordinator], InlineJobs]
 
 app = Celery(
     "depot", broker=f"redis://127.0.0.1:{free_port()}/0", backend="redis://127.0.0.1:1/0", set_as_current=False
@@ -41,7 +41,7 @@ def diary() -> Diary:
 
 
 @pytest.fixture
-def jobs(coordinator_jobs: Begin) -> Jobs:
+def jobs(coordinator_jobs: Begin) -> InlineJobs:
     return coordinator_jobs(coordinator)
 
 
@@ -72,7 +72,7 @@ def _task(function: Callable[..., Any], **options: Any) -> Task:
     return task
 
 
-def test_a_job_runs_at_submit_and_is_remembered(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_a_job_runs_at_submit_and_is_remembered(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     submission = coordinator.submit("order/1", note.s("shipped", "1"))
     assert (submission.outcome, diary) == ("started", ["shipped 1"])
     (job,) = jobs.submitted
@@ -86,7 +86,7 @@ def test_without_the_fixture_redis_is_asked(note: Task) -> None:
         coordinator.submit("order/1", note.s("shipped"))
 
 
-def test_inside_a_job_there_is_a_current_job_and_its_fence_grows(jobs: Jobs) -> None:
+def test_inside_a_job_there_is_a_current_job_and_its_fence_grows(jobs: InlineJobs) -> None:
     def look() -> list[Any]:
         job = current_job()
         assert job
@@ -106,14 +106,14 @@ def test_inside_a_job_there_is_a_current_job_and_its_fence_grows(jobs: Jobs) -> 
 
 
 def test_a_job_for_a_key_at_work_runs_after_it_and_one_for_another_key_at_once(
-    jobs: Jobs, note: Task, nest: Task, diary: Diary
+    jobs: InlineJobs, note: Task, nest: Task, diary: Diary
 ) -> None:
     coordinator.submit("order/1", nest.s("order/1", "queue", note.s("same", "key"), note.s("again")))
     coordinator.submit("order/1", nest.s("stock/7", "queue", note.s("other", "key")))
     assert diary == ["nest", "same key", "again", "other key", "nest"]
 
 
-def test_skip_and_defer_do_as_on_a_fleet(jobs: Jobs, note: Task, nest: Task, diary: Diary) -> None:
+def test_skip_and_defer_do_as_on_a_fleet(jobs: InlineJobs, note: Task, nest: Task, diary: Diary) -> None:
     one = coordinator.submit("order/1", nest.s("order/1", "skip", note.s("never")))
     two = coordinator.submit("order/1", nest.s("order/1", "defer", note.s("a"), note.s("a"), note.s("b")))
     assert coordinator.job(one.id).result == ["skipped"]
@@ -122,7 +122,7 @@ def test_skip_and_defer_do_as_on_a_fleet(jobs: Jobs, note: Task, nest: Task, dia
     assert len(jobs.submitted) == 4
 
 
-def test_what_melts_is_united_and_its_id_shows_the_job_it_melted_into(jobs: Jobs, diary: Diary) -> None:
+def test_what_melts_is_united_and_its_id_shows_the_job_it_melted_into(jobs: InlineJobs, diary: Diary) -> None:
     def sync(pids: list[str] | None) -> None:
         diary.append(",".join(pids or ["everything"]))
         if not pids:
@@ -135,7 +135,7 @@ def test_what_melts_is_united_and_its_id_shows_the_job_it_melted_into(jobs: Jobs
     assert coordinator.job("p2").id == "p1"
 
 
-def test_an_error_is_the_jobs_and_attempts_follow_each_other(jobs: Jobs) -> None:
+def test_an_error_is_the_jobs_and_attempts_follow_each_other(jobs: InlineJobs) -> None:
     def fail(until: int) -> int:
         job = current_job()
         assert job
@@ -151,7 +151,7 @@ def test_an_error_is_the_jobs_and_attempts_follow_each_other(jobs: Jobs) -> None
     assert failed.error["message"] == "not the 3th"
 
 
-def test_time_passes_where_the_test_says_so(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_time_passes_where_the_test_says_so(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     def again(self: Task) -> int:
         if self.request.retries < 2:
             raise self.retry(countdown=60)
@@ -171,7 +171,7 @@ def test_time_passes_where_the_test_says_so(jobs: Jobs, note: Task, diary: Diary
     assert coordinator.submit("a", task.s(), max_attempts=3).get() == 2, "a wait lets time pass"
 
 
-def test_a_sorter_flushes_once_its_time_has_passed(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_a_sorter_flushes_once_its_time_has_passed(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     sorter = coordinator.sorter("files", idle_timeout=10)
     for name in ("b", "a"):
         sorter.add(name, "lane", note.s(name))
@@ -180,7 +180,7 @@ def test_a_sorter_flushes_once_its_time_has_passed(jobs: Jobs, note: Task, diary
     assert diary == ["a", "b"]
 
 
-def test_links_are_called_in_place(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_links_are_called_in_place(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     def double(number: int) -> str:
         return str(2 * number)
 
@@ -194,7 +194,7 @@ def test_links_are_called_in_place(jobs: Jobs, note: Task, diary: Diary) -> None
     assert app.conf.task_always_eager is False
 
 
-def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     with coordinator.lock("ledger") as lease:
         lease.check()
         waiting = coordinator.submit("ledger", note.s("written"))
@@ -210,7 +210,7 @@ def test_a_lock_holds_up_jobs_of_its_key_and_nobody_gets_it_twice(jobs: Jobs, no
         assert later.fence > lease.fence
 
 
-def test_a_waiting_job_can_be_cancelled(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_a_waiting_job_can_be_cancelled(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     with coordinator.lock("ledger"):
         job_id = coordinator.submit("ledger", note.s("never")).id
         assert coordinator.cancel(job_id, why="no need") == "cancelled"
@@ -220,7 +220,7 @@ def test_a_waiting_job_can_be_cancelled(jobs: Jobs, note: Task, diary: Diary) ->
     assert (error["type"], error["message"]) == ("Cancelled", "no need")
 
 
-def test_a_job_with_two_keys_waits_for_both(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_a_job_with_two_keys_waits_for_both(jobs: InlineJobs, note: Task, diary: Diary) -> None:
     with coordinator.lock("a"):
         with coordinator.lock("b"):
             coordinator.submit(["a", "b"], note.s("both"))
@@ -229,14 +229,16 @@ def test_a_job_with_two_keys_waits_for_both(jobs: Jobs, note: Task, diary: Diary
     assert diary == ["both"]
 
 
-def test_the_same_id_twice_is_a_duplicate_and_an_unknown_one_is_unknown(jobs: Jobs, note: Task, diary: Diary) -> None:
+def test_the_same_id_twice_is_a_duplicate_and_an_unknown_one_is_unknown(
+    jobs: InlineJobs, note: Task, diary: Diary
+) -> None:
     outcomes = [coordinator.submit("a", note.s("once"), job_id="x").outcome for _ in range(2)]
     assert (outcomes, diary) == (["started", "duplicate"], ["once"])
     with pytest.raises(UnknownJob):
         coordinator.job("y")
 
 
-def test_what_fails_a_test_inside_a_job_fails_the_test(jobs: Jobs) -> None:
+def test_what_fails_a_test_inside_a_job_fails_the_test(jobs: InlineJobs) -> None:
     def strict() -> None:
         pytest.fail("seen")
 
@@ -245,7 +247,7 @@ def test_what_fails_a_test_inside_a_job_fails_the_test(jobs: Jobs) -> None:
     assert coordinator.lane("a").length == 0
 
 
-def test_an_interrupt_inside_a_job_ends_the_test_run(jobs: Jobs) -> None:
+def test_an_interrupt_inside_a_job_ends_the_test_run(jobs: InlineJobs) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 

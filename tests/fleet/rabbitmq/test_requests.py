@@ -12,8 +12,6 @@ from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
-JSON = "application/json"
-
 
 def inbox_of(fleet: Fleet, given: list[str]) -> Inbox[Any]:
     shop = fleet.shop

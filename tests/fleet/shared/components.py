@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coordinator import Job
-from tasks.batches import Event, Items, NewEvent
+from tasks.batches import ItemEvent, Items, NewEvent
 
 POLL = "tasks.components.poll"
 
@@ -26,10 +26,10 @@ def run(press: Any, name: str = "Checker") -> Job:
     return press.coordinator.wait(made.id, 60)  # type: ignore[no-any-return]
 
 
-def event(items: Items, item: str, kind: str = "Checked") -> Event:
+def event(items: Items, item: str, kind: str = "Checked") -> ItemEvent:
     (found,) = (one for one in items.events(item) if one.type == kind)
     return found
 
 
-def kinds(found: Event) -> list[str]:
+def kinds(found: ItemEvent) -> list[str]:
     return [failure.type for failure in found.report.failures]

@@ -344,7 +344,7 @@ def got(run: Run, *what: Any, **named: Any) -> Any:
     made: Any = ended(run.call(run.s(*what, **named)))
     if run.kind == "submitted":
         made = run.module.coordinator.job(made.id)
-        error = run.module.coordinator.error_of(made)
+        error = run.module.coordinator._error_of(made)
         return [type(error).__name__, error.args, "TimeLimitExceeded" in str(type(error).__mro__)]
     with suppress(AssertionError), allow_join_result():
         try:

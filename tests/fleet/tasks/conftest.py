@@ -12,6 +12,13 @@ Members = tuple[MemberServer, MemberServer]
 
 
 @pytest.fixture
+def member() -> Iterator[MemberServer]:
+    with MemberServer(A) as server:
+        server.fill(5)
+        yield server
+
+
+@pytest.fixture
 def members() -> Iterator[Members]:
     """A has 30 objects, B has 20."""
     with MemberServer(A) as one, MemberServer(B) as two:

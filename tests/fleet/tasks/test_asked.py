@@ -21,13 +21,6 @@ OLD = instants.parse("2001-01-01T00:00:00Z")
 
 
 @pytest.fixture
-def member() -> Iterator[MemberServer]:
-    with MemberServer(A) as one:
-        one.fill(5)
-        yield one
-
-
-@pytest.fixture
 def service(own_redis: RedisServer, tmp_path: Path, member: MemberServer) -> Iterator[Service]:
     with Service(own_redis, tmp_path, [member], TASKS_TRIES="1") as service:
         service.node("one")

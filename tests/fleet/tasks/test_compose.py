@@ -77,7 +77,7 @@ class Composed:
 
     def run(self, name: str, command: list[str], log: Path) -> subprocess.Popen[bytes]:
         environment = {key: self.local(name, value) for key, value in SERVICES[name].get("environment", {}).items()}
-        path = os.pathsep.join([str(Path(sys.executable).parent), PLACES, os.environ["PATH"]])
+        path = os.pathsep.join([str(Path(sys.executable).parent), *PLACES, os.environ["PATH"]])
         with log.open("wb") as output:
             return subprocess.Popen(
                 command,

@@ -13,14 +13,14 @@ import pytest
 from celery import signature
 
 from examples.demo.member_server import MemberServer, Request
-from tasks.member_node.member import Member, Schedule
+from tasks.member_node.member import Member, MemberSchedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import listed, told
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 A, LANE = "urn:node:mnA", "sync/urn:node:mnA"
-EVERY_FIVE_SECONDS = Schedule(sec="0/5", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+EVERY_FIVE_SECONDS = MemberSchedule(sec="0/5", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 
 
 class Named:

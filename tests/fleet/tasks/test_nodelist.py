@@ -11,7 +11,7 @@ import pytest
 from examples.demo.member_server import MemberServer
 from tasks.documents.copies import Copies
 from tasks.documents.document import Document
-from tasks.member_node.member import Schedule
+from tasks.member_node.member import MemberSchedule
 from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.ldap.schema import TIMES
 from tests.fleet.tasks.service import Service, beat
@@ -22,8 +22,8 @@ from tests.tasks.conftest import river_with
 
 A, B, C = "urn:node:mnA", "urn:node:mnB", "urn:node:mnC"
 PLAIN = river_with(base_url="http://127.0.0.1:9")
-EVEN = Schedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
-ODD = Schedule(sec="1/2", min="0-59", hour="0-23", mday="?", mon="1-12", wday="*", year="2000-2099")
+EVEN = MemberSchedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+ODD = MemberSchedule(sec="1/2", min="0-59", hour="0-23", mday="?", mon="1-12", wday="*", year="2000-2099")
 
 
 @pytest.fixture

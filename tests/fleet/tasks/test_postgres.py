@@ -10,7 +10,7 @@ import pytest
 
 from examples.demo.member_server import MemberServer, Request
 from tasks import instants
-from tasks.member_node.member import Schedule
+from tasks.member_node.member import MemberSchedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import listed, told
 from tests.harness.postgres import PostgresServer
@@ -22,7 +22,7 @@ A = "urn:node:mnA"
 
 @pytest.fixture
 def member() -> Iterator[MemberServer]:
-    often = Schedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+    often = MemberSchedule(sec="0/2", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
     with MemberServer(A, schedule=often) as server:
         server.fill(40)
         yield server

@@ -12,7 +12,7 @@ import pytest
 
 from examples.demo.member_server import MemberServer, Request
 from tasks import instants
-from tasks.member_node.member import Schedule
+from tasks.member_node.member import MemberSchedule
 from tasks.nodelist.xml_format import write_nodelist
 from tests.fleet.tasks.hosts import Cables, Host, in_reach, proxied
 from tests.fleet.tasks.service import Service, beat
@@ -22,7 +22,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 A, B = "urn:node:mnA", "urn:node:mnB"
-OFTEN = Schedule(sec="0/3", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
+OFTEN = MemberSchedule(sec="0/3", min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 TIMES = {
     "COORDINATOR_LOCK_TTL": "2",
     "COORDINATOR_NODE_TTL": "1.5",

@@ -23,13 +23,6 @@ A = "urn:node:mnA"
 
 
 @pytest.fixture
-def member() -> Iterator[MemberServer]:
-    with MemberServer(A) as server:
-        server.fill(5)
-        yield server
-
-
-@pytest.fixture
 def service(
     own_redis: RedisServer, slapd: SlapdServer, member: MemberServer, tmp_path: Path
 ) -> Iterator[tuple[Service, SlapdServer]]:

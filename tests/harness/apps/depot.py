@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import redis
 from celery import Celery, group
 from celery.result import AsyncResult
 
 from coordinator import Coordinator, LeaseLost, StoreUnavailable, Submission, current_job
+from tests.harness.apps.stamps import opened, stamps_in
 
 app = Celery("depot", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
@@ -20,23 +20,14 @@ app.conf.task_default_queue = "depot"
 
 coordinator = Coordinator(app)
 
-# Longer than what is waited for in it: redis-py gives up after 5 s.
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=120)
+_log = opened()
+stamp = stamps_in(_log)
 _name = os.environ["TEST_PREFIX"]
-_STAMP = """local t = redis.call('TIME')
-local at = string.format('%.0f', t[1] * 1000000 + t[2])
-return redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. at .. ' ' .. ARGV[3])"""
 # What a store does that is guarded by a fence: it refuses whoever comes after a greater one.
 _WRITE = """local seen = tonumber(redis.call('GET', KEYS[1]) or '0')
 if seen > tonumber(ARGV[1]) then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1"""
-
-
-def stamp(name: str, what: str) -> None:
-    job = current_job()
-    about = f"{job.attempt} {job.fence}" if job else "0 0"
-    _log.eval(_STAMP, 1, f"{_name}.log", name, what, about)
 
 
 @app.task

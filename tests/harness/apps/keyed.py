@@ -4,13 +4,13 @@ import os
 import time
 from typing import Any
 
-import redis
 from celery import Celery, chain, group
 from celery.app.task import Task
 from celery.result import allow_join_result
 from pydantic import BaseModel
 
 from coordinator import Coordinator, KeyedTaskOptions, current_job
+from tests.harness.apps.stamps import opened, stamps_in
 
 app = Celery("keyed", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
@@ -21,16 +21,8 @@ app.conf.task_annotations = {"keyed.annotated": {"coordinate": {"key": "lane/{la
 if not os.environ.get("TEST_PLAIN"):
     coordinator = Coordinator(app)
 
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
-_STAMP = """local t = redis.call('TIME')
-local at = string.format('%.0f', t[1] * 1000000 + t[2])
-return redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. at .. ' ' .. ARGV[3])"""
-
-
-def stamp(name: str, what: str) -> None:
-    job = current_job()
-    about = f"{job.attempt} {job.fence}" if job else "0 0"
-    _log.eval(_STAMP, 1, os.environ["TEST_PREFIX"] + ".log", name, what, about)
+_log = opened()
+stamp = stamps_in(_log)
 
 
 def _wait_for(name: str) -> None:

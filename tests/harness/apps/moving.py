@@ -5,24 +5,18 @@ import signal
 import sys
 import time
 
-import redis
+from tests.harness.apps.stamps import opened, stamps_in
 
 for name in [name for name in sys.modules if name.startswith("examples.moving")]:
     del sys.modules[name]  # of the installation before
 os.environ["SHOP_REDIS"] = os.environ["TEST_BROKER"].rpartition("/")[0]
 os.environ["SHOP_PREFIX"] = os.environ["TEST_PREFIX"] + "."
 
-from coordinator import current_job  # noqa: E402
 from examples.moving import work  # noqa: E402
 
 _prefix = os.environ["TEST_PREFIX"]
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
-
-
-def stamp(name: str, what: str) -> None:
-    job, (seconds, micro) = current_job(), _log.time()
-    about = f"{job.attempt} {job.fence}" if job else "0 0"
-    _log.rpush(f"{_prefix}.log", f"{name} {what} {seconds * 1_000_000 + micro} {about}")
+_log = opened()
+stamp = stamps_in(_log)
 
 
 def held(name: str) -> str:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import redis
 from celery import Celery
 
-from coordinator import Coordinator, current_job
+from coordinator import Coordinator
 from tasks.batches import Failure
 from tasks.cli.extension import batches
 from tasks.components import Components, NotYet, Work, child
+from tests.harness.apps.stamps import opened, stamps_in
 
 app = Celery("press", broker=os.environ["TEST_BROKER"])
 app.conf.broker_transport_options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}
@@ -24,13 +24,8 @@ components = Components(coordinator, infrastructure=(TimeoutError,))
 coordinator.extend(batches(components))
 
 _name = os.environ["TEST_PREFIX"]
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True, socket_timeout=120)
-
-
-def stamp(name: str, what: str) -> None:
-    job, (seconds, micro) = current_job(), _log.time()
-    about = f"{job.attempt} {job.fence}" if job else "0 0"
-    _log.rpush(f"{_name}.log", f"{name} {what} {seconds * 1_000_000 + micro} {about}")
+_log = opened()
+stamp = stamps_in(_log)
 
 
 @components.declare(

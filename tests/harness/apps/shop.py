@@ -4,16 +4,15 @@ import os
 import signal
 import time
 
-import redis
 from celery import Celery
 from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import BaseModel, ConfigDict
 
-from coordinator import Coordinator, current_job  # (*)
+from coordinator import Coordinator, Refused, current_job  # (*)
 from coordinator.broker import doorbells
 from coordinator.store.library import assemble
-from coordinator.warden.inbox.inbox import Refused
+from tests.harness.apps.stamps import opened, stamps_in
 
 time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
@@ -37,17 +36,8 @@ if os.environ.get("TEST_GONE"):
 if os.environ.get("TEST_VERSION"):
     coordinator.store.library = assemble(before=f"-- {os.environ['TEST_VERSION']}\n")
 
-# What the tasks did, stamped by Redis: a list of "<name> <begin|end> <server µs> <attempt> <fence>".
-_log = redis.Redis.from_url(os.environ["TEST_LOG"], decode_responses=True)
-_STAMP = """local t = redis.call('TIME')
-local at = string.format('%.0f', t[1] * 1000000 + t[2])
-return redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. at .. ' ' .. ARGV[3])"""
-
-
-def stamp(name: str, what: str) -> None:
-    job = current_job()
-    about = f"{job.attempt} {job.fence}" if job else "0 0"
-    _log.eval(_STAMP, 1, os.environ["TEST_PREFIX"] + ".log", name, what, about)
+_log = opened()
+stamp = stamps_in(_log)
 
 
 @app.task

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from tasks.batches import Items, NewEvent, Page, Wanted, profiles
+from tasks.batches import ItemConditions, ItemPage, Items, NewEvent, profiles
 from tasks.batches.schema import items as rows
 from tasks.database import portions
 from tasks.settings import Settings
@@ -61,7 +61,7 @@ class Store:
             for portion in portions(names):
                 profiles.count(connection, portion)
 
-    def pages(self, wanted: Wanted, size: int) -> Iterator[Page]:
+    def pages(self, wanted: ItemConditions, size: int) -> Iterator[ItemPage]:
         after: str | None = ""
         while after is not None:
             page = self.items.query(wanted, after or None, size)

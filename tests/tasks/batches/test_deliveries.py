@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.batches import Items, Wanted
+from tasks.batches import ItemConditions, Items
 from tasks.batches.deliveries import MARKER, Deliveries
 from tasks.batches.round_trips import deliver
 from tasks.settings import Settings
@@ -75,7 +75,7 @@ def test_a_directory_is_a_delivery_once_it_holds_the_marker(store: Store, inbox:
     (inbox / "B3-RT1").write_text("a file")
     (inbox / "B4-RT1" / MARKER).mkdir(parents=True)
     look(*watches)
-    assert [one.id for one in store.items.query(Wanted()).items] == ["B1-RT1"]
+    assert [one.id for one in store.items.query(ItemConditions()).items] == ["B1-RT1"]
     assert store.items.item("B1-RT1").directory == str(inbox / "B1-RT1")
     send(inbox, "B2-RT1")
     look(*watches, Deliveries(store.items, inbox))
@@ -111,7 +111,7 @@ def test_a_delivery_that_nobody_can_look_at_keeps_no_other_waiting(
     send(inbox, "B3-RT1")
     watch = Deliveries(store.items, inbox)
     look(watch)
-    assert [one.id for one in store.items.query(Wanted()).items] == ["B3-RT1"]
+    assert [one.id for one in store.items.query(ItemConditions()).items] == ["B3-RT1"]
     assert [
         caplog.text.count(f"Too many levels of symbolic links: '{inbox / name}") for name in ("B1-RT1", "B2-RT1")
     ] == [1, 1], "told once"
@@ -136,7 +136,7 @@ def test_a_watcher_that_is_killed_half_way_has_taken_in_nothing(
     deliver(store.items, "B1-RT1", directory="/in/B1-RT1", identity="file 1")
     dying = start(["-c", DIES, settings.database, statement, str(number)])
     assert dying.wait(60) == -signal.SIGKILL
-    assert [one.id for one in store.items.query(Wanted()).items] == ["B1-RT1"]
+    assert [one.id for one in store.items.query(ItemConditions()).items] == ["B1-RT1"]
     assert store.live("B1-RT1") == [RECEIVED]
     assert [deliver_second(), deliver_second()] == ["received", "known"]
     assert [store.live(name) for name in ("B1-RT1", "B1-RT2")] == [[RECEIVED, "Manually_stopped"], [RECEIVED]]
@@ -159,7 +159,7 @@ def test_a_directory_that_is_gone_hides_no_other_and_comes_again(store: Store, i
     watch.step()
     shutil.rmtree(inbox / "B1-RT1")  # between the two looks
     watch.step()
-    assert [one.id for one in store.items.query(Wanted()).items] == ["B2-RT1"]
+    assert [one.id for one in store.items.query(ItemConditions()).items] == ["B2-RT1"]
     shutil.rmtree(inbox / "B2-RT1")
     away = inbox.rename(inbox.with_name("away"))
     look(watch)
@@ -180,7 +180,7 @@ def test_watchers_that_are_killed_again_and_again_take_in_each_delivery_once(
         send(inbox, name)
 
     def taken() -> int:
-        return sum(bool(items.events(one.id)) for one in items.query(Wanted()).items)
+        return sum(bool(items.events(one.id)) for one in items.query(ItemConditions()).items)
 
     for count in (1, 5, 12):
         with subprocess.Popen(argv) as watcher:

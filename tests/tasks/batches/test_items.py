@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.batches import Failure, ItemLost, Items, Report, UnknownItem, Wanted
+from tasks.batches import Failure, ItemConditions, ItemLost, Items, Report, UnknownItem
 from tests.harness.long import long
 from tests.tasks.batches.conftest import Store, finished_at_once, new_event
 from tests.tasks.conftest import IN_BOTH, at
@@ -82,7 +82,7 @@ def test_of_two_jobs_that_believe_they_hold_an_item_one_stores_its_event(store: 
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(late)
             meet.wait()
-            if store.items.begin("A", item, fence=2, wanted=Wanted(future=["A"])):
+            if store.items.begin("A", item, fence=2, wanted=ItemConditions(future=["A"])):
                 store.items.append(new_event(item, "A", fence=2))
                 stored.append(2)
             done.result()
@@ -97,7 +97,7 @@ def test_two_components_finish_an_item_at_once_and_nothing_is_lost(store: Store)
     store.fill(names)
     finished_at_once(store.items, names, "A", "B")
     assert [sorted(store.live(name)) for name in names] == [["A", "B"]] * PAIRS
-    assert len(store.items.query(Wanted(past=["A", "B"])).items) == PAIRS
+    assert len(store.items.query(ItemConditions(past=["A", "B"])).items) == PAIRS
 
 
 @IN_BOTH
@@ -106,7 +106,7 @@ def test_two_events_of_one_millisecond_are_both_kept_and_the_later_one_counts(st
     for event in ("A", "-A", "B"):
         store.happen("B1-RT1", event, started=at(0), ended=at(0))
     assert store.live("B1-RT1") == ["A", "-A", "B"]
-    assert store.items.query(Wanted(past_failed=["A"], past=["B"])).items
+    assert store.items.query(ItemConditions(past_failed=["A"], past=["B"])).items
 
 
 @IN_BOTH
@@ -114,10 +114,10 @@ def test_a_component_that_changes_its_item_does_not_set_itself_off_again(store: 
     store.add("B1-RT1")
     store.happen("B1-RT1", "A", changed=True)
     assert [one.revision for one in store.items.events("B1-RT1")] == [2] == [store.items.item("B1-RT1").revision]
-    assert not store.items.query(Wanted(old=["A"])).items
+    assert not store.items.query(ItemConditions(old=["A"])).items
     store.happen("B1-RT1", "B", changed=True)
-    assert store.items.query(Wanted(old=["A"])).items, "what another one changed is news"
-    assert not store.items.query(Wanted(old=["B"])).items
+    assert store.items.query(ItemConditions(old=["A"])).items, "what another one changed is news"
+    assert not store.items.query(ItemConditions(old=["B"])).items
 
 
 @IN_BOTH
@@ -128,7 +128,7 @@ def test_what_others_changed_while_a_child_worked_makes_its_event_old(store: Sto
     store.items.begin("A", "B1-RT1", fence=event.fence)
     store.items.touch("B1-RT1", directory="/elsewhere")
     store.items.append(event)
-    assert [one.id for one in store.items.query(Wanted(old=["A"])).items] == ["B1-RT1"]
+    assert [one.id for one in store.items.query(ItemConditions(old=["A"])).items] == ["B1-RT1"]
     assert store.items.item("B1-RT1").directory == "/elsewhere"
 
 

@@ -6,26 +6,26 @@ from sqlite3 import Connection
 import pytest
 from sqlalchemy import event, text
 
-from tasks.batches import Items, Wanted
+from tasks.batches import ItemConditions, Items
 from tests.tasks.batches.conftest import Store
 from tests.tasks.conftest import IN_BOTH, at
 
 CASES = [
-    (Wanted(), ["all"]),
-    (Wanted(past=["A"]), ["done", "changed", "mended"]),
-    (Wanted(past_failed=["A"]), ["failed", "spoilt"]),
-    (Wanted(future=["A"]), ["new", "beside"]),
-    (Wanted(old=["A"]), ["new", "beside", "changed"]),
-    (Wanted(past=["B"], future=["A"]), ["beside"]),
-    (Wanted(past=["A"], past_failed=["A"]), []),
-    (Wanted(past=["A"], old=["A"]), ["changed"]),
-    (Wanted(past_failed=["A"], old=["A"]), []),
-    (Wanted(types=["edition"]), ["mended"]),
-    (Wanted(past=["A"], types=["edition", "newspaper"]), ["mended"]),
-    (Wanted(types=["newspaper"]), []),
-    (Wanted(past=["A"]).unless_stopped(), ["done", "changed"]),
-    (Wanted(past=["A", "A"]), ["done", "changed", "mended"]),
-    (Wanted(past=["100%' OR 1=1 --"]), []),
+    (ItemConditions(), ["all"]),
+    (ItemConditions(past=["A"]), ["done", "changed", "mended"]),
+    (ItemConditions(past_failed=["A"]), ["failed", "spoilt"]),
+    (ItemConditions(future=["A"]), ["new", "beside"]),
+    (ItemConditions(old=["A"]), ["new", "beside", "changed"]),
+    (ItemConditions(past=["B"], future=["A"]), ["beside"]),
+    (ItemConditions(past=["A"], past_failed=["A"]), []),
+    (ItemConditions(past=["A"], old=["A"]), ["changed"]),
+    (ItemConditions(past_failed=["A"], old=["A"]), []),
+    (ItemConditions(types=["edition"]), ["mended"]),
+    (ItemConditions(past=["A"], types=["edition", "newspaper"]), ["mended"]),
+    (ItemConditions(types=["newspaper"]), []),
+    (ItemConditions(past=["A"]).unless_stopped(), ["done", "changed"]),
+    (ItemConditions(past=["A", "A"]), ["done", "changed", "mended"]),
+    (ItemConditions(past=["100%' OR 1=1 --"]), []),
 ]
 ALL = ["new", "beside", "done", "failed", "changed", "mended", "spoilt"]
 
@@ -51,7 +51,7 @@ def test_items_come_by_priority_then_age_in_pages(store: Store) -> None:
     for name, priority in [("late", None), ("nine", 9), ("one", 1), ("late too", None), ("one too", 1), ("five", 5)]:
         store.add(name, priority=priority)
     found: list[str] = []
-    for page in store.pages(Wanted(), 2):
+    for page in store.pages(ItemConditions(), 2):
         found += [item.id for item in page.items]
         store.add(f"after {found[-1]}", priority=1)  # what comes meanwhile neither hides an item nor repeats one
     assert [name for name in found if not name.startswith("after")] == [
@@ -59,14 +59,14 @@ def test_items_come_by_priority_then_age_in_pages(store: Store) -> None:
     ]  # fmt: skip
     assert len(found) == len(set(found))
     store.items.prioritise("late too", 1)
-    assert [one.id for one in store.items.query(Wanted(), limit=3).items] == ["one", "late too", "one too"]
+    assert [one.id for one in store.items.query(ItemConditions(), limit=3).items] == ["one", "late too", "one too"]
     assert store.items.item("late too").revision == 1, "a priority is no change of the item"
 
 
 @pytest.mark.parametrize("after", ["x", "", "1.", ".5", "1.x"])
 def test_a_bad_cursor_is_refused(items: Items, after: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
-        items.query(Wanted(), after)
+        items.query(ItemConditions(), after)
 
 
 NUMBERS_ONLY = ["rank = 'first'", "revision = 'x'", "round_trip = 'x'"]  # PostgreSQL takes no text there
@@ -89,7 +89,7 @@ def test_a_poisoned_row_in_the_middle_of_300_hides_no_other(
     with store.items.engine.begin() as connection:
         connection.execute(text(f"UPDATE items SET {damage} WHERE item = 'B150-RT1'"))
     with caplog.at_level(logging.WARNING):
-        pages = list(store.pages(Wanted(past=["A"]) if "item" not in damage else Wanted(), 70))
+        pages = list(store.pages(ItemConditions(past=["A"]) if "item" not in damage else ItemConditions(), 70))
     name = "a\x07b" if "item" in damage else "B150-RT1"
     assert {item.id for page in pages for item in page.items} == {*names} - {"B150-RT1"}
     assert [broken for page in pages for broken in page.broken] == [name]
@@ -103,7 +103,10 @@ def test_a_profile_that_cannot_be_read_hides_no_item(store: Store, caplog: pytes
     with store.items.engine.begin() as connection:
         broken = "UPDATE profiles SET profile = '{' WHERE number = (SELECT profile FROM items WHERE item = 'a1')"
         connection.execute(text(broken))
-    for wanted, names in [(Wanted(), ["a1", "a2", "a3", "b1"]), (Wanted(past=["A"]), ["a1", "a2", "a3"])]:
+    for wanted, names in [
+        (ItemConditions(), ["a1", "a2", "a3", "b1"]),
+        (ItemConditions(past=["A"]), ["a1", "a2", "a3"]),
+    ]:
         page = store.items.query(wanted, limit=2)
         rest = store.items.query(wanted, page.next, 9)
         assert [one.id for one in (*page.items, *rest.items)] == names
@@ -117,7 +120,7 @@ def test_a_page_costs_no_more_beside_ten_times_as_many_items(store: Store) -> No
     def watched(dbapi: Connection, record: object) -> None:
         dbapi.set_progress_handler(lambda: taken.append(None), 100)
 
-    def cost(wanted: Wanted) -> int:
+    def cost(wanted: ItemConditions) -> int:
         """Of two pages."""
         taken.clear()
         event.listen(store.items.engine, "connect", watched)
@@ -125,7 +128,12 @@ def test_a_page_costs_no_more_beside_ten_times_as_many_items(store: Store) -> No
         event.remove(store.items.engine, "connect", watched)
         return len(taken)
 
-    asked = [Wanted(["A"], future=["B"]), Wanted(past_failed=["A"]), Wanted(future=["C"]), Wanted(old=["A"])]
+    asked = [
+        ItemConditions(["A"], future=["B"]),
+        ItemConditions(past_failed=["A"]),
+        ItemConditions(future=["C"]),
+        ItemConditions(old=["A"]),
+    ]
     store.add("last", "A")
     store.fill([f"B{number}-RT1" for number in range(100)], "A", "B")
     few = [cost(wanted) for wanted in asked]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.batches import Item, ItemConflict, ItemLost, UnknownItem, Wanted
+from tasks.batches import Item, ItemConditions, ItemConflict, ItemLost, UnknownItem
 from tasks.batches.repair import Repair
 from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
@@ -79,7 +79,7 @@ def test_work_from_before_a_repair_stores_nothing(store: Store, repair: Repair) 
         store.items.append(new_event("B1-RT1", "B", fence=10**6))
     with pytest.raises(ItemLost):
         store.items.begin("B", "B1-RT1", fence=10**6)
-    assert store.items.begin("A", "B1-RT1", fence=10**6 + 1, wanted=Wanted(past=["In"], future=["A"]))
+    assert store.items.begin("A", "B1-RT1", fence=10**6 + 1, wanted=ItemConditions(past=["In"], future=["A"]))
 
 
 @IN_BOTH
@@ -90,7 +90,7 @@ def test_a_child_that_begins_while_a_repair_is_under_way_sees_the_repaired_item(
 
         def begins(item: str) -> None:
             """Where the repair looks for those at work: it sees nobody, and a child begins."""
-            wanted = Wanted(past=["In"], future=["A"])
+            wanted = ItemConditions(past=["In"], future=["A"])
             begun.append(pool.submit(store.items.begin, "A", item, fence=10**6, wanted=wanted))
             assert not wait(begun, 0.3).done
 
@@ -118,9 +118,9 @@ def test_events_are_added_and_removed_by_hand_and_an_item_is_stopped(store: Stor
     assert [repair.stop("B1-RT1"), repair.stop("B1-RT1")] == [True, False]
     assert store.live("B1-RT1") == ["In", "-A", "A", "Manually_stopped"]
     assert store.items.events("B1-RT1")[1].agent == "operator-ann"
-    assert not store.items.query(Wanted().unless_stopped()).items
+    assert not store.items.query(ItemConditions().unless_stopped()).items
     repair.remove("B1-RT1", "Manually_stopped")
-    assert store.items.query(Wanted().unless_stopped()).items
+    assert store.items.query(ItemConditions().unless_stopped()).items
     assert [one.type for one in repair.remove("B1-RT1", "Manually_stopped")] == ["Manually_stopped"], "given again"
     other = replace(repair, by="bob")
     with pytest.raises(ItemConflict, match="no event"):

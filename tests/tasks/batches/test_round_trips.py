@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tasks.batches import ItemConflict, Items, NewEvent, Wanted
+from tasks.batches import ItemConditions, ItemConflict, Items, NewEvent
 from tasks.batches.round_trips import approve, deliver
 from tests.tasks.batches.conftest import Store, new_event
 from tests.tasks.conftest import IN_BOTH
@@ -86,7 +86,7 @@ def test_a_delivery_stops_a_round_trip_while_a_component_finishes_it(store: Stor
             deliver(store.items, f"B{number}-RT2", directory="/in", identity="file")
             finished.result()
         assert sorted(store.live(name)) == ["A", STOPPED]
-    assert len(store.items.query(Wanted(past=["A", STOPPED])).items) == 10
+    assert len(store.items.query(ItemConditions(past=["A", STOPPED])).items) == 10
 
 
 @pytest.mark.parametrize("name", ["B1", "B1-RT", "B1-RTx", "-RT1", "B1-RT1 "])

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy.exc import DataError
 
 from examples.demo.member_server import system_metadata
-from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Superseded, Target
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, ObjectToFetch, Superseded
 from tasks.catalog.former import former, purge
 from tasks.catalog.sightings import Sightings
 from tasks.member_node.objects import read_system_metadata
@@ -19,7 +19,7 @@ M = "urn:node:mnA"
 
 
 def fetched(pids: Sequence[str], seconds: float = 0) -> list[Fetched]:
-    return [Fetched(Target(pid, at(seconds)), read_system_metadata(document(pid, seconds), pid)) for pid in pids]
+    return [Fetched(ObjectToFetch(pid, at(seconds)), read_system_metadata(document(pid, seconds), pid)) for pid in pids]
 
 
 def document(pid: str, seconds: float) -> bytes:
@@ -29,7 +29,7 @@ def document(pid: str, seconds: float) -> bytes:
 
 
 def failed(pid: str, seconds: float = 0) -> Failed:
-    return Failed(Target(pid, at(seconds)), "no such thing", 404)
+    return Failed(ObjectToFetch(pid, at(seconds)), "no such thing", 404)
 
 
 def test_a_page_and_its_cursor_are_there_together(catalog: Catalog) -> None:
@@ -85,7 +85,7 @@ def test_a_failure_waits_longer_each_time_and_is_new_only_once(catalog: Catalog)
         assert catalog.failing(M, ["a"]) == {"a": (at(0), failure.next_try)}
         assert catalog.due(M, failure.next_try - timedelta(seconds=1), 10) == []
         now = failure.next_try
-        assert catalog.due(M, now, 10) == [Target("a", at(0))]
+        assert catalog.due(M, now, 10) == [ObjectToFetch("a", at(0))]
     assert delays[:4] == [60, 120, 240, 480]
     assert delays[-1] == 86400
     catalog.store(M, fence=1, fetched=fetched(["a"]), now=now)
@@ -140,7 +140,7 @@ def test_one_identifier_that_cannot_be_kept_takes_nothing_with_it(
     [good] = fetched(["good"])
     digits = "".join(str(number**3) for number in range(1, 1000))
     bad = [digits[:3000], digits[:9000], "a\0b", "\udcff"]
-    strange = [good._replace(wanted=Target(pid, at(0)), metadata=good.metadata._replace(pid=pid)) for pid in bad]
+    strange = [good._replace(wanted=ObjectToFetch(pid, at(0)), metadata=good.metadata._replace(pid=pid)) for pid in bad]
     position = Cursor("complete", at(0), at(1), at(2))
     catalog.store(M, fence=1, fetched=[good, *strange], failed=[failed(pid) for pid in bad], cursor=position, now=at(9))
     Sightings(catalog.engine).saw(M, ["good", *bad], at(2), fence=1)

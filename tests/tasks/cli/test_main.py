@@ -11,7 +11,7 @@ import pytest
 from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.batches import Items
-from tasks.member_node.member import Schedule
+from tasks.member_node.member import MemberSchedule
 from tasks.settings import Settings
 from tests.harness.command import ROOT, Run, argv_of, environment, refused, told
 
@@ -117,7 +117,7 @@ def test_check_tells_what_a_member_lacks(run: Run, server: MemberServer) -> None
 
 
 def test_schedules_are_meant_in_the_zone_that_is_set(run: Run) -> None:
-    noon = Schedule(sec="0", min="0", hour="12", mday="*", mon="*", wday="?", year="*")
+    noon = MemberSchedule(sec="0", min="0", hour="12", mday="*", mon="*", wday="?", year="*")
     with MemberServer(schedule=noon) as server:
         for zone, instant in (("UTC", "12:00:00+00:00"), ("Asia/Kolkata", "06:30:00+00:00")):
             assert instant in told(run("members", "check", server.member.base_url, TASKS_TIMEZONE=zone))

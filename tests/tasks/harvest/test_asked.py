@@ -6,7 +6,7 @@ import pytest
 
 from examples.demo.member_server import Request
 from tasks.harvest import asked
-from tasks.harvest.asked import COMPLETE, Asked
+from tasks.harvest.asked import COMPLETE, SyncRequest
 from tasks.harvest.outcome import STORED, bounded
 from tasks.member_node.client import Failing, MemberRefused
 from tests.tasks.conftest import Federation, at
@@ -27,21 +27,21 @@ def harvested(federation: Federation) -> Federation:
 @pytest.mark.parametrize(
     ("submits", "meant"),
     [
-        ([asked.texts()], Asked()),
-        ([asked.texts(["b", "a"])], Asked(None, ("a", "b"))),
-        ([asked.texts(), asked.texts(["pid increment"])], Asked("increment", ("pid increment",))),
-        ([asked.texts(), asked.texts(["a"]), asked.texts(complete=True)], Asked("complete", ("a",))),
+        ([asked.texts()], SyncRequest()),
+        ([asked.texts(["b", "a"])], SyncRequest(None, ("a", "b"))),
+        ([asked.texts(), asked.texts(["pid increment"])], SyncRequest("increment", ("pid increment",))),
+        ([asked.texts(), asked.texts(["a"]), asked.texts(complete=True)], SyncRequest("complete", ("a",))),
     ],
 )
-def test_what_several_submits_ask_for_is_understood_together(submits: list[list[str]], meant: Asked) -> None:
-    assert Asked.of([text for texts in submits for text in texts]) == meant
+def test_what_several_submits_ask_for_is_understood_together(submits: list[list[str]], meant: SyncRequest) -> None:
+    assert SyncRequest.of([text for texts in submits for text in texts]) == meant
 
 
 @pytest.mark.parametrize("kind", ["increment", "complete"])
 def test_a_run_does_its_pass_and_fetches_the_pids_whatever_their_date(harvested: Federation, kind: str) -> None:
     harvested.server.put("new", at(60))
     seen = faulty(harvested.server, says(500))
-    outcome = harvested.harvest(asked=Asked(kind, ("old", OLD)))  # type: ignore[arg-type]
+    outcome = harvested.harvest(asked=SyncRequest(kind, ("old", OLD)))  # type: ignore[arg-type]
     assert (outcome.outcome, outcome.pids) == ("succeeded", {"old": STORED, OLD: STORED})
     assert (outcome.stored, outcome.last_harvested) == (3, at(60))
     assert (seen[f"meta/{OLD}"], seen["meta/old"], seen["meta/new"]) == (1, 1, 1)
@@ -51,7 +51,7 @@ def test_a_run_does_its_pass_and_fetches_the_pids_whatever_their_date(harvested:
 def test_a_pid_that_fails_is_told_in_the_members_words_and_is_no_failure_of_the_increment(
     harvested: Federation,
 ) -> None:
-    outcome = harvested.harvest(asked=Asked(pids=(NOWHERE, "old")))
+    outcome = harvested.harvest(asked=SyncRequest(pids=(NOWHERE, "old")))
     assert outcome.pids["old"] == STORED
     assert f"answers 404 NotFound: no object {NOWHERE}" in outcome.pids[NOWHERE]
     assert harvested.catalog.summary(harvested.member_id)[1:4:2] == (1, "succeeded")
@@ -74,14 +74,14 @@ def test_a_pid_that_failed_is_fetched_though_its_next_try_is_not_due(federation:
     federation.harvest()
     federation.server.hook = lambda request: None
     assert federation.harvest().postponed == 1
-    assert federation.harvest(asked=Asked(pids=(OLD,))).pids == {OLD: STORED}
+    assert federation.harvest(asked=SyncRequest(pids=(OLD,))).pids == {OLD: STORED}
     assert federation.catalog.failed(federation.member_id) == []
 
 
 def test_an_increment_that_fails_takes_nothing_from_the_pids_before_it(harvested: Federation) -> None:
     faulty(harvested.server, says(500), listings=1)
     with pytest.raises(Failing):
-        harvested.harvest(asked=Asked(pids=("old",)))
+        harvested.harvest(asked=SyncRequest(pids=("old",)))
     assert "old" in harvested.harvested
     assert harvested.catalog.summary(harvested.member_id).outcome == "failed"
 
@@ -99,7 +99,7 @@ def test_a_lease_that_is_lost_between_the_pids_and_the_pass_ends_the_run(harvest
     harvested.server.put("new", at(60))
     harvested.server.hook = lambda request: listed.append(request) if request.path[0] == "object" else None
     with pytest.raises(LeaseLost):
-        harvested.harvest(asked=Asked(pids=("old",)), check=check)
+        harvested.harvest(asked=SyncRequest(pids=("old",)), check=check)
     assert harvested.harvested == harvested.server.pids - {"new"}
     assert harvested.member.last_harvested == at(19)
 
@@ -109,7 +109,7 @@ def test_pids_that_hang_one_after_the_other_do_not_stop_the_increment(harvested:
     hanging = {f"hanging/{number}" for number in range(99)}
     faulty(harvested.server, says(503), meta=hanging)
     harvested.server.put("new", at(60))
-    outcome = federation.harvest(asked=Asked(pids=tuple(hanging)))
+    outcome = federation.harvest(asked=SyncRequest(pids=tuple(hanging)))
     assert (outcome.outcome, outcome.last_harvested, set(outcome.pids)) == ("succeeded", at(60), hanging)
     assert STORED not in outcome.pids.values()
     assert {one.pid for one in harvested.catalog.failed(harvested.member_id)} == hanging  # none is forgotten
@@ -121,4 +121,4 @@ def test_the_result_has_a_bound_and_the_failed_ones_first() -> None:
     assert told["bad"] == "no" * 150
     assert len(told) > 100
     assert len(json.dumps(told, ensure_ascii=False).encode()) < 80 * 1024
-    assert Asked.of([COMPLETE]).kind == "complete"
+    assert SyncRequest.of([COMPLETE]).kind == "complete"

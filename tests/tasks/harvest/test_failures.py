@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from examples.demo.member_server import MemberServer, Reply, Request, failure
-from tasks.catalog.catalog import Failed, Superseded, Target
+from tasks.catalog.catalog import Failed, ObjectToFetch, Superseded
 from tasks.harvest.fetcher import Stalled
 from tasks.member_node.client import NOT_THERE, MemberNodeError, MemberRefused, MemberTimedOut
 from tests.tasks.conftest import Federation, OneMember, at
@@ -108,7 +108,7 @@ def test_an_entry_that_cannot_be_read_is_left_out_reported_and_its_object_fetche
 
 def test_many_old_failures_come_after_what_is_new_and_get_no_more_than_their_time(federation: Federation) -> None:
     lost = [f"lost/{number:03d}" for number in range(300)]
-    failed = [Failed(Target(pid, None), "not found", 404) for pid in lost]
+    failed = [Failed(ObjectToFetch(pid, None), "not found", 404) for pid in lost]
     federation.catalog.store(federation.member_id, fence=next(federation.fences), failed=failed, now=at(0))
     federation.server.put("new", at(60))
     asked: list[str] = []

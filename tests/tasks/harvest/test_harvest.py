@@ -7,9 +7,9 @@ import pytest
 
 from examples.demo.member_server import Reply, Request, system_metadata
 from tasks import instants
-from tasks.catalog.catalog import Target
+from tasks.catalog.catalog import ObjectToFetch
 from tasks.harvest.fetcher import AHEAD, Fetcher
-from tasks.harvest.patience import Patience
+from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
 from tests.tasks.conftest import Federation, at
 from tests.tasks.faults import AWKWARD, faulty, says
@@ -187,15 +187,15 @@ def test_memory_does_not_grow_with_the_number_of_objects(federation: Federation)
 def test_only_a_bounded_number_of_objects_is_in_hand_at_once(federation: Federation) -> None:
     asked: list[str] = []
 
-    def endless() -> Iterator[Target]:
+    def endless() -> Iterator[ObjectToFetch]:
         while True:
             asked.append("doi:10.5/000000")
-            yield Target(asked[-1], None)
+            yield ObjectToFetch(asked[-1], None)
 
     federation.server.fill(1)
     with (
         MemberNode(federation.server.member, federation.settings) as client,
-        Fetcher(client, federation.settings, Patience(client, federation.settings)) as fetcher,
+        Fetcher(client, federation.settings, MemberPatience(client, federation.settings)) as fetcher,
     ):
         next(fetcher.fetch(endless()))
     assert len(asked) == AHEAD * federation.settings.connections

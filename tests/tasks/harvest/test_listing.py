@@ -11,8 +11,8 @@ import pytest
 from examples.demo import member_server
 from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks import instants
-from tasks.harvest.listing import ListingPage, Pages
-from tasks.harvest.patience import Patience
+from tasks.harvest.listing import ListingPage, ListingPages
+from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import Failing, Malformed, MemberNode, MemberRefused, MemberTimedOut
 from tasks.settings import Settings
 from tests.tasks.conftest import at
@@ -22,7 +22,7 @@ MS = timedelta(milliseconds=1)
 
 def pages(server: MemberServer, settings: Settings) -> Iterator[ListingPage]:
     with MemberNode(server.member, settings) as client:
-        yield from Pages(client, at(-10), at(100_000), settings, Patience(client, settings))
+        yield from ListingPages(client, at(-10), at(100_000), settings, MemberPatience(client, settings))
 
 
 def pids(pages: Iterator[ListingPage]) -> set[str]:
@@ -370,8 +370,8 @@ def test_a_window_without_length_asks_nothing(server: MemberServer, settings: Se
     seen = changes_before_each_listing(server, lambda number: None)
     with MemberNode(server.member, settings) as client:
 
-        def made(since: datetime, until: datetime) -> Pages:
-            return Pages(client, since, until, settings, Patience(client, settings))
+        def made(since: datetime, until: datetime) -> ListingPages:
+            return ListingPages(client, since, until, settings, MemberPatience(client, settings))
 
         assert list(made(at(5), at(5))) == list(made(at(6), at(5))) == []
         assert [page.total for page in made(at(5), at(5) + MS)] == [0]

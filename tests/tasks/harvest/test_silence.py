@@ -8,7 +8,7 @@ import pytest
 
 from examples.demo.member_server import Request, failure
 from tasks.catalog.catalog import Superseded
-from tasks.harvest.asked import Asked
+from tasks.harvest.asked import SyncRequest
 from tasks.harvest.silence import Silence, silence
 from tasks.member_node.client import Failing, MemberNodeError, MemberTimedOut, MemberUnreachable
 from tests.harness.waiting import within
@@ -122,6 +122,6 @@ def test_who_was_succeeded_leaves_nobody_alone(federation: Federation) -> None:
 
 
 def test_only_a_tick_is_no_request_by_hand() -> None:
-    assert Asked.of(["tick"]) == Asked(by_hand=False)
-    assert Asked.of(["tick", "pid a"]) == Asked(pids=("a",))
-    assert Asked.of(["tick", "increment"]).by_hand
+    assert SyncRequest.of(["tick"]) == SyncRequest(by_hand=False)
+    assert SyncRequest.of(["tick", "pid a"]) == SyncRequest(pids=("a",))
+    assert SyncRequest.of(["tick", "increment"]).by_hand

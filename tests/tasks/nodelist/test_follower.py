@@ -201,8 +201,8 @@ def test_a_document_that_could_not_be_written_gets_all_the_next_time(
         patch.setattr(xml_store, "replace", full)
         assert follower.step() == AWAY
     many.nodelist.refresh()
-    found = parse_nodelist((tmp_path / "nodelist.xml").read_bytes()).dates
-    assert [found[name].last_harvested for name in names[:2]] == [day(2), day(1)]
+    entries = parse_nodelist((tmp_path / "nodelist.xml").read_bytes()).entries
+    assert [Dates.of(entries[name][1]).last_harvested for name in names[:2]] == [day(2), day(1)]
 
 
 def test_an_edit_beside_syncs_is_found_and_merged(lists: Lists) -> None:

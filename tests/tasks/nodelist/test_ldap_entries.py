@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from tasks import instants
-from tasks.member_node.member import Member, Ping, Property, ReplicationPolicy, Restriction, Schedule, Service
+from tasks.member_node.member import Member, MemberSchedule, Ping, Property, ReplicationPolicy, Restriction, Service
 from tasks.nodelist.ldap.entries import NOTE, BadEntry, entries_of, member_of
 from tasks.nodelist.ldap.schema import Path, changes, rdn
 from tests.tasks.conftest import RIVER, SAMPLE, river_with
@@ -52,7 +52,7 @@ members = st.builds(
     replicate=st.booleans(),
     synchronize=st.booleans(),
     services=st.lists(services, max_size=3).map(tuple),
-    schedule=st.one_of(st.none(), st.builds(Schedule, **dict.fromkeys(Schedule.model_fields, words))),
+    schedule=st.one_of(st.none(), st.builds(MemberSchedule, **dict.fromkeys(MemberSchedule.model_fields, words))),
     last_harvested=moments,
     last_complete_harvest=moments,
     replication_policy=st.one_of(st.none(), policies),

@@ -12,9 +12,18 @@ from celery import Celery
 from kombu.messaging import Producer
 from pydantic import BaseModel, ConfigDict
 
-from coordinator import Author, Coordinator, Forbidden, InvalidJob, RefusedRequest, SettingsError, StoreUnavailable
+from coordinator import (
+    Author,
+    Coordinator,
+    Forbidden,
+    InvalidJob,
+    Refused,
+    RefusedRequest,
+    SettingsError,
+    StoreUnavailable,
+)
 from coordinator.author import acting
-from coordinator.warden.inbox.inbox import Inbox, Refused
+from coordinator.warden.inbox.inbox import Inbox
 from coordinator.warden.inbox.message import MOST
 from tests.harness.command import Call, listed, loaded, told
 from tests.harness.proxy import Proxy
