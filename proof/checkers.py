@@ -11,8 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from proof.history import AFTER, SECOND, Event, History, Run
+from proof.history import SECOND, Event, History, Run
 
+SILENCE = 8 * SECOND  # after a fault: `node_ttl`, and until a busy machine has started a warden again
 NOTHING = "holds"  # what is said where nothing is wrong
 # What an end of each kind of job is, whatever befell it.
 ENDS = {"fails": {"rolled_back"}, "dies": {"failed"}, "cancelled": {"cancelled", "succeeded"}}
@@ -253,6 +254,10 @@ def documents_whole(history: History) -> Iterator[Wrong | None]:
             floor = floors.get((event.process, member), known[""])
             if version < floor and not value["stale"] and not history.lost(event.time - 10 * SECOND, event.time):
                 yield Wrong(at, f"{member} has {version}, older than {floor}, which was known before")
+            near = event.time - 5 * SECOND
+            away = any(one.halts and one.since <= event.time and near <= one.until for one in history.faults)
+            if value["stale"] and value.get("is_in_set") and not away:
+                yield Wrong(at, f"{member} is in the replica set, and has not the newest version")
             if not value["stale"]:
                 known[member] = max(known[member], version)
         if event.f == "document":
@@ -288,7 +293,7 @@ def nobody_healthy_dies(history: History) -> Iterator[Wrong | None]:
     for event in history.of("dead"):
         node, at = str(event.value["node"]), int(event.value["at"])
         if not any(
-            one.since <= at and (one.gone or at <= one.until + AFTER) and (one.halts or node in one.nodes)
+            one.since <= at and (one.gone or at <= one.until + SILENCE) and (one.halts or node in one.nodes)
             for one in history.faults
         ):
             yield Wrong(event.index, f"{node} was taken for dead")

@@ -47,11 +47,14 @@ class Author:
         for member in MEMBERS:
             self._witness.note("invoke", "read", member=member)
             try:
-                copy = self._readers[member].read()
+                before, copy, after = self._is_in_set(member), self._readers[member].read(), self._is_in_set(member)
             except StoreUnavailable:
                 self._witness.note("fail", "read", member=member)
             else:
-                self._witness.note("ok", "read", **told(member, copy))
+                self._witness.note("ok", "read", is_in_set=before and after, **told(member, copy))
+
+    def _is_in_set(self, member: str) -> bool:
+        return member in self._document.members()
 
     @cached_property
     def _readers(self) -> dict[str, Document]:

@@ -69,9 +69,10 @@ class Script:
     def update(self, version: int, **changes: str) -> Self:
         return self.note("ok", "update", version=version, changes=changes)
 
-    def read(self, version: int, sha: str = "s", member: str = "m", stale: bool = False, halves: bool = False) -> Self:
-        self.note("invoke", "read", member=member)
-        return self.note("ok", "read", member=member, version=version, sha=sha, stale=stale, halves=[0] * halves)
+    def read(self, version: int, sha: str = "s", member: str = "m", halves: bool = False, **value: bool) -> Self:
+        """`value`: stale, is_in_set."""
+        about: dict[str, Any] = {"member": member, "version": version, "sha": sha, "stale": False, **value}
+        return self.note("invoke", "read", member=member).note("ok", "read", halves=[0] * halves, **about)
 
     def document(self, version: int, sha: str = "s", member: str = "m", **state: str) -> Self:
         about: dict[str, Any] = {"version": version, "sha": sha, "stale": False, "halves": []}
@@ -233,6 +234,9 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
         ),
         "a read that is older than the one before": lambda: (
             Script().read(2).read(1, "r").document(2).history()
+        ),
+        "a member that is behind, and counts as up to date": lambda: (
+            Script().update(2, a="x").read(1, "r", stale=True, is_in_set=True).document(2, a="x").history()
         ),
         "an update that is gone": lambda: Script().update(1, a="x").document(1).history(),
         "an update that an older one has replaced": lambda: (
