@@ -3,9 +3,11 @@
 An act returns what it did, for people. It raises UnknownMember, or ValueError for what cannot be done.
 """
 
+import hashlib
+import secrets
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,13 +22,16 @@ from tasks.app import coordinator
 from tasks.catalog.former import former
 from tasks.catalog.former import purge as purge_catalog
 from tasks.harvest.silence import silence
+from tasks.member_node import changes
 from tasks.member_node.member import Member
+from tasks.nodelist.entries import KEPT, Kept, Proposal
 from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.stores import Listed
 from tasks.schedules import lane_of, scheduled
 from tasks.service import Holdings, service
 
 _UNAPPROVED = "it is not approved"
+SHOWN = 500  # characters of the values in a line of the audit trail
 
 
 class UnknownMember(CoordinatorError, LookupError):
@@ -48,7 +53,8 @@ class Condition:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
     `failures`: failed objects by reason. `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks.
-    `left_alone_until`: ticks do nothing until then, since it did not answer.
+    `left_alone_until`: ticks do nothing until then, since it did not answer. `proposes`: changes by
+    field that its own description asks for, and that wait for an operator.
     """
 
     member: str
@@ -66,6 +72,7 @@ class Condition:
     last_run: datetime | None
     outcome: str | None
     error: str | None
+    proposes: dict[str, Proposal]
 
 
 def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
@@ -92,6 +99,7 @@ def condition(member_id: str, listed: Listed | None, here: Holdings) -> Conditio
         last_run=summary.ran_at,
         outcome=summary.outcome,
         error=summary.error,
+        proposes=proposals(member_id, listed, here),
     )
 
 
@@ -100,6 +108,13 @@ def _obstacle(listed: Listed | None) -> str | None:
     if listed is None:
         return "it left the list"
     return listed.member.obstacle if listed.approved else _UNAPPROVED
+
+
+def proposals(member_id: str, listed: Listed | None, here: Holdings, *, refused: bool = False) -> dict[str, Proposal]:
+    """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
+    entries = here.nodelist.document.read().value(KEPT + member_id) if listed else None
+    known: dict[str, Proposal] = (entries or {}).get("proposals", {})
+    return {field: one for field, one in known.items() if refused or "refused" not in one}
 
 
 def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
@@ -142,6 +157,9 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
         reasons = ", ".join(f"{count} × {reason}" for reason, count in list(shown.failures.items())[:3])
         text = f"{shown.failed} of its objects could not be harvested: {reasons}"
         yield Cause("member.objects", thing, text, {"failures": dict(shown.failures)}, "coordinator catalog " + member)
+    for field, one in shown.proposes.items():
+        text = f"it proposes another {field}: {str(one['before'])[:SHOWN]} → {str(one['after'])[:SHOWN]}"
+        yield Cause("member.proposes", thing, text, frees=f"coordinator members accept {member} {field} --why TEXT")
 
 
 @refuses_viewers
@@ -235,6 +253,73 @@ def remove(member: str, *, why: str, by: str, ticket: str = "") -> Done:
             f"the catalog keeps its {objects} objects; to delete them: coordinator members purge {member}"
         )
     return done
+
+
+@refuses_viewers
+def accept(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> Done:
+    """Take in what a member proposes: these fields, or all that wait."""
+    chosen = _chosen(member, fields)
+
+    def to(before: Listed | None) -> Listed:
+        if before is None:
+            raise UnknownMember(member)
+        described = before.member
+        for field, proposal in chosen.items():
+            if changes.value(described, field) != proposal["before"]:
+                raise ValueError(f"the list's {field} was changed meanwhile: coordinator members refresh {member}")
+            described = changes.put(described, field, proposal["after"])
+        return before.model_copy(update={"member": described})
+
+    far = service().nodelist.change(member, to, why=f"accepted: {why}", by=by)
+    _settle("accept", member, chosen, why, by, ticket)
+    return _done(f"{member} has its own {', '.join(chosen)}", far)
+
+
+@refuses_viewers
+def refuse(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> Done:
+    """Leave fields as they are in the list, or all that wait, until the member proposes something else."""
+    chosen = _chosen(member, fields)
+    _settle("refuse", member, chosen, why, by, ticket)
+    return Done([f"{member} keeps the list's {', '.join(chosen)}"])
+
+
+def _chosen(member: str, fields: Sequence[str]) -> dict[str, Proposal]:
+    here = service()
+    if (listed := here.nodelist.listed().get(member)) is None:
+        raise UnknownMember(member)
+    known = proposals(member, listed, here, refused=bool(fields))
+    if not known or not known.keys() >= {*fields}:
+        raise ValueError(f"{member} proposes {', '.join(known) or 'nothing'}")
+    return {field: known[field] for field in fields or known}
+
+
+def _settle(verb: str, member: str, chosen: dict[str, Proposal], why: str, by: str, ticket: str) -> None:
+    """Drop or refuse these proposals. What the member has proposed since then goes on to wait."""
+
+    def to(kept: Kept) -> Kept:
+        left = dict(kept.get("proposals", {}))
+        for field, one in chosen.items():
+            if field in left and left[field]["after"] == one["after"]:
+                del left[field]
+                if verb == "refuse":
+                    left[field] = {"before": one["before"], "after": one["after"], "refused": f"{by}: {why}"}
+        return {**kept, "proposals": left}
+
+    service().nodelist.keep(member, to, why=f"{verb}: {why}", by=by)
+    before, after = ("; ".join(f"{field}: {one[end]}" for field, one in chosen.items()) for end in ("before", "after"))
+    _note(verb, member, why, by, ticket, before=before[:SHOWN], after=after[:SHOWN])
+
+
+@refuses_viewers
+def token(member: str, *, revoke: bool = False, why: str, by: str, ticket: str = "") -> str:
+    """Make a token with which a member asks over HTTP, and end its earlier one; or only that. Returns the token."""
+    here, made = service(), "" if revoke else secrets.token_urlsafe(32)
+    if member not in here.nodelist.listed():
+        raise UnknownMember(member)
+    verb, kept = ("revoke-token", "") if revoke else ("make-token", hashlib.sha256(made.encode()).hexdigest())
+    here.nodelist.keep(member, lambda before: {**before, "token": kept}, why=f"{verb}: {why}", by=by)
+    _note(verb, member, why, by, ticket)
+    return made
 
 
 def _check_former(member: str, here: Holdings) -> None:

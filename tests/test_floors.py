@@ -42,10 +42,10 @@ catalog batches
 nodelist
 components harvest nodelist.ldap service
 nodelist_refresh schedules pipeline
-sync
+sync description
 requests
 members errors
-pages
+pages web
 local
 cli
 __init__

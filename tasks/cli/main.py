@@ -15,6 +15,7 @@ from tasks.cli.extension import batches
 from tasks.cli.members import members
 from tasks.cli.nodelist import nodelist
 from tasks.cli.refresh import refresh
+from tasks.cli.web import web
 from tasks.members import UnknownMember, why
 from tasks.pipeline import components
 from tasks.service import service
@@ -96,14 +97,21 @@ def _pages() -> "Pages":
     return made.pages()
 
 
+def _members_app() -> object:
+    from tasks.web import Callers, MembersApp  # commands need no server
+
+    return MembersApp(Callers())
+
+
 coordinator.extend(
     Extension(
         "service",
-        commands=(up, refresh, members, catalog, nodelist),
+        commands=(up, refresh, members, catalog, nodelist, web),
         why={"member": why},
         findings=documents.findings,
         metrics=documents.metrics,
         pages=_pages,
+        mounts={"/cn": _members_app},
     )
 )
 coordinator.extend(batches(components))

@@ -1,13 +1,16 @@
-"""Converts between Listed and the document's entries, of which each member has two.
+"""Converts between Listed and the document's entries, of which each member has up to three.
 
     member/<id>   the member itself, and whether it is approved; operators and refreshes change it
     dates/<id>    until when it was harvested; syncs change it, under their fence
+    kept/<id>     what no permanent store has a place for: the checksum of the member's token, and the changes that it
+                  proposes (tasks/description.py)
 
 So a sync and an operator never change the same entry.
 """
 
 import hashlib
 from collections.abc import Mapping
+from typing import NotRequired, TypedDict
 
 from pydantic import JsonValue
 
@@ -20,7 +23,24 @@ from tasks.nodelist.stores import Listed
 Changes = dict[str, Mapping[str, JsonValue] | None]
 """New values by entry; None removes the entry."""
 
-MEMBER, DATED = "member/", "dates/"
+MEMBER, DATED, KEPT = ENTRIES = "member/", "dates/", "kept/"
+
+
+class Proposal(TypedDict):
+    """A change of a field that a member's own description asks for. `refused`: why an operator does not want it."""
+
+    before: JsonValue
+    after: JsonValue
+    refused: NotRequired[str]
+
+
+class Kept(TypedDict, total=False):
+    """What is kept of a member. `token`: SHA-256, in hexadecimal digits. `proposals`: by field."""
+
+    token: str
+    proposals: dict[str, Proposal]
+
+
 NOBODY: Changes = {MEMBER: None}
 """The change that gives a document without members its first version: it removes a member whose id is empty.
 It needs a fence; without one it would change nothing."""
@@ -50,7 +70,7 @@ def difference(member_id: str, before: Listed | None, after: Listed | None) -> C
     if before == after:
         return {}
     if after is None:
-        return {MEMBER + member_id: None, DATED + member_id: None}
+        return {prefix + member_id: None for prefix in ENTRIES}
     changes: Changes = {}
     if before is None or member_value(before) != member_value(after):
         changes[MEMBER + member_id] = member_value(after)
