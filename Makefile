@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
+DATAONE := .dataone/.installed
 # Most tests wait half of the time, for processes and for ttls: three at a time for each of two processors.
 JOBS ?= 6
 WITH_PROCESSES := tests/consistency tests/fleet tests/soak
@@ -31,7 +32,7 @@ TYPED := $(wildcard coordinator tasks examples/batches examples/demo)
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick soak matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs pictures bench soak matrix system system-ready lock clean
+.PHONY: help run test test-quick check docs pictures bench dataone soak matrix system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,8 +63,11 @@ pictures: $(INSTALLED) system-ready ## screenshots of the dashboard over a busy 
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(INSTALLED) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
-	@$(BIN)/python -m pytest tests/soak $(ARGS)
+dataone: $(DATAONE) system-ready ## DataONE's own client asks as a member does
+	@DATAONE=$(abspath .dataone/bin/python) $(BIN)/python -m pytest tests/soak/test_dataone.py $(ARGS)
+
+soak: $(INSTALLED) $(DATAONE) system-ready $(LDAP) ## tests that kill, pause and cut for minutes
+	@DATAONE=$(abspath .dataone/bin/python) $(BIN)/python -m pytest tests/soak $(ARGS)
 
 matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
 	@$(BIN)/pip install -q --disable-pip-version-check uv
@@ -98,6 +102,12 @@ system-ready:
 		echo "The tests need Redis 7.0 or later, or Valkey 7.2 or later. The PATH has: $${told:-neither}" >&2; \
 		echo "Install a newer redis-server or valkey-server, or put its folder first on the PATH." >&2; exit 1; }
 
+# Apart from ours: it pins what we do not.
+$(DATAONE): | $(INSTALLED)
+	@$(BIN)/python -m venv .dataone
+	@.dataone/bin/pip install -q --disable-pip-version-check dataone.libclient==3.5.2
+	@touch $@
+
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
@@ -108,7 +118,7 @@ lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
-	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .dataone .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements.txt pyproject.toml

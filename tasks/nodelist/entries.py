@@ -70,13 +70,19 @@ def difference(member_id: str, before: Listed | None, after: Listed | None) -> C
     if before == after:
         return {}
     if after is None:
-        return {prefix + member_id: None for prefix in ENTRIES}
+        return {MEMBER + member_id: None, DATED + member_id: None}
     changes: Changes = {}
     if before is None or member_value(before) != member_value(after):
         changes[MEMBER + member_id] = member_value(after)
     if before is None or Dates.of(before.member) != Dates.of(after.member):
         changes[DATED + member_id] = dates_value(Dates.of(after.member))
     return changes
+
+
+def forgetting(copy: Copy, changes: Changes) -> Changes:
+    """The changes, and what is kept of each member that they remove."""
+    removed = (entry.removeprefix(MEMBER) for entry, value in changes.items() if entry.startswith(MEMBER) and not value)
+    return changes | {KEPT + member_id: None for member_id in removed if copy.value(KEPT + member_id)}
 
 
 def keeping(new: Listed | None, old: Listed | None) -> Listed | None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tasks.documents.copy import Copy
 from tasks.documents.document import Document
 from tasks.documents.errors import Changed, StaleFence
-from tasks.nodelist.entries import DATED, ENTRIES, MEMBER, NOBODY, Changes, difference, lines_of, listed_in
+from tasks.nodelist.entries import DATED, ENTRIES, MEMBER, NOBODY, Changes, difference, forgetting, lines_of, listed_in
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.store_notes import (
     Note,
@@ -69,7 +69,8 @@ class Reconciler:
         follow: bool = True,
     ) -> None:  # fmt: skip
         """Raises Changed or StaleFence where an entry is no longer as `copy` has it."""
-        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=by or self._who, why=why)
+        together = forgetting(copy, changes)
+        self.document.update(together, expect=copy, fence=fence, follow=follow, who=by or self._who, why=why)
 
     def commit_all(self, copy: Copy, changes: Mapping[str, Changes], *, why: str, follow: bool = True) -> set[str]:
         """Commit the changes by member, in few updates. Returns the members that somebody else changed meanwhile."""

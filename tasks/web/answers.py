@@ -1,12 +1,16 @@
 """Answers in DataONE's XML, and errors as its clients know them."""
 
+import re
+
 from lxml import etree
 from starlette.responses import Response
 
-from tasks.member_node.member import NAMESPACES
+from tasks.member_node.member import NAMESPACES, Member
+from tasks.nodelist.protocol import Dates
 from tasks.nodelist.xml_format import serialized
 
 XML = "text/xml"
+_SECONDS, _PART = re.compile(r"[0-5]?\d"), re.compile(r"[?*\d/#,\-a-zA-Z]+")
 
 
 class Refused(Exception):
@@ -21,6 +25,21 @@ class Refused(Exception):
         etree.SubElement(error, "description").text = str(self)
         headers = {"Retry-After": str(self.retry_after)} if self.retry_after else {}
         return Response(serialized(error), self.status, headers, XML)
+
+
+def valid(member: Member) -> Member:
+    """The member as DataONE's schema can say it: one entry that breaks the rules would spoil the list for its readers.
+
+    The dates stand beside a schedule, whose seconds are one number; somebody can always be asked.
+    """
+    if (
+        not (times := member.schedule)
+        or not _SECONDS.fullmatch(times.sec)
+        or not all(map(_PART.fullmatch, times.parts))
+    ):
+        member = Dates().put_on(member.model_copy(update={"schedule": None}))
+    contacts = member.contact_subjects or member.subjects or (member.identifier,)
+    return member.model_copy(update={"contact_subjects": contacts})
 
 
 def identifier(pid: str) -> bytes:

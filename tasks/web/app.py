@@ -38,7 +38,7 @@ from tasks.nodelist.xml_format import serialized, write_nodelist
 from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.service import service
 from tasks.settings import Settings
-from tasks.web.answers import XML, Refused, identifier
+from tasks.web.answers import XML, Refused, identifier, valid
 from tasks.web.caller import Callers
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class MembersApp:
     async def _answer(self, request: Request) -> Response:
         match (request.method, *_path(request.scope)):
             case ("GET", "monitor", "ping"):
-                await self._in_thread(self._nodes)
+                await self._in_thread(lambda: service().nodelist.document.read())
                 return Response(media_type=XML)
             case ("GET", "node"):
                 return Response(await self._in_thread(self._nodes), media_type=XML)
@@ -129,7 +129,9 @@ class MembersApp:
         nodelist = service().nodelist
         version = nodelist.document.read().version
         if version != self._list[0] or not version:
-            self._list = version, write_nodelist(nodelist.members())
+            if not (members := nodelist.members()):
+                raise Refused(404, "NotFound", "no member is approved yet")
+            self._list = version, write_nodelist(map(valid, members))
         return self._list[1]
 
 
@@ -149,7 +151,7 @@ def _node(member_id: str) -> bytes:
     listed = service().nodelist.listed().get(member_id)
     if listed is None or not listed.approved:
         raise Refused(404, "NotFound", f"no member {member_id[:200]!a} is here")
-    element = listed.member.to_xml("v2", f"{{{NAMESPACES['v2']}}}node")
+    element = valid(listed.member).to_xml("v2", f"{{{NAMESPACES['v2']}}}node")
     etree.indent(element)
     return serialized(element)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from coordinator import Job
@@ -12,7 +13,7 @@ from examples.demo.member_server import MemberServer
 from tasks.member_node.member import Property, Schedule
 from tests.fleet.tasks.conftest import A, B, Members
 from tests.fleet.tasks.service import Service
-from tests.harness.command import loaded, refused, told
+from tests.harness.command import Command, loaded, refused, told
 from tests.harness.redis import RedisServer
 from tests.tasks.conftest import document
 
@@ -88,6 +89,23 @@ def test_what_a_member_may_change_is_taken_in_and_the_rest_waits_for_an_operator
     says(server, base_url=before.base_url)
     assert (read(service, A).result or {})["waiting"] == []
     assert condition(service, A)["proposes"] == {}
+
+
+def test_an_operator_sees_and_accepts_what_a_member_proposes_in_the_dashboard(
+    service: Service, members: Members
+) -> None:
+    says(members[0], replicate=True, subjects=("CN=<new>",))
+    read(service, A)
+    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", "t", env=service.environ) as pages:
+        pages.says("token=")
+        url = pages.out.split()[-1].partition("/?")[0]
+        login = {"Authorization": "Bearer t"}
+        text = httpx.get(f"{url}/member?id={A}", headers=login).text
+        assert all(part in text for part in ("It proposes", "replicate", "CN=&lt;new&gt;", "/act/member-refuse"))
+        assert "proposes replicate, subjects" in httpx.get(f"{url}/members", headers=login).text
+        done = httpx.post(f"{url}/api/act/member-accept", json={"id": A, "why": "fine"}, headers=login)
+        assert done.json()["done"].startswith(f"{A} has its own replicate, subjects"), done.text
+    assert (listed(service, A).replicate, listed(service, A).subjects) == (True, ("CN=<new>",))
 
 
 def test_a_proposal_upon_what_the_list_no_longer_says_is_not_taken(service: Service, members: Members) -> None:
