@@ -23,7 +23,7 @@ import anyio.to_thread
 from kombu.exceptions import OperationalError
 from lxml import etree
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -54,8 +54,8 @@ AWAY = (
     SQLAlchemyError,
     NodelistStoreAway,
     NodelistUnreadable,
-    TimeoutError,
-    OSError,
+    ClientDisconnect,
+    OSError,  # a TimeoutError, too
 )
 
 
@@ -74,9 +74,8 @@ class MembersApp:
             answer = refused.answer(self._node_id)
         except AWAY as error:
             logger.warning("a member's request cannot be answered now: %s", error)
-            answer = Refused(503, "ServiceFailure", "this node cannot do it now: ask again", LATER).answer(
-                self._node_id
-            )
+            later = Refused(503, "ServiceFailure", "this node cannot do it now: ask again", LATER)
+            answer = later.answer(self._node_id)
         except Exception:
             logger.exception("a member's request failed")
             answer = Refused(500, "ServiceFailure", "this node failed").answer(self._node_id)
