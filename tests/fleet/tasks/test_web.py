@@ -4,6 +4,7 @@ tests/samples/dataone has the requests byte for byte, as dataone.libclient and d
 """
 
 import base64
+import hashlib
 import json
 import re
 import socket
@@ -157,6 +158,8 @@ def test_who_is_no_member_and_what_is_no_request_is_refused_and_changes_nothing(
     token, mine = token_of(service, A), door.tls(OURS)
     ended = token_of(service, B)
     told(service.call("members", "token", B, "--revoke", "--why", "it leaked"))
+    late = f"lambda kept: {{'token': '{hashlib.sha256(b'late').hexdigest()}'}}, why='its member left meanwhile'"
+    service.shell(f"from tasks.service import service; service().nodelist.keep('urn:node:left', {late})")
     forged = {"X-Subject": SUBJECT, "X-Forwarded-For": "127.0.0.1", "X-SSL-Client-S-DN": SUBJECT}
     of_a, form = {"Authorization": f"Bearer {token}"}, {"Content-Type": "application/x-www-form-urlencoded"}
     refused: list[tuple[Callable[[], httpx.Response], tuple[int, str]]] = [
@@ -165,6 +168,7 @@ def test_who_is_no_member_and_what_is_no_request_is_refused_and_changes_nothing(
         (lambda: door.synchronize("a", door.tls(OURS, "nobody")), (401, "NotAuthorized")),
         (lambda: door.synchronize("a", mine, headers={"Authorization": "Bearer wrong"}), (401, "InvalidToken")),
         (lambda: door.synchronize("a", headers={"Authorization": f"Bearer {ended}"}), (401, "InvalidToken")),
+        (lambda: door.synchronize("a", headers={"Authorization": "Bearer late"}), (401, "InvalidToken")),
         (lambda: door.synchronize("", mine), (400, "InvalidRequest")),
         (lambda: door.synchronize("\x01", mine), (400, "InvalidRequest")),
         (lambda: door.synchronize("p" * 801, mine), (400, "InvalidRequest")),
