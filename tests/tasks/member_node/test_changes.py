@@ -1,9 +1,12 @@
 """What a member says of itself is compared field by field, and each field is put on the list's member alone."""
 
+from typing import get_args
+
 import pytest
 
 from tasks.member_node.changes import FIELDS, changes, put, value
 from tasks.member_node.member import Member, Ping, Property, ReplicationPolicy, Restriction, Service
+from tasks.settings import Say, Settings
 from tests.tasks.conftest import RIVER, day, river_with
 
 ADDED = Service(name="MNStorage", version="v2", restrictions=(Restriction(method="create", subjects=("CN=x",)),))
@@ -76,3 +79,12 @@ def test_a_service_keeps_its_switch_while_others_come_and_go() -> None:
 def test_what_is_no_member_cannot_be_put() -> None:
     with pytest.raises(ValueError, match="base_url"):
         put(RIVER, "base_url", "ftp://nowhere")
+
+
+def test_an_operator_names_the_fields_that_a_member_may_change() -> None:
+    may = Settings.from_environment({"TASKS_MEMBER_MAY": "state, base_url"}).member_may
+    assert may == ("state", "base_url")
+    assert {*Settings().member_may} < {*FIELDS} == {*get_args(Say)}
+    for name in ("identifier", "last_harvested"):
+        with pytest.raises(ValueError, match="MEMBER_MAY"):
+            Settings.from_environment({"TASKS_MEMBER_MAY": name})
