@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LDAP := $(VENV)/.ldap
+DATAONE := .dataone/.installed
 # Most tests wait half of the time, for processes and for ttls: three at a time for each of two processors.
 JOBS ?= 6
 WITH_PROCESSES := tests/consistency tests/fleet
@@ -31,7 +32,7 @@ TYPED := $(wildcard coordinator tasks examples/batches examples/demo proof)
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick proof matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs pictures bench proof matrix release system system-ready lock clean
+.PHONY: help run test test-quick check docs pictures bench dataone proof matrix release system system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +68,9 @@ proof: $(INSTALLED) system-ready ## 30 minutes of kills, stops and cuts, and wha
 
 proof-%: $(INSTALLED) system-ready $(LDAP)
 	@$(BIN)/python -m proof fault $*
+
+dataone: $(DATAONE) system-ready ## DataONE's own client asks as a member does
+	@DATAONE=$(abspath .dataone/bin/python) $(BIN)/python -m pytest tests/dataone $(ARGS)
 
 matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
 	@$(BIN)/pip install -q --disable-pip-version-check uv
@@ -104,6 +108,12 @@ system-ready:
 		echo "The tests need Redis 7.0 or later, or Valkey 7.2 or later. The PATH has: $${told:-neither}" >&2; \
 		echo "Install a newer redis-server or valkey-server, or put its folder first on the PATH." >&2; exit 1; }
 
+# Apart from ours: it pins what we do not.
+$(DATAONE): | $(INSTALLED)
+	@$(BIN)/python -m venv .dataone
+	@.dataone/bin/pip install -q --disable-pip-version-check dataone.libclient==3.5.2
+	@touch $@
+
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
@@ -114,7 +124,7 @@ lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
-	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .dataone .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements.txt pyproject.toml

@@ -22,4 +22,11 @@ BEAT_SCHEDULE: dict[str, dict[str, object]] = {
         "key": "complete-passes",
         "when_busy": "skip",
     },
+    # What the members say of themselves.
+    "descriptions": {
+        "schedule": "0 30 4 * * ? *",
+        "task": "tasks.description.describe_members",
+        "key": "descriptions",
+        "when_busy": "skip",
+    },
 }

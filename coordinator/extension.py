@@ -24,7 +24,8 @@ class Extension:
     `commands`: of the command line. `why`: a kind of thing ("member") -> the function that explains the thing of this
     name; it raises a CoordinatorError for a name that nobody knows. `findings`: what `doctor` says beside its own.
     `metrics`: what `/metrics` shows beside its own. `pages`: makes the dashboard's pages
-    (`coordinator.dashboard.Pages`), called once a dashboard.
+    (`coordinator.dashboard.Pages`), called once a dashboard. `mounts`: a path -> makes an ASGI app, which a dashboard
+    that names the path serves there, without its login.
     """
 
     name: str
@@ -33,3 +34,4 @@ class Extension:
     findings: Callable[[], Iterable[Finding]] | None = None
     metrics: Callable[[], Iterable[Metric]] | None = None
     pages: Callable[[], object] | None = None
+    mounts: Mapping[str, Callable[[], object]] = field(default_factory=dict)

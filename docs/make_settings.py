@@ -88,6 +88,8 @@ def default(name: str, field: FieldInfo) -> str:
         return number(value, field.description or "")
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
+    if isinstance(value, tuple):
+        value = ",".join(value)
     return f"`{value}`" if value else "empty"
 
 

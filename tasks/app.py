@@ -23,7 +23,7 @@ for _name, _interval in {
         _SCHEDULE[_name] = {**_entry, "schedule": _interval}
 
 _DECLARED = [_SETTINGS.components] if _SETTINGS.components else []
-_TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.pipeline"]
+_TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.description", "tasks.pipeline"]
 
 app = Celery("tasks", include=[*_TASKS, *_DECLARED])
 app.conf.update(

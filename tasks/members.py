@@ -3,9 +3,11 @@
 An act returns what it did, for people. It raises UnknownMember, or ValueError for what cannot be done.
 """
 
+import hashlib
+import secrets
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +25,9 @@ from tasks.catalog.former import former
 from tasks.catalog.former import purge as purge_catalog
 from tasks.database import UnusableDatabase
 from tasks.harvest.silence import silence
+from tasks.member_node import changes
 from tasks.member_node.member import Member
+from tasks.nodelist.entries import KEPT, Kept, Proposal
 from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.replicated import ActOf
 from tasks.nodelist.stores import Listed
@@ -41,11 +45,16 @@ CODES: Codes = {
         "has {failed} objects that could not be harvested: {failures:counts}",
         "coordinator catalog {id:sh} --failed",
     ),
+    "member.proposes": (
+        "proposes another {field}: {before} → {after}",
+        "coordinator members accept {id:sh} {field} --why TEXT",
+    ),
     "member.unseen": (
         "is seen by no beat since it came into the list",
         "celery -A tasks beat -S coordinator.scheduler.Scheduler",
     ),
 }
+SHOWN = 500  # characters of the values in a line of the audit trail
 
 
 class UnknownMember(CoordinatorError, LookupError):
@@ -67,7 +76,8 @@ class Condition:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
     `failures`: failed objects by reason. `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks.
-    `left_alone_until`: ticks do nothing until then, since it did not answer.
+    `left_alone_until`: ticks do nothing until then, since it did not answer. `proposes`: changes by
+    field that its own description asks for, and that wait for an operator.
     """
 
     member: str
@@ -85,6 +95,7 @@ class Condition:
     last_run: datetime | None
     outcome: str | None
     error: str | None
+    proposes: dict[str, Proposal]
 
 
 def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
@@ -111,6 +122,7 @@ def condition(member_id: str, listed: Listed | None, here: Holdings) -> Conditio
         last_run=summary.ran_at,
         outcome=summary.outcome,
         error=summary.error,
+        proposes=proposals(member_id, listed, here),
     )
 
 
@@ -119,6 +131,13 @@ def _obstacle(listed: Listed | None) -> str | None:
     if listed is None:
         return "it left the list"
     return listed.member.obstacle if listed.approved else _UNAPPROVED
+
+
+def proposals(member_id: str, listed: Listed | None, here: Holdings, *, refused: bool = False) -> dict[str, Proposal]:
+    """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
+    entries = here.nodelist.document.read().value(KEPT + member_id) if listed else None
+    known: dict[str, Proposal] = (entries or {}).get("proposals", {})
+    return {field: one for field, one in known.items() if refused or "refused" not in one}
 
 
 def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
@@ -157,6 +176,9 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
     for code, facts in about.items():
         if next(iter(facts.values())):
             yield cause(code, f"member {member}", (), CODES, id=member, **facts)
+    for field, proposal in shown.proposes.items():
+        ends: dict[str, Json] = {end: str(proposal[end])[:SHOWN] for end in ("before", "after")}
+        yield cause("member.proposes", f"member {member}", (), CODES, id=member, field=field, **ends)
 
 
 @refuses_viewers
@@ -257,6 +279,73 @@ def remove(member: str, *, why: str, by: str, ticket: str = "") -> Done:
             f"the catalog keeps its {objects} objects; to delete them: coordinator members purge {member}"
         )
     return done
+
+
+@refuses_viewers
+def accept(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> Done:
+    """Take in what a member proposes: these fields, or all that wait."""
+    chosen = _chosen(member, fields)
+
+    def to(before: Listed | None) -> Listed:
+        if before is None:
+            raise UnknownMember(member)
+        described = before.member
+        for field, proposal in chosen.items():
+            if changes.value(described, field) != proposal["before"]:
+                raise ValueError(f"the list's {field} was changed meanwhile: coordinator members refresh {member}")
+            described = changes.put(described, field, proposal["after"])
+        return before.model_copy(update={"member": described})
+
+    far = service().nodelist.change(member, to, why=f"accepted: {why}", by=by)
+    _settle("accept", member, chosen, why, by, ticket)
+    return _done(f"{member} has its own {', '.join(chosen)}", far)
+
+
+@refuses_viewers
+def refuse(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> Done:
+    """Leave fields as they are in the list, or all that wait, until the member proposes something else."""
+    chosen = _chosen(member, fields)
+    _settle("refuse", member, chosen, why, by, ticket)
+    return Done([f"{member} keeps the list's {', '.join(chosen)}"])
+
+
+def _chosen(member: str, fields: Sequence[str]) -> dict[str, Proposal]:
+    here = service()
+    if (listed := here.nodelist.listed().get(member)) is None:
+        raise UnknownMember(member)
+    known = proposals(member, listed, here, refused=bool(fields))
+    if not known or not known.keys() >= {*fields}:
+        raise ValueError(f"{member} proposes {', '.join(known) or 'nothing'}")
+    return {field: known[field] for field in fields or known}
+
+
+def _settle(verb: str, member: str, chosen: dict[str, Proposal], why: str, by: str, ticket: str) -> None:
+    """Drop or refuse these proposals. What the member has proposed since then goes on to wait."""
+
+    def to(kept: Kept) -> Kept:
+        left = dict(kept.get("proposals", {}))
+        for field, one in chosen.items():
+            if field in left and left[field]["after"] == one["after"]:
+                del left[field]
+                if verb == "refuse":
+                    left[field] = {"before": one["before"], "after": one["after"], "refused": f"{by}: {why}"}
+        return {**kept, "proposals": left}
+
+    before, after = ("; ".join(f"{field}: {one[end]}" for field, one in chosen.items()) for end in ("before", "after"))
+    about = {"verb": verb, "kind": "member", "name": member, "before": before[:SHOWN], "after": after[:SHOWN]}
+    service().nodelist.keep(member, to, why=f"{verb}: {why}", by=by, act=act_of(why, by, ticket, **about))
+
+
+@refuses_viewers
+def token(member: str, *, revoke: bool = False, why: str, by: str, ticket: str = "") -> str:
+    """Make a token with which a member asks over HTTP, and end its earlier one; or only that. Returns the token."""
+    here, made = service(), "" if revoke else secrets.token_urlsafe(32)
+    if member not in here.nodelist.listed():
+        raise UnknownMember(member)
+    verb, kept = ("revoke-token", "") if revoke else ("make-token", hashlib.sha256(made.encode()).hexdigest())
+    act = act_of(why, by, ticket, verb=verb, kind="member", name=member)
+    here.nodelist.keep(member, lambda before: {**before, "token": kept}, why=f"{verb}: {why}", by=by, act=act)
+    return made
 
 
 def _check_former(member: str, here: Holdings) -> None:

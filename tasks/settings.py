@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -26,6 +26,13 @@ from pydantic import (
 
 PREFIX = "TASKS_"
 MIB = 1024 * 1024
+
+
+Say = Literal[
+    "name", "description", "base_url", "type", "state", "replicate", "synchronize", "services", "available", "schedule",
+    "replication_policy", "subjects", "contact_subjects", "properties",
+]  # fmt: skip
+"""A field of a member's own description; `available`: of its services."""
 
 
 class Access(BaseModel):
@@ -121,6 +128,16 @@ class Settings(BaseModel):
         description="number of failures in a row after which a run asks whether the member lives; so many waits end it",
     )
 
+    member_rate: int = Field(60, ge=1, description="number of requests over HTTP that a member may make in a minute")
+    member_may: tuple[Say, ...] = Field(
+        ("state", "synchronize", "schedule", "available", "name", "description", "contact_subjects", "properties"),
+        description="fields of its description that a member may change by itself, with commas between them; "
+        "an operator accepts or refuses changes of the others",
+    )
+    oftenest: float = Field(
+        300, ge=0, description="shortest pause of a schedule that a member may take by itself, in seconds"
+    )
+
     ldap_url: str = Field(
         "", description="address of the one writable LDAP server, ldap://host or ldaps://host; empty: LDAP is not used"
     )
@@ -167,6 +184,11 @@ class Settings(BaseModel):
         except (KeyError, OSError, ValueError) as error:  # zoneinfo raises any of them for a bad name
             raise ValueError(f"there is no time zone {value!r}; write one like UTC or Europe/Berlin") from error
         return value
+
+    @field_validator("member_may", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return value.replace(",", " ").split() if isinstance(value, str) else value
 
     @field_validator("access", mode="before")
     @classmethod

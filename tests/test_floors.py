@@ -42,11 +42,11 @@ catalog batches
 nodelist
 components harvest nodelist.ldap service
 nodelist_refresh schedules pipeline
-sync
+sync description
 requests
 members errors
 aio ask
-pages
+pages web
 local
 cli
 __init__

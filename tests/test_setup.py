@@ -30,6 +30,7 @@ TARGETS = (
     "docs",
     "pictures",
     "bench",
+    "dataone",
     "proof",
     "matrix",
     "release",

@@ -18,10 +18,11 @@ from coordinator.client.coordinator import Coordinator
 @click.option("--token", envvar="COORDINATOR_DASHBOARD_TOKEN", help="The token to log in with.  [default: a new one]")
 @click.option("--user-header", metavar="NAME", help="Take the user from this header, instead of a token.")
 @click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy that sets --user-header.")
+@click.option("--mount", "mounts", multiple=True, metavar="PATH", help="Serve an extension's app, without the login.")
 @with_coordinator
 def dashboard(
     coordinator: Coordinator, address: str, port: int, hosts: tuple[str, ...], token: str | None,
-    user_header: str | None, proxies: tuple[str, ...],
+    user_header: str | None, proxies: tuple[str, ...], mounts: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Serve pages about the lanes, jobs, nodes and the schedule, until Ctrl-C.
 
@@ -37,14 +38,17 @@ def dashboard(
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[dashboard]'") from error
     if bool(user_header) != bool(proxies):
         raise click.UsageError("--user-header and --proxy belong together: only that proxy is believed")
+    if unknown := {*mounts} - {at for one in coordinator.extensions for at in one.mounts}:
+        raise click.UsageError(f"no extension has an app for {', '.join(sorted(unknown))}")
     token = token or secrets.token_urlsafe(24)
     auth = pages.from_proxy(user_header, proxies, coordinator.settings.operators) if user_header else None
-    app = pages.dashboard(coordinator, auth=auth, token=token, hosts=(address, *hosts))
+    app = pages.dashboard(coordinator, auth=auth, token=token, hosts=(address, *hosts), mounts=mounts)
     config = uvicorn.Config(
         app, host=address, port=port, log_level="warning", proxy_headers=False, server_header=False,
         timeout_graceful_shutdown=1, limit_concurrency=400,
     )  # fmt: skip
     listening = config.bind_socket()
+    listening.listen()  # so whoever reads the address below may connect at once
     name = f"[{address}]" if ":" in address else address
     query = "" if auth else f"?token={quote(token)}"
     click.echo(f"The dashboard of {coordinator.settings.prefix}: http://{name}:{listening.getsockname()[1]}/{query}")

@@ -134,14 +134,14 @@ class Guard:
     """The door of the dashboard: an ASGI app around the one that shows pages.
 
     `login`: the token's, or the user's own. `hosts`: names that the Host header may have; `*` = any. `ask`: shows the
-    page that wants a token.
+    page that wants a token. `mounts`: apps that stand beside it, by their paths: they have a door of their own.
     """
 
     def __init__(
         self, app: ASGIApp, login: TokenLogin | Auth, hosts: Iterable[str],
-        ask: Callable[[Request, str, int], Response],
+        ask: Callable[[Request, str, int], Response], mounts: Mapping[str, ASGIApp],
     ) -> None:  # fmt: skip
-        self._app, self._login, self._hosts, self._ask = app, login, frozenset(hosts), ask
+        self._app, self._login, self._hosts, self._ask, self._mounts = app, login, frozenset(hosts), ask, mounts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -149,8 +149,11 @@ class Guard:
         if scope["type"] != "http":
             raise RuntimeError(f"the dashboard has no {scope['type']}")
         request = Request(scope, receive)
-        cookie = request.cookies.get("coordinator_form", "")
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        for at, beside in self._mounts.items():
+            if path.startswith(f"{at}/"):
+                return await beside(scope, receive, send)
+        cookie = request.cookies.get("coordinator_form", "")
         is_file = path.startswith("/static/")
         fresh = "" if 20 < len(cookie) < 100 else secrets.token_urlsafe(24)
 

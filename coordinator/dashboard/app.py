@@ -24,6 +24,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from coordinator.author import Author
 from coordinator.dashboard import acts, show, views
@@ -54,14 +55,14 @@ _SHARED = 1.0  # seconds for which all who look at a page get the same one
 
 def dashboard(
     coordinator: Coordinator, *, auth: Auth | None = None, token: str | None = None, hosts: Iterable[str] = (),
-    links: Sequence[tuple[str, str]] = (),
+    links: Sequence[tuple[str, str]] = (), mounts: Iterable[str] = (),
 ) -> Guard:  # fmt: skip
     """Make the dashboard: an ASGI app for a server of its own, or to mount in another app.
 
     `auth`: gives the Author of a request, or None for nobody whom it knows; it may be async. Without it, people log in
     with `token`: by default one that is made up, and written to the log as a warning. `hosts`: what the Host header may
     be besides this machine's loopback names, where there is no `auth`. `links`: (title, address) that stand in front of
-    the bar.
+    the bar. `mounts`: paths at which an extension has an app of its own (`Extension.mounts`), served without a login.
     """
     site = Site(coordinator, links)
     login: TokenLogin | Auth
@@ -72,7 +73,8 @@ def dashboard(
         login, known = TokenLogin(token), {*LOOPBACK, *hosts}
     else:
         login, known = auth, set(hosts) or {"*"}
-    return Guard(site.app, login, known, site.ask)
+    known_mounts = {at: make for one in coordinator.extensions for at, make in one.mounts.items()}
+    return Guard(site.app, login, known, site.ask, {at: cast(ASGIApp, known_mounts[at]()) for at in mounts})
 
 
 class Site:

@@ -21,6 +21,7 @@ HELP = {
     "members": "Show each member, and each that left: its state, objects, failures, last and next run.",
     "catalog": "Show the objects harvested from a member that it still has.",
     "nodelist": "The list of members.",
+    "web": "Serve member nodes over HTTP, until Ctrl-C: they ask for their own objects, and read the list.",
 }
 
 
@@ -51,6 +52,12 @@ def _components() -> "Registry":
     return components
 
 
+def _members_app() -> object:
+    from tasks.web import Callers, MembersApp  # commands need no server
+
+    return MembersApp(Callers())
+
+
 coordinator.extend(
     Extension(
         "service",
@@ -59,6 +66,7 @@ coordinator.extend(
         findings=documents.findings,
         metrics=documents.metrics,
         pages=_pages,
+        mounts={"/cn": _members_app},
     )
 )
 coordinator.extend(batches(_components))

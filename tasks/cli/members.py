@@ -10,8 +10,10 @@ import tasks.members as own
 from coordinator.cli.format import listing, more, table
 from coordinator.cli.session import by_option, json_option, paged, ticket_option, why_option
 from tasks import instants
+from tasks.app import coordinator
 from tasks.catalog import one_object
 from tasks.cli.errors import OneLine
+from tasks.description import ask, describe_members
 from tasks.member_node.check import NOBODY, Check, look
 from tasks.member_node.member import Member
 from tasks.service import service
@@ -48,6 +50,7 @@ def _wrong(condition: own.Condition) -> str:
     reasons += [f"left alone until {instants.shown(condition.left_alone_until)}"] if condition.left_alone_until else []
     failures = [f"{count} × {reason}" for reason, count in list(condition.failures.items())[:3]]
     reasons += [condition.error] if condition.error else failures
+    reasons += [f"proposes {', '.join(condition.proposes)}"] if condition.proposes else []
     return "; ".join(reasons)
 
 
@@ -107,6 +110,31 @@ def add(member: str, expected: str, why: str, by: str, ticket: str) -> own.Done:
 
 for change in (own.approve, own.suspend, own.reset, own.remove, own.purge):
     acts()(change)
+for choice in (own.accept, own.refuse):
+    acts()(click.argument("fields", metavar="[FIELD]...", nargs=-1)(choice))
+
+
+@members.command()
+@click.argument("member", required=False)
+def refresh(member: str | None) -> None:
+    """Read what MEMBER says of itself, or what each one does: the same as once a day."""
+    listed = service().nodelist.listed()
+    if member is not None and member not in listed:
+        raise own.UnknownMember(member)
+    job_id = coordinator.submit("descriptions", describe_members.s()).id if member is None else ask(member).id
+    click.echo(f"asked for {member or 'each member'}. To wait for it: coordinator wait {job_id}")
+
+
+@members.command()
+@click.argument("member")
+@click.option("--revoke", is_flag=True, help="Make none: end the one that it has.")
+@why_option
+@by_option
+@ticket_option
+def token(member: str, revoke: bool, why: str, by: str, ticket: str) -> None:
+    """Make the token with which MEMBER asks over HTTP, and print it, once. An earlier one ends."""
+    made = own.token(member, revoke=revoke, why=why, by=by, ticket=ticket)
+    click.echo(made or f"{member} has no token")
 
 
 @members.command()

@@ -1,13 +1,16 @@
-"""Converts between Listed and the document's entries, of which each member has two.
+"""Converts between Listed and the document's entries, of which each member has up to three.
 
     member/<id>   the member itself, and whether it is approved; operators and refreshes change it
     dates/<id>    until when it was harvested; syncs change it, under their fence
+    kept/<id>     what no permanent store has a place for: the checksum of the member's token, and the changes that it
+                  proposes (tasks/description.py)
 
 So a sync and an operator never change the same entry.
 """
 
 import hashlib
 from collections.abc import Mapping
+from typing import NotRequired, TypedDict
 
 from pydantic import JsonValue
 
@@ -20,7 +23,24 @@ from tasks.nodelist.stores import Listed
 Changes = dict[str, Mapping[str, JsonValue] | None]
 """New values by entry; None removes the entry."""
 
-MEMBER, DATED = "member/", "dates/"
+MEMBER, DATED, KEPT = ENTRIES = "member/", "dates/", "kept/"
+
+
+class Proposal(TypedDict):
+    """A change of a field that a member's own description asks for. `refused`: why an operator does not want it."""
+
+    before: JsonValue
+    after: JsonValue
+    refused: NotRequired[str]
+
+
+class Kept(TypedDict, total=False):
+    """What is kept of a member. `token`: SHA-256, in hexadecimal digits. `proposals`: by field."""
+
+    token: str
+    proposals: dict[str, Proposal]
+
+
 NOBODY: Changes = {MEMBER: None}
 """The change that gives a document without members its first version: it removes a member whose id is empty.
 It needs a fence; without one it would change nothing."""
@@ -57,6 +77,12 @@ def difference(member_id: str, before: Listed | None, after: Listed | None) -> C
     if before is None or Dates.of(before.member) != Dates.of(after.member):
         changes[DATED + member_id] = dates_value(Dates.of(after.member))
     return changes
+
+
+def forgetting(copy: Copy, changes: Changes) -> Changes:
+    """The changes, and what is kept of each member that they remove."""
+    removed = (entry.removeprefix(MEMBER) for entry, value in changes.items() if entry.startswith(MEMBER) and not value)
+    return changes | {KEPT + member_id: None for member_id in removed if copy.value(KEPT + member_id)}
 
 
 def keeping(new: Listed | None, old: Listed | None) -> Listed | None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tasks.documents.copy import Copy
 from tasks.documents.document import Document
 from tasks.documents.errors import Changed, StaleFence
-from tasks.nodelist.entries import DATED, MEMBER, NOBODY, Changes, difference, lines_of, listed_in
+from tasks.nodelist.entries import DATED, ENTRIES, MEMBER, NOBODY, Changes, difference, forgetting, lines_of, listed_in
 from tasks.nodelist.protocol import WRITTEN
 from tasks.nodelist.store_notes import (
     Note,
@@ -61,7 +61,7 @@ class Reconciler:
 
     def committed(self, *names: str) -> Copy:
         """These members' entries, as they are committed now."""
-        entries = [prefix + member_id for member_id in names for prefix in (MEMBER, DATED)]
+        entries = [prefix + member_id for member_id in names for prefix in ENTRIES]
         return self.document.current(*entries) if entries else Copy(0, "-", {})
 
     def commit(
@@ -69,8 +69,8 @@ class Reconciler:
         follow: bool = True, act: str = "",
     ) -> None:  # fmt: skip
         """Raises Changed or StaleFence where an entry is no longer as `copy` has it."""
-        who = by or self._who
-        self.document.update(changes, expect=copy, fence=fence, follow=follow, who=who, why=why, act=act)
+        together, who = forgetting(copy, changes), by or self._who
+        self.document.update(together, expect=copy, fence=fence, follow=follow, who=who, why=why, act=act)
 
     def commit_all(self, copy: Copy, changes: Mapping[str, Changes], *, why: str, follow: bool = True) -> set[str]:
         """Commit the changes by member, in few updates. Returns the members that somebody else changed meanwhile."""
@@ -190,7 +190,7 @@ class Reconciler:
             left = [name for name in names if name not in outcomes]
             if not left:
                 return outcomes
-            behind = self.document.behind(*(prefix + name for name in left for prefix in (MEMBER, DATED)))
+            behind = self.document.behind(*(prefix + name for name in left for prefix in ENTRIES))
             notes, copy = {name: self.document.stored_of(name) for name in left}, self.committed(*left)
             committed = {name: listed_in(copy, name) for name in left}
             outcomes |= {name: WRITTEN for name in left if has(notes[name], committed[name])}

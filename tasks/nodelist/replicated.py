@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 from coordinator import StoreUnavailable
 from tasks import instants
@@ -19,7 +20,9 @@ from tasks.documents.errors import Changed, StaleFence
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import (
     DATED,
+    KEPT,
     MEMBER,
+    Kept,
     View,
     dates_in,
     dates_value,
@@ -148,6 +151,31 @@ class ReplicatedNodelist:
             except (Changed, StaleFence):
                 continue
             return self.reconciler.follow(member_id)
+        raise Changed(f"somebody keeps changing {member_id}")
+
+    def tokens(self) -> dict[str, str]:
+        """The members that have a token, by its SHA-256."""
+        entries: dict[str, Kept] = self.document.read().entries(KEPT)
+        return {kept.get("token", ""): entry.removeprefix(KEPT) for entry, kept in entries.items()}
+
+    def keep(
+        self, member_id: str, to: Callable[[Kept], Kept], *, why: str, by: str | None = None, act: str = ""
+    ) -> None:
+        """Commit what `to` makes of what is kept of a member. Nothing is committed where that is the same."""
+        self.reconciler.begin()
+        for _ in range(TRIES):
+            copy = self.document.current(KEPT + member_id)
+            before = cast(Kept, copy.value(KEPT + member_id) or {})
+            after = {name: part for name, part in to(before).items() if part}
+            if after == before:
+                return
+            try:
+                self.document.update(
+                    {KEPT + member_id: after or None}, expect=copy, follow=False, who=by or "", why=why, act=act
+                )
+                return
+            except (Changed, StaleFence):
+                continue
         raise Changed(f"somebody keeps changing {member_id}")
 
     def import_file(self, path: Path) -> None:

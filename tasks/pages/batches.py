@@ -38,8 +38,6 @@ def pages(here: Registry) -> Pages:
         "components": Reading(
             list[look.ComponentCondition], lambda _: [look.condition(here, component) for component in here.all()]
         ),
-            list[look.ComponentCondition], lambda _: [look.condition(here, one) for one in here.all()]
-        ),
     }
     return Pages(tabs, views, _acts(here), Path(__file__).parent / "templates", readings)
 

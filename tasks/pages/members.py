@@ -115,6 +115,8 @@ REFRESH = Act(
 
 ACTS = {
     "member-refresh": REFRESH,
+    "member-accept": _act("Accept what it proposes", "has all that it proposes", own.accept),
+    "member-refuse": _act("Refuse", "stays as it is in the list, until it proposes something else", own.refuse),
     "member-approve": _act("Approve", "is synchronized from now on", own.approve),
     "member-suspend": _act("Suspend", "stays in the list, and is not synchronized", own.suspend),
     "member-reset": _act("Reset", "is harvested from its beginning at its next sync", own.reset, grave=True),

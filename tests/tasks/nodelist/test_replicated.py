@@ -12,6 +12,7 @@ from tasks.catalog import catalog
 from tasks.documents.copy import Copy, text_of
 from tasks.documents.errors import Changed
 from tasks.member_node.member import Service
+from tasks.nodelist.entries import KEPT, Kept
 from tasks.nodelist.ldap.directory import Record
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.stores import Listed
@@ -234,6 +235,31 @@ def test_an_import_names_the_member_that_somebody_keeps_changing_and_takes_in_th
     assert (lists.listed(A).member.name, set(lists.nodelist.listed())) == (RIVER.name, {A, B})
     lists.nodelist.import_file(Path(given))
     assert lists.listed(A).member.name == "New"
+
+
+def test_what_two_writers_keep_of_a_member_at_once_stays_and_goes_with_the_member(lists: Lists) -> None:
+    def proposed(kept: Kept) -> Kept:
+        if "token" not in kept:
+            lists.writer("two", "two").keep(A, lambda other: {**other, "token": "t"}, why="meanwhile")
+        return {**kept, "proposals": {"name": {"before": "a", "after": "b"}}}
+
+    lists.nodelist.keep(A, proposed, why="it says so")
+    entry = KEPT + A
+    assert lists.document.read().value(entry) == {"token": "t", "proposals": {"name": {"before": "a", "after": "b"}}}
+    assert lists.nodelist.tokens() == {"t": A}
+    lists.agree()
+    lists.nodelist.change(A, lambda _: None, why="it left")
+    assert lists.document.read().value(entry) is None
+    lists.agree()
+    for member_id in (A, B):
+        lists.nodelist.change(
+            member_id, lambda _, member_id=member_id: Listed(member=river_with(identifier=member_id)), why="new"
+        )
+        lists.nodelist.keep(member_id, lambda kept, member_id=member_id: {**kept, "token": member_id}, why="a test")
+    lists.outside(A)  # somebody removes it in the store
+    lists.nodelist.refresh()
+    assert lists.nodelist.tokens() == {B: B}
+    lists.agree()
 
 
 def test_an_add_and_a_removal_reach_the_store_whole(lists: Lists) -> None:

@@ -1,0 +1,54 @@
+"""`coordinator web`: the members' door, on a port of its own."""
+
+import ipaddress
+from pathlib import Path
+
+import click
+
+from tasks.errors import plainly
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--address", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--port", default=8443, show_default=True, type=click.IntRange(0, 65535), help="The port; 0: a free one.")
+@click.option("--certificate", type=_FILE, help="PEM file of this server's certificate: TLS ends here.")
+@click.option("--key", type=_FILE, help="PEM file of its key, where it is apart.")
+@click.option("--client-ca", type=_FILE, help="PEM file of the authorities that may vouch for members' certificates.")
+@click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy that sets --subject-header.")
+@click.option("--subject-header", metavar="NAME", help="The header that has the subject of the member's certificate.")
+@plainly()
+def web(
+    address: str,
+    port: int,
+    certificate: Path | None,
+    key: Path | None,
+    client_ca: Path | None,
+    proxies: tuple[str, ...],
+    subject_header: str | None,
+) -> None:
+    """Serve member nodes over HTTP, until Ctrl-C: they ask for a harvest of their own objects, and read the list.
+
+    A member shows its token, or a certificate with its subject, to this server or to a proxy before it.
+    """
+    if bool(subject_header) != bool(proxies) or (proxies and client_ca):
+        raise click.UsageError("--proxy and --subject-header belong together, and not with --client-ca")
+    if (client_ca or key) and not certificate:
+        raise click.UsageError("--client-ca and --key need --certificate")
+    try:
+        import uvicorn  # an extra, and slow to load
+
+        from tasks.web import Callers, MembersApp
+        from tasks.web.server import config
+    except ImportError as error:
+        raise click.ClickException(f"{error}: pip install 'celery-coordinator[dashboard]'") from error
+    app = MembersApp(Callers(subject_header or "", proxies))
+    made = config(app, address, port, certificate, key, client_ca)
+    listening = made.bind_socket()
+    listening.listen()  # so whoever reads the address below may connect at once
+    if not certificate and not ipaddress.ip_address(listening.getsockname()[0]).is_loopback:
+        click.echo("without --certificate, tokens are readable on their way: end TLS in a proxy before this", err=True)
+    name = f"[{address}]" if ":" in address else address
+    click.echo(f"Members: http{'s' * bool(certificate)}://{name}:{listening.getsockname()[1]}/cn/v2")
+    uvicorn.Server(made).run([listening])

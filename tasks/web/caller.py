@@ -1,0 +1,50 @@
+"""Finds the member that makes a request: by its token, or by the subject of its certificate.
+
+The server that ended TLS says the subject: this process itself (tasks/web/server.py), or a proxy in a header. Another
+address that sends the header is nobody.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from starlette.requests import Request
+
+from tasks.nodelist.stores import Listed
+from tasks.web.answers import Refused
+from tasks.web.subjects import Subject, of_text
+
+SUBJECT = "subject"
+"""The name in the state of an ASGI scope under which the server gives the subject of a certificate that it checked."""
+
+
+class Callers:
+    """`proxies`: the addresses of proxies that end TLS and say the subject, in the text of RFC 2253, in `header`."""
+
+    def __init__(self, header: str = "", proxies: Iterable[str] = ()) -> None:
+        self._header, self._proxies = header, frozenset(proxies)
+
+    def caller(self, request: Request, listed: Mapping[str, Listed], tokens: Mapping[str, str]) -> str:
+        """The id of the member. Raises Refused. `tokens`: the members by the SHA-256 of their tokens."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            member_id = tokens.get(hashlib.sha256(token.strip().encode()).hexdigest())
+            if member_id is None or member_id not in listed:
+                raise Refused(401, "InvalidToken", "no member has this token")
+            return member_id
+        subject = self._subject(request)
+        if not subject:
+            raise Refused(401, "NotAuthorized", "show a client certificate that names a member, or a member's token")
+        named = [name for name, one in listed.items() if subject in map(of_text, one.member.subjects)]
+        if len(named) != 1:
+            many = "several members name" if named else "no member names"
+            raise Refused(401, "NotAuthorized", f"{many} the subject of this certificate")
+        return named[0]
+
+    def _subject(self, request: Request) -> Subject:
+        """Empty where nobody whom we believe says one."""
+        if not self._header:
+            known: Subject = request.scope.get("state", {}).get(SUBJECT, ())
+            return known
+        texts = request.headers.getlist(self._header)
+        believed = request.client is not None and request.client.host in self._proxies
+        return of_text(texts[0]) if believed and len(texts) == 1 else ()

@@ -1,0 +1,34 @@
+"""Serves the members' door with uvicorn, which ends TLS here and asks for client certificates."""
+
+import ssl
+from asyncio import Transport
+from pathlib import Path
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tasks.web.app import MembersApp
+from tasks.web.caller import SUBJECT
+from tasks.web.subjects import of_certificate
+
+
+class NamedPeer(H11Protocol):
+    """Gives the app the subject of the client's certificate, which the handshake has checked."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        tls = transport.get_extra_info("ssl_object")
+        certificate = (tls and tls.getpeercert()) or {}
+        self.app_state = {**self.app_state, SUBJECT: of_certificate(certificate.get("subject", ()))}
+        super().connection_made(transport)
+
+
+def config(
+    app: MembersApp, address: str, port: int, certificate: Path | None, key: Path | None, authorities: Path | None
+) -> uvicorn.Config:
+    """`certificate`, `key`: of this server. `authorities`: those that may vouch for members' certificates."""
+    return uvicorn.Config(
+        app, host=address, port=port, http=NamedPeer, lifespan="off", log_level="warning", proxy_headers=False,
+        server_header=False, timeout_graceful_shutdown=1, limit_concurrency=400, ssl_certfile=certificate,
+        ssl_keyfile=key, ssl_ca_certs=str(authorities) if authorities else None,
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if authorities else ssl.CERT_NONE,
+    )  # fmt: skip
