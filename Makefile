@@ -70,13 +70,14 @@ proof-%: $(INSTALLED) system-ready $(LDAP)
 	@$(BIN)/python -m proof fault $*
 
 dataone: $(DATAONE) system-ready ## DataONE's own client asks as a member does
-	@DATAONE=$(abspath .dataone/bin/python) $(BIN)/python -m pytest tests/dataone $(ARGS)
+	@DATAONE=$(abspath .dataone/bin/python) $(BIN)/python -m pytest tests/fleet/dataone $(ARGS)
 
 matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
 	@$(BIN)/pip install -q --disable-pip-version-check uv
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
 release: $(INSTALLED) ## the checklist of a release (ARGS=--rehearse leaves out version, changelog and tree)
+	@$(BIN)/pip install -q --disable-pip-version-check build twine pip-audit
 	@$(BIN)/python deploy/release.py $(ARGS)
 
 system: ## install the system packages the tests need (apt-get)
