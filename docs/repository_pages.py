@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "deploy/ldap/README.md", "LICENSE")
+BESIDE = (
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md", "deploy/ldap/README.md", "LICENSE",
+)  # fmt: skip
 
 _LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 

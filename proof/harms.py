@@ -363,7 +363,7 @@ def lose_the_last_writes_of_redis(world: World, chance: random.Random) -> Iterat
     loss = chance.randrange(restarts)
     for number in range(restarts):
         if number:
-            world.store.start()
+            world.start_store()
             time.sleep(chance.uniform(0, 0.5))
         if number == loss:
             since = time.monotonic()
@@ -373,7 +373,7 @@ def lose_the_last_writes_of_redis(world: World, chance: random.Random) -> Iterat
         if number == loss:
             world.put_back_store(chance if chance.random() < 0.5 else None)
     yield {"loses": time.monotonic() - since + 0.2}
-    world.store.start()
+    world.start_store()
 
 
 @fault("loss", "store", 1, on=("single", "ruin"), halts=True)

@@ -90,7 +90,7 @@ def _of_start(store: Store, info: Mapping[str, object], where: str) -> Iterator[
         f"it was started again and knows nothing of the {lost:.0f} s before {instant(until):%F %T} UTC: "
         "if it comes from a copy, what was done in them is lost"
     )
-    fix = f"redis-cli DEL '{store.key('silence')}'"
+    fix = f"redis-cli BGREWRITEAOF && redis-cli DEL '{store.key('silence')}'"
     yield Finding("info" if lost < _SHORT else "warning", "redis.restarted", where, said, fix)
 
 

@@ -31,6 +31,7 @@ NEEDED = "Redis 7.0 or later, or Valkey 7.2 or later"
 OLDEST = {"Redis": (7, 0), "Valkey": (7, 2)}
 VERSION_LINE = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 leaves its name out
 TELL_TIMEOUT = 5.0  # seconds for a program to print its version
+TORN = "short read while loading the AOF"
 UNREADABLE = re.compile(r"Bad file format|Can't handle RDB format|Error reading the RDB base file")
 START_TIMEOUT = 30.0  # seconds; a long append-only file takes a while to load
 STOP_TIMEOUT = 5.0
@@ -190,10 +191,13 @@ class EmbeddedRedis:
         for _ in range(PORTS_TRIED):
             port = self._port or free_port()
             self._spawn(port, lock)
-            if self._answers(port):
-                self._port = port
-                return
+            answers = self._answers(port)
             words = (self.directory / LOG).read_text(errors="replace").strip()
+            if answers:
+                self._port = port
+                if TORN in words:
+                    self._write_anew()
+                return
             if "in use" not in words or self._port:
                 break
         if UNREADABLE.search(words):  # the server advises a repair, which would cut off valid data
@@ -203,6 +207,11 @@ class EmbeddedRedis:
             )
         last = words.splitlines()[-1] if words else "its log is empty"
         raise EmbeddedUnavailable(f"{self._server} did not start: {last}")
+
+    def _write_anew(self) -> None:
+        """Redis 7.0 leaves the first half of a torn step in its file, and would apply it at its next start."""
+        with redis.Redis.from_url(self.url, socket_timeout=1) as client:
+            client.bgrewriteaof()
 
     def _spawn(self, port: int, lock: IO[bytes]) -> None:
         settings = SETTINGS.format(port=port, password=self._password, directory=quoted(self.directory))

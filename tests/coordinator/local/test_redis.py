@@ -97,6 +97,29 @@ def test_a_killed_server_comes_back_under_the_same_url_with_its_data(tmp_path: P
             assert client.get("kept") == b"yes"
 
 
+def test_what_a_power_cut_tore_is_whole_or_not_there_also_after_the_restart_behind_it(tmp_path: Path) -> None:
+    both = "redis.call('SET', ARGV[1], 1); redis.call('SET', ARGV[2], 2)"
+    with EmbeddedRedis(tmp_path / "redis") as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
+
+        def write(*names: str) -> None:
+            client.eval(both, 0, *names)
+            wait_until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0, 10)
+
+        def restart(cut: int) -> None:
+            os.kill(server.pid, signal.SIGKILL)
+            wait_until(lambda: not server.pid, 10)
+            newest = max((tmp_path / "redis").rglob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
+            os.truncate(newest, newest.stat().st_size - cut)
+            server.start()
+
+        write("a", "b")
+        restart(cut=len("*1\r\n$4\r\nEXEC\r\n") + 5)
+        wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 10)
+        write("c", "d")
+        restart(cut=0)
+        assert sorted(client.keys()) == ["c", "d"]
+
+
 def test_a_directory_in_use_is_refused_and_its_server_goes_on(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path / "redis") as server:
         with pytest.raises(DirectoryTaken, match="in use by another") as refusal:
