@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 BESIDE = (
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md", "deploy/ldap/README.md", "LICENSE",
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE",
+    "bench/README.md", "deploy/ldap/README.md",
 )  # fmt: skip
 
 _LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")

@@ -27,6 +27,7 @@ from tests.harness.proxy import Proxy
 from tests.harness.rabbitmq import Broker, RabbitServer
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
+from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 NODES, BEATS, CLIENTS = 3, 2, 2

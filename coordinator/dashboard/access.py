@@ -177,7 +177,7 @@ class Guard:
     async def _checked(
         self, request: Request, path: str, is_file: bool, cookie: str
     ) -> tuple[Response | None, Receive]:  # fmt: skip
-        """The answer to a request that does not pass, or None, and its body."""
+        """Check a request. Returns the answer that refuses it, or None, and the body that was sent."""
         nobody: Receive = request.receive
         if "*" not in self._hosts and (urlsplit(f"//{request.headers.get('host', '')}").hostname not in self._hosts):
             return PlainTextResponse("This Host is not the dashboard's: start it with --host NAME\n", 421), nobody

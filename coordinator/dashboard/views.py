@@ -159,7 +159,7 @@ class Part:
 
 
 def _parts(c: Coordinator, ids: Sequence[str], deep: int = DEEP) -> list[Part]:
-    """The tree of sub-results: at most 50 of each, and so deep."""
+    """The sub-results of a job as a tree: at most 50 children of each part, and at most so many levels."""
     known = {job.id: job for job in read_many(c.store, ids[:ROWS])} if ids else {}
     return [
         Part(one, job := known.get(one), _parts(c, job.awaits, deep - 1) if job and deep else ()) for one in ids[:ROWS]

@@ -150,7 +150,7 @@ def _of_nodes(store: Store) -> Iterator[Metric]:
 
 
 def _refused(coordinator: Coordinator) -> Iterator[Metric]:
-    """The broker keeps them; one that is away leaves the other figures alone."""
+    """Count the refused requests by queue. Where the broker is away, this figure alone is missing."""
     if coordinator.app is not None:
         with suppress(CoordinatorError):
             said = "Requests that inboxes refused, and nobody requeued."

@@ -103,7 +103,7 @@ class Search:
         return len(missing)
 
     def _is_sane(self, began: datetime) -> bool:
-        """True if the member shows an object that it lists."""
+        """True if the member still answers well: it shows one of the objects that it listed."""
         for pid in self.sightings.witnesses(self.member_id, began, WITNESSES):
             try:
                 self.client.system_metadata(pid)
