@@ -111,8 +111,12 @@ def timed(act: Callable[[], Any]) -> float:
 
 def run(url: str, *command: str) -> None:
     program = Path(sys.executable).with_name("coordinator")
-    env, sound = {**os.environ, "COORDINATOR_URL": f"{url}/0"}, command != ("doctor",)  # which ends with 1 or 2
-    subprocess.run([program, *command], env=env, capture_output=True, check=sound)
+    env, sound = (
+        {**os.environ, "COORDINATOR_URL": f"{url}/0"},
+        command[0] not in ("doctor", "status"),
+    )  # they end with 1 or 2
+    done = subprocess.run([program, *command], env=env, capture_output=True, check=False)
+    assert not (sound and done.returncode), done.stderr.decode()
 
 
 if __name__ == "__main__":

@@ -343,7 +343,7 @@ def token(member: str, *, revoke: bool = False, why: str, by: str, ticket: str =
     if member not in here.nodelist.listed():
         raise UnknownMember(member)
     verb, kept = ("revoke-token", "") if revoke else ("make-token", hashlib.sha256(made.encode()).hexdigest())
-    act = act_of(why, by, ticket, verb=verb, kind="member", name=member)
+    act = act_of(why, by, ticket, verb=verb, kind="member", name=member, before="", after="")
     here.nodelist.keep(member, lambda before: {**before, "token": kept}, why=f"{verb}: {why}", by=by, act=act)
     return made
 

@@ -90,9 +90,7 @@ def _words(asked: Asked, act: str, hit: Hit) -> str:
     """`job X on n1 is fenced and stopped, and then cancelled`."""
     kind, _, name = hit.thing.partition(" ")
     if kind != "job" or hit.state != "running":
-        becomes = _WORDS.get(
-            hit.becomes, f"gets {act} {hit.becomes}" if kind == "lane" else f"goes to the {hit.becomes}"
-        )
+        becomes = _WORDS.get(hit.becomes, f"gets {act} {hit.becomes}" if kind == "lane" else f"becomes {hit.becomes}")
         return f"{kind} {shown_lane(name)}, {hit.state.replace('_', ' ')}, {becomes}"
     with suppress(UnknownJob):  # it is over
         if node := asked.coordinator.job(name).node:

@@ -28,7 +28,7 @@ def web(
     proxies: tuple[str, ...],
     subject_header: str | None,
 ) -> None:
-    """Serve member nodes over HTTP, until Ctrl-C: they ask for a harvest of their own objects, and read the list.
+    """Serve member nodes over HTTP, until Ctrl-C: they ask for their own objects, and read the list.
 
     A member shows its token, or a certificate with its subject, to this server or to a proxy before it.
     """

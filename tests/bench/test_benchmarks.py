@@ -17,7 +17,8 @@ SPARES = 4  # of the nodes and beats that a benchmark starts
 def test_it_runs_to_its_end_in_its_smallest_form(name: str, tmp_path: Path) -> None:
     if name == "redis_time" and not shutil.which("valgrind"):
         pytest.skip("`make system` installs no valgrind")
-    done = python(["-m", f"bench.{name}"], ROOT, {**os.environ, "BENCH_SMALLEST": "1"}, timeout=100, spares=SPARES)
+    spares = 0 if name == "pages" else SPARES  # the dashboard loads what spares leave out
+    done = python(["-m", f"bench.{name}"], ROOT, {**os.environ, "BENCH_SMALLEST": "1"}, timeout=100, spares=spares)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d", done.stdout)
 

@@ -29,7 +29,7 @@ for line in sys.stdin.read().splitlines():
         print("status", end.code, flush=True)
 """
 NEED_AN_APP = {"refused"}
-LAST = {"dashboard", "up", "items watch"}  # they go on until Ctrl-C
+LAST = {"dashboard", "up", "items watch", "web"}  # they go on until Ctrl-C
 NEED_NO_REDIS = {"settings", "check"}
 VALUES = {"JSON": "[]", "N": "1", "EXPRESSION": "every 60", "PRIORITY": "1"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator import Job
 from examples.demo.member_server import MemberServer
-from tasks.member_node.member import Property, Schedule
+from tasks.member_node.member import Property, MemberSchedule
 from tests.fleet.tasks.conftest import A, B, Members
 from tests.fleet.tasks.service import Service
 from tests.harness.command import Command, loaded, refused, told
@@ -18,7 +18,7 @@ from tests.harness.redis import RedisServer
 from tests.tasks.conftest import document
 
 WHY = ("--why", "a test", "--by", "ann")
-HOURLY = Schedule(sec="0", min="42", hour="*", mday="*", mon="*", wday="?", year="*")
+HOURLY = MemberSchedule(sec="0", min="42", hour="*", mday="*", mon="*", wday="?", year="*")
 
 
 @pytest.fixture
