@@ -10,7 +10,7 @@ import pytest
 
 from coordinator import Job
 from examples.demo.member_server import MemberServer
-from tasks.member_node.member import Property, MemberSchedule
+from tasks.member_node.member import MemberSchedule, Property
 from tests.fleet.tasks.conftest import A, B, Members
 from tests.fleet.tasks.service import Service
 from tests.harness.command import Command, loaded, refused, told
@@ -38,7 +38,7 @@ def read(service: Service, member_id: str) -> Job:
 
 
 def condition(service: Service, member_id: str) -> dict[str, Any]:
-    (found,) = (one for one in loaded(service.call("members", "--json")) if one["member"] == member_id)
+    (found,) = (one for one in loaded(service.call("members", "--json"))["members"] if one["member"] == member_id)
     return dict(found)
 
 
