@@ -417,11 +417,8 @@ def test_a_run_is_drawn_with_its_attempts_and_the_waits_between_them(stage: Stag
     run = stage.coordinator.job(stage.run)
     spread = tuple(replace(event, at=run.submitted + timedelta(seconds=n)) for n, event in enumerate(run.course))
     kinds = [kind for kind, _, _ in show.runs(replace(run, course=spread))]
-    assert [kind for kind in kinds if kind in ("failed", "retrying", "succeeded")] == [
-        "failed",
-        "retrying",
-        "succeeded",
-    ]
+    tried = [kind for kind in dict.fromkeys(kinds) if kind in ("failed", "retrying", "succeeded")]
+    assert tried == ["failed", "retrying", "succeeded"]
 
 
 def test_an_instant_in_a_sentence_is_the_viewers() -> None:
