@@ -13,7 +13,7 @@ from examples.demo.member_server import MemberServer
 from tasks.member_node.member import MemberSchedule, Property
 from tests.fleet.tasks.conftest import A, B, Members
 from tests.fleet.tasks.service import Service
-from tests.harness.command import Command, loaded, refused, told
+from tests.harness.command import ROOT, Command, loaded, refused, told
 from tests.harness.redis import RedisServer
 from tests.tasks.conftest import document
 
@@ -96,7 +96,8 @@ def test_an_operator_sees_and_accepts_what_a_member_proposes_in_the_dashboard(
 ) -> None:
     says(members[0], replicate=True, subjects=("CN=<new>",))
     read(service, A)
-    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", "t", env=service.environ) as pages:
+    env = {**service.environ, "PYTHONPATH": str(ROOT)}  # with all that FastAPI loads
+    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", "t", env=env, fresh=True) as pages:
         pages.says("token=")
         url = pages.out.split()[-1].partition("/?")[0]
         login = {"Authorization": "Bearer t"}
