@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,12 @@ SPARES = 4  # of the nodes and beats that a benchmark starts
 def test_it_runs_to_its_end_in_its_smallest_form(name: str, tmp_path: Path) -> None:
     if name == "redis_time" and not shutil.which("valgrind"):
         pytest.skip("`make system` installs no valgrind")
-    spares = 0 if name == "pages" else SPARES  # the dashboard loads what spares leave out
-    done = python(["-m", f"bench.{name}"], ROOT, {**os.environ, "BENCH_SMALLEST": "1"}, timeout=100, spares=spares)
+    argv, env = ["-m", f"bench.{name}"], {**os.environ, "BENCH_SMALLEST": "1"}
+    if name == "pages":  # a process of the tests leaves out what FastAPI loads
+        own = env | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, *argv], cwd=ROOT, env=own, capture_output=True, text=True, timeout=100)
+    else:
+        done = python(argv, ROOT, env, timeout=100, spares=SPARES)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d", done.stdout)
 
