@@ -66,7 +66,9 @@ SELDOM = [
     ),
     Mutant("sorter.put_in_line", "an order that was let go counts as held", "'state:collected'"),
     Mutant("sorter.put_in_line", "an order's priority is forgotten", "priority or ", ""),
-    Mutant("sorters.schedule", "a sorter that is not due yet is flushed", "'sorters', due", "'sorters', 0"),
+    Mutant(
+        "sorters.schedule", "a sorter that is not due yet is flushed", "'sorters', tonumber(due) or 0", "'sorters', 0"
+    ),
     Mutant("sorters.remove", "who was cancelled in a batch is flushed", "'batch:'"),
     Mutant("sorters.remove", "a sorter goes by times of orders that are gone", "'sorter:'"),
     Mutant("sorter.sorter_forget", "a file that replaced one is forgotten with it", " == args[i + 1]", ""),
