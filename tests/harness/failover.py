@@ -26,12 +26,15 @@ class Account(NamedTuple):
     """`lost`: jobs that Redis acknowledged and knows no more. `again`: runs of jobs beyond the first of each.
 
     `at_once`: runs that began while another one of their key was under way; a greater fence has overtaken that one.
+    `overtaken`: when runs began whose key had a greater fence already, as a master that is none any more gives them;
+    seconds since 1970.
     """
 
     acknowledged: int
     lost: list[str]
     again: int
     at_once: int
+    overtaken: list[float]
 
 
 class Load(threading.Thread):
@@ -76,7 +79,7 @@ class Load(threading.Thread):
         self.join()
 
     def account(self) -> Account:
-        """Wait until all are over that Redis knows; fails where a lane was out of order, or a fence went back."""
+        """Wait until all are over that Redis knows; fails where a lane was out of order, or a fence came twice."""
         known = {name: found for name in self.acknowledged if (found := self._known(name))}
         for name in known:
             self._fleet.coordinator.wait(name, 60)
@@ -85,12 +88,13 @@ class Load(threading.Thread):
         for one in stamps:
             keys[one.name.partition("/")[0]].append(one)
         at_once = sum(_at_once(of_key) for of_key in keys.values())
+        overtaken = [at for of_key in keys.values() for at in _overtaken(of_key)]
         for of_key in keys.values():
             _check_order(of_key, set(known))
         ended = [one.name for one in stamps if one.what == "end"]
         assert known.keys() <= set(ended)
         lost = sorted(self.acknowledged.keys() - known)
-        return Account(len(self.acknowledged), lost, len(ended) - len(set(ended)), at_once)
+        return Account(len(self.acknowledged), lost, len(ended) - len(set(ended)), at_once, overtaken)
 
     def _known(self, name: str) -> bool:
         try:
@@ -100,15 +104,22 @@ class Load(threading.Thread):
 
 
 def _at_once(stamps: list[Stamp]) -> int:
-    """In how many runs of a key another one began. Fails where that has no greater fence than all before."""
-    greatest, under_way, found = 0, set[int](), 0
+    """In how many runs of a key another one began."""
+    under_way, count = set[int](), 0
     for one in stamps:
         if one.what == "begin":
-            assert one.fence > greatest, f"{one} after fence {greatest}"
-            greatest, found = one.fence, found + bool(under_way)
+            count += bool(under_way)
             under_way = {one.fence}
         under_way -= {one.fence} if one.what == "end" else set()
-    return found
+    return count
+
+
+def _overtaken(stamps: list[Stamp]) -> list[float]:
+    """When runs of a key began whose fence is less than an earlier run's. Fails where two runs have the same fence."""
+    begins = [one for one in stamps if one.what == "begin"]
+    fences = [one.fence for one in begins]
+    assert len(set(fences)) == len(fences), f"twice the same fence: {fences}"
+    return [one.at / 1e6 for place, one in enumerate(begins) if one.fence < max(fences[:place], default=0)]
 
 
 def _check_order(stamps: list[Stamp], known: set[str]) -> None:
