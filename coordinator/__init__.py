@@ -46,6 +46,7 @@ Errors, each of them a CoordinatorError
     others           Forbidden, SettingsError, TimedOut
 """
 
+import sys
 from importlib import import_module
 from pkgutil import get_data
 
@@ -59,6 +60,8 @@ def __getattr__(name: str) -> object:
     """Each name is loaded at its first use, so that a client loads no more than its calls need."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Coordinator" and "flower.app" in sys.modules:
+        import_module("coordinator.in_flower").install()
     return getattr(import_module(_HOME_OF[name]), name)
 
 

@@ -22,8 +22,9 @@ HEAD = """\
 `python docs/make_commands.py` writes this page from the commands' own help, which
 `coordinator COMMAND --help` shows, too.
 
-`coordinator` takes the app as Celery does (`-A shop`), else from `COORDINATOR_APP`, else the service where the current
-folder has it. The library's commands need no app where `COORDINATOR_URL` is set. `--json` prints JSON, for programs.
+`coordinator` takes the app as Celery does (`-A shop`), else from `COORDINATOR_APP`, else from the current folder's
+`pyproject.toml`, by `app = "shop"` in `[tool.coordinator]`. The library's commands need no app where `COORDINATOR_URL`
+is set. `--json` prints JSON, for programs.
 
 A command that changes what is there, a job, lane, grab, entry, node, request, member or item, wants `--why TEXT`, and
 takes `--by TEXT`, the author, by default user@host. The history of that thing keeps both, and `coordinator actions`

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from getpass import getuser
-from importlib import import_module
 
 from celery import signals
 from sqlalchemy.exc import SQLAlchemyError
@@ -45,9 +44,9 @@ def _store(settings: Settings) -> NodelistStore:
     """LDAP where the settings name its address, else an XML document."""
     if not settings.ldap_url:
         return XmlStore(settings.nodelist)
-    ldap = import_module("tasks.nodelist.ldap.store")  # only LDAP needs python-ldap
-    store: NodelistStore = ldap.LdapStore(settings)
-    return store
+    from tasks.nodelist.ldap.store import LdapStore  # only LDAP needs python-ldap
+
+    return LdapStore(settings)
 
 
 @signals.celeryd_init.connect

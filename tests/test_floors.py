@@ -30,6 +30,7 @@ worker
 client
 aio metrics
 dashboard
+in_flower
 __init__ cli testing
 """
 SERVICE_FLOORS = """
@@ -40,7 +41,8 @@ member_node
 database
 catalog batches
 nodelist
-components harvest nodelist.ldap service
+components harvest nodelist.ldap
+service
 nodelist_refresh schedules pipeline
 sync description
 requests
@@ -88,6 +90,8 @@ def imports(path: Path) -> Iterator[str]:
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (name.value for name in node.args if isinstance(name, ast.Constant))
 
 
 def floors(table: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""Flower shows the dashboard's pages under /coordinator, a tab that leads there, and our figures on its /metrics.
+"""Flower serves an ASGI app under /coordinator, with a tab in its bar that leads there.
 
 Nothing hands out Flower's instance, so its `__init__` is wrapped. From there on everything is tornado's own:
-`add_handlers`, and a handler that carries an ASGI app.
+`add_handlers`, and a handler that carries an ASGI app. `coordinator/in_flower.py` says what is served.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import wraps
-from importlib import import_module
 from typing import Any, TypeAlias
 
 from flower.app import Flower
@@ -29,8 +28,8 @@ MOST_BODY = 64 * 1024  # bytes, as coordinator/dashboard/access.py has it
 _PER_CONNECTION = ("connection", "content-length", "transfer-encoding")
 
 
-def add_pages() -> None:
-    """Have each Flower of an app with a coordinator show its pages. A repeated call changes nothing."""
+def at_start(ready: Callable[[Flower], None]) -> None:
+    """Call `ready` with each Flower that starts from now on. A repeated call changes nothing."""
     usual = Flower.__init__
     if hasattr(usual, "coordinator_usual"):
         return
@@ -38,18 +37,14 @@ def add_pages() -> None:
     @wraps(usual)
     def init(self: Flower, *args: object, **kwargs: object) -> None:
         usual(self, *args, **kwargs)
-        if coordinator := getattr(self.capp, "coordinator", None):
-            import_module("coordinator.metrics").register(coordinator)  # /metrics prints the default registry
-            try:
-                mount(self, import_module("coordinator.dashboard.in_flower").pages(self, coordinator))
-            except ImportError as error:
-                logger.warning("No pages of the coordinator: %s; pip install 'celery-coordinator[dashboard]'", error)
+        ready(self)
 
     vars(init)["coordinator_usual"] = usual
     Flower.__init__ = init
 
 
 def mount(flower: Flower, app: Asgi) -> None:
+    """Serve the app's pages in this Flower, to whom Flower lets in; `scope["flower.user"]` is its user."""
     prefix = (flower.options.url_prefix or "").strip("/")
     root = f"/{prefix}/coordinator" if prefix else "/coordinator"
     flower.add_handlers(r".*", [(rf"{root}(?:/.*)?", AsgiHandler, {"app": app, "root": root})])

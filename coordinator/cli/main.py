@@ -19,9 +19,10 @@ from coordinator.cli.actions import Shown, acts
 from coordinator.cli.dashboard import dashboard
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, fitted, listing, more, page, pairs, table, text
+from coordinator.cli.group import Commands
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
-from coordinator.cli.session import WHICH_APP, Commands, json_option, paged, session_of, with_coordinator
+from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client.coordinator import Coordinator

@@ -1,7 +1,7 @@
-"""One call of `coordinator …`: its app, its coordinator, and the text of its errors.
+"""One call of `coordinator …`: its app, its coordinator, and the options that many commands have.
 
-`-A` names the app, as for Celery; else COORDINATOR_APP does; else it is `tasks`, where the current folder has the
-service. Without an app, COORDINATOR_URL will do, since the library's commands need only Redis.
+`-A` names the app, as for Celery; else COORDINATOR_APP does; else the current folder's pyproject.toml, by `app` in
+`[tool.coordinator]`. Without an app, COORDINATOR_URL will do, since the library's commands need only Redis.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import re
 import socket
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
-from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import click
@@ -21,9 +21,7 @@ from celery import Celery
 from celery.app.utils import find_app
 
 from coordinator.client.coordinator import Coordinator
-from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
 
-SERVICE = "tasks"
 WHICH_APP = "name the app with -A or COORDINATOR_APP"
 
 P = ParamSpec("P")
@@ -34,8 +32,7 @@ class Session:
     """The app and the coordinator of one call. Imports the app when a command first needs it."""
 
     def __init__(self, named: str | None) -> None:
-        here = SERVICE if Path(SERVICE, "app.py").is_file() and Path("beat_schedule.py").is_file() else None
-        self.app_name = named or os.environ.get("COORDINATOR_APP") or here
+        self.app_name = named or os.environ.get("COORDINATOR_APP") or _app_of_folder()
 
     @cached_property
     def app(self) -> Celery | None:
@@ -77,6 +74,17 @@ class Session:
             self.coordinator.close()
 
 
+def _app_of_folder() -> str | None:
+    try:
+        with open("pyproject.toml", "rb") as file:
+            table = tomllib.load(file).get("tool", {}).get("coordinator", {})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"pyproject.toml cannot be read: {error}") from error
+    return str(table["app"]) if "app" in table else None
+
+
 def _no_such(named: str) -> click.ClickException:
     module, _, name = named.partition(":")
     apps = [f"{module}:{it}" for it, app in vars(sys.modules[module]).items() if isinstance(app, Celery)]
@@ -86,52 +94,6 @@ def _no_such(named: str) -> click.ClickException:
 
 def _broken(name: str, error: Exception) -> click.ClickException:
     return click.ClickException(f"the app {name!r} cannot be imported: {type(error).__name__}: {error}")
-
-
-class Away(click.ClickException):
-    """Redis does not answer: nobody knows what is so."""
-
-    exit_code = 2
-
-
-class Commands(click.Group):
-    """The library's commands and the app's. Shows an error that is meant for people in one line."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except click.NoSuchOption as error:
-            if error.option_name in ("-A", "--app"):
-                raise click.UsageError("-A goes before the command: coordinator -A APP COMMAND", error.ctx) from error
-            raise
-        except StoreUnavailable as error:
-            hint = "" if error.answered else "Is it running? "
-            raise Away(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
-        except CoordinatorError as error:
-            raise click.ClickException(str(error)) from error
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        try:
-            own = self._of_app(ctx)
-        except (click.ClickException, SettingsError) as error:
-            click.echo(f"This list lacks the app's own commands: {error}", err=True)
-            own = {}
-        return sorted([*self.commands, *own])
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if command := super().get_command(ctx, name) or self._of_app(ctx).get(name):
-            return command
-        for group, command in self.commands.items():
-            if isinstance(command, click.Group) and name in command.commands:
-                raise click.UsageError(f"no command {name!r}; did you mean '{group} {name}'?", ctx)
-        if session_of(ctx).app is None:
-            raise click.UsageError(f"no command {name!r} here; if it is one of your app's, {WHICH_APP}", ctx)
-        return None
-
-    def _of_app(self, ctx: click.Context) -> dict[str, click.Command]:
-        session = session_of(ctx)
-        own = session.coordinator.extensions if session.app is not None else []
-        return {command.name: command for one in own for command in one.commands if command.name}
 
 
 def session_of(ctx: click.Context) -> Session:

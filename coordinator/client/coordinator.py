@@ -805,10 +805,6 @@ class Coordinator(OnCommit):
         bind(app)
         self._keyed_tasks = KeyedTasks(app, self)
         self._keyed_tasks.install()
-        if "flower.app" in sys.modules:  # `celery` loads the commands of others, Flower's too, before the app
-            from coordinator.celery_patches.flower import add_pages
-
-            add_pages()
 
 
 def _is_app(app: object) -> bool:

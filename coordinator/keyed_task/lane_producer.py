@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from importlib import import_module
 from typing import Protocol, Self, TypedDict, Unpack, cast
 
 from celery import Celery, states
@@ -137,7 +136,8 @@ class LaneProducer:
 
     def fail(self, received: ReceivedCall, error: BaseException) -> None:
         """End a call that became no job, such as one that met a lock or an operator's pause."""
-        canvas = import_module("coordinator.runner.canvas")  # few clients need it
+        from coordinator.runner import canvas  # few clients need it
+
         options = received.signature["options"]
         spec: Spec = {"message": received.message}
         if "link_error" in options:

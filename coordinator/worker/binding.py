@@ -1,9 +1,8 @@
-"""Adds the coordinator's worker parts to an app. Only a worker imports the rest of this folder."""
+"""Adds the coordinator's worker parts to an app. Only a worker imports the rest of this folder, inside functions."""
 
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from celery import Celery, signals
@@ -28,14 +27,17 @@ def bind(app: Celery) -> None:
     )
     app.steps["consumer"].add(STEP)
 
-    def begin(sender: str, instance: Worker, **_: object) -> None:
+    def begin_worker(sender: str, instance: Worker, **_: object) -> None:
         if instance.app is app:
-            import_module("coordinator.worker.bootstep").begin(app, sender, instance)
+            from coordinator.worker.bootstep import begin
+
+            begin(app, sender, instance)
 
     def ask(sender: Service, **_: object) -> None:
         if sender.app is app:
-            server = import_module("coordinator.diagnosis.server")
-            server.log_server(app.coordinator.store, logging.getLogger("coordinator.beat"))
+            from coordinator.diagnosis.server import log_server
+
+            log_server(app.coordinator.store, logging.getLogger("coordinator.beat"))
 
     signals.beat_init.connect(ask, weak=False, dispatch_uid=f"coordinator-beat-{id(app)}")
-    signals.celeryd_after_setup.connect(begin, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")
+    signals.celeryd_after_setup.connect(begin_worker, weak=False, dispatch_uid=f"coordinator-queue-{id(app)}")

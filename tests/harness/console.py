@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from coordinator.cli.later import whole
 from coordinator.cli.main import cli
-from coordinator.cli.session import Commands
+from coordinator.cli.group import Commands
 from tests.harness.snippets import ROOT
 
 _PLACEHOLDER = re.compile(r"[A-Z…|.]+$")

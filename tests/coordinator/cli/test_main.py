@@ -215,6 +215,19 @@ def test_an_app_that_cannot_be_had_is_named(call: Call, name: str, says: str) ->
         sys.path.remove(str(Path.cwd()))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[tool.coordinator]\napp = "nowhere"', "no app 'nowhere'"),
+        ("[tool.coordinator]", "no app and no Redis"),
+        ("[tool.coordinator", "pyproject.toml cannot be read"),
+    ],
+)
+def test_the_folders_project_names_the_app(call: Call, text: str, says: str) -> None:
+    Path("pyproject.toml").write_text(text)
+    assert says in refused(call("status", COORDINATOR_APP=None, COORDINATOR_URL=None))
+
+
 def test_a_setting_with_a_slip_is_named_with_the_right_one(call: Call) -> None:
     assert "did you mean 'COORDINATOR_PREFIX'" in refused(call("status", COORDINATOR_PREFFIX="x"))
 

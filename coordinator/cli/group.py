@@ -1,0 +1,54 @@
+"""The group of all commands of `coordinator …`: the library's and the app's, and the text of their errors."""
+
+from __future__ import annotations
+
+import click
+
+from coordinator.cli.session import WHICH_APP, session_of
+from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
+
+
+class Away(click.ClickException):
+    """Redis does not answer: nobody knows what is so."""
+
+    exit_code = 2
+
+
+class Commands(click.Group):
+    """The library's commands and the app's. Shows an error that is meant for people in one line."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if error.option_name in ("-A", "--app"):
+                raise click.UsageError("-A goes before the command: coordinator -A APP COMMAND", error.ctx) from error
+            raise
+        except StoreUnavailable as error:
+            hint = "" if error.answered else "Is it running? "
+            raise Away(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
+        except CoordinatorError as error:
+            raise click.ClickException(str(error)) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        try:
+            own = self._of_app(ctx)
+        except (click.ClickException, SettingsError) as error:
+            click.echo(f"This list lacks the app's own commands: {error}", err=True)
+            own = {}
+        return sorted([*self.commands, *own])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if command := super().get_command(ctx, name) or self._of_app(ctx).get(name):
+            return command
+        for group, command in self.commands.items():
+            if isinstance(command, click.Group) and name in command.commands:
+                raise click.UsageError(f"no command {name!r}; did you mean '{group} {name}'?", ctx)
+        if session_of(ctx).app is None:
+            raise click.UsageError(f"no command {name!r} here; if it is one of your app's, {WHICH_APP}", ctx)
+        return None
+
+    def _of_app(self, ctx: click.Context) -> dict[str, click.Command]:
+        session = session_of(ctx)
+        own = session.coordinator.extensions if session.app is not None else []
+        return {command.name: command for one in own for command in one.commands if command.name}
