@@ -71,7 +71,7 @@ FAULTS = [
     ),
     Fault(
         "skip-queues-beside-an-exclusive-job", "08d7eae", "coordinator/store/functions/rules/submit.lua",
-        "    if length > 0 and (weight or line.first_alone(c, key, limit)) then return key end\n", "",
+        "    if length > 0 and (exclusive or line.first_alone(c, key, limit)) then return key end\n", "",
         "tests/coordinator/lanes/test_limits.py::test_a_skip_would_wait_beside_one_that_runs_alone",
         "`skip` put a job in line beside one that runs alone.", "black-box trials",
     ),
@@ -433,10 +433,10 @@ FAULTS = [
         "A link that was published twice had two ids, so that a keyed link ran twice.", "RabbitMQ under load",
     ),
     Fault(
-        "who-melted-waits-for-ever", "66585d8", "coordinator/runner/results.py",
+        "who-coalesced-waits-for-ever", "66585d8", "coordinator/runner/results.py",
         "    for job_id in (end.job.id, *end.others):", "    for job_id in (end.job.id,):",
-        "tests/coordinator/runner/test_results.py::test_those_whose_submits_melted_into_a_job_have_its_result_too",
-        "`AsyncResult(id).get()` waited for ever where the submit had melted into another job.",
+        "tests/coordinator/runner/test_results.py::test_those_whose_submits_coalesced_into_a_job_have_its_result_too",
+        "`AsyncResult(id).get()` waited for ever where the submit had coalesced into another job.",
         "not noted",
     ),
     Fault(

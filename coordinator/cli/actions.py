@@ -100,7 +100,7 @@ def _said(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(WHEN_BUSY),
     default=WHEN_BUSY[0],
     show_default=True,
-    help="If the lane has jobs: stand in line, do nothing, melt into an equal waiting job, or cancel the one at work.",
+    help="If the lane has jobs: stand in line, do nothing, coalesce into an equal job, or cancel the one at work.",
 )
 @click.option(
     "--if-unknown",
@@ -162,7 +162,7 @@ def _submitted(submission: Submission, key: str) -> str:
         return f"{key} is busy: nothing was submitted"
     outcomes = {"started": "is in front", "duplicate": "was submitted before"}
     outcomes["queued"] = "is in front" if submission.position == 0 else "is queued"
-    outcomes |= {"coalesced": "melted into a waiting job", "collected": "is held by its sorter"}
+    outcomes |= {"coalesced": "coalesced into a waiting job", "collected": "is held by its sorter"}
     ahead = submission.position
     behind = f", behind {ahead} other{'s' if ahead > 1 else ''}" if ahead > 0 else ""
     return f"{submission.id} {outcomes[submission.outcome]}{behind}"

@@ -166,7 +166,7 @@ class Coordinator(OnCommit):
         return self._requests.make(keys, signature, options, None, message)
 
     def job(self, job_id: str | Submission) -> Job:
-        """Read a job's record. The id of a coalesced submit shows the job it melted into. Raises UnknownJob."""
+        """Read a job's record. The id of a coalesced submit shows the job it coalesced into. Raises UnknownJob."""
         return self._core.job(id_of(job_id))
 
     def wait(self, job_id: str | Submission, timeout: float | None = None) -> Job:

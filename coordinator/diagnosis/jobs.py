@@ -99,8 +99,8 @@ def _ahead(look: Snapshot, job: Job, lane: Lane, ahead: int) -> tuple[str, list[
     """The rule that makes the job wait in the lane, and the jobs that it waits for (rules/admit.lua)."""
     before, limit = list(lane.jobs[:ahead]), max(1, lane.limit)
     if ahead < limit and not job.exclusive:
-        weights = look.fields(before, "weight")
-        return "waiting.exclusive", [other for other, (weight,) in zip(before, weights, strict=True) if weight]
+        fields = look.fields(before, "exclusive")
+        return "waiting.exclusive", [other for other, (exclusive,) in zip(before, fields, strict=True) if exclusive]
     pinned = look.store.read("ZCOUNT", look.store.key("line", lane.key), "-inf", "-inf") - _marked(lane)
     first = before[: max(limit, pinned)]  # jobs that were started stay there when the limit is lowered
     return "waiting.lane" if limit == 1 else "waiting.alone" if job.exclusive else "waiting.limit", first

@@ -51,13 +51,13 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
     yield from _rest("lanes", store.read("ZCARD", store.key("lanes")))
     fronts = list(_fronts(store, keys))
     ids = sorted({job_id for front in fronts for job_id in (*front.started, front.first) if job_id})
-    names = ("state", "token", "keys", "weight")
+    names = ("state", "token", "keys", "exclusive")
     jobs = dict(zip(ids, record.fields_of_many(store, ids, *names), strict=True)) if ids else {}
     for front in fronts:
         yield from _of_locks(front, {jobs[job_id][1] for job_id in front.started})
         yield from (_ghost(store, front.key, job_id) for job_id in front.started if not _open(jobs[job_id][0]))
-        state, _, lanes, weight = jobs[front.first] if front.first else ("", "", "", "")
-        if front.first and state == "waiting" and not weight and _is_first(store, front.first, lanes.split("\n")):
+        state, _, lanes, exclusive = jobs[front.first] if front.first else ("", "", "", "")
+        if front.first and state == "waiting" and not exclusive and _is_first(store, front.first, lanes.split("\n")):
             said = f"job {front.first} waits in front of it, and nothing holds it"
             way_out = f"coordinator move {front.first} --to front --why 'it stands still'"
             values = {"id": front.first, "to": "front"}

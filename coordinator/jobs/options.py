@@ -33,7 +33,7 @@ class TaskOptions(TypedDict, total=False):
     * priority: -255 to 255, 0 where it is not named. A greater one goes first.
     * exclusive: in a lane with a limit above 1 the job runs alone.
     * needs: the labels that a node must have to run the job. A step may need more: `step.set(needs=[…])`.
-    * merge_args: {argument: texts or None}. Where a job melts into another, these texts are united; None means
+    * merge_args: {argument: texts or None}. Where a job coalesces into another, these texts are united; None means
       everything.
     * max_attempts: how many calls may raise; 0 and 1 mean one call. Where it is not named, one, or the `max_retries` of
       a task that retries itself.
@@ -79,7 +79,7 @@ class SorterOptions(TaskOptions, total=False):
 class SubmitOptions(SorterOptions, total=False):
     """The options of `submit`: those of `SorterOptions`, and some that look at the lane as it is now.
 
-    * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` lets it melt into a job
+    * when_busy: `queue` puts the job in line. `skip` drops it while the lane is busy. `defer` coalesces it into a job
       of the same keys, task, arguments and class that was not started; where there is none, it stands in line.
       `replace` cancels the jobs at work in its lanes, and those that wait there to replace them, and stands in line.
       For a job over several keys, a mapping says `queue` or `skip` for each: {"pool": "queue", "item/7": "skip"}.

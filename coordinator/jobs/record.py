@@ -157,7 +157,7 @@ def parse(job_id: str, record: Mapping[bytes, bytes]) -> Job:
         progress=reader.get("progress", _progress, None),
         step=number,
         priority=reader.get("priority", int, 0),
-        exclusive="weight" in text,
+        exclusive="exclusive" in text,
         rollback=text.get("rollback"),
         fault=reader.get("fault", cause_of, None),
         acts={name: act for name in _ACTS if (act := reader.json(name, dict))},
@@ -185,7 +185,7 @@ def _arguments(reader: FieldReader, spec: Spec, number: int) -> StepArguments:
 
     nothing: StepArguments = ((), {})
     args, kwargs = reader.get("spec", laid, nothing)
-    return args, kwargs | ({} if "rest" in spec else reader.json("unite", dict) or {})
+    return args, kwargs | ({} if "rest" in spec else reader.json("merge_args", dict) or {})
 
 
 def tries(claims: int, number: int, spec: Spec) -> int:

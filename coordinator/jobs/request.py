@@ -24,7 +24,7 @@ from coordinator.store.wire import Arg
 WHEN_BUSY = ("queue", "skip", "defer", "replace")
 ON_FAILURE = ("release", "hold")
 UNKNOWN = ("refuse", "wait")
-TELL_MELTED = 2  # a record's `tell` where its result is also for those whose submits melted into it
+TELL_COALESCED = 2  # a record's `tell` where its result is also for those whose submits coalesced into it
 
 _KNOWN = SubmitOptions.__annotations__.keys()
 _AUTHOR = 14  # characters: with its name the field `by` has 20 bytes in Redis
@@ -115,7 +115,7 @@ class RequestMaker:
         waits = "if_unknown" in options and validation.one_of("if_unknown", options["if_unknown"], UNKNOWN) == "wait"
         plan = chain.plan(signature, own, self._trusting if waits else self._target, options)
         own = {**plan.own, **own}
-        unite = _unite(options, plan.spec)
+        merge_args = _merge_args(options, plan.spec)
         spec = _spec(plan, own, options)
         alike = dumps(_alike(spec) if call else spec) if when_busy == "defer" else ""
         if message := call.message if call else _shown(own, stamps):
@@ -125,12 +125,12 @@ class RequestMaker:
         fields: list[Arg] = ["class", first.kind, "task", first.task, "spec", text]
         fields += ["limits", self._limits(first.limit, options), "by", author().name[:_AUTHOR]]
         if _is_owed(plan, own):
-            fields += ["tell", TELL_MELTED if when_busy == "defer" else 1]
+            fields += ["tell", TELL_COALESCED if when_busy == "defer" else 1]
         if when_busy == "defer":
-            same = (first.kind, first.task, alike, *sorted(unite), *lanes)
-            fields += ["melt", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
-        if unite:
-            fields += ["unite", bounded(f"{signature['task']}: merge_args has", dumps(unite), self._most)]
+            same = (first.kind, first.task, alike, *sorted(merge_args), *lanes)
+            fields += ["equal", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
+        if merge_args:
+            fields += ["merge_args", bounded(f"{signature['task']}: merge_args has", dumps(merge_args), self._most)]
         if rare := [*_rare(options, own, plan, call), *of_grab]:
             fields += ["seldom", 1, *rare]
         if call and when_busy in ("skip", "defer"):
@@ -276,8 +276,8 @@ def _room(options: SubmitOptions) -> Arg:
     return "" if most is None else validation.count("max_waiting", most, 1)
 
 
-def _unite(options: SubmitOptions, spec: Spec) -> dict[str, list[str] | None]:
-    """The texts to unite. Takes them out of the task's arguments, since the claim adds them."""
+def _merge_args(options: SubmitOptions, spec: Spec) -> dict[str, list[str] | None]:
+    """The texts to merge. Takes them out of the task's arguments, since the claim adds them."""
     united = validation.texts_by_name("merge_args", options["merge_args"]) if "merge_args" in options else {}
     if not united:
         return {}
@@ -297,7 +297,7 @@ def _rare(options: SubmitOptions, own: SignatureOptions, plan: chain.ChainPlan, 
     if "on_failure" in options and validation.one_of("on_failure", options["on_failure"], ON_FAILURE) == "hold":
         fields += ["hold", 1]
     if "exclusive" in options and validation.flag("exclusive", options["exclusive"]):
-        fields += ["weight", "all"]
+        fields += ["exclusive", "1"]
     if options.get("when_busy") == "replace":
         fields += ["replaces", 1]
     if "expires" in own:

@@ -397,7 +397,7 @@ def _has_argument(fields: dict[str, str], text: str, hidden: Hidden) -> bool:
     reader = FieldReader(fields)
     spec = record.spec_of(reader)
     steps = spec.get("steps") or [spec]
-    values: list[object] = [hidden.value(reader.json("unite"))]
+    values: list[object] = [hidden.value(reader.json("merge_args"))]
     for step in steps:
         task = str(step.get("task") or fields.get("task"))
         values += [hidden.args(task, step.get("args") or ()), hidden.value(step.get("kwargs"))]
@@ -415,7 +415,7 @@ def _leaves(value: object) -> Iterator[str]:
 
 # The fields in which a text stands as it is, unless it is written otherwise in JSON.
 _RAW = {
-    "task": ("task",), "node": ("node", "past"), "error": ("error",), "text": ("spec", "unite", "task"),
+    "task": ("task",), "node": ("node", "past"), "error": ("error",), "text": ("spec", "merge_args", "task"),
     "keys": ("keys",),
 }  # fmt: skip
 _WRITTEN = re.compile(r"""[^ -~]|["\\/]|^(lost|los|ost|lo|os|st|[lost])$""")  # `Lost` stands for a mere text

@@ -40,9 +40,9 @@ class Submission:
     """The outcome of a submit. `accepted`: Redis keeps work of its own for it (all outcomes but `skipped` and `lost`).
 
     `outcome`: started (in front, and a living node can run it), queued, skipped, coalesced (`id` is an alias of the
-    waiting job it melted into), duplicate, collected (by a sorter), lost (`id` is that of the winner of the instance).
-    `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or melted into. `grab`: of a
-    submit with an instance.
+    waiting job it coalesced into), duplicate, collected (by a sorter), lost (`id` is that of the winner of the
+    instance). `position`: 0 = in front, -1 = not in line (yet). `of`: the job that it was skipped for or coalesced
+    into. `grab`: of a submit with an instance.
     """
 
     id: str

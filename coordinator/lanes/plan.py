@@ -22,7 +22,7 @@ from coordinator.store.client import Store
 from coordinator.store.times import instant
 
 _FIELDS = (
-    "state", "keys", "class", "phase", "ends", "back", "undo", "taken", "stop", "grab", "weight", "priority", "seen",
+    "state", "keys", "class", "phase", "ends", "back", "undo", "taken", "stop", "grab", "exclusive", "priority", "seen",
     "alias", "score",
 )  # fmt: skip
 _HALF = 2**43  # the scores of a priority reach so far in both directions (rules/line.lua)
@@ -100,7 +100,7 @@ class Projection:
         return [self._jobs[job_id] for job_id in wanted]
 
     def job(self, job_id: str) -> JobSeen:
-        """The job of this id, or the one into which it melted. Raises UnknownJob."""
+        """The job of this id, or the one into which it coalesced. Raises UnknownJob."""
         [job] = self.jobs([job_id])
         if job.alias:
             [job] = self.jobs([job.alias])
@@ -146,7 +146,7 @@ class Projection:
             limit, line = self.line(key)
             ids = [one.id for one in line]
             place = ids.index(job.id) if job.id in ids else limit
-            if place >= limit or (place and (job.weight or any(one.weight for one in line[:place]))):
+            if place >= limit or (place and (job.exclusive or any(one.exclusive for one in line[:place]))):
                 return False
         return True
 
@@ -176,7 +176,7 @@ class Projection:
             own = int(job.priority or 0)
             line += [one for one in self._joined if key in one.keys]
             ahead = [one for one in line if one.state != "waiting" or _is_ahead(int(one.priority or 0), own, to)]
-            if len(ahead) >= limit or (ahead and (job.weight or any(one.weight for one in ahead))):
+            if len(ahead) >= limit or (ahead and (job.exclusive or any(one.exclusive for one in ahead))):
                 state = "waiting"
         job.fields["state"] = state
         self._joined.append(job)

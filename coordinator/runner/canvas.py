@@ -34,7 +34,7 @@ _FOR_GOOD = (TypeError, ValueError, EncodeError, LaneFull, Locked)
 
 
 class Caller(NamedTuple):
-    """An id whose result comes from a job: the job's own, or that of a call that was skipped or melted into the job.
+    """An id whose result comes from a job: the job's own, or that of a call that was skipped or coalesced into the job.
 
     `spec`: of the call, with its links and its place in a canvas.
     """

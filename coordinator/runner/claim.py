@@ -31,7 +31,7 @@ class ClaimReply(NamedTuple):
     losses: Part
     fence: Part
     limits: Part
-    unite: Part
+    merge_args: Part
     kind: Part
     tell: Part
     more: Sequence[Part] | None
@@ -111,7 +111,7 @@ def claim_of(parts: Iterable[object], token: str) -> Claim:
         keys=tuple(_text(reply.keys).split("\n")),
         task=_text(reply.task),
         args=tuple(args),
-        kwargs={**laid.get("kwargs", {}), **(loads(_text(reply.unite)) if reply.unite and not instead else {})},
+        kwargs=laid.get("kwargs", {}) | (loads(_text(reply.merge_args)) if reply.merge_args and not instead else {}),
         spec=spec,
         laid=laid,
         kind=_text(reply.kind),
@@ -135,8 +135,8 @@ def _plain(reply: ClaimReply, spec: Spec, token: str) -> Claim:
     """The claim of a job whose reply has no `more`, the usual case."""
     laid = chain.laid(spec, 0)
     kwargs: dict[str, object] = {**laid.get("kwargs", {})}
-    if reply.unite:
-        kwargs |= loads(_text(reply.unite))
+    if reply.merge_args:
+        kwargs |= loads(_text(reply.merge_args))
     limit = int(_text(reply.limits).split(" ", 3)[2])
     return Claim(
         _text(reply.id), tuple(_text(reply.keys).split("\n")), _text(reply.task), tuple(chain.arguments(spec, 0, None)),

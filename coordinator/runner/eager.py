@@ -164,7 +164,7 @@ class _EagerRun:
 
     def _claim(self, spec: Spec, number: int, value: object) -> Claim:
         laid = chain.laid(spec, number)
-        united = loads(self._fields["unite"]) if "unite" in self._fields and spec is self._spec else {}
+        united = loads(self._fields["merge_args"]) if "merge_args" in self._fields and spec is self._spec else {}
         task = chain.CANVAS if "canvas" in laid else laid.get("task") or self._fields["task"]
         return Claim(
             id=self._request.id, keys=self._request.keys, task=task, args=tuple(chain.arguments(spec, number, value)),

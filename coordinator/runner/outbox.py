@@ -16,7 +16,7 @@ from typing import NamedTuple
 from celery import Celery
 
 from coordinator.errors import CoordinatorError
-from coordinator.runner.results import JobEnd, goes_on, melted_into, send_many
+from coordinator.runner.results import JobEnd, coalesced_into, goes_on, send_many
 from coordinator.store.client import Store
 from coordinator.threads import SendingThread
 
@@ -75,23 +75,23 @@ class Outbox(SendingThread[Owed]):
                 self.put(item)
 
     def _whole(self, items: list[Owed]) -> list[Owed]:
-        """Add to each end the ids of the submits that melted into its job, and leave out ends for which Redis does not
-        answer. If Redis is away, only the first of them waits for it.
+        """Add to each end the ids of the submits that coalesced into its job, and leave out ends for which Redis does
+        not answer. If Redis is away, only the first of them waits for it.
         """
         whole, away = [], False
         for item in items:
             end = item.end
-            if end.melts and not away:
+            if end.coalesces and not away:
                 try:
-                    end = melted_into(self._store, end)
+                    end = coalesced_into(self._store, end)
                 except CoordinatorError as error:
                     logger.warning("job %s: its end is not sent yet: %s", end.job.id, error)
                     away = True
-            if not (end.melts and away):
+            if not (end.coalesces and away):
                 whole.append(item._replace(end=end))
         return whole
 
 
 def _publishes(end: JobEnd) -> bool:
-    """True if this end may publish messages: its own links, or those of submits that melted into the job."""
-    return goes_on(end.spec) or end.melts
+    """True if this end may publish messages: its own links, or those of submits that coalesced into the job."""
+    return goes_on(end.spec) or end.coalesces

@@ -29,17 +29,17 @@ MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
 
 
 class JobEnd(NamedTuple):
-    """How a job ended; `error` unless it succeeded. `melts`: submits may have melted into it.
+    """How a job ended; `error` unless it succeeded. `coalesces`: submits may have coalesced into it.
 
-    `others`: the ids of these submits. `callers`: the skipped or melted calls of keyed tasks that also have links or a
-    place in a canvas. `children`: what the body published.
+    `others`: the ids of these submits. `callers`: the skipped or coalesced calls of keyed tasks that also have links or
+    a place in a canvas. `children`: what the body published.
     """
 
     job: Job
     spec: Spec
     error: BaseException | None
     trace: str = ""
-    melts: bool = False
+    coalesces: bool = False
     others: tuple[str, ...] = ()
     callers: tuple[Caller, ...] = ()
     children: tuple[AsyncResult, ...] = ()
@@ -159,8 +159,8 @@ def _store(backend: RedisBackend, results: list[Packed]) -> set[str]:
     return {result.job_id for result in results} - left
 
 
-def melted_into(store: Store, end: JobEnd) -> JobEnd:
-    """Add the submits that melted into a job, and the calls behind it. Once a job is over, no others can come."""
+def coalesced_into(store: Store, end: JobEnd) -> JobEnd:
+    """Add the submits that coalesced into a job, and the calls behind it. Once a job is over, no others can come."""
     ids = [raw.decode() for raw in store.read("LRANGE", store.key("aliases", end.job.id), 0, -1)]
     known = [Caller(*fields) for fields in callers(store, ids)]
     others = tuple(caller.id for caller in known if not caller.task)

@@ -35,7 +35,7 @@ from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, Undoing, working
 from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
-from coordinator.jobs.request import TELL_MELTED
+from coordinator.jobs.request import TELL_COALESCED
 from coordinator.jobs.states import State
 from coordinator.lanes.client import LaneClient
 from coordinator.locks.leases import would_deadlock
@@ -198,8 +198,8 @@ class Runner:
         return reply
 
     def _publish(self, claim: Claim, outcome: Outcome, state: str, shared: bool) -> None:
-        """Send the events, and give the end of a job to the outbox. `shared`: other calls, skipped or melted into the
-        job, wait for it.
+        """Send the events, and give the end of a job to the outbox. `shared`: other calls, skipped or coalesced into
+        the job, wait for it.
         """
         self._events.ended(claim, outcome, state)
         if claim.undoing and outcome.error is not None:
@@ -209,8 +209,8 @@ class Runner:
             return
         job = _ended(claim, outcome, state, self.node)
         error = recorded_error(self.app, job) if claim.undoing else outcome.error
-        melts = shared or claim.tell == TELL_MELTED
-        end = JobEnd(job, claim.spec, error, outcome.traceback, melts, children=outcome.children)
+        coalesces = shared or claim.tell == TELL_COALESCED
+        end = JobEnd(job, claim.spec, error, outcome.traceback, coalesces, children=outcome.children)
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:

@@ -49,7 +49,7 @@ from coordinator.locks.leases import Lease, Renewer, holding
 from coordinator.locks.locks import Locks
 from coordinator.runner.canvas import Ended, go_on, has_results
 from coordinator.runner.eager import InThread
-from coordinator.runner.results import JobEnd, melted_into, send
+from coordinator.runner.results import JobEnd, coalesced_into, send
 from coordinator.runner.runner import Place, Runner, Tools
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -303,7 +303,7 @@ class _Sender:
         self._store = store
 
     def add(self, end: JobEnd, size: int) -> None:
-        send(self._app, melted_into(self._store, end) if end.melts else end)
+        send(self._app, coalesced_into(self._store, end) if end.coalesces else end)
         self._store.step("notices_sent", self._app.main, end.job.id)
 
 

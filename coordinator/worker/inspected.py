@@ -53,7 +53,7 @@ class Planned(TypedDict):
 
 MOST = 1000  # jobs in a reply
 _PRIORITY = 6  # which Celery's timer gives every task
-_FIELDS = ("state", "class", "task", "phase", "step", "back", "value", "undid", "unite", "instead", "spec")
+_FIELDS = ("state", "class", "task", "phase", "step", "back", "value", "undid", "merge_args", "instead", "spec")
 
 
 class InspectedJobs:
@@ -119,14 +119,14 @@ class InspectedJobs:
         """The jobs of this app among these ids; if states are named, only those in one of them."""
         records = zip(ids, fields_of_many(self._store, ids, *_FIELDS), strict=True) if ids else ()
         return {
-            job_id: _info(job_id, task, *_arguments(phase, step, back, value, undid, unite, instead, spec))
-            for job_id, (state, kind, task, phase, step, back, value, undid, unite, instead, spec) in records
+            job_id: _info(job_id, task, *_arguments(phase, step, back, value, undid, merge_args, instead, spec))
+            for job_id, (state, kind, task, phase, step, back, value, undid, merge_args, instead, spec) in records
             if kind.partition("\n")[0] in ("", self._app.main) and (state in states or (state and not states))
         }
 
 
 def _arguments(
-    phase: str, step: str, back: str, value: str, undid: str, unite: str, instead: str, text: str
+    phase: str, step: str, back: str, value: str, undid: str, merge_args: str, instead: str, text: str
 ) -> tuple[list[object], dict[str, object]]:
     """The arguments of the step at work, or of the next step."""
     spec = chain.detoured(loads(text or "{}"), int(step or 0), loads(instead or "[]"))
@@ -134,7 +134,10 @@ def _arguments(
     if phase == "rollback":
         chosen, number, before = spec["rollback"], chain.number_of(back), undid
     args = chain.arguments(chosen, number, loads(before) if before else None)
-    return args, {**chain.laid(chosen, number).get("kwargs", {}), **(loads(unite) if unite and not instead else {})}
+    return args, {
+        **chain.laid(chosen, number).get("kwargs", {}),
+        **(loads(merge_args) if merge_args and not instead else {}),
+    }
 
 
 def _info(

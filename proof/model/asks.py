@@ -42,7 +42,7 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "fewer conflicts": {"conflicts": 19},
     "strange": {"task": "shop.other"},
     "moved": {"queue": "other"},
-    "alone": {"weight": "all"},
+    "alone": {"exclusive": True},
     "room": {"room": 1},
     "replace": {"when_busy": "replace"},
 }
@@ -67,7 +67,7 @@ class Ask:
             extra += ["seldom", 1]
         self.args = (*made.step_args(), *extra)
         fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
-        self.job = self._job(steps, str(fields.get("melt", "")), parent if extra[:1] == ["parent"] else "")
+        self.job = self._job(steps, str(fields.get("equal", "")), parent if extra[:1] == ["parent"] else "")
 
     def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
         """The same as a sorter's order: `args` of the step sorter_add."""
@@ -99,7 +99,7 @@ class Ask:
             rollback=self._undo() if "undo" in asked else None,
             on_failure="hold" if asked.get("hold") else "release",
             not_before=None if span else self._asked_time("later") if "later" in asked else None,
-            exclusive=asked.get("weight") == "all",
+            exclusive="exclusive" in asked,
             max_waiting=asked.get("room"),
             merge_args={"what": asked["unite"]} if "unite" in asked else {},
         )
@@ -128,7 +128,7 @@ class Ask:
         ms = self._ms(what)
         return ms / 1000 if self.asked.get("span") else datetime.fromtimestamp(ms / 1000, UTC)
 
-    def _job(self, steps: tuple[str, ...], melt: str, parent: str) -> record.Job:
+    def _job(self, steps: tuple[str, ...], coalesce: str, parent: str) -> record.Job:
         asked = self.asked
         task, limit = asked.get("task", "shop.work"), asked.get("limit", 0)
         places = [record.Place(f"shop\n{queue}", task, limit) for queue in steps or (asked.get("queue", "celery"),)]
@@ -140,7 +140,7 @@ class Ask:
             id=self.name,
             keys=self.keys,
             priority=self.priority,
-            alone=asked.get("weight") == "all",
+            alone="exclusive" in asked,
             place=places[0],
             steps=tuple(places) if steps else (),
             max_attempts=asked.get("max_attempts", 1),
@@ -156,7 +156,7 @@ class Ask:
             span=asked.get("span", False),
             expires=self._ms("within") if "within" in asked else None,
             not_before=self._ms("later") if "later" in asked else 0,
-            melt=melt,
+            coalesce=coalesce,
             unite=(None if united is None else frozenset(united)) if "unite" in asked else frozenset(),
         )
 

@@ -38,8 +38,8 @@ class Attempts(Undoing):
             of = next((other.id for other in self.line(busy)), job.id)
             return Submitted("skipped", 0 if self.line(job.keys[0]) else -1, of, "")
         for other in self.jobs.values():
-            if when_busy == "defer" and job.melt and other.lined and other.melt == job.melt:
-                return self._melt(job, other)
+            if when_busy == "defer" and job.coalesce and other.lined and other.coalesce == job.coalesce:
+                return self._coalesce(job, other)
         for key in job.keys:
             if room is not None and self.waiting(key) >= room:
                 return Submitted("full", self.waiting(key), key, "")
@@ -69,7 +69,7 @@ class Attempts(Undoing):
         place = job.place
         return any(place and place.kind in node.classes and place.task in node.tasks for node in self.nodes.values())
 
-    def _melt(self, job: Job, other: Job) -> Submitted:
+    def _coalesce(self, job: Job, other: Job) -> Submitted:
         known, more = other.unite, job.unite
         other.unite = None if known is None or more is None else known | more
         self.alias[job.id] = other.id
@@ -168,7 +168,7 @@ class Attempts(Undoing):
     def start(self, job: Job, node: Node, runner: str, token: str, ttl: int) -> None:
         self.acquire(job, token, ttl)
         assert job.place
-        job.node, job.runner, job.melt = node.name, runner, ""
+        job.node, job.runner, job.coalesce = node.name, runner, ""
         node.work[runner] = (token, self.now + job.place.limit if job.place.limit else 0, job.id)
 
     # How an attempt ends

@@ -53,7 +53,7 @@ class History:
             started = held.started(key)
             if len(started) > held.limit(key) and not set(started) <= self.started.get(key, set()):
                 yield f"{started} are at work on {key}, where {held.limit(key)} may be"
-            heavy = [name for name in started if held.live[name].get("weight") == "all"]
+            heavy = [name for name in started if held.live[name].get("exclusive")]
             if heavy and len(started) > 1 and not set(started) <= self.started.get(key, set()):
                 yield f"{heavy} is to run alone on {key}, at work are {started}"
         for name, record in held.records.items():

@@ -55,7 +55,7 @@ class Held:
         if name not in line:
             return False
         ahead = line[: line.index(name)]
-        heavy = bool(ahead) and any(self.records.get(one, {}).get("weight") == "all" for one in [*ahead, name])
+        heavy = bool(ahead) and any(self.records.get(one, {}).get("exclusive") for one in [*ahead, name])
         return not self.paused(key) and len(ahead) < self.limit(key) and not heavy
 
     def waits(self, name: str) -> bool:
@@ -80,7 +80,7 @@ def broken(held: Held) -> list[str]:
         sets,
         clocks,
         counts,
-        melting,
+        coalescing,
         ended,
         listed,
         told,
@@ -219,20 +219,20 @@ def counts(held: Held) -> Iterator[str]:
             yield f"{name!r} are counted {by_task.get(name, 0)}, kept are {number}"
 
 
-def melting(held: Held) -> Iterator[str]:
-    melts, melted = held.dump.under("melt"), held.dump.scores("melted")
-    for what, name in melts.items():
+def coalescing(held: Held) -> Iterator[str]:
+    coalesces, coalesced = held.dump.under("equal"), held.dump.scores("coalesced")
+    for what, name in coalesces.items():
         record = held.live.get(name)
-        if not record or not what.startswith(record.get("melt", "-") + ":") or "taken" in record:
-            yield f"what comes melts into {name}, which is {record and record['state']}"
+        if not record or not what.startswith(record.get("equal", "-") + ":") or "taken" in record:
+            yield f"what comes coalesces into {name}, which is {record and record['state']}"
     for name, record in held.live.items():
-        if record.get("melt") and name not in melts.values():
-            yield f"nothing can melt into {name}"
+        if record.get("equal") and name not in coalesces.values():
+            yield f"nothing can coalesce into {name}"
     for alias, record in held.dump.under("job").items():
         of = record.get("alias")
         if of is not None and alias not in held.dump.held.get(f"aliases:{of}", ()):
             yield f"{alias} is an alias of {of}, which does not know"
-        if of is not None and (of in held.live) == (of in melted):
+        if of is not None and (of in held.live) == (of in coalesced):
             yield f"{alias} is to be forgotten with {of}, whose alias it is, and {of} is {held.live.get(of)}"
 
 

@@ -54,7 +54,7 @@ class Lanes:
         self.owed: dict[str, int] = {}
         self.condemned: dict[str, int] = {}
         self.looks: dict[str, int] = {}
-        self.melted: dict[str, int] = {}
+        self.coalesced: dict[str, int] = {}
         self.swept = 0
         self.tell_after = 0
         self.asking = ""
@@ -74,7 +74,7 @@ class Lanes:
         return self.limits.get(key, 1)
 
     def may_start(self, job: Job) -> bool:
-        """In each of its lanes it is among the first n; one of weight `all` runs alone, and nobody passes it."""
+        """In each of its lanes it is among the first n; an exclusive one runs alone, and nobody passes it."""
         for key in job.keys:
             line = self.line(key)
             place = line.index(job)
@@ -212,13 +212,13 @@ class Lanes:
         """Out of all lines; whoever stands behind goes on."""
         self.unlock(job)
         self.look_again(job)
-        job.state, job.ended, job.melt = state, self.wall, ""
+        job.state, job.ended, job.coalesce = state, self.wall, ""
         if job.place:
             self.counts[state] += 1
         if job.tell and job.place:
             self.owed[job.id] = self.now + self.tell_after
         if job.aliases:
-            self.melted[job.id] = job.kept_until
+            self.coalesced[job.id] = job.kept_until
         parent = self.jobs.get(job.parent)
         if parent and parent.state == "parked":
             self.looks[parent.id] = 0
@@ -230,13 +230,13 @@ class Lanes:
         """It succeeded and owes nothing: its record keeps only what tells about it."""
         return job.state == "succeeded" and not job.plain and job.id not in self.owed
 
-    def forget_melted(self) -> None:
-        """The ids that melted into a job are known as long as it is."""
-        for name in [name for name, due in self.melted.items() if due <= self.wall]:
+    def forget_coalesced(self) -> None:
+        """The ids that coalesced into a job are known as long as it is."""
+        for name in [name for name, due in self.coalesced.items() if due <= self.wall]:
             if name in self.jobs:
-                self.melted[name] = self.wall + 1000
+                self.coalesced[name] = self.wall + 1000
             else:
-                del self.melted[name]
+                del self.coalesced[name]
                 self.alias = {alias: of for alias, of in self.alias.items() if of != name}
 
     def look_again(self, job: Job) -> None:

@@ -22,7 +22,7 @@ def of_model(model: Model) -> dict[str, Any]:
     living = model.jobs.values()
     return {
         "jobs": {job.id: _job(job) | _faded(model, job) for job in living},
-        "melted": dict(model.melted),
+        "coalesced": dict(model.coalesced),
         "aliases": dict(model.alias),
         "lines": lines,
         "ready": {kind: list(groups) for kind, groups in model.queues.items() if groups},
@@ -61,7 +61,7 @@ def _members(jobs: list[Job]) -> list[str]:
 def _job(job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(job, name) for name in (*_NUMBERS, *_TEXTS)}
     found |= {"back": job.back, "stale": job.stale}
-    found |= {"taken": job.taken, "melts": bool(job.melt), "keys": "\n".join(job.keys)}
+    found |= {"taken": job.taken, "coalesces": bool(job.coalesce), "keys": "\n".join(job.keys)}
     found |= {"class": job.place.kind if job.place else None, "task": job.place.task if job.place else None}
     found["unite"] = None if job.unite is None else sorted(job.unite)
     return found
@@ -100,7 +100,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
     records = dump.under("job")
     return {
         "jobs": {name: _record(record) for name, record in records.items() if "state" in record},
-        "melted": dump.scores("melted"),
+        "coalesced": dump.scores("coalesced"),
         "aliases": {name: record["alias"] for name, record in records.items() if "alias" in record},
         "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
         "ready": dump.under("ready"),
@@ -128,8 +128,8 @@ def _record(record: dict[str, str]) -> dict[str, Any]:
     found |= {name: record.get(name, "") for name in _TEXTS}
     found |= {"back": int(record.get("back", "0 ").split()[0]), "stale": "stale" in record}
     found["handles"] = "handles" if found["handles"] else ""
-    found |= {"taken": int(record["taken"]) if "taken" in record else None, "melts": "melt" in record}
-    found["unite"] = loads(record.get("unite", '{"what": []}'))["what"]
+    found |= {"taken": int(record["taken"]) if "taken" in record else None, "coalesces": "equal" in record}
+    found["unite"] = loads(record.get("merge_args", '{"what": []}'))["what"]
     found["unite"] = sorted(found["unite"]) if found["unite"] is not None else None
     found["faded"] = "faded" in record
     return found | {"keys": record["keys"], "class": record.get("class"), "task": record.get("task")}

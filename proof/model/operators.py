@@ -53,7 +53,7 @@ class Model(Sweeps):
             self.put_back(job)
         elif job.over and job.state != "succeeded" and job.place:
             self.owed.pop(job.id, None)
-            self.melted.pop(job.id, None)
+            self.coalesced.pop(job.id, None)
             self.counts[job.state] -= 1
             self._anew(job)
             job.taken = job.expires = None

@@ -21,7 +21,7 @@ class Job:
     times are ms; `order`: lower goes first.
 
     `span`: `expires` and `not_before` are so long from its submit; else people named them, by the wall clock.
-    `alone`: of weight `all`. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
+    `alone`: exclusive. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
     `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
     added it; `sealed`: its batch is under way. `awaits`: a token, and whom the code under it waits for; `seen`: when a
     waiter asked last, which is `nested` where it holds others.
@@ -46,7 +46,7 @@ class Job:
     expires: int | None = None
     not_before: int = 0
     span: bool = False
-    melt: str = ""
+    coalesce: str = ""
     unite: frozenset[str] | None = frozenset()
     ttl: int = 0
     sorter: str = ""

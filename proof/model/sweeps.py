@@ -21,7 +21,7 @@ class Sweeps(Sorters):
             self._start_due(by_wall)
         for by_wall in (False, True):
             self._expire(by_wall)
-        self.forget_melted()
+        self.forget_coalesced()
         self.end_rings()
         return 1, lost, gone
 

@@ -18,9 +18,9 @@ from celery.bin.base import CLIContext
 from celery.bin.celery import celery
 from click.testing import CliRunner
 
+from coordinator.cli.group import Commands
 from coordinator.cli.later import whole
 from coordinator.cli.main import cli
-from coordinator.cli.group import Commands
 from tests.harness.snippets import ROOT
 
 _PLACEHOLDER = re.compile(r"[A-Z…|.]+$")

@@ -47,7 +47,7 @@ _OPEN = (
     "parked",
     "walks",
     "state",
-    "melted",
+    "coalesced",
 )
 _OF_DOCUMENTS = (
     "asked:",
@@ -100,9 +100,9 @@ def _owned(store: Store, name: str) -> bool:
         job_id = name.partition(":")[2]
         state = client.hget(store.key("job", job_id), "state") or b""
         return (bool(state) and state.decode() not in TERMINAL) or client.zscore(
-            store.key("melted"), job_id
+            store.key("coalesced"), job_id
         ) is not None
-    if kind == "melt":
+    if kind == "equal":
         return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
     if kind in ("collected", "batch", "sorter", "sorters"):
         return _collecting(store, kind, name.partition(":")[2])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from celery import Celery
 
 from coordinator.lanes.client import LaneClient
-from coordinator.runner.results import MOST_TRIES, JobEnd, melted_into, recorded_error, send
+from coordinator.runner.results import MOST_TRIES, JobEnd, coalesced_into, recorded_error, send
 from coordinator.store.client import Store
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Results:
                 job = self.lanes.job(job_id)
                 trace = (job.error or {}).get("traceback", "")
                 end = JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
-                send(self.app, melted_into(self.store, end))
+                send(self.app, coalesced_into(self.store, end))
             except Exception:
                 if tries < MOST_TRIES:
                     logger.exception("could not send the end of job %s (try %d); trying again later", job_id, tries)

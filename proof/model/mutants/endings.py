@@ -39,7 +39,7 @@ MUTANTS = [
     Mutant(
         "rings.before",
         "a job is refused though those beside it may end",
-        "(job.weight and place or place - limit + 1)",
+        "(job.exclusive and place or place - limit + 1)",
         "place",
     ),
     Mutant("sweep.end_rings", "a ring that closes later lasts", "break_ring"),
@@ -94,7 +94,7 @@ SELDOM = [
     Mutant("settle.fault", "a double fault is not counted", "history.count"),
     Mutant("settle.conflict", "conflicts have another bound", "20 then", "21 then"),
     Mutant("retention.begin", "an alias outlives its job", "job.aliases", "false"),
-    Mutant("retention.undo", "the ids that melted into a job are forgotten though it is tried again", "'melted'"),
+    Mutant("retention.undo", "the ids that coalesced into a job are forgotten though it is tried again", "'coalesced'"),
     Mutant("settle.finish", "a parked job is not told that its child ended", "states.look_at"),
     Mutant("parked.job_unpark", "sub-results of an older attempt end a job", " or job.last ~= last", ""),
     Mutant("cancel.job", "a rollback is cancelled", "if job.phase"),

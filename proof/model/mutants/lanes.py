@@ -6,11 +6,11 @@ MUTANTS = [
     Mutant(
         "submit.stand", "a submit asked again is a second job", "revoked and redis.call('EXISTS', name) == 1", "false"
     ),
-    Mutant("coalesce.melt", "a submit that melted is not known when asked again", "'alias'"),
+    Mutant("coalesce.join", "a submit that coalesced is not known when asked again", "'alias'"),
     Mutant(
         "admit.take_in",
         "a job starts that is in front in one of its lines only",
-        ", marked = in_front(c, id, keys, job.weight)",
+        ", marked = in_front(c, id, keys, job.exclusive)",
         " = true",
     ),
     Mutant("admit.take_in", "a job is made ready that is at work", "job.state ~= 'waiting' or ", ""),
@@ -32,13 +32,13 @@ MUTANTS = [
     Mutant("job.job_move", "a move asked for again is made twice", "if asked ~= "),
 ]
 SELDOM = [
-    Mutant("submit.busy_line", "one of weight `all` has a skip beside it", "line.first_alone"),
+    Mutant("submit.busy_line", "an exclusive one has a skip beside it", "line.first_alone"),
     Mutant("submit.stand", "a lock whose holder is gone is never free", "settle.end_lapsed"),
     Mutant("submit.full_line", "one more waits than was agreed to", ">= room", "> room"),
     Mutant("coalesce.united", "everything becomes something again", "held[name] == cjson.null or ", ""),
-    Mutant("admit.within_limit", "one of weight `all` does not run alone", "not alone or", "true or"),
-    Mutant("line.changed", "a step does not see that the first of weight `all` left its line", "c.alone = false", ""),
-    Mutant("admit.within_limit", "one of weight `all` starts beside others", "or (weight and place > 0) ", ""),
+    Mutant("admit.within_limit", "an exclusive one does not run alone", "not alone or", "true or"),
+    Mutant("line.changed", "a step does not see that the first exclusive one left its line", "c.alone = false", ""),
+    Mutant("admit.within_limit", "an exclusive one starts beside others", "or (exclusive and place > 0) ", ""),
     Mutant("submit.busy_line", "a lane counts as busy while there is room in it", ">= limit", "> 0"),
     Mutant(
         "submit.skip_keys", "skip looks at keys that it was not told to look at", "when_busy ", "when_busy:sub(1, 4) "

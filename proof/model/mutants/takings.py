@@ -9,7 +9,7 @@ MUTANTS = [
     Mutant("classes.know", "a class that is needed is forgotten", "then return", "or true then return"),
     Mutant("claim.start", "a taking that nobody can find lapsed", "'leases'"),
     Mutant("claim.start", "every attempt is the first", "'attempt', job.attempt", "'attempt', 1"),
-    Mutant("claim.start", "what comes melts into a job that was started", "coalesce.close"),
+    Mutant("claim.start", "what comes coalesces into a job that was started", "coalesce.close"),
     Mutant("claim.start", "a job is at work without its locks", "locks.acquire"),
     Mutant("claim.start", "each taking begins the lifetime anew", "job.taken or ", ""),
     Mutant("claim.try", "a started job ends because it was not started in time", "not job.taken and ", ""),

@@ -114,7 +114,7 @@ def test_a_retry_at_once_of_a_job_that_waits_for_its_retry_is_noted_too(call: Ca
     assert node.order() == ["j"]
 
 
-def test_a_retried_job_keeps_the_id_that_melted_into_it_and_no_strangers(call: Call, node: Puppet) -> None:
+def test_a_retried_job_keeps_the_id_that_coalesced_into_it_and_no_strangers(call: Call, node: Puppet) -> None:
     node.submit("order/1", job_id="1")
     node.submit("order/1", job_id="j", when_busy="defer")
     assert node.submit("order/1", job_id="alias", when_busy="defer").outcome == "coalesced"

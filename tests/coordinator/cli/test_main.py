@@ -44,16 +44,16 @@ def test_a_command_of_a_group_is_suggested_where_its_name_stands_alone(call: Cal
     assert (wrong.exit_code, "did you mean 'nodes drain'" in wrong.stderr) == (2, True)
 
 
-def test_the_id_of_a_melted_job_is_not_listed_as_a_job_of_its_own(call: Call, coordinator: Coordinator) -> None:
+def test_the_id_of_a_coalesced_job_is_not_listed_as_a_job_of_its_own(call: Call, coordinator: Coordinator) -> None:
     task = {"task": "shop.ship", "args": [], "kwargs": {}, "options": {}}
-    first, second, melted = (
+    first, second, coalesced = (
         coordinator.submit("order/1", task, when_busy="defer", if_unknown="wait") for _ in range(3)
     )
     listed = {job["id"] for job in loaded(call("jobs", "--json"))["jobs"]}
     for submission in (second, first):
         coordinator.cancel(submission.id)
-    assert melted.outcome == "coalesced"
-    assert melted.id not in listed
+    assert coalesced.outcome == "coalesced"
+    assert coalesced.id not in listed
 
 
 def test_lanes_lists_those_that_begin_with_the_prefix(call: Call, waiting: list[str]) -> None:

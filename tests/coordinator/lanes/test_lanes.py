@@ -52,12 +52,12 @@ def test_skip_may_look_at_one_key_while_the_job_stands_in_line_for_another(node:
 
 
 @pytest.mark.parametrize("given", [{"a": "skip"}, {"a": "skip", "b": "defer"}, {"a": "skip", "b": "skip", "c": "skip"}])
-def test_when_busy_of_each_key_names_all_keys_and_knows_no_melting(node: Puppet, given: dict[str, str]) -> None:
+def test_when_busy_of_each_key_names_all_keys_and_knows_no_coalescing(node: Puppet, given: dict[str, str]) -> None:
     with pytest.raises(InvalidJob, match="when_busy"):
         node.submit(["a", "b"], when_busy=given)
 
 
-def test_defer_lets_one_more_in_and_the_others_melt_into_it(node: Puppet) -> None:
+def test_defer_lets_one_more_in_and_the_others_coalesce_into_it(node: Puppet) -> None:
     running = node.submit("a", when_busy="defer")
     taken = node.must_take()
     found = [node.submit("a", when_busy="defer") for _ in range(30)]
@@ -67,7 +67,7 @@ def test_defer_lets_one_more_in_and_the_others_melt_into_it(node: Puppet) -> Non
     assert node.order() == [found[0].id]
 
 
-def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -> None:
+def test_a_coalesced_id_stays_an_alias_of_the_job_it_coalesced_into(node: Puppet) -> None:
     node.submit("a", when_busy="defer", job_id="first")
     node.submit("a", when_busy="defer", job_id="second")
     assert node.lanes.job("second").id == "first"
@@ -75,7 +75,7 @@ def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -
     node.order()
     assert node.lanes.wait("second", 1).state == "succeeded"
     begun, micro = node.store._client.time()
-    left = (node.store._client.zscore(node.store.key("melted"), "first") or 0) - begun * 1000 - micro // 1000
+    left = (node.store._client.zscore(node.store.key("coalesced"), "first") or 0) - begun * 1000 - micro // 1000
     assert 3_000_000 < left <= 3_600_000, "it is forgotten with the job"
 
 
@@ -90,7 +90,7 @@ def test_a_coalesced_id_stays_an_alias_of_the_job_it_melted_into(node: Puppet) -
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_defer_melts_only_into_the_same_task_with_the_same_arguments(node: Puppet, other: dict[str, Any]) -> None:
+def test_defer_coalesces_only_into_the_same_task_with_the_same_arguments(node: Puppet, other: dict[str, Any]) -> None:
     node.up(queue="slow", tasks=("shop.work", "shop.other"))
     node.submit("a", when_busy="defer", args=(1,), job_id="one")
     assert node.submit("a", when_busy="defer", **{"args": (1,), **other}).outcome == "queued"
@@ -98,7 +98,7 @@ def test_defer_melts_only_into_the_same_task_with_the_same_arguments(node: Puppe
         node.lanes.cancel(job_id)
 
 
-def test_what_melts_is_united_and_everything_wins(node: Puppet) -> None:
+def test_what_coalesces_is_united_and_everything_wins(node: Puppet) -> None:
     def ask(*pids: str) -> None:
         node.submit("a", when_busy="defer", merge_args={"pids": pids or None})
 
@@ -135,7 +135,7 @@ def test_what_a_job_cannot_unite_any_more_waits_in_one_behind_it(node: Puppet, n
     assert "late" in node.lanes.job(waiting[-1]).kwargs["pids"]
     node.finish(first)
     assert node.order() == [*waiting[1:]]
-    assert not [name for name in node.names() if ":melt:" in name]
+    assert not [name for name in node.names() if ":equal:" in name]
 
 
 def test_texts_survive_being_united(node: Puppet) -> None:

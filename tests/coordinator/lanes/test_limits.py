@@ -1,4 +1,4 @@
-"""Lanes of which another number than one job may run at once: strictly in line, one of weight `all` alone."""
+"""Lanes of which another number than one job may run at once: strictly in line, an exclusive one alone."""
 
 import pytest
 

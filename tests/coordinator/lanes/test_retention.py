@@ -157,7 +157,7 @@ def test_an_id_that_is_used_again_is_not_dropped_for_the_job_that_had_it(node: P
     node.finish(taken)
 
 
-def melted(node: Puppet, number: int) -> list[str]:
+def coalesced(node: Puppet, number: int) -> list[str]:
     node.submit("a")
     first = node.must_take()
     node.submit("a", when_busy="defer", job_id="last")
@@ -167,12 +167,12 @@ def melted(node: Puppet, number: int) -> list[str]:
     return ids
 
 
-def test_the_ids_that_melted_into_a_job_are_forgotten_after_it_a_thousand_at_a_look(node: Puppet) -> None:
-    ids = melted(node, 1500)
+def test_the_ids_that_coalesced_into_a_job_are_forgotten_after_it_a_thousand_at_a_look(node: Puppet) -> None:
+    ids = coalesced(node, 1500)
     node.finish(node.must_take())
     node.sweep()
     assert node.lanes.job("m7").id == "last"
-    client, mark = node.store._client, node.store.key("melted")
+    client, mark = node.store._client, node.store.key("coalesced")
     assert client.zscore(mark, "last")
     client.delete(node.store.key("job", "last"))
     client.zadd(mark, {"last": 1})
@@ -184,14 +184,14 @@ def test_the_ids_that_melted_into_a_job_are_forgotten_after_it_a_thousand_at_a_l
     assert not client.exists(mark, node.store.key("aliases", "last"))
 
 
-def test_the_ids_that_melted_into_a_job_are_known_as_long_as_its_record_is_there(node: Puppet) -> None:
-    ids = melted(node, 3)
+def test_the_ids_that_coalesced_into_a_job_are_known_as_long_as_its_record_is_there(node: Puppet) -> None:
+    ids = coalesced(node, 3)
     node.finish(node.must_take(), "failed")
-    node.store._client.zadd(node.store.key("melted"), {"last": 1})  # the sweep's clock is before that of the ttl
+    node.store._client.zadd(node.store.key("coalesced"), {"last": 1})  # the sweep's clock is before that of the ttl
     node.sweep()
     assert kept(node, ids) == ids
     node.lanes.retry("m1")
-    assert not node.store._client.exists(node.store.key("melted"))
+    assert not node.store._client.exists(node.store.key("coalesced"))
     node.finish(node.must_take())
 
 

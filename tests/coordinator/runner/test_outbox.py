@@ -64,7 +64,7 @@ def test_what_finds_no_room_is_left_to_the_errands(monkeypatch: pytest.MonkeyPat
     assert sent == ["first", "fits"]
 
 
-def test_an_end_waits_until_redis_tells_what_melted_into_the_job_and_holds_up_no_other(
+def test_an_end_waits_until_redis_tells_what_coalesced_into_the_job_and_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent, asked = list[tuple[str, tuple[str, ...]]](), list[str]()
@@ -81,13 +81,13 @@ def test_an_end_waits_until_redis_tells_what_melted_into_the_job_and_holds_up_no
 
     monkeypatch.setattr(module, "send_many", sending)
     calls = SimpleNamespace(step=lambda *call: 1, read=read, key=lambda kind, name: f"{kind}:{name}")
-    store = SimpleNamespace(**vars(calls), look=lambda *call: [[b""] * 2])  # it melted: its record keeps no call
+    store = SimpleNamespace(**vars(calls), look=lambda *call: [[b""] * 2])  # it coalesced: its record keeps no call
     outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
-    outbox.add(end_of("melted")._replace(melts=True), 1)
+    outbox.add(end_of("coalesced")._replace(coalesces=True), 1)
     outbox.add(end_of("plain"), 1)
     assert outbox.flush(5)
-    assert sent == [("plain", ()), ("melted", ("other",))]
-    assert asked == ["aliases:melted"] * 2
+    assert sent == [("plain", ()), ("coalesced", ("other",))]
+    assert asked == ["aliases:coalesced"] * 2
 
 
 def test_an_end_with_links_is_told_at_once_and_what_the_errands_may_have_begun_is_left_to_them(

@@ -50,7 +50,7 @@ def test_results_that_are_stored_together_are_as_celery_stores_each(app: Celery,
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
-def test_those_whose_submits_melted_into_a_job_have_its_result_too(app: Celery, state: str) -> None:
+def test_those_whose_submits_coalesced_into_a_job_have_its_result_too(app: Celery, state: str) -> None:
     end = end_of("alone", state, 42 if state == "succeeded" else None)._replace(others=("first", "second"))
     send(app, end)
     assert [kept(app, other) for other in ("first", "second")] == [kept(app, "alone")] * 2

@@ -38,7 +38,7 @@ def test_a_keyed_entry_is_submitted_with_all_that_it_says(beats: Beats) -> None:
     first, second, third = beats.ids()[:3]
     job = beats.coordinator.job(first)
     assert (job.keys, job.task, job.args, job.kwargs) == (("n",), "sync", (1,), {"a": 2, "pids": None})
-    assert [beats.coordinator.job(tick).id for tick in (second, third)] == [first, first]  # they melted
+    assert [beats.coordinator.job(tick).id for tick in (second, third)] == [first, first]  # they coalesced
 
 
 def test_a_tick_that_a_dead_beat_took_and_did_not_send_is_sent_by_another(beats: Beats) -> None:

@@ -122,7 +122,7 @@ def test_skip_and_defer_do_as_on_a_fleet(jobs: InlineJobs, note: Task, nest: Tas
     assert len(jobs.submitted) == 4
 
 
-def test_what_melts_is_united_and_its_id_shows_the_job_it_melted_into(jobs: InlineJobs, diary: Diary) -> None:
+def test_what_coalesces_is_united_and_its_id_shows_the_job_it_coalesced_into(jobs: InlineJobs, diary: Diary) -> None:
     def sync(pids: list[str] | None) -> None:
         diary.append(",".join(pids or ["everything"]))
         if not pids:

@@ -1,4 +1,4 @@
-"""A keyed call that was skipped, or that melted into a waiting job, has a result too: nobody waits for ever."""
+"""A keyed call that was skipped, or that coalesced into a waiting job, has a result too: nobody waits for ever."""
 
 from collections.abc import Callable
 from typing import Any
@@ -84,7 +84,7 @@ def turned_away(fleet: Fleet, keyed: Any, option: str, name: str) -> tuple[Any, 
     first = begun(fleet, keyed, name)
     if option == "skip":
         return first, keyed.once.si("second")
-    return keyed.late.delay(f"melted {name}"), keyed.late.si(f"melted {name}")
+    return keyed.late.delay(f"coalesced {name}"), keyed.late.si(f"coalesced {name}")
 
 
 def wait_for_turned_away(keyed: Any, number: int) -> None:
@@ -148,20 +148,20 @@ def test_a_call_that_a_lock_or_a_pause_turned_away_fails_and_blocks_no_chord(fle
     keyed.coordinator.resume("lane/usual")
 
 
-def test_calls_that_melt_have_the_result_and_go_on_with_their_own_canvas(fleet: Fleet, keyed: Any) -> None:
+def test_calls_that_coalesce_have_the_result_and_go_on_with_their_own_canvas(fleet: Fleet, keyed: Any) -> None:
     first = begun(fleet, keyed)
-    calls = [keyed.late.delay("melted"), keyed.late.delay("melted")]
-    linked = keyed.late.apply_async(("melted",), link=keyed.note.s())
-    chained = chain(keyed.late.s("melted"), keyed.tell.s()).apply_async()
-    body = chord([keyed.late.s("melted"), keyed.late.s("melted"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
+    calls = [keyed.late.delay("coalesced"), keyed.late.delay("coalesced")]
+    linked = keyed.late.apply_async(("coalesced",), link=keyed.note.s())
+    chained = chain(keyed.late.s("coalesced"), keyed.tell.s()).apply_async()
+    body = chord([keyed.late.s("coalesced"), keyed.late.s("coalesced"), keyed.plain.s(1)], keyed.tell.s()).apply_async()
     other = keyed.late.delay("other")
     assert keyed.coordinator.lane("lane/usual").length == 3
     fleet.go("first")
-    assert [one.get(timeout=20) for one in (*calls, linked, chained)] == ["melted"] * 4
-    assert body.get(timeout=20) == ["melted", "melted", 1]
+    assert [one.get(timeout=20) for one in (*calls, linked, chained)] == ["coalesced"] * 4
+    assert body.get(timeout=20) == ["coalesced", "coalesced", 1]
     assert (other.get(timeout=20), first.get(timeout=20)) == ("other", "first")
-    fleet.begun("note/melted")
-    assert len(fleet.stamps("melted")) == 1
+    fleet.begun("note/coalesced")
+    assert len(fleet.stamps("coalesced")) == 1
 
 
 def test_a_skip_that_is_to_start_later_is_judged_at_the_call(fleet: Fleet, keyed: Any) -> None:

@@ -143,7 +143,7 @@ def test_unlock_before_run_lets_the_next_one_run_at_once_but_defer_has_it_wait(m
         wait_until(lambda customer=customer: moving.names().count(customer) == 1, 20)
         task.delay(customer)
     wait_until(lambda: moving.names().count("unlocked") == 2, 20)
-    assert moving.names().count("deferred") == 1, "one works, one waits, and further calls melt into that"
+    assert moving.names().count("deferred") == 1, "one works, one waits, and further calls coalesce into that"
     more = [have.delay("deferred") for _ in range(3)]
     moving.go("unlocked", "deferred")
     assert [one.get(timeout=20) for one in more] == ["deferred"] * 3

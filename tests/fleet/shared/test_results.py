@@ -117,23 +117,23 @@ def test_a_chord_of_which_a_keyed_part_fails_fails_and_its_body_is_not_called(fl
     assert depot.coordinator.job(told.id).error["type"] == "SubResultFailed"
 
 
-def test_who_submitted_what_melted_into_a_job_hears_of_its_end(fleet: Fleet, depot: Any) -> None:
+def test_who_submitted_what_coalesced_into_a_job_hears_of_its_end(fleet: Fleet, depot: Any) -> None:
     first = depot.coordinator.submit("k", depot.held.s("gate"))
-    melting = [depot.coordinator.submit("k", depot.work.s("one"), when_busy="defer") for _ in range(3)]
-    assert [one.outcome for one in melting] == ["queued", "coalesced", "coalesced"]
-    handles, ear = ResultSet([handle(depot, one) for one in (first, *melting)], app=depot.app), Ear()
+    coalescing = [depot.coordinator.submit("k", depot.work.s("one"), when_busy="defer") for _ in range(3)]
+    assert [one.outcome for one in coalescing] == ["queued", "coalesced", "coalesced"]
+    handles, ear = ResultSet([handle(depot, one) for one in (first, *coalescing)], app=depot.app), Ear()
     found = handles.get(timeout=20, on_message=ear, on_interval=lambda: fleet.go("gate"))
     assert found == ["gate", "one", "one", "one"]
-    assert ear.statuses == sorted((one.id, "SUCCESS") for one in (first, *melting))
+    assert ear.statuses == sorted((one.id, "SUCCESS") for one in (first, *coalescing))
     assert len(fleet.stamps("one", "begin")) == 1
 
 
-def test_who_submitted_what_melted_into_a_job_hears_that_it_was_cancelled(fleet: Fleet, depot: Any) -> None:
+def test_who_submitted_what_coalesced_into_a_job_hears_that_it_was_cancelled(fleet: Fleet, depot: Any) -> None:
     """No runner had it: the errands tell its end."""
     depot.coordinator.pause("k")
-    melting = [depot.coordinator.submit("k", depot.work.s("never"), when_busy="defer") for _ in range(2)]
-    depot.coordinator.cancel(melting[0].id, by="anna")
-    for one in melting:
+    coalescing = [depot.coordinator.submit("k", depot.work.s("never"), when_busy="defer") for _ in range(2)]
+    depot.coordinator.cancel(coalescing[0].id, by="anna")
+    for one in coalescing:
         with pytest.raises(TaskRevokedError):
             handle(depot, one).get(timeout=30)
     depot.coordinator.resume("k")

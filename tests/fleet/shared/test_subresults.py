@@ -127,7 +127,7 @@ def test_a_sub_result_that_waits_in_a_lane_which_its_parent_holds_is_refused(fle
     fleet.begun("child")
 
 
-def test_a_sub_result_that_melted_into_a_job_of_that_lane_is_refused_too(fleet: Fleet, depot: Any) -> None:
+def test_a_sub_result_that_coalesced_into_a_job_of_that_lane_is_refused_too(fleet: Fleet, depot: Any) -> None:
     depot.coordinator.submit("k", depot.held.s("first"))
     parent = depot.coordinator.submit("k", depot.sub_job.s("k", "same", "defer"))
     depot.coordinator.submit("k", depot.work.s("same"), when_busy="defer")

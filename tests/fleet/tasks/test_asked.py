@@ -1,4 +1,4 @@
-"""Requests that melt into one sync: each hears of its own."""
+"""Requests that coalesce into one sync: each hears of its own."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def held(stack: ExitStack, member: MemberServer) -> Event:
     return go
 
 
-def test_each_of_those_whose_requests_melted_hears_of_his_own(service: Service, member: MemberServer) -> None:
+def test_each_of_those_whose_requests_coalesced_hears_of_his_own(service: Service, member: MemberServer) -> None:
     with ExitStack() as stack:
         go = held(stack, member)
         service.ask(json.dumps({"node": A, "id": "running"}))

@@ -1,24 +1,24 @@
 -- Admission: decides which waiting jobs may start, and makes them ready.
 local admit = {}
 
--- For a line with a mark: true if the job is within the limit. A job of weight `all` runs alone, and nobody overtakes
+-- For a line with a mark: true if the job is within the limit. An exclusive job runs alone, and nobody overtakes
 -- it.
-local function within_limit(c, id, key, weight)
+local function within_limit(c, id, key, exclusive)
   local members = c.P .. 'line:' .. key
   if redis.call('ZSCORE', members, line.PAUSED) then return false end
   local place, limit = redis.call('ZRANK', members, id) - 1, line.limit(c, key)
-  if place >= limit or (weight and place > 0) then return false end
+  if place >= limit or (exclusive and place > 0) then return false end
   local alone = line.first_alone(c, key, limit)
   return not alone or place < redis.call('ZRANK', members, alone)
 end
 
 -- True if the job may start by its places in line. Second value: true if one of its lines has a mark.
-local function in_front(c, id, keys, weight)
+local function in_front(c, id, keys, exclusive)
   local marked = false
   for _, key in ipairs(keys) do
     local first = redis.call('ZRANGE', c.P .. 'line:' .. key, 0, 0)[1]
     if line.is_mark(first) then
-      if not within_limit(c, id, key, weight) then return false end
+      if not within_limit(c, id, key, exclusive) then return false end
       marked = true
     elseif first ~= id then
       return false
@@ -56,11 +56,11 @@ end
 
 -- Makes the job ready, or grants the lock, if it may start. Returns true for a dead waiter, which left the line.
 local function take_in(c, id, marked)
-  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'weight',
+  local job = record.fill({name = c.P .. 'job:' .. id}, 'state', 'keys', 'class', 'task', 'group', 'exclusive',
     'priority')
   if job.state ~= 'waiting' or c.fresh and c.fresh.id == id then return end
   local keys, good = record.keys_of(job.keys), true
-  if marked or #keys > 1 then good, marked = in_front(c, id, keys, job.weight) end
+  if marked or #keys > 1 then good, marked = in_front(c, id, keys, job.exclusive) end
   if not good then return end
   if job.class then
     ready.make(c, id, job)
@@ -91,7 +91,7 @@ function admit.lane(c, key)
   local started = redis.call('ZCOUNT', members, '-inf', '-inf')
   for _, other in ipairs(redis.call('ZRANGE', members, started, line.limit(c, key))) do
     if admit.one(c, other, true) then return admit.lane(c, key) end
-    if redis.call('HGET', c.P .. 'job:' .. other, 'weight') then return end
+    if redis.call('HGET', c.P .. 'job:' .. other, 'exclusive') then return end
   end
 end
 

@@ -1,6 +1,6 @@
 -- Claims: give a runner a ready job, with a new token, a new fence and the full ttl.
--- The reply has id, keys, task, spec, attempt, losses, fence, limits, unite, class and tell; for a job with rare fields
--- also its fields MORE; at its first claim, the ms for which it waited for its lanes, and then for a slot.
+-- The reply has id, keys, task, spec, attempt, losses, fence, limits, merge_args, class and tell; for a job with rare
+-- fields also its fields MORE; at its first claim, the ms for which it waited for its lanes, and then for a slot.
 local claim = {}
 
 local CLASS = 10 -- the index of the class in the reply
@@ -9,18 +9,18 @@ local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'v
 -- Reads what a claim needs of a job.
 local function read(c, id)
   local name = c.P .. 'job:' .. id
-  local state, keys, class, task, limits, tell, melt, attempt, taken, spec, unite, seldom, submitted, readied, joined =
-    unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'melt', 'attempt', 'taken',
-      'spec', 'unite', 'seldom', 'submitted', 'readied', 'joined'))
+  local state, keys, class, task, limits, tell, equal, attempt, taken, spec, merge_args, seldom, submitted, readied,
+    joined = unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'equal', 'attempt', 'taken',
+      'spec', 'merge_args', 'seldom', 'submitted', 'readied', 'joined'))
   local job = {name = name, state = state, keys = keys, class = class, task = task, limits = limits, tell = tell,
-    melt = melt, attempt = attempt, taken = taken, spec = spec, unite = unite, seldom = seldom,
+    equal = equal, attempt = attempt, taken = taken, spec = spec, merge_args = merge_args, seldom = seldom,
     since = joined or submitted, readied = readied}
   return seldom and record.fill_rare(job) or job
 end
 
 -- The reply to a claim.
 local function answer(id, job)
-  return {id, job.keys, job.task, job.spec, job.attempt, job.losses or false, job.fence, job.limits, job.unite,
+  return {id, job.keys, job.task, job.spec, job.attempt, job.losses or false, job.fence, job.limits, job.merge_args,
     job.class, job.tell, job.seldom and redis.call('HMGET', job.name, unpack(MORE)) or false,
     job.waits or false}
 end
@@ -43,7 +43,7 @@ local function start(c, id, job, node, runner, token, ttl, ...)
   if job.phase == 'rollback' then limit = select(2, record.back_of(job)) end
   local till = limit > 0 and base.text_of(c.now + limit) or '0'
   redis.call('HSET', c.P .. 'work:' .. node, runner, token .. ' ' .. till .. ' ' .. id)
-  if job.melt then coalesce.close(c, id, job, keys) end
+  if job.equal then coalesce.close(c, id, job, keys) end
   if job.expires then states.started(c, id, job.expires) end
   if job.grab then grabs.take_job(c, job.keys, id, node, runner, job.fence) end
   return answer(id, job)

@@ -1,5 +1,5 @@
--- Coalescing: an equal submit melts into a job that has not started; the submit's id becomes the job's alias.
--- melt:<digest>:<key> names that job.
+-- Coalescing: an equal submit coalesces into a job that has not started; the submit's id becomes the job's alias.
+-- equal:<digest>:<key> names that job.
 local coalesce = {}
 
 local TEXTS, BYTES = 10000, 1048576 -- bounds of the united texts
@@ -25,15 +25,15 @@ local function united(a, b)
   return #text <= BYTES and text or nil
 end
 
--- Melts the submit `alias` into the job `id`. Returns the job, or nil (and changes nothing) if the united texts would
--- be too large.
-function coalesce.melt(c, id, alias, unite)
+-- Coalesces the submit `alias` into the job `id`. Returns the job, or nil (and changes nothing) if the united texts
+-- would be too large.
+function coalesce.join(c, id, alias, merge_args)
   local name = c.P .. 'job:' .. id
-  local held = redis.call('HGET', name, 'unite')
-  if unite and held then
-    local text = united(held, unite)
+  local held = redis.call('HGET', name, 'merge_args')
+  if merge_args and held then
+    local text = united(held, merge_args)
     if not text then return nil end
-    redis.call('HSET', name, 'unite', text)
+    redis.call('HSET', name, 'merge_args', text)
   end
   redis.call('HSET', c.P .. 'job:' .. alias, 'alias', id)
   redis.call('RPUSH', c.P .. 'aliases:' .. id, alias)
@@ -41,8 +41,8 @@ function coalesce.melt(c, id, alias, unite)
   return id
 end
 
--- Handles a call `alias` of a keyed task that was skipped for the job `id`, or melted into it. If a caller may wait for
--- the call under its own id (`expected` is 1), the alias' record keeps the call, and the job also sends its result to
+-- Handles a call `alias` of a keyed task that was skipped for the job `id`, or coalesced into it. If a caller may wait
+-- for the call under its own id (`expected` is 1), the alias' record keeps the call, and the job also sends its result to
 -- it. Returns the job, or '' if no job of the same app can send the result: a lock has the lane, or an operator closed
 -- it.
 function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
@@ -61,16 +61,16 @@ function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
   return id
 end
 
--- Lets equal submits melt into this job, instead of an earlier one whose texts are full.
-function coalesce.open(c, id, melt)
-  local full = redis.call('SET', melt, id, 'GET')
-  if full then redis.call('HDEL', c.P .. 'job:' .. full, 'melt') end
+-- Lets equal submits coalesce into this job, instead of an earlier one whose texts are full.
+function coalesce.open(c, id, equal)
+  local full = redis.call('SET', equal, id, 'GET')
+  if full then redis.call('HDEL', c.P .. 'job:' .. full, 'equal') end
 end
 
--- Lets nothing more melt into the job: it starts, or is over.
+-- Lets nothing more coalesce into the job: it starts, or is over.
 function coalesce.close(c, id, job, keys)
-  redis.call('DEL', c.P .. 'melt:' .. job.melt .. ':' .. keys[1])
-  redis.call('HDEL', c.P .. 'job:' .. id, 'melt')
+  redis.call('DEL', c.P .. 'equal:' .. job.equal .. ':' .. keys[1])
+  redis.call('HDEL', c.P .. 'job:' .. id, 'equal')
 end
 
 return coalesce

@@ -21,14 +21,14 @@ end
 -- Forgets cached places after a job came into a line, or left it.
 function line.changed(c) c.alone = false end
 
--- In a line with a mark: the first job of weight `all` among those within the limit, or false. Cached until the line
+-- In a line with a mark: the first exclusive job among those within the limit, or false. Cached until the line
 -- changes; pinning a job does not change this answer.
 function line.first_alone(c, key, limit)
   c.alone = c.alone or {}
   if c.alone[key] == nil then
     c.alone[key] = false
     for _, id in ipairs(redis.call('ZRANGE', c.P .. 'line:' .. key, 1, limit)) do
-      if redis.call('HGET', c.P .. 'job:' .. id, 'weight') then
+      if redis.call('HGET', c.P .. 'job:' .. id, 'exclusive') then
         c.alone[key] = id
         break
       end

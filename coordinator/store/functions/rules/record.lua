@@ -42,13 +42,13 @@ end
 -- Reads a job; nil = there is none. A field that the record lacks is false.
 function record.read(c, id)
   local name = c.P .. 'job:' .. id
-  local state, keys, limits, token, attempt, class, task, node, runner, submitted, started, taken, fence, tell, melt,
+  local state, keys, limits, token, attempt, class, task, node, runner, submitted, started, taken, fence, tell, equal,
     seldom = unpack(redis.call('HMGET', name, 'state', 'keys', 'limits', 'token', 'attempt', 'class', 'task', 'node',
-      'runner', 'submitted', 'started', 'taken', 'fence', 'tell', 'melt', 'seldom'))
+      'runner', 'submitted', 'started', 'taken', 'fence', 'tell', 'equal', 'seldom'))
   if not state then return nil end
   local job = {name = name, state = state, keys = keys, limits = limits, token = token, attempt = attempt,
     class = class, task = task, node = node, runner = runner, submitted = submitted, started = started, taken = taken,
-    fence = fence, tell = tell, melt = melt, seldom = seldom}
+    fence = fence, tell = tell, equal = equal, seldom = seldom}
   return seldom and record.fill_rare(job) or job
 end
 
@@ -62,7 +62,7 @@ end
 -- Writes fields, some of them rare, and so sets `seldom`.
 function record.note(c, id, ...) redis.call('HSET', c.P .. 'job:' .. id, 'seldom', 1, ...) end
 
--- Resolves an alias: the id of a submit that melted into a job stands for that job.
+-- Resolves an alias: the id of a submit that coalesced into a job stands for that job.
 function record.resolve(c, id) return redis.call('HGET', c.P .. 'job:' .. id, 'alias') or id end
 
 -- The app of a job. A plain client's job has none: it belongs to the app of its last node.

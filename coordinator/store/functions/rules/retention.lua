@@ -1,5 +1,5 @@
 -- Retention: how much is kept of jobs that are over, and for how long. kept = successes that the bound may drop, oldest
--- first; melted = ids of ended jobs, by the time at which their aliases are forgotten.
+-- first; coalesced = ids of ended jobs, by the time at which their aliases are forgotten.
 local retention = {}
 
 local MOST = 1000 -- the most aliases that one call forgets
@@ -14,7 +14,7 @@ local function drop(c, id)
   local state, limits, aliases = unpack(redis.call('HMGET', name, 'state', 'limits', 'aliases'))
   if state ~= 'succeeded' or limits then return end
   redis.call('UNLINK', name)
-  if aliases then redis.call('ZADD', c.P .. 'melted', c.wall, id) end
+  if aliases then redis.call('ZADD', c.P .. 'coalesced', c.wall, id) end
 end
 
 -- Drops the oldest successes beyond `most`.
@@ -48,7 +48,7 @@ function retention.begin(c, id, job, state, listeners, owed)
   local success, failure, most = record.kept(job)
   local keep = state == 'succeeded' and success or failure
   redis.call('PEXPIRE', job.name, keep)
-  if job.aliases then redis.call('ZADD', c.P .. 'melted', c.wall + keep, id) end
+  if job.aliases then redis.call('ZADD', c.P .. 'coalesced', c.wall + keep, id) end
   if most == '' or state ~= 'succeeded' or not job.class then return end
   local parent = job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')
   local awaited = listeners > 0 or parent and not states.TERMINAL[parent]
@@ -76,19 +76,19 @@ end
 -- Keeps the record of a job that is to run again, and its aliases.
 function retention.undo(c, id, job)
   redis.call('PERSIST', job.name)
-  redis.call('ZREM', c.P .. 'melted', id)
+  redis.call('ZREM', c.P .. 'coalesced', id)
 end
 
 -- Forgets aliases of jobs that are gone, some at each call.
-function retention.forget_melted(c)
+function retention.forget_coalesced(c)
   local left = MOST
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'melted', '-inf', c.wall, 'LIMIT', 0, 100)) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', c.P .. 'coalesced', '-inf', c.wall, 'LIMIT', 0, 100)) do
     if left > 0 and redis.call('EXISTS', c.P .. 'job:' .. id) == 1 then
-      redis.call('ZADD', c.P .. 'melted', c.wall + 1000, id)
+      redis.call('ZADD', c.P .. 'coalesced', c.wall + 1000, id)
     elseif left > 0 then
       local aliases = redis.call('LPOP', c.P .. 'aliases:' .. id, left) or {}
       for _, alias in ipairs(aliases) do redis.call('UNLINK', c.P .. 'job:' .. alias) end
-      if #aliases < left then redis.call('ZREM', c.P .. 'melted', id) end
+      if #aliases < left then redis.call('ZREM', c.P .. 'coalesced', id) end
       left = left - #aliases
     end
   end

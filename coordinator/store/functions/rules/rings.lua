@@ -10,7 +10,7 @@ local rings = {}
 rings.MOST = 1000
 rings.MOST_NAMED = 20 -- the most members of a ring that its sentence names
 
-local FIELDS = {'state', 'keys', 'weight', 'handles', 'token', 'awaits'}
+local FIELDS = {'state', 'keys', 'exclusive', 'handles', 'token', 'awaits'}
 
 -- Adds a group: `need` of its members must end before the job goes on; `how` says why.
 local function add(groups, how, need, members)
@@ -42,9 +42,9 @@ local function before(c, groups, id, key, job, stands, most)
   local limit, how = marks == 0 and 1 or math.max(1, line.limit(c, key)), {lane = key}
   if limit == 1 then return behind(groups, how, members, marks, place, fixed) end
   local names = redis.call('ZRANGE', members, marks, marks + math.min(place, most) - 1)
-  add(groups, how, (job.weight and place or place - limit + 1) - (place - #names), names)
-  for _, name in ipairs(job.weight and {} or names) do -- nobody overtakes a job of weight `all`
-    if redis.call('HGET', c.P .. 'job:' .. name, 'weight') then add(groups, how, 1, {name}) end
+  add(groups, how, (job.exclusive and place or place - limit + 1) - (place - #names), names)
+  for _, name in ipairs(job.exclusive and {} or names) do -- nobody overtakes an exclusive job
+    if redis.call('HGET', c.P .. 'job:' .. name, 'exclusive') then add(groups, how, 1, {name}) end
   end
 end
 
@@ -102,7 +102,7 @@ local function explore(c, origin, left, handles)
 end
 
 -- Removes the nodes that can go on. The rest waits for itself, or for an operator.
-local function melt_away(nodes)
+local function drop_full(nodes)
   local free = {}
   for _, node in pairs(nodes) do
     if not node.groups or node.open == 0 then free[#free + 1] = node end
@@ -181,7 +181,7 @@ end
 function rings.find(c, origin, handles, left)
   local nodes
   nodes, left = explore(c, origin, left or rings.MOST, handles)
-  melt_away(nodes)
+  drop_full(nodes)
   if not nodes[origin] then return nil, nil, left end
   local ids, hows = way_back(nodes, origin)
   if not ids then return nil, nil, left end

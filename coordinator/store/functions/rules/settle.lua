@@ -6,7 +6,7 @@ local function leave(c, id, job, keys)
   for _, key in ipairs(keys) do redis.call('ZREM', c.P .. 'line:' .. key, id) end
   line.changed(c)
   redis.call('ZREM', c.P .. record.leases_of(job), id)
-  if job.melt then coalesce.close(c, id, job, keys) end
+  if job.equal then coalesce.close(c, id, job, keys) end
   if job.seldom then states.leave(c, id, job) end
   if job.token then locks.release(c, keys, job.token, job.slots) end
 end

@@ -9,13 +9,13 @@ local function skip_keys(keys, when_busy)
   return found
 end
 
--- The first of these lines in which a new job of this weight would wait at the end.
-local function busy_line(c, keys, weight)
+-- The first of these lines in which a new job of this kind would wait at the end.
+local function busy_line(c, keys, exclusive)
   for _, key in ipairs(keys) do
     local marks = line.marks(c, key)
     local length, limit = redis.call('ZCARD', c.P .. 'line:' .. key) - marks, marks > 0 and line.limit(c, key) or 1
     if length >= limit or marks > 0 and redis.call('ZSCORE', c.P .. 'line:' .. key, line.PAUSED) then return key end
-    if length > 0 and (weight or line.first_alone(c, key, limit)) then return key end
+    if length > 0 and (exclusive or line.first_alone(c, key, limit)) then return key end
   end
 end
 
@@ -37,12 +37,12 @@ local function full_line(c, keys, room)
 end
 
 -- Decides whether a job may be queued: nil = yes. Else the outcome and the job that causes it; or `full`, the line, and
--- the number of jobs waiting there. melt: the key that names the job to melt into.
-local function turned_away(c, id, keys, when_busy, melt, fields, room)
-  local busy = busy_line(c, skip_keys(keys, when_busy), fields.weight)
+-- the number of jobs waiting there. equal: the key that names the job to coalesce into.
+local function turned_away(c, id, keys, when_busy, equal, fields, room)
+  local busy = busy_line(c, skip_keys(keys, when_busy), fields.exclusive)
   if busy then return 'skipped', line.holder(c, busy) or id end
-  local other = melt and redis.call('GET', melt)
-  local into = other and coalesce.melt(c, other, id, fields.unite)
+  local other = equal and redis.call('GET', equal)
+  local into = other and coalesce.join(c, other, id, fields.merge_args)
   if into then return 'coalesced', into end
   local key, count = full_line(c, room and keys or {}, room)
   if key then return 'full', key, count end
@@ -98,9 +98,9 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
     c.asking = id
     settle.end_lapsed(c, keys[1])
   end
-  local melt = fields.melt and c.P .. 'melt:' .. fields.melt .. ':' .. keys[1]
+  local equal = fields.equal and c.P .. 'equal:' .. fields.equal .. ':' .. keys[1]
   if when_busy ~= 'queue' or room ~= '' then
-    local verdict, of, count = turned_away(c, id, keys, when_busy, melt, fields, tonumber(room))
+    local verdict, of, count = turned_away(c, id, keys, when_busy, equal, fields, tonumber(room))
     if verdict == 'full' then return {verdict, count, of, ''} end
     if verdict and fields.expected then of = coalesce.stand_for(c, of, id, verdict, fields, list, from) end
     if verdict == 'skipped' then return {verdict, line.place(c, line.holder(c, keys[1]) or id, keys[1]), of, ''} end
@@ -109,7 +109,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   end
 
   if fields.class then submit.create(c, fields) end
-  if melt then coalesce.open(c, id, melt) end
+  if equal then coalesce.open(c, id, equal) end
   if fields.expires then states.must_start(c, id, fields.expires) end
   local score, sequence = line.new_score(c, priority, 'back')
   local start = not_before ~= '0' and base.instant(c, not_before)

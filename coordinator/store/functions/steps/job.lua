@@ -26,7 +26,7 @@ step.define('job_cancel', {'allow-oom'}, function(c, args)
   return state
 end)
 
--- jobs_named: finds out which ids belong to jobs, or to calls that melted or were skipped. The others may belong to
+-- jobs_named: finds out which ids belong to jobs, or to calls that coalesced or were skipped. The others may belong to
 -- future jobs, such as later steps of a chain: such a job ends as cancelled when it is submitted.
 -- args ttl ids…
 --   ttl: ms for which the others are remembered

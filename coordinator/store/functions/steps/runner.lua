@@ -65,8 +65,8 @@ end
 --   bound on attempts, '' = the job's own; class, task, limit: of step and replaced, those of the next step, limit in
 --   ms; next: token of the next claim, '' = none: the slice is over
 -- returns {verdict, state, job or false}; verdict: accepted | shared (accepted, and calls that were skipped for it, or
---   melted into it, wait for its end) | lost | condemned, or deadlock (the job would wait for itself: nothing was done,
---   and the ring is in place of the state); asked again: the same
+--   coalesced into it, wait for its end) | lost | condemned, or deadlock (the job would wait for itself: nothing was
+--   done, and the ring is in place of the state); asked again: the same
 step.define('job_finish', {'allow-oom'}, function(c, args)
   local id, token, kind, detail, delay, most, class, task, limit, node, runner, next, ttl = unpack(args)
   c.tell_after, c.direct = 5000, next ~= ''

@@ -114,7 +114,7 @@ step.define('sweep', {'allow-oom'}, function(c, args)
   start_due(c, 'starts', c.wall)
   expire(c, 'expiry', c.now)
   expire(c, 'latest', c.wall)
-  retention.forget_melted(c)
+  retention.forget_coalesced(c)
   local cursor = string.match(redis.call('HGET', c.P .. 'swept', 'classes') or '', '^%d+$') or '0'
   redis.call('HSET', c.P .. 'swept', 'classes', classes.forget_some(c, cursor))
   if c.more == 0 then
