@@ -64,7 +64,7 @@ class UnknownMember(CoordinatorError, LookupError):
         super().__init__(f"unknown member {member}: coordinator members lists them all")
 
 
-class Done(NamedTuple):
+class ActReport(NamedTuple):
     """What an act did, in sentences, and what else its author should know."""
 
     lines: list[str]
@@ -204,7 +204,7 @@ def refresh(
 
 
 @refuses_viewers
-def add(described: Member, *, why: str, by: str, ticket: str = "") -> Done:
+def add(described: Member, *, why: str, by: str, ticket: str = "") -> ActReport:
     """Add a member, as it describes itself, to the list; approve it later. Raises ValueError where it is there."""
     identifier = described.identifier
 
@@ -221,7 +221,7 @@ def add(described: Member, *, why: str, by: str, ticket: str = "") -> Done:
 
 
 @refuses_viewers
-def approve(member: str, *, why: str, by: str, ticket: str = "") -> Done:
+def approve(member: str, *, why: str, by: str, ticket: str = "") -> ActReport:
     """Let the service synchronize a member."""
     act = _act("approve", member, why, by, ticket)
     listed, far = _set_approved(member, True, f"approved: {why}", by, act)
@@ -231,7 +231,7 @@ def approve(member: str, *, why: str, by: str, ticket: str = "") -> Done:
 
 
 @refuses_viewers
-def suspend(member: str, *, why: str, by: str, ticket: str = "") -> Done:
+def suspend(member: str, *, why: str, by: str, ticket: str = "") -> ActReport:
     """Stop synchronizing a member; it stays in the list."""
     _, far = _set_approved(member, False, f"suspended: {why}", by, _act("suspend", member, why, by, ticket))
     return _done(f"{member} is suspended", far, approved=False)
@@ -250,7 +250,7 @@ def _set_approved(member: str, approved: bool, why: str, by: str, act: ActOf) ->
 
 
 @refuses_viewers
-def reset(member: str, *, why: str, by: str, ticket: str = "") -> Done:
+def reset(member: str, *, why: str, by: str, ticket: str = "") -> ActReport:
     """Harvest a member from its beginning again, at its next synchronization."""
     try:
         far = service().nodelist.reset(member, f"reset: {why}", by, _act("reset", member, why, by, ticket))
@@ -260,7 +260,7 @@ def reset(member: str, *, why: str, by: str, ticket: str = "") -> Done:
 
 
 @refuses_viewers
-def remove(member: str, *, why: str, by: str, ticket: str = "") -> Done:
+def remove(member: str, *, why: str, by: str, ticket: str = "") -> ActReport:
     """Take a member out of the list, and cancel its syncs; the catalog keeps its objects."""
     here = service()
 
@@ -282,7 +282,7 @@ def remove(member: str, *, why: str, by: str, ticket: str = "") -> Done:
 
 
 @refuses_viewers
-def accept(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> Done:
+def accept(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> ActReport:
     """Take in what a member proposes: these fields, or all that wait."""
     chosen = _chosen(member, fields)
 
@@ -302,11 +302,11 @@ def accept(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket
 
 
 @refuses_viewers
-def refuse(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> Done:
+def refuse(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket: str = "") -> ActReport:
     """Leave fields as they are in the list, or all that wait, until the member proposes something else."""
     chosen = _chosen(member, fields)
     _settle("refuse", member, chosen, why, by, ticket)
-    return Done([f"{member} keeps the list's {', '.join(chosen)}"])
+    return ActReport([f"{member} keeps the list's {', '.join(chosen)}"])
 
 
 def _chosen(member: str, fields: Sequence[str]) -> dict[str, Proposal]:
@@ -363,7 +363,7 @@ def _cancel(job_id: str, why: str, by: str) -> bool:
 
 
 @refuses_viewers
-def purge(member: str, *, why: str, by: str, ticket: str = "") -> Done:
+def purge(member: str, *, why: str, by: str, ticket: str = "") -> ActReport:
     """Delete from the catalog all that it has of a member that left the list."""
     here = service()
     if member in here.nodelist.listed():
@@ -375,7 +375,7 @@ def purge(member: str, *, why: str, by: str, ticket: str = "") -> Done:
         act = act_of(why, by, ticket, **about)
         here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by, act=act)
         count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
-    return Done([f"{member}: {count} objects are deleted from the catalog"])
+    return ActReport([f"{member}: {count} objects are deleted from the catalog"])
 
 
 def _act(verb: str, member: str, why: str, by: str, ticket: str) -> ActOf:
@@ -397,9 +397,11 @@ def _condition(listed: Listed | None) -> str:
     return f"{approved}, harvested until {instants.shown(since)}" if since and since > instants.NEVER else approved
 
 
-def _done(what: str, far: str, approved: bool = True) -> Done:
+def _done(what: str, far: str, approved: bool = True) -> ActReport:
     """What was done, and whether the permanent store has it."""
     store = service().nodelist.store
     line = f"{what}; {store.name} has it" if far == WRITTEN else f"{what}; {store.name} does not have it yet: {far}"
     unkept = not approved and not store.keeps_approval
-    return Done([line], f"{store.name} has no place for approval, so it lists this member like all others" * unkept)
+    return ActReport(
+        [line], f"{store.name} has no place for approval, so it lists this member like all others" * unkept
+    )

@@ -13,7 +13,7 @@ from coordinator.jobs.record import Job
 from coordinator.jobs.spec import ErrorRecord
 from coordinator.lanes.view import Lane
 from coordinator.store.times import instant, moment, span_text
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 
 
 def job_text(job: Job) -> str:
@@ -65,7 +65,7 @@ def progress(job: Job) -> str | None:
     return f"{job.progress[0]}/{job.progress[1]}" if job.progress else None
 
 
-def act_text(act: Act | None) -> str | None:
+def act_text(act: ActNote | None) -> str | None:
     """Write an operator's act: by whom, when and why."""
     return None if act is None else _author_text(act["by"], act["at"], act["why"])
 

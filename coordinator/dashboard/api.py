@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 from coordinator.dashboard import acts, hide
 from coordinator.dashboard.access import VISIT
 from coordinator.dashboard.doings import Doings
+from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import Act, Asked, Reading
-from coordinator.dashboard.trouble import Trouble, trouble_of
 from coordinator.diagnosis.cause import Why
 from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.summary import Summary
@@ -139,7 +139,7 @@ READINGS: Mapping[str, Reading] = {
 }
 
 
-class Done(BaseModel):
+class ActAnswer(BaseModel):
     """What an act did, or would hit. `doing`: it goes on, and `/api/doing?id=` says how far it is."""
 
     done: str = ""
@@ -148,7 +148,7 @@ class Done(BaseModel):
 
 
 @dataclasses.dataclass
-class HowFar:
+class ActProgress:
     """An act that was begun."""
 
     done: int
@@ -164,11 +164,11 @@ def api_of(
     """Make the JSON part. `more`: what extensions add. `read` calls a function in a thread, with a time limit."""
     api = FastAPI(title="celery-coordinator", version=VERSION, docs_url=None, redoc_url=None)
 
-    def how_far(asked: Asked) -> HowFar:
+    def how_far(asked: Asked) -> ActProgress:
         one = doings.of(asked)
-        return HowFar(one.done, one.total, one.over, one.said, one.trouble.text if one.trouble else "")
+        return ActProgress(one.done, one.total, one.over, one.said, one.trouble.text if one.trouble else "")
 
-    for path, reading in {**READINGS, "doing": Reading(HowFar, how_far, ("id",)), **more}.items():
+    for path, reading in {**READINGS, "doing": Reading(ActProgress, how_far, ("id",)), **more}.items():
         parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in reading.names]
         api.add_api_route(
             f"/{path}", _reader(coordinator, reading.read, read), name=path, response_model=_shape(reading.kind),
@@ -177,7 +177,7 @@ def api_of(
     for name, act in known.items():
         api.add_api_route(
             f"/act/{name}", _doer(coordinator, name, act, read, doings), methods=["POST"], name=act.title,
-            response_model=Done, operation_id=name,
+            response_model=ActAnswer, operation_id=name,
         )  # fmt: skip
     return api
 
@@ -188,7 +188,7 @@ def _reader(coordinator: Coordinator, function: Callable[[Asked], object], read:
         try:
             return await read(partial(function, asked))
         except Exception as error:
-            return _failed(trouble_of(error))
+            return _failed(error_page_of(error))
 
     return answer
 
@@ -204,19 +204,19 @@ def _doer(coordinator: Coordinator, name: str, act: Act, read: Read, doings: Doi
         try:
             acts.check_reason(asked)
             if dry_run:
-                return await read(lambda: Done(plan=acts.plan_of(act, asked)))
+                return await read(lambda: ActAnswer(plan=acts.plan_of(act, asked)))
             doing = await doings.begin(act, asked, PATIENCE)
         except Exception as error:
-            return _failed(trouble_of(error))
+            return _failed(error_page_of(error))
         if doing.trouble:
             return _failed(doing.trouble)
-        return Done(done=doing.said or "It goes on.", doing="" if doing.over else doing.id)
+        return ActAnswer(done=doing.said or "It goes on.", doing="" if doing.over else doing.id)
 
     answer.__annotations__ = {"request": Request, "values": model, "dry_run": bool}
     return answer
 
 
-def _failed(trouble: Trouble) -> JSONResponse:
+def _failed(trouble: ErrorPage) -> JSONResponse:
     return JSONResponse({"error": trouble.title, "detail": trouble.text}, trouble.status)
 
 

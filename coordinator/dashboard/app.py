@@ -31,8 +31,8 @@ from coordinator.dashboard import acts, show, views
 from coordinator.dashboard.access import LOOPBACK, VISIT, Auth, Guard, TokenLogin, Visit
 from coordinator.dashboard.api import api_of
 from coordinator.dashboard.doings import Doings, trouble_page
+from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import LONGEST, Act, Asked, Page, Pages, View
-from coordinator.dashboard.trouble import Trouble, trouble_of
 from coordinator.errors import CoordinatorError
 from coordinator.store.client import until
 from coordinator.version import VERSION
@@ -160,7 +160,7 @@ class Site:
         try:
             return made() if visit and visit.form else await self.read(made)  # after an act, nothing is read
         except Exception as error:
-            page = trouble_page(trouble_of(error), show.url("/") if path.startswith("/act/") else "")
+            page = trouble_page(error_page_of(error), show.url("/") if path.startswith("/act/") else "")
             return page.status, self._text(page, asked, frame, visit, path)
 
     def _text(self, page: Page, asked: Asked, frame: str, visit: Visit | None, path: str) -> str:
@@ -227,7 +227,7 @@ class Site:
         visit: Visit = request.scope[VISIT]
         root, path = _place(request)
         show.root.set(root)
-        page = trouble_page(Trouble(404, "No such page", "Nothing is here."))
+        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."))
         asked = self._asked({}, visit.author)
         return HTMLResponse(self._text(page, asked, "page.html", visit, path), 404)
 

@@ -12,8 +12,8 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import Act, Asked, Page
-from coordinator.dashboard.trouble import Trouble, trouble_of
 from coordinator.errors import CoordinatorError
 
 MOST = 8  # acts at a time
@@ -30,7 +30,7 @@ class Doing:
     done: int = 0
     total: int = 0
     said: str = ""
-    trouble: Trouble | None = None
+    trouble: ErrorPage | None = None
     future: Future[None] = field(default_factory=Future)
 
     @property
@@ -70,7 +70,7 @@ class Doings:
         return self.of(asked).page()
 
 
-def trouble_page(trouble: Trouble, back: str = "") -> Page:
+def trouble_page(trouble: ErrorPage, back: str = "") -> Page:
     """`back`: the page to go on with after an act that failed."""
     return Page("trouble.html", trouble.title, {"trouble": trouble, "back": back}, trouble.status)
 
@@ -84,6 +84,6 @@ def _do(doing: Doing, asked: Asked) -> None:
             else:
                 doing.done, doing.total = step.done, step.total
     except Exception as error:
-        doing.trouble = trouble_of(error)
+        doing.trouble = error_page_of(error)
     finally:
         doing.future.set_result(None)

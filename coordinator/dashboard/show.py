@@ -19,7 +19,7 @@ from coordinator.diagnosis.cause import Cause, Why
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.store.times import instant, moment, span_text
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 
 root: ContextVar[str] = ContextVar("coordinator_root", default="")
 """The path at which the dashboard stands in the app around it."""
@@ -97,7 +97,7 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}… ({len(text):,} characters)"
 
 
-def by(act: Act | Mapping[str, object] | None) -> Markup:
+def by(act: ActNote | Mapping[str, object] | None) -> Markup:
     """Who did it, when and why."""
     if not act:
         return Markup("")

@@ -20,7 +20,7 @@ from coordinator.jobs.search import JobFilter, count
 from coordinator.jobs.states import LaneState
 from coordinator.lanes.view import STATES, Lane, oldest
 from coordinator.store.times import EPOCH
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 
 if TYPE_CHECKING:
     from coordinator.client.coordinator import Coordinator
@@ -60,10 +60,10 @@ def _longest(c: Coordinator, ids: Sequence[str]) -> list[Job]:
     return sorted(read_many(c.store, ids), key=lambda job: job.submitted or EPOCH)[:LONGEST]
 
 
-def _gone(c: Coordinator, living: Sequence[Node]) -> list[tuple[str, Act | None]]:
+def _gone(c: Coordinator, living: Sequence[Node]) -> list[tuple[str, ActNote | None]]:
     """Nodes that miss their heartbeats, or that are drained and not alive: name, and the act that drains it."""
     nodes, alive = Nodes(c.store), {node.name for node in living}
-    drained: dict[str, Act | None] = {**nodes.drained()}
+    drained: dict[str, ActNote | None] = {**nodes.drained()}
     return [(name, drained.get(name)) for name in sorted({*drained, *nodes.names()} - alive)]
 
 

@@ -11,7 +11,7 @@ from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
 from coordinator.lanes.client import LaneClient
 from coordinator.store.times import instant
-from coordinator.store.values import Act, Json
+from coordinator.store.values import ActNote, Json
 
 
 class Snapshot:
@@ -58,7 +58,7 @@ class Snapshot:
         return {"due": at(wall), "left": (wall - self.clock.wall) / 1000}
 
 
-def by(act: Act | None) -> dict[str, Json]:
+def by(act: ActNote | None) -> dict[str, Json]:
     """The facts of an operator's act."""
     return {"by": act["by"], "since": at(act["at"]), "why": act["why"]} if act else {}
 

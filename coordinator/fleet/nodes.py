@@ -13,7 +13,7 @@ from coordinator.errors import SettingsError
 from coordinator.store.client import Store
 from coordinator.store.reading import act_in, reader_of
 from coordinator.store.times import milliseconds
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
 from coordinator.version import VERSION
 
@@ -51,7 +51,7 @@ class Node:
     pace: float
     score: float | None
     draining: bool
-    drained: Act | None
+    drained: ActNote | None
     pool: str
     host: str
     version: str
@@ -124,7 +124,7 @@ class Nodes:
         """Remove a node that ends. False: it was not registered, or a newer worker has its name."""
         return bool(self.store.step("node_leave", name, incarnation))
 
-    def drained(self) -> dict[str, Act]:
+    def drained(self) -> dict[str, ActNote]:
         """The acts of operators who drain nodes, by node. Such a node may be dead."""
         acts = self.store.read("HGETALL", self.store.key("drained"))
         return {name.decode(): act for name, text in sorted(acts.items()) if (act := act_in(text))}

@@ -20,7 +20,7 @@ from coordinator.jobs.validation import printable
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, json_in, number_in, reader_of, text_in
 from coordinator.store.times import milliseconds
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 
 _PAGE = 500
 _ACTS = ("retried", "paused", "resumed", "moved", "retargeted")
@@ -70,7 +70,7 @@ class Job:
     exclusive: bool = False
     rollback: str | None = None
     fault: ErrorRecord | None = None
-    acts: dict[str, Act] = field(default_factory=dict)
+    acts: dict[str, ActNote] = field(default_factory=dict)
     readied: datetime | None = None
     steps: tuple[str, ...] = ()
     awaits: tuple[str, ...] = ()

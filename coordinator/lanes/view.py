@@ -14,7 +14,7 @@ from coordinator.jobs.states import LaneState
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, act_in, number_in
 from coordinator.store.times import EPOCH
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
@@ -55,9 +55,9 @@ class Lane:
     length: int
     state: LaneState
     holders: tuple[Holder, ...] = ()
-    pause: Act | None = None
+    pause: ActNote | None = None
     limit: int = 1
-    limited: Act | None = None
+    limited: ActNote | None = None
     runs: tuple[Job, ...] = ()
 
     @property
@@ -189,7 +189,7 @@ def _lane(
     )
 
 
-def limit_in(text: bytes | None) -> tuple[int, Act | None]:
+def limit_in(text: bytes | None) -> tuple[int, ActNote | None]:
     """How many jobs of a lane may run at once, and who set that. A damaged limit counts as 1, as in rules/line.lua."""
     number, _, who = (text or b"").partition(b"{")
     limit = number_in(number)

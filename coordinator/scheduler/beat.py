@@ -45,7 +45,7 @@ from coordinator.scheduler.agenda import Agenda
 from coordinator.scheduler.due import Due, DueEntry
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.publisher import Publisher
-from coordinator.scheduler.sources import Reading, Stored
+from coordinator.scheduler.sources import SourceState, Stored
 from coordinator.scheduler.ticks import BeatHost, BrokerAway, ServerTime, Ticks
 from coordinator.store.times import EPOCH, instant, milliseconds, to_ms
 
@@ -106,7 +106,7 @@ class Scheduler(beat.Scheduler):
         self._clock = ServerTime()
         self._publisher = Publisher(app)
         self._ticks = Ticks(app, host, self._clock, self._publisher)
-        self._readings: list[Reading] = []
+        self._readings: list[SourceState] = []
         self._stored = Stored(host.store)
         self._agenda = Agenda()
         self._standing: list[tuple[str, str]] = []
@@ -125,12 +125,12 @@ class Scheduler(beat.Scheduler):
             return "", configured(self.app, self._host._requests)
 
         self._store.check()
-        self._readings = [Reading("beat_schedule", table)]
+        self._readings = [SourceState("beat_schedule", table)]
         seen: Counter[str] = Counter()
         for source in self._host._schedule_sources:
             name = f"{source.__module__}.{getattr(source, '__qualname__', type(source).__qualname__)}"
             seen[name] += 1
-            self._readings.append(Reading(f"{name}#{seen[name]}" if seen[name] > 1 else name, source))
+            self._readings.append(SourceState(f"{name}#{seen[name]}" if seen[name] > 1 else name, source))
 
     def close(self) -> None:
         self._publisher.disconnect()
@@ -195,7 +195,7 @@ class Scheduler(beat.Scheduler):
             if plan.entry.key is None:
                 plan.rest_until = time.monotonic() + ROUND
 
-    def _sources(self) -> list[Reading | Stored]:
+    def _sources(self) -> list[SourceState | Stored]:
         return [*self._readings, self._stored]
 
     def _plans(self) -> Iterator[DueEntry]:
@@ -230,7 +230,7 @@ class Scheduler(beat.Scheduler):
                 self._sign.touch()
         self._do(overdue, [name.decode().partition("\n")[::2] for name in runs])
 
-    def _follow(self, reading: Reading) -> tuple[set[str], News]:
+    def _follow(self, reading: SourceState) -> tuple[set[str], News]:
         """Stand for the source's version. Returns the names of its entries whose tick is overdue, and the news."""
         entries: list[str | int] = ["none"]
         if reading.unknown:
@@ -276,7 +276,7 @@ class Scheduler(beat.Scheduler):
                     self._change(source, plan, text)
         self._others, self._standing = others, []
 
-    def _change(self, source: Reading | Stored, plan: DueEntry, text: str) -> None:
+    def _change(self, source: SourceState | Stored, plan: DueEntry, text: str) -> None:
         name = plan.entry.name
         try:
             changed = DueEntry(plan.entry, text).after(plan)

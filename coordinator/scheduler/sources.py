@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Reading:
+class SourceState:
     """A source as this beat last read it.
 
     `found`: all its entries; `plans`: the entries whose names no earlier source has; `digest`: a hash of `plans`.

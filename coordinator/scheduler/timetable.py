@@ -22,7 +22,7 @@ from coordinator.scheduler.schedules import Crontab, Given, Schedule, schedule_o
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, reader_of, text_in
 from coordinator.store.times import instant, moment, to_ms
-from coordinator.store.values import Act, Json
+from coordinator.store.values import ActNote, Json
 
 _PAGE = 500
 _POLL = 0.05  # seconds between two looks whether a beat still sends
@@ -47,11 +47,11 @@ class EntryStatus:
     text: str
     since: datetime | None
     upcoming: tuple[datetime, ...]
-    paused: Act | None = None
+    paused: ActNote | None = None
     other: str = ""
-    changed: Act | None = None
+    changed: ActNote | None = None
     omitted: datetime | None = None
-    omitted_by: Act | None = None
+    omitted_by: ActNote | None = None
     when_busy: str = "queue"
     misfire: str = "once"
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from kombu.utils.json import loads
 
 from coordinator.store.times import instant
-from coordinator.store.values import Act
+from coordinator.store.values import ActNote
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 T = TypeVar("T")
@@ -39,12 +39,12 @@ class FieldReader:
     def instant(self, name: str) -> datetime | None:
         return self.get(name, instant, None)
 
-    def act(self, name: str) -> Act | None:
+    def act(self, name: str) -> ActNote | None:
         """Who did it, when and why; None where nobody did."""
         if not self.record.get(name):
             return None
         act = self.json(name, dict) or {"why": "the record is damaged"}
-        return cast(Act, {"why": "", "by": "nobody knows who", "at": 0} | act)
+        return cast(ActNote, {"why": "", "by": "nobody knows who", "at": 0} | act)
 
 
 def reader_of(record: Mapping[bytes, bytes]) -> FieldReader:
@@ -60,7 +60,7 @@ def number_in(value: bytes | str | None) -> int | None:
     return FieldReader({"number": text_in(value) if isinstance(value, bytes) else value or ""}).get("number", int, None)
 
 
-def act_in(value: bytes | None) -> Act | None:
+def act_in(value: bytes | None) -> ActNote | None:
     """The act that a field keeps; None where there is none."""
     return FieldReader({"act": text_in(value)}).act("act")
 

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypedDict
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-class Act(TypedDict):
+class ActNote(TypedDict):
     """An operator's act on a job, a lane or a node: why, by whom, and when (`at`: ms since the epoch)."""
 
     why: str

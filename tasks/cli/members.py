@@ -80,10 +80,10 @@ def _checked(url: str, expected: str) -> tuple[Member | None, list[Check]]:
     return member, failed
 
 
-def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.Done]], click.Command]:
+def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.ActReport]], click.Command]:
     """Make a command of a function that changes the list. The history keeps `--why` and `--by`."""
 
-    def add(function: Callable[..., own.Done]) -> click.Command:
+    def add(function: Callable[..., own.ActReport]) -> click.Command:
         def act(**options: object) -> None:
             done = function(**options)
             click.echo("\n".join(done.lines))
@@ -100,7 +100,7 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.Done]], cli
 
 @acts(argument="URL")
 @as_option
-def add(member: str, expected: str, why: str, by: str, ticket: str) -> own.Done:
+def add(member: str, expected: str, why: str, by: str, ticket: str) -> own.ActReport:
     """Add the member at a base URL, as it describes itself; approve it later."""
     described, failed = _checked(member, expected)
     if described is None or failed:

@@ -87,7 +87,7 @@ def _back(asked: Asked) -> str:
     return url("/member", id=asked.text("id"))
 
 
-def _act(title: str, does: str, do: Callable[..., own.Done], grave: bool = False) -> Act:
+def _act(title: str, does: str, do: Callable[..., own.ActReport], grave: bool = False) -> Act:
     def done(asked: Asked) -> str:
         ended = do(asked.text("id"), **said(asked))
         return ". ".join([*ended.lines, *([ended.remark] if ended.remark else [])]) + "."

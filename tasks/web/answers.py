@@ -13,7 +13,7 @@ XML = "text/xml"
 _SECONDS, _PART = re.compile(r"[0-5]?\d"), re.compile(r"[?*\d/#,\-a-zA-Z]+")
 
 
-class Refused(Exception):
+class DataoneError(Exception):
     """A request that is not granted: the name of DataONE's error, and a sentence for people of the member."""
 
     def __init__(self, status: int, name: str, description: str, retry_after: int = 0) -> None:
@@ -43,10 +43,10 @@ def valid(member: Member) -> Member:
 
 
 def identifier(pid: str) -> bytes:
-    """The answer to a request for an object. Raises Refused for a pid that XML has no way to write."""
+    """The answer to a request for an object. Raises DataoneError for a pid that XML has no way to write."""
     element = etree.Element(f"{{{NAMESPACES['v1']}}}identifier", nsmap={"d1": NAMESPACES["v1"]})
     try:
         element.text = pid
     except ValueError as error:
-        raise Refused(400, "InvalidRequest", "the federation has no such identifiers") from error
+        raise DataoneError(400, "InvalidRequest", "the federation has no such identifiers") from error
     return serialized(element)

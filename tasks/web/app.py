@@ -38,7 +38,7 @@ from tasks.nodelist.xml_format import serialized, write_nodelist
 from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.service import service
 from tasks.settings import Settings
-from tasks.web.answers import XML, Refused, identifier, valid
+from tasks.web.answers import XML, DataoneError, identifier, valid
 from tasks.web.caller import Callers
 
 logger = logging.getLogger(__name__)
@@ -70,15 +70,15 @@ class MembersApp:
             raise RuntimeError(f"members have no {scope['type']}")
         try:
             answer = await self._answer(Request(scope, receive))
-        except Refused as refused:
+        except DataoneError as refused:
             answer = refused.answer(self._node_id)
         except AWAY as error:
             logger.warning("a member's request cannot be answered now: %s", error)
-            later = Refused(503, "ServiceFailure", "this node cannot do it now: ask again", LATER)
+            later = DataoneError(503, "ServiceFailure", "this node cannot do it now: ask again", LATER)
             answer = later.answer(self._node_id)
         except Exception:
             logger.exception("a member's request failed")
-            answer = Refused(500, "ServiceFailure", "this node failed").answer(self._node_id)
+            answer = DataoneError(500, "ServiceFailure", "this node failed").answer(self._node_id)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -94,7 +94,7 @@ class MembersApp:
                 return await self._in_thread(partial(self._has, request, pid))
             case ("POST", "synchronize", *pids) if len(pids) < 2:
                 return await self._synchronize(request, pids)
-        raise Refused(501, "NotImplemented", "this coordinating node does not have that")
+        raise DataoneError(501, "NotImplemented", "this coordinating node does not have that")
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         with anyio.fail_after(PATIENCE):
@@ -110,14 +110,14 @@ class MembersApp:
         return Response(answer, media_type=XML)
 
     def _admit(self, request: Request) -> str:
-        """The member that asks, and may be synchronized. Raises Refused."""
+        """The member that asks, and may be synchronized. Raises DataoneError."""
         nodelist = service().nodelist
         listed = nodelist.listed()
         member_id = self._callers.caller(request, listed, nodelist.tokens())
         _count(member_id)
         obstacle = listed[member_id].member.obstacle if listed[member_id].approved else "it is not approved"
         if obstacle:
-            raise Refused(401, "NotAuthorized", f"{member_id} is not synchronized: {obstacle}")
+            raise DataoneError(401, "NotAuthorized", f"{member_id} is not synchronized: {obstacle}")
         return member_id
 
     def _has(self, request: Request, pid: str) -> Response:
@@ -129,44 +129,44 @@ class MembersApp:
         version = nodelist.document.read().version
         if version != self._list[0] or not version:
             if not (members := nodelist.members()):
-                raise Refused(404, "NotFound", "no member is approved yet")
+                raise DataoneError(404, "NotFound", "no member is approved yet")
             self._list = version, write_nodelist(map(valid, members))
         return self._list[1]
 
 
 def _path(scope: Scope) -> list[str]:
-    """The segments behind /cn/v2 or /v2, decoded: the pid in a path may have a slash of its own. Raises Refused."""
+    """The segments behind /cn/v2 or /v2, decoded: a pid in a path may have a slash of its own. Raises DataoneError."""
     path = scope["raw_path"].decode("ascii", "replace").removeprefix(scope.get("root_path", ""))
     behind, version, rest = path.partition("/v2/")
     if behind not in ("", "/cn") or not version:
-        raise Refused(404, "NotFound", "this coordinating node serves /cn/v2")
+        raise DataoneError(404, "NotFound", "this coordinating node serves /cn/v2")
     try:
         return [unquote(part, errors="strict") for part in rest.rstrip("/").split("/")]
     except UnicodeDecodeError as error:
-        raise Refused(400, "InvalidRequest", "the path is not UTF-8") from error
+        raise DataoneError(400, "InvalidRequest", "the path is not UTF-8") from error
 
 
 def _node(member_id: str) -> bytes:
     listed = service().nodelist.listed().get(member_id)
     if listed is None or not listed.approved:
-        raise Refused(404, "NotFound", f"no member {member_id[:200]!a} is here")
+        raise DataoneError(404, "NotFound", f"no member {member_id[:200]!a} is here")
     element = valid(listed.member).to_xml("v2", f"{{{NAMESPACES['v2']}}}node")
     etree.indent(element)
     return serialized(element)
 
 
 def _count(member_id: str) -> None:
-    """Count a request of the member in its minute. Raises Refused for too many."""
+    """Count a request of the member in its minute. Raises DataoneError for too many."""
     store, most = coordinator.store, service().settings.member_rate
     key = store.key("asked-by", member_id)
     steps = (("SET", key, 0, "EX", MINUTE, "NX"), ("INCR", key), ("TTL", key))
     _, count, left = store.read_many(steps, atomic=True)
     if count > most:
-        raise Refused(429, "ServiceFailure", f"a member may ask {most} times in a minute", max(1, left))
+        raise DataoneError(429, "ServiceFailure", f"a member may ask {most} times in a minute", max(1, left))
 
 
-def _too_large() -> Refused:
-    return Refused(413, "InsufficientResources", f"a request has at most {LONGEST} bytes")
+def _too_large() -> DataoneError:
+    return DataoneError(413, "InsufficientResources", f"a request has at most {LONGEST} bytes")
 
 
 async def _body(request: Request) -> bytes:
@@ -180,13 +180,13 @@ async def _body(request: Request) -> bytes:
 
 
 def _pid(body: bytes, kind: str, pids: list[str]) -> str:
-    """The pid of a form; where the path names one, too, they are the same. Raises Refused."""
+    """The pid of a form; where the path names one, too, they are the same. Raises DataoneError."""
     try:
         named = {*pids, *_values(body, kind)}
     except ValueError as error:
-        raise Refused(400, "InvalidRequest", "the pid is not UTF-8") from error
+        raise DataoneError(400, "InvalidRequest", "the pid is not UTF-8") from error
     if len(named) != 1 or "" in named:
-        raise Refused(400, "InvalidRequest", "name one pid, in a field `pid` of multipart/form-data")
+        raise DataoneError(400, "InvalidRequest", "name one pid, in a field `pid` of multipart/form-data")
     return named.pop()
 
 
@@ -203,11 +203,11 @@ def _values(body: bytes, kind: str) -> list[str]:
 
 
 def _ask(member_id: str, pid: str) -> None:
-    """Ask for the object, which the member holds, or nobody. Raises Refused."""
+    """Ask for the object, which the member holds, or nobody. Raises DataoneError."""
     here = service()
     if not storable(member_id, pid):
-        raise Refused(400, "InvalidRequest", "the federation has no such identifiers")
+        raise DataoneError(400, "InvalidRequest", "the federation has no such identifiers")
     held = holders(here.catalog, pid, here.nodelist.listed())
     if held and member_id not in held:
-        raise Refused(401, "NotAuthorized", "another member holds this object")
+        raise DataoneError(401, "NotAuthorized", "another member holds this object")
     requests.refresh(member_id, pid, "the member asked over HTTP")

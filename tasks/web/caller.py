@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from starlette.requests import Request
 
 from tasks.nodelist.stores import Listed
-from tasks.web.answers import Refused
+from tasks.web.answers import DataoneError
 from tasks.web.subjects import Subject, of_text
 
 SUBJECT = "subject"
@@ -24,20 +24,22 @@ class Callers:
         self._header, self._proxies = header, frozenset(proxies)
 
     def caller(self, request: Request, listed: Mapping[str, Listed], tokens: Mapping[str, str]) -> str:
-        """The id of the member. Raises Refused. `tokens`: the members by the SHA-256 of their tokens."""
+        """The id of the member. Raises DataoneError. `tokens`: the members by the SHA-256 of their tokens."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             member_id = tokens.get(hashlib.sha256(token.strip().encode()).hexdigest())
             if member_id is None or member_id not in listed:
-                raise Refused(401, "InvalidToken", "no member has this token")
+                raise DataoneError(401, "InvalidToken", "no member has this token")
             return member_id
         subject = self._subject(request)
         if not subject:
-            raise Refused(401, "NotAuthorized", "show a client certificate that names a member, or a member's token")
+            raise DataoneError(
+                401, "NotAuthorized", "show a client certificate that names a member, or a member's token"
+            )
         named = [name for name, one in listed.items() if subject in map(of_text, one.member.subjects)]
         if len(named) != 1:
             many = "several members name" if named else "no member names"
-            raise Refused(401, "NotAuthorized", f"{many} the subject of this certificate")
+            raise DataoneError(401, "NotAuthorized", f"{many} the subject of this certificate")
         return named[0]
 
     def _subject(self, request: Request) -> Subject:

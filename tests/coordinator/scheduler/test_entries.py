@@ -13,7 +13,7 @@ from coordinator.scheduler.due import LAG, Due, DueEntry
 from coordinator.scheduler.entries import Entry, tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Every, Schedule
-from coordinator.scheduler.sources import Reading
+from coordinator.scheduler.sources import SourceState
 from coordinator.store.times import EPOCH, instant, to_ms
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -140,8 +140,8 @@ def test_milliseconds_keep_an_instant(naive: datetime) -> None:
     assert instant(to_ms(at)) == at
 
 
-def reading(*entries: Entry) -> Reading:
-    return Reading("source", lambda: ("1", entries))
+def reading(*entries: Entry) -> SourceState:
+    return SourceState("source", lambda: ("1", entries))
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_the_entries_of_a_source_are_gone_through_when_its_version_is_new() -> N
         version = versions.pop(0)
         return version, (gone_through.append(version) or entry for entry in [Entry("n", Every(2), "t")])  # type: ignore[func-returns-value]
 
-    source = Reading("source", read)
+    source = SourceState("source", read)
     assert [source.again() for _ in range(3)] == [True, False, True]
     assert gone_through == ["1", "2"]
 
 
 def test_a_source_that_fails_keeps_its_entries_and_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     answers: list[Any] = [("1", [Entry("n", Every(2), "t")]), None, None]
-    source = Reading("source", lambda: answers.pop(0))
+    source = SourceState("source", lambda: answers.pop(0))
     assert source.again()
     assert [source.again(), source.again()] == [False, False]
     assert list(source.found) == ["n"]

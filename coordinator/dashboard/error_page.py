@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ErrorPage:
     """`again`: the page asks again by itself."""
 
     status: int
@@ -20,19 +20,19 @@ class Trouble:
     again: bool = False
 
 
-def trouble_of(error: Exception) -> Trouble:
+def error_page_of(error: Exception) -> ErrorPage:
     text = str(error)
     if isinstance(error, errors.StoreUnavailable):
-        return Trouble(503, "Redis does not answer", text, True)
+        return ErrorPage(503, "Redis does not answer", text, True)
     if isinstance(error, errors.StoreRefused):
-        return Trouble(503, "Redis refused", text, True)
+        return ErrorPage(503, "Redis refused", text, True)
     if isinstance(error, TimeoutError):
-        return Trouble(503, "This page took too long", "It was given up, so that it slows no job. Narrow it.")
+        return ErrorPage(503, "This page took too long", "It was given up, so that it slows no job. Narrow it.")
     if isinstance(error, errors.UnknownJob | errors.UnknownEntry | LookupError):
-        return Trouble(404, "Not there", text)
+        return ErrorPage(404, "Not there", text)
     if isinstance(error, errors.Forbidden):
-        return Trouble(403, "You may not do this", text)
+        return ErrorPage(403, "You may not do this", text)
     if isinstance(error, errors.CoordinatorError):
-        return Trouble(400, "That does not work", text)
+        return ErrorPage(400, "That does not work", text)
     logger.error("A page failed", exc_info=error)
-    return Trouble(500, "This page failed", "The log of the dashboard says why.")
+    return ErrorPage(500, "This page failed", "The log of the dashboard says why.")
